@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from barograph.values import text
+
 # Every kind there is, with what it holds; docs/records.md describes each (checked by a test).
 KINDS: dict[str, str] = {
     "step": "one optimizer step",
@@ -85,7 +87,7 @@ def mark_non_finite(value: Any) -> Any:
             return value
         return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, Mapping):
-        return {_text(key): mark_non_finite(item) for key, item in value.items()}
+        return {text(key): mark_non_finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [mark_non_finite(item) for item in value]
     return value
@@ -98,7 +100,7 @@ def encode_fields(fields: Mapping[str, Any]) -> bytes:
         return _encode(marked)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
         # integers beyond 64 bits, lone surrogates and objects msgspec does not know
-        return json.dumps(marked, default=_text, ensure_ascii=True, allow_nan=False).encode()
+        return json.dumps(marked, default=text, ensure_ascii=True, allow_nan=False).encode()
 
 
 def encode(record: Record) -> bytes:
@@ -115,9 +117,9 @@ def encode(record: Record) -> bytes:
 
 def decode(item: Mapping[str, Any]) -> Record:
     """The record in a parsed JSON object, its non-finite numbers floats again."""
-    fields = {key: _restore(value) for key, value in item.items() if key not in RESERVED}
+    fields = restore_non_finite({key: value for key, value in item.items() if key not in RESERVED})
     aside = item.get("values")
-    if isinstance(aside, Mapping):
+    if isinstance(aside, dict):
         fields.update((key, _restore(value)) for key, value in aside.items())
     step = _restore(item.get("step", 0))
     whole = int(step) if isinstance(step, (int, float)) and math.isfinite(step) else 0
@@ -126,7 +128,10 @@ def decode(item: Mapping[str, Any]) -> Record:
 
 def restore_non_finite(item: dict[str, Any]) -> dict[str, Any]:
     """A parsed JSON object with the strings for NaN and infinity turned back into floats."""
-    return {key: _restore(value) for key, value in item.items()}
+    return {
+        key: value if key in _TEXT_FIELDS and isinstance(value, str) else _restore(value)
+        for key, value in item.items()
+    }
 
 
 # Fields whose text is text, so that a message "NaN" stays a message.
@@ -137,24 +142,10 @@ def _restore(value: Any) -> Any:
     if isinstance(value, str):
         return _NON_FINITE_READ.get(value, value)
     if isinstance(value, dict):
-        return {
-            key: item if key in _TEXT_FIELDS and isinstance(item, str) else _restore(item)
-            for key, item in value.items()
-        }
+        return restore_non_finite(value)
     if isinstance(value, list):
         return [_restore(item) for item in value]
     return value
-
-
-def _text(value: Any) -> str:
-    try:
-        text = value if isinstance(value, str) else str(value)
-        text.encode()
-    except UnicodeError:
-        text = text.encode("utf-8", "backslashreplace").decode()
-    except Exception:  # a __str__ that raises must not cost the record
-        text = f"<{type(value).__name__}>"
-    return text
 
 
 # ---------------------------------------------------------------------------------------------

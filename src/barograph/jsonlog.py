@@ -1,0 +1,448 @@
+"""The log file: a JSON array that a strict parser can read at every instant.
+
+In:   records as bytes, from one process.
+Out:  `training.json`, and the records in such a file, whole, torn or damaged.
+
+A record must appear at once or not at all, also to a reader in the middle of a write and after
+`kill -9`. The kernel copies a write page by page and may stop between two pages when the process
+is killed. So the closing bracket stands ahead of the records, with white space (carriage returns,
+which a terminal does not show) in between, and a record is written over that white space:
+
+    [                                  a record never straddles a 4,096-byte page where it fits
+    {"log":"step",...},                into one: blanks fill the page and it starts on the next
+    {"log":"step",...}\r\r\r\r\r\r     the size of the file does not change with a record
+    ]                                  moved on when the white space is used up
+
+Only moving the bracket across a page takes two writes, once in some hundred records. `close` takes
+the white space away again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from barograph.record import Record, decode, encode, restore_non_finite
+
+PAGE = 4096
+_BLANKS = b" " * PAGE
+_WHITE = b" \t\r\n\0"  # a file system may show zeros after a power loss
+_GROW_LEAST, _GROW_MOST = 4 * PAGE, 32 * PAGE
+_BACKLOG_BYTES = 16 << 20
+_RETRY_SECONDS = 0.5
+
+_decode_json = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class LogFileError(ValueError):
+    """The file can't be used as a log; the message says why and what to do."""
+
+
+class LogFileBusy(LogFileError):
+    """Another process writes this log."""
+
+
+class JsonLog:
+    """A log file open for appending. One process writes it; threads may share it.
+
+    `append` returns once the record is in the operating system's hands. Where the disk refuses
+    (full, gone), records wait in memory, at most 16 MB, and are written when there is room again;
+    `trouble` is called once with a sentence.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], trouble: Callable[[str], None] | None = None):
+        self.path = Path(path)
+        self.lost = 0  # records that fitted neither the disk nor the backlog
+        self._trouble = trouble or (lambda sentence: None)
+        self._lock = threading.RLock()
+        self._busy = False  # this thread is inside append: a signal handler may enter again
+        self._stale = False  # an interrupted append: position and bracket must be looked up
+        self._late: list[bytes] = []
+        self._backlog: list[bytes] = []
+        self._backlog_bytes = 0
+        self._retry_at = 0.0
+        self._descriptor = -1
+        self._position = self._bracket = 0
+        self._open()
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file up to the end of the last record."""
+        return self._position
+
+    @property
+    def closed(self) -> bool:
+        return self._descriptor < 0
+
+    def append(self, data: bytes) -> int:
+        """Add one record, the bytes of a JSON object; returns `position` after it."""
+        with self._lock:
+            if self._busy:
+                self._late.append(data)
+                return self._position
+            self._busy = True
+            try:
+                if self._stale or self._backlog:
+                    self._catch_up(data)
+                else:
+                    self._write(data)
+            except OSError as error:
+                self._keep(data, error)
+            finally:
+                self._busy = False
+                if self._late:
+                    late, self._late = self._late, []
+                    for item in late:
+                        self.append(item)
+            return self._position
+
+    def _write(self, data: bytes) -> None:
+        position = self._position
+        text = b",\n" + data if position > 1 else b"\n" + data
+        size = len(text)
+        room = PAGE - position % PAGE
+        if room < size <= PAGE:
+            text = _BLANKS[:room] + text
+            size += room
+        self._stale = True
+        if position + size >= self._bracket:
+            self._grow(position + size)
+        if os.pwrite(self._descriptor, text, position) != size:
+            raise OSError(28, "the disk took only part of a record")
+        self._position = position + size
+        self._stale = False
+
+    def _grow(self, needed: int) -> None:
+        """Make room for records up to byte `needed`: white space behind the bracket, then the bracket."""
+        extra = min(max(_GROW_LEAST, needed // 8), _GROW_MOST)
+        size = -(-(needed + extra) // PAGE) * PAGE
+        start = self._bracket + 1
+        if os.pwrite(self._descriptor, b"\r" * (size - start - 1) + b"\n", start) != size - start:
+            raise OSError(28, "the disk is full")
+        self._move_bracket(size - 2)
+
+    def _move_bracket(self, target: int) -> None:
+        old, descriptor = self._bracket, self._descriptor
+        first, last = min(old, target), max(old, target)
+        if first - 1 >= 0 and (first - 1) // PAGE == last // PAGE:
+            between = bytearray(os.pread(descriptor, last - first + 2, first - 1))
+            between[old - first], between[old - first + 1] = 13, 13
+            between[target - first], between[target - first + 1] = 10, 93
+            os.pwrite(descriptor, between, first - 1)
+        else:
+            os.pwrite(descriptor, b"\n]", target - 1)
+            os.pwrite(descriptor, b"\r\r", old - 1)
+        self._bracket = target
+
+    # -- trouble ------------------------------------------------------------------------------
+
+    def _keep(self, data: bytes, error: OSError) -> None:
+        """The disk refused: hold the record and try again later."""
+        if not self._backlog:
+            reason = error.strerror or str(error)
+            self._trouble(
+                f"could not write {self.path} ({reason}); training goes on, records wait in memory "
+                "until there is room"
+            )
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        if self._backlog_bytes + len(data) > _BACKLOG_BYTES:
+            self.lost += 1
+            return
+        self._backlog.append(data)
+        self._backlog_bytes += len(data)
+
+    def _catch_up(self, data: bytes | None, force: bool = False) -> None:
+        if self._backlog and not force and time.monotonic() < self._retry_at:
+            if data is not None:
+                self._keep(data, OSError())
+            return
+        if self._stale:
+            self._look_up()
+        while self._backlog:
+            self._write(self._backlog[0])
+            self._backlog_bytes -= len(self._backlog.pop(0))
+        if data is not None:
+            self._write(data)
+
+    def _look_up(self) -> None:
+        """Find out where an interrupted append stopped, and take away what is not whole."""
+        descriptor = self._descriptor
+        size = os.fstat(descriptor).st_size
+        start = self._position
+        body = os.pread(descriptor, size - start, start).rstrip(_WHITE)
+        if not body.endswith(b"]"):
+            raise OSError(5, "the closing bracket is gone")
+        text = body.rstrip(b"]" + _WHITE)
+        if _is_record(text.lstrip(_WHITE + b",")):
+            self._position += len(text)
+        elif text:  # half a record: white space again
+            os.pwrite(descriptor, b"\r" * len(text), start)
+        brackets = [start + at for at in range(len(text), len(body)) if body[at] == 93]
+        for bracket in brackets[:-1]:  # the bracket was just being moved
+            os.pwrite(descriptor, b"\r", bracket)
+        self._bracket = brackets[-1]
+        self._stale = False
+
+    def retry(self) -> None:
+        """Write what waits in memory, if the disk takes it now; never raises."""
+        with self._lock:
+            if self._backlog and not self._busy and not self.closed:
+                with contextlib.suppress(OSError):
+                    self._catch_up(None)
+
+    def sync(self) -> None:
+        """Put what was appended on the disk itself; another thread's work, it may take long."""
+        if not self.closed:
+            with contextlib.suppress(OSError):
+                os.fdatasync(self._descriptor)
+
+    def restore_if_deleted(self) -> bool:
+        """Write the file again if its folder was deleted under the run (its bytes are still open)."""
+        if self.closed:
+            return False
+        with contextlib.suppress(OSError):
+            if os.fstat(self._descriptor).st_nlink > 0:
+                return False
+            with self._lock:
+                old = self._descriptor
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                new = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                offset = 0
+                while chunk := os.pread(old, 1 << 20, offset):
+                    offset += os.pwrite(new, chunk, offset)
+                fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._descriptor = new
+                os.close(old)
+            self._trouble(f"{self.path} was deleted while the run went on; it was written again")
+            return True
+        return False
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            _create(self.path)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LogFileBusy(
+                    f"{self.path} is being written by another process; give this one another log_file"
+                ) from None
+            except OSError:
+                pass  # a file system without locks
+            self._find_end()
+        except BaseException:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise
+
+    def _find_end(self) -> None:
+        """Position and bracket of an existing file; a torn tail is repaired, a foreign file refused."""
+        descriptor = self._descriptor
+        size = os.fstat(descriptor).st_size
+        head = os.pread(descriptor, 1 << 16, 0)
+        _refuse_foreign(self.path, head, whole=size <= len(head))
+        last = max(0, size - (1 << 20))
+        tail = os.pread(descriptor, size - last, last)
+        body = tail.rstrip(_WHITE)
+        records = body[:-1].rstrip(_WHITE) if body.endswith(b"]") else b""
+        begin = records.rfind(b"\n{")
+        if begin < 0:
+            begin = records.rfind(b"[{")
+        if records == b"[" and last == 0:
+            self._position, self._bracket = 1, len(body) - 1
+        elif begin >= 0 and _is_record(records[begin + 1 :]):
+            self._position, self._bracket = last + len(records), last + len(body) - 1
+        else:
+            self._repair(descriptor, size)
+
+    def _repair(self, descriptor: int, size: int) -> None:
+        text = os.pread(descriptor, size, 0)
+        end = 1 + text.index(b"[")
+        for _, end in scan(text):  # noqa: B007 - the end of the last whole record
+            pass
+        rest = text[end:].strip(_WHITE + b"]")
+        if rest.strip(b","):
+            with open(f"{self.path}.torn", "ab") as kept:
+                kept.write(rest + b"\n")
+        os.pwrite(descriptor, b"\n]\n", end)
+        os.ftruncate(descriptor, end + 3)
+        self._position, self._bracket = end, end + 1
+        if rest.strip(b","):
+            note = (
+                f"{self.path.name} ended in the middle of a record; what was whole stays, "
+                f"the rest ({len(rest)} bytes) is in {self.path.name}.torn"
+            )
+            self._trouble(note)
+            self._write(encode(Record("info", time.time_ns() // 1000, 0, {"type": "repair", "message": note})))
+
+    def close(self) -> None:
+        """Write what waits, take the white space away and close the file; never raises."""
+        with self._lock:
+            if self.closed:
+                return
+            with contextlib.suppress(OSError):
+                if self._stale or self._backlog:
+                    self._catch_up(None, force=True)
+            with contextlib.suppress(OSError):
+                if not self._stale and self._bracket > self._position + 1:
+                    self._move_bracket(self._position + 1)
+                    os.pwrite(self._descriptor, b"\n", self._bracket + 1)
+                    os.ftruncate(self._descriptor, self._bracket + 2)
+            self.lost += len(self._backlog)
+            self._backlog.clear()
+            self._release()
+
+    def abandon(self) -> None:
+        """Let go of the file without touching it: for a forked child, whose parent goes on writing."""
+        self._lock = threading.RLock()
+        self._busy = False
+        self._backlog, self._late = [], []
+        self._release()
+
+    def _release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _create(path: Path) -> None:
+    """An empty array, there at once: never a moment without its closing bracket."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary.write_bytes(b"[" + b"\r" * (PAGE - 4) + b"\n]\n")
+    try:
+        if path.exists():  # an empty file somebody made: keep its name, fill it
+            os.replace(temporary, path)
+            return
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            os.rename(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _refuse_foreign(path: Path, head: bytes, whole: bool) -> None:
+    text = head.lstrip(_WHITE + b"\xef\xbb\xbf")
+    advice = "move it away or choose another log_file"
+    if not text.startswith(b"["):
+        shown = text[:20].decode("utf-8", "replace")
+        raise LogFileError(f"{path} is not a training log (it starts with {shown!r}); {advice}")
+    first = text[1:].lstrip(_WHITE)
+    if not first or first[:1] == b"]":
+        return
+    found = next(scan(b"[" + first), None)
+    if found is None:
+        # a torn first record is ours if it starts as ours do; otherwise it is somebody else's
+        if first.startswith(b"{") and (b'"log"' in first[:200] or not whole):
+            return
+        if first.startswith(b"{") and b'"log"'.startswith(first[1:].strip()[:5]):
+            return
+        raise LogFileError(f"{path} is a JSON array, but not of log records; {advice}")
+    if "log" not in found[0]:
+        raise LogFileError(f"{path} is a JSON array, but its entries have no \"log\" field; {advice}")
+
+
+def _is_record(text: bytes) -> bool:
+    try:
+        _decode_json(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The records of a log file as dictionaries, NaN and infinities floats again.
+
+    Reads a file that is being written, torn or damaged: what is whole comes back, in order.
+    """
+    data = Path(path).read_bytes()
+    for _ in range(3):
+        try:
+            parsed = msgspec.json.decode(data)
+            break
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            time.sleep(0.002)  # perhaps a write was just going on
+            data = Path(path).read_bytes()
+    else:
+        return [restore_non_finite(item) for item, _ in scan(data)]
+    if not isinstance(parsed, list):
+        raise LogFileError(f"{path} is not a training log: it holds no JSON array")
+    return [restore_non_finite(item) for item in parsed if isinstance(item, dict)]
+
+
+def records_from(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tuple[Record, int]]:
+    """The records behind byte `offset` (a record's end, or 0), each with the offset of its own end."""
+    with open(path, "rb") as file:
+        while True:
+            file.seek(offset)
+            chunk = file.read(8 << 20)
+            base, used = offset, 0
+            for item, used in scan(chunk):
+                yield decode(item), base + used
+            if not used:
+                if len(chunk) < 8 << 20:
+                    return
+                used = len(chunk)  # 8 MB without a whole record: not ours
+            offset = base + used
+
+
+def scan(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
+    """Every whole JSON object in an array's bytes, with the offset of its end; damage is stepped over."""
+    at, size = 0, len(data)
+    while True:
+        at = data.find(b"{", at)
+        if at < 0:
+            return
+        # our own records stand on one line; older logs spread some over several
+        line = data.find(b"\n", at)
+        line = size if line < 0 else line
+        text = data[at:line].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
+        try:
+            yield _decode_json(text), at + len(text)
+            at += len(text)
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        found = _raw_decode(data, at)
+        if found is None:
+            at = data.find(b"\n", at)  # go on with the next line
+            if at < 0:
+                return
+            continue
+        yield found[0], found[1]
+        at = found[1]
+
+
+_raw = json.JSONDecoder()
+
+
+def _raw_decode(data: bytes, at: int) -> tuple[dict[str, Any], int] | None:
+    """An object that starts at `at` and may span lines; None if it is not whole."""
+    window = data[at : at + (1 << 20)]
+    try:
+        text = window.decode("utf-8", "surrogateescape")
+        item, end = _raw.raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(item, dict):
+        return None
+    return item, at + len(text[:end].encode("utf-8", "surrogateescape"))

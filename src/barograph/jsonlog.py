@@ -25,6 +25,7 @@ import json
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ _WHITE = b" \t\r\n\0"  # a file system may show zeros after a power loss
 _GROW_LEAST, _GROW_MOST = 4 * PAGE, 32 * PAGE
 _BACKLOG_BYTES = 16 << 20
 _RETRY_SECONDS = 0.5
+
+# Logs open in this process, so that opening one again takes it over instead of finding it locked.
+_open_logs: weakref.WeakValueDictionary[tuple[int, int], JsonLog] = weakref.WeakValueDictionary()
 
 _decode_json = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -71,6 +75,7 @@ class JsonLog:
         self._backlog_bytes = 0
         self._retry_at = 0.0
         self._descriptor = -1
+        self._successor: JsonLog | None = None  # the log that took this file over
         self._position = self._bracket = 0
         self._open()
 
@@ -147,6 +152,13 @@ class JsonLog:
 
     def _keep(self, data: bytes, error: OSError) -> None:
         """The disk refused: hold the record and try again later."""
+        if self._successor is not None:
+            self._successor.append(data)
+            return
+        if self.closed:
+            self.lost += 1
+            self._trouble(f"{self.path} is closed; what is logged now is not recorded")
+            return
         if not self._backlog:
             reason = error.strerror or str(error)
             self._trouble(
@@ -233,6 +245,11 @@ class JsonLog:
         if not self.path.exists() or self.path.stat().st_size == 0:
             _create(self.path)
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        state = os.fstat(self._descriptor)
+        earlier = _open_logs.get((state.st_dev, state.st_ino))
+        if earlier is not None and not earlier.closed:
+            earlier.close()
+            earlier._successor = self
         try:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -243,6 +260,7 @@ class JsonLog:
             except OSError:
                 pass  # a file system without locks
             self._find_end()
+            _open_logs[state.st_dev, state.st_ino] = self
         except BaseException:
             os.close(self._descriptor)
             self._descriptor = -1

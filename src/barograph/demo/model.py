@@ -75,7 +75,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(shape.hidden, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(functional.gelu(self.up(x)))
+        out: Tensor = self.down(functional.relu(self.up(x)).square())
         return out
 
 

@@ -1,0 +1,66 @@
+"""Barograph: telemetry for training language models.
+
+    import barograph
+
+    run = barograph.init(project="gpt", config={"lr": 3e-4})
+    run.log({"train/loss": 2.31, "train/lr": 3e-4}, step=1)
+    run.finish()
+
+Names are loaded when they are used: importing the package loads no other library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barograph.config import ConfigError
+    from barograph.jsonlog import LogFileError, read_log
+    from barograph.logger import LogVerbosity, TrainingRunLogger
+    from barograph.query import StoredRun, runs
+    from barograph.run import Run
+    from barograph.simple import SimpleLogger
+    from barograph.start import init
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "config",
+    "LogFileError": "jsonlog",
+    "LogVerbosity": "logger",
+    "Run": "run",
+    "SimpleLogger": "simple",
+    "StoredRun": "query",
+    "TrainingRunLogger": "logger",
+    "init": "start",
+    "read_log": "jsonlog",
+    "runs": "query",
+}
+
+__all__ = [
+    "ConfigError",
+    "LogFileError",
+    "LogVerbosity",
+    "Run",
+    "SimpleLogger",
+    "StoredRun",
+    "TrainingRunLogger",
+    "init",
+    "read_log",
+    "runs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'barograph' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"barograph.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

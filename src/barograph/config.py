@@ -1,0 +1,401 @@
+"""The one `Settings`: every option there is, what it accepts, and where its value comes from.
+
+In:   the arguments of `init`, the environment (`BAROGRAPH_<OPTION>`), a YAML file.
+Out:  a checked `Settings`, or a `ConfigError` whose one sentence says what to change.
+
+An argument wins over the environment, the environment over the file. docs/options.md holds
+`options_table()`; a test compares the two and freezes the list of names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import numbers
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+PREFIX = "BAROGRAPH_"
+FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file; the one such variable that is no option
+
+BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
+CONSOLES = ("surogate", "modded-nanogpt", "picollm", "kempnerforge", "none")
+
+_MOST = 2**63 - 1  # whole numbers are stored in 64 bits
+
+
+class ConfigError(ValueError):
+    """An option that does not exist, or a value that it does not accept."""
+
+
+class Accepts(NamedTuple):
+    """What an option accepts: a kind of value, its bounds (inclusive), or the words to choose from."""
+
+    kind: Literal["text", "path", "flag", "whole", "number", "list", "choice", "resume"]
+    low: float = -math.inf
+    high: float = math.inf
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind in ("whole", "number"):
+            noun = "a whole number" if self.kind == "whole" else "a number"
+            return f"{noun} from {self.low:g}" + (f" to {self.high:g}" if self.high < _MOST else "")
+        if self.kind == "choice":
+            return f"one of {', '.join(self.words)}"
+        if self.kind == "list":
+            return f"one or a list of {', '.join(self.words) or 'texts'}"
+        filled = "that is not empty" if self.low > 0 else ""
+        return {
+            "text": f"text {filled}".strip(),
+            "path": f"a path {filled}".strip(),
+            "flag": "true or false",
+            "resume": "true, false, allow, must, never, or a run's id or folder",
+        }[self.kind]
+
+
+TEXT, FILLED_TEXT = Accepts("text"), Accepts("text", low=1)
+PATH, FILLED_PATH = Accepts("path"), Accepts("path", low=1)
+FLAG, COUNT = Accepts("flag"), Accepts("whole", 1, _MOST)
+SECONDS = Accepts("number", 0.001, 3600)
+
+
+def _option(default: Any, accepts: Accepts, about: str) -> Any:
+    return dataclasses.field(default=default, metadata={"accepts": accepts, "about": about})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """Every option. `load` is the door that checks values; `None` means not given."""
+
+    # the run
+    project: str = _option("default", FILLED_TEXT, "project that groups the run")
+    name: str = _option("", TEXT, "name of the run; made from the time and the configuration if empty")
+    id: str = _option("", TEXT, "identity of the run, and its folder's name; made from the name if empty")
+    tags: tuple[str, ...] = _option((), Accepts("list"), "words to find the run by")
+    notes: str = _option("", TEXT, "what the run is about, in your words")
+    # where it is kept
+    dir: str = _option("runs", FILLED_PATH, "folder that holds every project")
+    output_dir: str = _option("", PATH, "folder for training.json, instead of the run's own folder")
+    log_file: str = _option("", PATH, "the JSON log, instead of {output_dir}/training.json")
+    # going on with an earlier run
+    resume: bool | str = _option(
+        False,
+        Accepts("resume"),
+        "go on with an earlier run: true or must (it has to be there), allow (if it is there), or which one",
+    )
+    resume_step: int | None = _option(
+        None, Accepts("whole", 0, _MOST), "first step that the resumed run logs again; later ones are superseded"
+    )
+    # the console
+    console: str = _option("surogate", Accepts("choice", words=CONSOLES), "style of the console's lines")
+    verbosity: int = _option(
+        0, Accepts("whole", -2, 1), "-2 silent, -1 evaluations only, 0 normal, 1 with devices and files"
+    )
+    total_steps: int | None = _option(None, COUNT, "planned steps of the run, for progress and eta")
+    total_tokens: int | None = _option(None, COUNT, "planned tokens of the run, for progress and eta")
+    # how it behaves
+    strict: bool = _option(False, FLAG, "raise mistakes in log calls instead of warning once")
+    git: bool = _option(True, FLAG, "record the commit and the changes that are not committed")
+    price_per_gpu_hour: float | None = _option(
+        None, Accepts("number", 0, 1e6), "price of one GPU for an hour, in any currency, for the run's cost"
+    )
+    # mirrors [S0]
+    report_to: tuple[str, ...] = _option(
+        (), Accepts("list", words=(*BACKENDS, "none")), "other trackers that get a copy of the run"
+    )
+    wandb_project: str = _option("", TEXT, "W&B project; the run's project if empty")
+    wandb_name: str = _option("", TEXT, "W&B name of the run; the run's name if empty")
+    aim_experiment: str = _option("", TEXT, "Aim experiment; the run's project if empty")
+    aim_repo: str = _option("", PATH, "Aim repository: a folder or an address")
+    aim_name: str = _option("", TEXT, "Aim name of the run; the run's name if empty")
+    # the step tracker [S3]
+    log_interval: int = _option(10, COUNT, "steps between two logged steps of MetricsTracker")
+    enable_wandb: bool = _option(False, FLAG, "the same as wandb in report_to")
+    enable_tensorboard: bool = _option(False, FLAG, "the same as tensorboard in report_to")
+    wandb_run_name: str = _option("", TEXT, "another name for wandb_name")
+    wandb_run_id: str = _option("", TEXT, "W&B identity of the run to go on with")
+    tensorboard_dir: str = _option("tb_logs", FILLED_PATH, "folder of the TensorBoard files")
+    # the store
+    wide_threshold: int = _option(
+        100, COUNT, "a log call with more names than this goes to the columnar store only"
+    )
+    flush_seconds: float = _option(1.0, SECONDS, "most seconds that wide data waits in memory")
+    sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")
+    seal_points: int = _option(2_000_000, COUNT, "points in live files before they are sorted into Parquet")
+    queue_megabytes: int = _option(
+        256, Accepts("whole", 1, 1_048_576), "memory for data on its way to the store, in MB"
+    )
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The mirrors asked for, by S0's `report_to` or by S3's flags, each once."""
+        flags = (("wandb", self.enable_wandb), ("tensorboard", self.enable_tensorboard))
+        return tuple(dict.fromkeys(self.report_to + tuple(name for name, on in flags if on)))
+
+
+ACCEPTS: dict[str, Accepts] = {one.name: one.metadata["accepts"] for one in dataclasses.fields(Settings)}
+
+# What the documents' own YAML files hold. In a file that a training shares with us (it has a section
+# `barograph:`) these are read where the documents put them, and all else belongs to the training.
+S0_OPTIONS = (
+    "report_to", "wandb_project", "wandb_name", "aim_experiment", "aim_repo", "aim_name", "log_file",
+)  # fmt: skip
+S3_OPTIONS = (
+    "log_interval", "enable_wandb", "enable_tensorboard", "wandb_project", "wandb_run_name", "wandb_run_id",
+    "tensorboard_dir",
+)  # fmt: skip
+
+
+def load(
+    arguments: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: str | os.PathLike[str] | None = None,
+) -> Settings:
+    """Settings from the arguments over the environment over a YAML file.
+
+    An argument that is None and an environment variable that is empty count as not given. The file
+    is `file`, else the argument `config_file`, else what BAROGRAPH_CONFIG names, else there is none.
+    Raises ConfigError, whose one sentence names the option, the place and what to write instead.
+    """
+    given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    environ = os.environ if environ is None else environ
+    argued_file = given.pop("config_file", None)
+    values: dict[str, Any] = {}
+    path = file or argued_file or environ.get(FILE_VARIABLE)
+    if path:
+        place = _shown_path(path)
+        for name, value in _file_values(path, place):
+            values[name] = _checked(name, value, place)
+    for variable, text in environ.items():
+        if variable.startswith(PREFIX) and variable != FILE_VARIABLE:
+            name = _variable_option(variable)
+            if text:
+                values[name] = _checked(name, text, f"the environment variable {variable}", parse=True)
+    for name, value in given.items():
+        values[_known(name, tuple(ACCEPTS), "the arguments")] = _checked(name, value, "the arguments")
+    return Settings(**values)
+
+
+def options_table() -> str:
+    """Every option as a Markdown table, as it stands in docs/options.md."""
+    lines = ["| option | default | accepts | what it is |", "|---|---|---|---|"]
+    for one in dataclasses.fields(Settings):
+        accepts, about = one.metadata["accepts"], one.metadata["about"]
+        lines.append(f"| `{one.name}` | {_shown_default(one.default)} | {accepts} | {about} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown_default(value: Any) -> str:
+    if value is None or value in ("", ()):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+# ---------------------------------------------------------------------------------------------
+# Names
+
+
+def _known(name: Any, names: tuple[str, ...], place: str) -> str:
+    if isinstance(name, str) and name in names:
+        return name
+    written = name if isinstance(name, str) else str(name)
+    nearest = difflib.get_close_matches(written[:100], names, n=1, cutoff=0.0)[0]
+    raise ConfigError(f"There is no option {_shown(name)} (in {place}); the nearest one is {nearest!r}.")
+
+
+def _variable_option(variable: str) -> str:
+    variables = {PREFIX + name.upper(): name for name in ACCEPTS}
+    return variables[_known(variable, (*variables, FILE_VARIABLE), "the environment")]
+
+
+def _shown(value: Any) -> str:
+    """A value of anybody's in one short line."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _shown_path(path: Any) -> str:
+    try:
+        return ascii(os.fsdecode(path))[1:-1]
+    except TypeError:
+        raise ConfigError(f"config_file is {_shown(path)}, but it accepts a path.") from None
+
+
+# ---------------------------------------------------------------------------------------------
+# The file
+
+
+def _file_values(path: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """The options in a YAML file, flat ones first, so that a section wins over them."""
+    content = _read_yaml(os.path.expanduser(path), place)
+    ours = _section(content, "barograph", place)
+    metrics = content.get("metrics")
+    if ours is None:
+        names = (*ACCEPTS, "metrics", "barograph")
+        flat = {_known(name, names, place): value for name, value in content.items()}
+        nested = _section(content, "metrics", place) or {}
+    else:
+        flat = {name: content[name] for name in S0_OPTIONS if name in content}
+        held = metrics if isinstance(metrics, dict) else {}
+        nested = {name: held[name] for name in S3_OPTIONS if name in held}
+        ours = {**ours, **(_section(ours, "metrics", place) or {})}
+    for section in (flat, nested, ours or {}):
+        for name, value in section.items():
+            if name not in ("metrics", "barograph") and value is not None:
+                yield _known(name, tuple(ACCEPTS), place), value
+
+
+def _section(content: dict[Any, Any], name: str, place: str) -> dict[Any, Any] | None:
+    if name not in content:
+        return None
+    section = content[name]
+    if section is not None and not isinstance(section, dict):
+        raise ConfigError(f"{name} is {_shown(section)} in {place}, but it accepts a section of options.")
+    return section or {}
+
+
+def _read_yaml(path: str, place: str) -> dict[Any, Any]:
+    try:
+        with open(path, "rb") as stream:
+            raw = stream.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"The configuration file {place} cannot be read: {reason}.") from None
+    try:
+        import yaml  # only here: most runs have no file, and importing it takes milliseconds
+    except ImportError:
+        raise ConfigError(f"Reading {place} needs PyYAML: run pip install pyyaml.") from None
+    try:
+        content = yaml.safe_load(raw)
+    except Exception as error:  # besides YAMLError: impossible dates, endless nesting, foreign keys
+        raise ConfigError(f"{place} is not valid YAML: {_yaml_reason(error)}.") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{place} holds {_shown(content)}, but it has to hold lines of option: value.")
+    return content
+
+
+def _yaml_reason(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+    return where + " ".join(str(reason).split())[:200].rstrip(".")
+
+
+# ---------------------------------------------------------------------------------------------
+# Values
+
+
+class _UnfitError(Exception):
+    pass
+
+
+def _checked(name: str, value: Any, place: str, parse: bool = False) -> Any:
+    """The value as the option holds it; `parse` says that it is an environment variable's text."""
+    accepts = ACCEPTS[name]
+    try:
+        return _from_text(accepts, value) if parse else _from_value(accepts, value)
+    except _UnfitError:
+        raise ConfigError(f"{name} is {_shown(value)} in {place}, but it accepts {accepts}.") from None
+
+
+_FLAG_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_NUMBER = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+
+
+def _from_text(accepts: Accepts, text: str) -> Any:
+    word = text.strip()
+    if accepts.kind == "flag":
+        if word.lower() not in _FLAG_WORDS:
+            raise _UnfitError
+        return _FLAG_WORDS[word.lower()]
+    if accepts.kind == "resume" and word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if accepts.kind in ("whole", "number"):
+        return _number(accepts, _parsed_number(word))
+    if accepts.kind == "list":
+        return _words(accepts, [part.strip() for part in text.split(",") if part.strip()])
+    return _from_value(accepts, word if accepts.kind == "choice" else text)
+
+
+def _from_value(accepts: Accepts, value: Any) -> Any:
+    if accepts.kind == "flag":
+        if not isinstance(value, bool):
+            raise _UnfitError
+        return value
+    if accepts.kind in ("whole", "number"):
+        # `1e-3` is text to a YAML 1.1 parser, though a number to everybody who writes it
+        exponent = isinstance(value, str) and "e" in value.lower()
+        return _number(accepts, _parsed_number(value) if exponent else value)
+    if accepts.kind == "list":
+        return _words(accepts, value)
+    if accepts.kind == "path":
+        return _path(accepts, value)
+    if accepts.kind == "resume" and isinstance(value, bool):
+        return value
+    if accepts.kind == "choice":
+        chosen = "none" if value is False else _text(value)  # YAML reads `off` and `no` as false
+        if chosen not in accepts.words:
+            raise _UnfitError
+        return chosen
+    text = _text(value)
+    if accepts.low > 0 and not text.strip():
+        raise _UnfitError
+    return text
+
+
+def _parsed_number(word: str) -> int | float:
+    if len(word) > 50 or not _NUMBER.fullmatch(word):
+        raise _UnfitError
+    try:
+        return float(word) if set(word) & set(".eE") else int(word)
+    except ValueError:  # `1__0`
+        raise _UnfitError from None
+
+
+def _number(accepts: Accepts, value: Any) -> int | float:
+    """The number within its bounds. A whole number may be written as a float, such as 1e9; a flag is none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _UnfitError
+    try:
+        real = float(value)
+        whole = int(value) if isinstance(value, numbers.Integral) or real.is_integer() else None
+    except (OverflowError, ValueError):
+        raise _UnfitError from None
+    exact = real if whole is None else whole
+    if not accepts.low <= exact <= accepts.high or (accepts.kind == "whole" and whole is None):
+        raise _UnfitError
+    return exact if accepts.kind == "whole" else real
+
+
+def _words(accepts: Accepts, value: Any) -> tuple[str, ...]:
+    if isinstance(value, (set, frozenset)):
+        parts = sorted(_text(one) for one in value)
+    else:
+        parts = [_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+    if accepts.words and not set(parts) <= set(accepts.words):
+        raise _UnfitError
+    return tuple(dict.fromkeys(part for part in parts if part and not (accepts.words and part == "none")))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _UnfitError
+    return str.__str__(value).encode("utf-8", "backslashreplace").decode()  # what a JSON file can hold
+
+
+def _path(accepts: Accepts, value: Any) -> str:
+    try:
+        path = os.fspath(value)
+    except TypeError:
+        raise _UnfitError from None
+    if not isinstance(path, str) or "\0" in path or (accepts.low > 0 and not path.strip()):
+        raise _UnfitError
+    return os.path.expanduser(str.__str__(path))

@@ -1,0 +1,282 @@
+"""The one background thread: rows of numbers go to the columnar store, files reach the disk.
+
+In:   rows and histograms that log calls leave in a queue, without waiting for anybody.
+Out:  the store's files; a log file synced every few seconds; sealing, in a process of its own.
+
+The queue is bounded. Rows that stand in the log file too are dropped when it is full, and read
+back from the file once there is time; rows that stand nowhere else (wide ones) are kept as long
+as memory allows, and a sentence counts those that were lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barograph.jsonlog import JsonLog, records_from
+from barograph.record import numbers
+
+if TYPE_CHECKING:
+    from barograph.store.writer import Writer
+
+MOST_ROWS = 200_000
+SEAL_HERE_POINTS = 500_000  # at the end of a run, more than this is sealed by a process of its own
+_POLL_SECONDS = 0.25
+
+
+class Row(NamedTuple):
+    """The numbers of one record: `packed` holds one little-endian double a name."""
+
+    names: tuple[str, ...]
+    step: int
+    time: int
+    packed: bytes
+    segment: int
+    log_end: int  # byte of the log file behind the record; 0 if the record is not in it
+
+
+class Histogram(NamedTuple):
+    """A distribution: `counts[i]` values between `edges[i]` and `edges[i + 1]`."""
+
+    name: str
+    step: int
+    time: int
+    edges: Any
+    counts: Any
+    segment: int
+
+
+class Pump:
+    """Owns the thread and the store's writer. `queue.append` is all that a log call does."""
+
+    def __init__(
+        self,
+        open_writer: Callable[[], Writer],
+        log: JsonLog,
+        *,
+        flush_seconds: float = 1.0,
+        sync_seconds: float = 5.0,
+        limit_bytes: int = 256 << 20,
+        trouble: Callable[[str], None] = lambda sentence: None,
+    ):
+        self.queue: deque[Row | Histogram] = deque()
+        self.chores: list[Callable[[], Any]] = []  # called once a round, such as a spool's carrier
+        self.dropping = False  # the queue was full: rows of the log file are read back from it
+        self.lost_rows = 0
+        self._open_writer = open_writer
+        self._writer: Writer | None = None
+        self._log = log
+        self._flush_seconds, self._sync_seconds = flush_seconds, sync_seconds
+        self._limit_bytes = limit_bytes
+        self._trouble = trouble
+        self._held: list[Row | Histogram] = []  # taken from the queue, not yet in the store
+        self._covered = log.position  # byte of the log file up to which the store has everything
+        self._wake = threading.Event()
+        self._stopping = False
+        self._round_lock = threading.Lock()
+        self._flushed_at = self._synced_at = time.monotonic()
+        self._sealers: list[subprocess.Popen[bytes]] = []
+        self._complained: set[str] = set()
+        self._thread = threading.Thread(target=self._work, name="barograph", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def overflow(self, row: Row | Histogram) -> None:
+        """The queue is long: called by a log call instead of appending."""
+        if isinstance(row, Row) and row.log_end:
+            self.dropping = True
+        elif self._waiting_bytes() < self._limit_bytes:
+            self.queue.append(row)
+        else:
+            self.lost_rows += 1
+            self._complain("the store can't keep up; the newest wide rows are being left out")
+
+    def _waiting_bytes(self) -> int:
+        first = self.queue[0] if self.queue else None
+        return len(self.queue) * (len(first.packed) + 200 if isinstance(first, Row) else 2000)
+
+    def flush(self, timeout: float | None = 10.0) -> bool:
+        """Have everything logged so far in the store's files; False if it took longer than `timeout`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._round_lock.acquire(timeout=-1 if timeout is None else timeout):
+            return False
+        try:
+            self._round(flush=True)
+            return deadline is None or time.monotonic() <= deadline
+        finally:
+            self._round_lock.release()
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """Write what waits, close the store's file, seal. False if a stuck disk did not let it."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(timeout)
+        if self._thread.is_alive() or not self._round_lock.acquire(timeout=timeout):
+            return False
+        try:
+            self._round(flush=True)
+            self._close_writer()
+        finally:
+            self._round_lock.release()
+        return True
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            points = writer.points_in_file
+            writer.close()
+            if points <= SEAL_HERE_POINTS:
+                from barograph.store.seal import seal
+
+                seal(writer.folder, closed=True)
+            else:
+                self._start_sealer(writer.folder, closed=True)
+        except OSError as error:
+            self._complain(f"could not close the store ({error.strerror or error}); what was flushed is there")
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._stopping:
+            self._wake.wait(_POLL_SECONDS)
+            with self._round_lock:
+                try:
+                    self._round(flush=time.monotonic() - self._flushed_at >= self._flush_seconds)
+                except Exception as error:  # a thread that dies would lose all that follows
+                    self._complain(f"the store's thread met {type(error).__name__}: {error}")
+
+    def _round(self, flush: bool) -> None:
+        for chore in tuple(self.chores):
+            chore()
+        if flush:
+            self._flushed_at = time.monotonic()
+            self._take()
+            if self._held or self.dropping:
+                self._store()
+        self._log.retry()
+        if time.monotonic() - self._synced_at >= self._sync_seconds or self._stopping:
+            self._log.restore_if_deleted()
+            self._log.sync()
+            self._synced_at = time.monotonic()
+
+    def _take(self) -> None:
+        """Move the queue's rows to `_held`; read back from the log file what the queue could not hold."""
+        queue, held = self.queue, self._held
+        with contextlib.suppress(IndexError):
+            for _ in range(len(queue)):
+                held.append(queue.popleft())
+        if self.dropping and not any(type(row) is Row and row.log_end for row in held):
+            self.dropping = False  # rows from now on are queued again; up to here the file has them
+            until = self._log.position
+            for row in self._read_back(until):
+                held.append(row)
+            with contextlib.suppress(IndexError):
+                for _ in range(len(queue)):
+                    row = queue.popleft()
+                    if not (type(row) is Row and 0 < row.log_end <= until):
+                        held.append(row)
+
+    def _read_back(self, until: int) -> Iterable[Row]:
+        segment = self._held[-1].segment if self._held else self._segment
+        for record, end in records_from(self._log.path, self._covered):
+            if end > until:
+                return
+            if record.kind == "segment":
+                segment = int(record.fields.get("segment", segment))
+            named = dict(numbers(record))
+            if named:
+                packed = struct.pack(f"<{len(named)}d", *named.values())
+                yield Row(tuple(named), record.step, record.time, packed, segment, end)
+
+    _segment = 1
+
+    def _store(self) -> None:
+        """Hand what is held to the writer, neighbours of the same names in one block."""
+        import numpy
+
+        try:
+            if self._writer is None:
+                self._writer = self._open_writer()
+            self._write_held(self._writer)
+            self._writer.flush()
+            if self._writer.sealable:
+                self._writer.sealable = 0
+                self._start_sealer(self._writer.folder, closed=False)
+            self._complained.discard("disk")
+        except OSError as error:
+            if "disk" not in self._complained:
+                self._complained.add("disk")
+                self._trouble(
+                    f"could not write the store ({error.strerror or error}); training goes on, "
+                    "the log file keeps the records"
+                )
+            self._let_go()
+
+    def _write_held(self, writer: Writer) -> None:
+        """Rows of the same names in one block; only the last block says how far the log file is covered,
+        so a reader after a crash takes either all of a round from here or all of it from the log file."""
+        import numpy
+
+        groups: dict[tuple[int, int], list[Row]] = {}
+        log_end = self._covered
+        segment = self._segment
+        for item in self._held:
+            if isinstance(item, Histogram):
+                writer.write_histogram(*item)
+                continue
+            groups.setdefault((id(item.names), item.segment), []).append(item)
+            log_end = max(log_end, item.log_end)
+            segment = item.segment
+        for number, rows in enumerate(groups.values(), 1):
+            names = rows[0].names
+            writer.write_points(
+                names,
+                numpy.array([row.step for row in rows], numpy.int64),
+                numpy.array([row.time for row in rows], numpy.int64),
+                numpy.frombuffer(b"".join([row.packed for row in rows]), "<f8").reshape(len(rows), len(names)),
+                segment=rows[0].segment,
+                log_end=log_end if number == len(groups) else -1,
+            )
+        del self._held[:]
+        self._covered, self._segment = log_end, segment
+
+    def _let_go(self) -> None:
+        """After a failed write: keep wide rows while memory allows, leave the others to the log file."""
+        kept = [row for row in self._held if isinstance(row, Histogram) or not row.log_end]
+        if len(kept) < len(self._held):
+            self.dropping = True
+        most = max(1, self._limit_bytes // 4000)
+        self.lost_rows += max(0, len(kept) - most)
+        self._held[:] = kept[-most:]
+
+    def _start_sealer(self, folder: Any, closed: bool) -> None:
+        self._sealers = [sealer for sealer in self._sealers if sealer.poll() is None]
+        command = [sys.executable, "-m", "barograph.store.seal", str(folder)]
+        with contextlib.suppress(OSError):  # no process to be had: `barograph gc` seals later
+            self._sealers.append(
+                subprocess.Popen(
+                    command + (["--closed"] if closed else []),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            )
+
+    def _complain(self, sentence: str) -> None:
+        if sentence not in self._complained:
+            self._complained.add(sentence)
+            self._trouble(sentence)
+

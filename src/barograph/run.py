@@ -1,0 +1,534 @@
+"""Run: what a training loop holds. The typed logger, with any names and numbers, and a store.
+
+In:   `run.log({...})` and all the logger's calls.
+Out:  records in the run's log file before a call returns, their numbers in the columnar store a
+      moment later, and a manifest that says what the run was.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import struct
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from barograph import manifest, place, segments
+from barograph.config import Settings
+from barograph.jsonlog import JsonLog, LogFileBusy
+from barograph.logger import TrainingRunLogger
+from barograph.pump import MOST_ROWS, Histogram, Pump, Row
+from barograph.record import RESERVED, Record, encode, numbers
+from barograph.segments import Segment
+from barograph.values import PLAIN, DeviceValues, flatten, on_device, text
+
+_encode = msgspec.json.Encoder().encode
+_MOST_SHAPES = 1000  # sets of names remembered; a loop that invents names must not grow the process
+
+
+class _Shape:
+    """A set of names seen before: how to pack their values."""
+
+    __slots__ = ("names", "pack", "simple", "wide")
+
+    def __init__(self, names: tuple[str, ...], simple: bool, wide: bool):
+        self.names = names
+        self.pack = struct.Struct(f"<{len(names)}d").pack
+        self.simple = simple  # every name may stand in a record, every value was a number
+        self.wide = wide
+
+
+class Run(TrainingRunLogger):
+    """One run, made by `barograph.init`. No call raises after that, unless `strict`.
+
+    Attributes: `dir` (the run's folder), `id`, `name`, `project`, `config`, `rank`.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Settings, config: Mapping[str, Any], segment: Segment, callback: Any = None
+    ):
+        self.dir = folder
+        self.id = folder.name
+        self.name = settings.name or folder.name
+        self.project = settings.project
+        self.config = dict(config)
+        self.settings = settings
+        self.segment = segment
+        rank, self.world_size, _ = place.rank()
+        self._writer_name = f"r{rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
+        self._shapes: dict[tuple[Any, ...], _Shape] = {}
+        self._layer_names: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        self._next_step = 0
+        self._second, self._head = -1, b""
+        self._waiting: deque[tuple[DeviceValues, int | None]] = deque()
+        self._finished = False
+        self._finish_lock = threading.RLock()
+        self._began = time.monotonic()
+        self._last: dict[str, float] = {}
+        log_file = Path(settings.log_file) if settings.log_file else folder / "training.json"
+        super().__init__(
+            log_file if rank == 0 else log_file.with_name(f"training-{self._writer_name}.json"),
+            callback,
+            settings.verbosity,
+            console=settings.console,
+            rank=rank,
+            total_steps=settings.total_steps,
+            total_tokens=settings.total_tokens,
+            strict=settings.strict,
+        )
+        self._owner = os.getpid()
+        self._start()
+        _open_runs.add(self)
+
+    def _open_log(self, path: Path) -> JsonLog:
+        try:
+            return JsonLog(path, self._warn)
+        except LogFileBusy:  # another process writes to this run: each has a file of its own
+            return JsonLog(path.with_name(f"training-{self._writer_name}.json"), self._warn)
+
+    def _start(self) -> None:
+        """The thread, the store, and the record that says whose the following records are."""
+        self._log_start = self._log.position
+        self._pump = Pump(
+            self._open_writer,
+            self._log,
+            flush_seconds=self.settings.flush_seconds,
+            sync_seconds=self.settings.sync_seconds,
+            limit_bytes=self.settings.queue_megabytes << 20,
+            trouble=self._warn,
+        )
+        self._queue = self._pump.queue
+        who = {"rank": self.rank, "writer": self._writer_name, "host": place.host(), "pid": os.getpid()}
+        self._emit("segment", self.segment.start_step or 0, self.segment.fields() | who, checked=True)
+
+    def _open_writer(self) -> Any:
+        from barograph.store.writer import Writer
+
+        about = {
+            "log": os.path.relpath(self._log.path, self.dir),
+            "log_start": self._log_start,
+            "segment": self.segment.number,
+            "host": place.host(),
+            "pid": os.getpid(),
+        }
+        return Writer(
+            self.dir / "store" / self._writer_name,
+            rank=self.rank,
+            seal_points=self.settings.seal_points,
+            about=about,
+        )
+
+    def continue_after(self, step: int | None) -> None:
+        """Let `log` without a step count on from here."""
+        if step is not None:
+            self._next_step = max(self._next_step, step + 1)
+
+    # -- any names and numbers ---------------------------------------------------------------------
+
+    def log(self, values: Mapping[Any, Any], step: int | None = None) -> None:
+        """Record named numbers at a step (default: one more than the last).
+
+        Numbers may be Python's, NumPy's or torch's; one on an accelerator is read later, without
+        waiting for it. Nested mappings are joined with `/`. Strings and None are kept in the log file.
+        More than `wide_threshold` names go to the columnar store alone.
+        """
+        try:
+            shape = self._shapes.get(tuple(values))
+            if shape is None or not shape.simple:
+                self._log_slowly(values, step)
+                return
+            packed = shape.pack(*values.values())
+            if shape.wide:
+                self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
+                return
+            total = sum(values.values())
+            if total - total != 0.0:  # NaN or infinity among them
+                self._log_slowly(values, step)
+                return
+            body = _encode(values)
+            if type(step) is not int or step < 0:
+                step = self._at(step)
+            else:
+                self._next_step = step + 1
+            microseconds = time.time_ns() // 1000
+            second, fraction = divmod(microseconds, 1_000_000)
+            if second != self._second:
+                self._head = _head_of(second)
+                self._second = second
+            data = b'%b%06d","step":%d,%b' % (self._head, fraction, step, body[1:])
+            end = self._log.append(data)
+            row = Row(shape.names, step, microseconds, packed, self.segment.number, end)
+            if len(self._queue) < MOST_ROWS and not self._pump.dropping:
+                self._queue.append(row)
+            else:
+                self._pump.overflow(row)
+            if self._callback is not None:
+                self._call_back(self._callback, data)
+        except Exception:
+            try:
+                self._log_slowly(values, step)
+            except Exception as error:
+                self._failed("set of metrics", error)
+
+    def _log_slowly(self, values: Mapping[Any, Any], step: int | None) -> None:
+        """Anything that is not plainly a dictionary of known names to finite numbers."""
+        if not isinstance(values, Mapping):
+            self._odd(f"run.log takes a mapping of names to numbers, not a {type(values).__name__}")
+            return
+        if self._finished:
+            self._odd(f"run {self.id} is finished; what is logged now is not recorded")
+            return
+        if on_device(values):
+            self._waiting.append((DeviceValues(values), self._at(step)))
+            if self._read_device_values not in self._pump.chores:
+                self._pump.chores.append(self._read_device_values)
+            return
+        flat = flatten(values, self._odd)
+        if not flat:
+            return
+        self._remember_shape(values)
+        if len(flat) > self.settings.wide_threshold:
+            named = {name: value for name, value in flat.items() if isinstance(value, (int, float))}
+            if len(named) < len(flat):
+                self._odd("a wide record holds only numbers; its other values were left out")
+            self.log_wide(named, step)
+        else:
+            self._emit("metrics", self._at(step), flat, checked=True)
+
+    def _remember_shape(self, values: Mapping[Any, Any]) -> None:
+        names = tuple(values)
+        if len(self._shapes) >= _MOST_SHAPES:
+            self._shapes.clear()
+        simple = (
+            type(values) is dict
+            and all(type(name) is str and name.isprintable() for name in names)
+            and all(type(value) in PLAIN for value in values.values())
+            and RESERVED.isdisjoint(names)
+        )
+        self._shapes[names] = _Shape(names, simple, len(names) > self.settings.wide_threshold)
+
+    def _read_device_values(self) -> None:
+        """In the pump's thread: record what has arrived from the accelerator, in order."""
+        while self._waiting and self._waiting[0][0].ready():
+            arrived, step = self._waiting.popleft()
+            self._emit("metrics", step, flatten(arrived.values, self._odd), checked=True)
+
+    def _at(self, step: Any) -> int:
+        if step is None:
+            step = self._next_step
+        else:
+            step = self._step(step)
+        self._next_step = step + 1
+        return step
+
+    # -- wide data: the columnar store alone ---------------------------------------------------------
+
+    def log_wide(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Thousands of named numbers at a step. They reach the disk within `flush_seconds`."""
+        try:
+            names = tuple(values)
+            shape = self._shapes.get(names)
+            if shape is None or not shape.wide:
+                if any(type(name) is not str for name in names):
+                    values = flatten(values, self._odd)
+                    names = tuple(values)
+                shape = _Shape(names, False, True)
+                if len(self._shapes) < _MOST_SHAPES:
+                    self._shapes[names] = shape
+            packed = shape.pack(*values.values())
+            self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
+        except Exception as error:
+            self._failed("wide record", error)
+
+    def log_layers(
+        self, step: int, layers: Mapping[str, Mapping[str, float]], prefix: str = "layers"
+    ) -> None:
+        """Statistics by layer: `{layer: {statistic: value}}` becomes series `{prefix}/{layer}/{statistic}`."""
+        try:
+            key = (prefix, tuple(layers), tuple(map(tuple, layers.values())))
+            names = self._layer_names.get(key)
+            if names is None:
+                if len(self._layer_names) >= 100:
+                    self._layer_names.clear()
+                lead = f"{text(prefix)}/" if prefix else ""
+                names = tuple(f"{lead}{text(layer)}/{text(name)}" for layer in layers for name in layers[layer])
+                self._layer_names[key] = names
+            values = [value for statistics in layers.values() for value in statistics.values()]
+            packed = struct.pack(f"<{len(values)}d", *values)
+            self._queue_row(names, self._at(step), time.time_ns() // 1000, packed, 0)
+        except Exception as error:
+            self._failed("layer table", error)
+
+    def log_expert_loads(
+        self, step: int, loads: Mapping[str, Sequence[float]], prefix: str = "moe"
+    ) -> None:
+        """Tokens by expert: `{layer: [load, …]}` becomes series `{prefix}/{layer}/load/{expert}`."""
+        try:
+            table = {
+                f"{layer}/load": {str(expert): float(load) for expert, load in enumerate(row)}
+                for layer, row in loads.items()
+            }
+            self.log_layers(step, table, prefix)
+        except Exception as error:
+            self._failed("set of expert loads", error)
+
+    def log_histogram(self, name: str, values: Any, step: int | None = None, *, edges: Any = None, bins: int = 64) -> None:
+        """A distribution: raw `values` of any shape, counted into `bins` later by another thread; or, with
+        `edges` (n + 1 of them), n counts. Non-finite values are left out and counted in `{name}/nonfinite`."""
+        try:
+            import numpy
+
+            if hasattr(values, "detach"):
+                values = values.detach().float().cpu().numpy()
+            array = numpy.array(values, numpy.float64 if edges is not None else None, copy=True)
+            borders = None if edges is None else numpy.array(edges, numpy.float64)
+            if borders is not None and len(borders) != array.size + 1:
+                raise ValueError(f"{array.size} counts need {array.size + 1} edges, not {len(borders)}")
+            item = Histogram(text(name), self._at(step), time.time_ns() // 1000, borders, array, self.segment.number)
+            self._enqueue(item._replace(edges=bins) if borders is None else item)
+        except Exception as error:
+            self._failed("histogram", error)
+
+    # -- one way to the store -------------------------------------------------------------------------
+
+    def _collect(self, made: Record, end: int) -> None:
+        if made.kind in ("step", "eval"):
+            self._next_step = max(self._next_step, made.step + 1)
+        named = dict(numbers(made))
+        if named:
+            shape = self._shapes.get(names := tuple(named))
+            if shape is None:
+                if len(self._shapes) >= _MOST_SHAPES:
+                    self._shapes.clear()
+                shape = self._shapes[names] = _Shape(names, False, False)
+            self._queue_row(shape.names, made.step, made.time, shape.pack(*named.values()), end)
+            if made.kind in ("step", "eval"):
+                self._last |= named
+
+    def _queue_row(self, names: tuple[str, ...], step: int, microseconds: int, packed: bytes, end: int) -> None:
+        self._enqueue(Row(names, step, microseconds, packed, self.segment.number, end))
+
+    def _enqueue(self, item: Row | Histogram) -> None:
+        if len(self._queue) < (MOST_ROWS if type(item) is Row and len(item.packed) < 1000 else 1000):
+            if not (self._pump.dropping and type(item) is Row and item.log_end):
+                self._queue.append(item)
+                return
+        self._pump.overflow(item)
+
+    # -- segments ------------------------------------------------------------------------------------
+
+    def rewind(self, step: int) -> None:
+        """Go back to `step`: what was logged at it or later becomes an old branch, new records replace it."""
+        try:
+            self.segment = segments.begin(
+                self.dir, kind="rewind", start_step=self._step(step), parent=self.segment.number
+            )
+            self._next_step = self._step(step)
+            self._emit("segment", self._step(step), self.segment.fields() | {"rank": self.rank}, checked=True)
+        except Exception as error:
+            self._failed("rewind", error)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def save_checkpoint(self, path: str | os.PathLike[str], step: int, **about: Any) -> Path | None:
+        """Write the metadata of the checkpoint at `path` beside it, atomically, and note it in the run.
+
+        about: `val_loss`, `val_bpb`, `loader_state` ({pq_idx, rg_idx, epoch}), `loop_state` (smoothed and
+        best loss, total training time, rates) and anything else that is to come back with `restore`.
+        """
+        try:
+            about.setdefault("config", self.config)
+            written = manifest.write_checkpoint(path, step=step, **about)
+            fields = {"path": str(path), "metadata": str(written)}
+            fields.update((k, v) for k in ("val_loss", "val_bpb") if (v := about.get(k)) is not None)
+            self._emit("checkpoint", step, fields)
+            self._note(checkpoints=[*manifest.read(self.dir).get("checkpoints", []), {"step": step} | fields])
+            return written
+        except Exception as error:
+            self._failed("checkpoint", error)
+            return None
+
+    def restore(self) -> dict[str, Any] | None:
+        """The metadata of the run's last whole checkpoint, or None: where to go on after a resume."""
+        try:
+            places = {self.dir / "checkpoints"}
+            places.update(Path(item["path"]).parent for item in manifest.read(self.dir).get("checkpoints", []))
+            found = [state for folder in places if (state := manifest.last_checkpoint(folder))]
+            return max(found, key=lambda state: state.get("step", 0), default=None)
+        except Exception as error:
+            self._failed("restore", error)
+            return None
+
+    def _note(self, **changes: Any) -> None:
+        with contextlib.suppress(OSError):
+            manifest.update(self.dir, **changes)
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = 10.0) -> bool:
+        """Have everything logged so far in the store's files; False if the disk did not let it in time."""
+        return self._pump.flush(timeout)
+
+    def finish(self, status: str = "finished", timeout: float = 10.0) -> None:
+        """End the run: write what waits, seal the store, close the files. Takes at most about `timeout` s."""
+        with self._finish_lock:
+            if self._finished or os.getpid() != self._owner:
+                return
+            try:
+                self._finish(status, timeout)
+            except Exception as error:
+                self._finished = True
+                self._failed("finish", error)
+
+    def _finish(self, status: str, timeout: float) -> None:
+        deadline = time.monotonic() + timeout / 2
+        while self._waiting and time.monotonic() < deadline:
+            self._read_device_values()
+            time.sleep(0.001)
+        took = time.monotonic() - self._began
+        self._emit("end", self._next_step - 1 if self._next_step else 0, {"status": status, "wall_seconds": round(took, 3)}, checked=True)
+        self._finished = True
+        self._shapes.clear()
+        if not self._pump.stop(timeout):
+            self._warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
+        if self._pump.lost_rows:
+            self._warn(f"{self._pump.lost_rows} wide rows were not recorded: the store could not keep up")
+        self._log.close()
+        if self._log.lost:
+            self._warn(f"{self._log.lost} records were not written: {self._log.path} had no room")
+        if self.rank == 0:
+            self._note(status=status, finished=_now(), wall_seconds=round(took, 3), final_metrics=self._last)
+        _open_runs.discard(self)
+
+    close = finish  # type: ignore[assignment]
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None = None, *problem: object) -> None:
+        if kind is None:
+            self.finish()
+        elif issubclass(kind, KeyboardInterrupt):
+            self.finish("interrupted")
+        else:
+            self.log_message(max(0, self._next_step - 1), f"failed: {kind.__name__}: {text(problem[0])[:2000]}")
+            self.finish("failed")
+
+    def __del__(self) -> None:
+        """A run is held by `_open_runs` until it is finished: nothing to do."""
+
+    # -- other processes -----------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled run is the same run, written by the process that unpickles it."""
+        return _attach, (str(self.dir), self.settings, self.config)
+
+    def _after_fork(self) -> None:
+        """In a forked child: the parent's files are the parent's; ours are opened at the first log call."""
+        self._log.abandon()
+        writer = self._pump._writer
+        if writer is not None:
+            writer.abandon()
+        path = self._log.path
+        self._owner = os.getpid()
+        self._console.rank = self.rank
+        self._writer_name = f"r{self.rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
+        self._log = _LazyLog(self, path.with_name(f"training-{self._writer_name}.json"))  # type: ignore[assignment]
+        self._pump = _LazyPump(self)  # type: ignore[assignment]
+        self._queue = self._pump.queue
+        self._shapes = {}
+        self._finish_lock = threading.RLock()
+        self._waiting.clear()
+
+    def _open_after_fork(self, path: Path) -> JsonLog:
+        self._log = JsonLog(path, self._warn)
+        self._start()
+        return self._log
+
+
+class _LazyLog:
+    """Stands for the log of a forked child until it logs something: most children never do."""
+
+    closed = False
+    position = 0
+    lost = 0
+
+    def __init__(self, run: Run, path: Path):
+        self.path, self._run = path, run
+
+    def append(self, data: bytes) -> int:
+        return self._run._open_after_fork(self.path).append(data)
+
+    def close(self) -> None:
+        pass
+
+
+class _LazyPump:
+    """Stands for the pump of a forked child until its log is open."""
+
+    dropping = False
+    lost_rows = 0
+
+    def __init__(self, run: Run):
+        self._run = run
+        self.chores: list[Any] = []
+        self.queue: Any = self
+
+    def __len__(self) -> int:
+        return 0
+
+    def append(self, item: Row | Histogram) -> None:
+        """Reached by wide rows: narrow ones have opened the log before."""
+        if self._run._pump is self:
+            self._run._open_after_fork(self._run._log.path)
+        self._run._queue.append(item)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        return True
+
+    def stop(self, timeout: float = 0.0) -> bool:
+        return True
+
+
+# -- open runs of this process ---------------------------------------------------------------------
+
+_open_runs: set[Run] = set()
+
+
+def _finish_open_runs() -> None:
+    """At the interpreter's exit. An exception that ended the program has left its trace in `sys`."""
+    status = "failed" if getattr(sys, "last_value", None) is not None else "finished"
+    for run in list(_open_runs):
+        run.finish("interrupted" if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) else status)
+
+
+def _forked() -> None:
+    for run in list(_open_runs):
+        run._after_fork()
+
+
+atexit.register(_finish_open_runs)
+os.register_at_fork(after_in_child=_forked)
+
+
+def _attach(folder: str, settings: Settings, config: Mapping[str, Any]) -> Run:
+    """The run in `folder`, written by this process too."""
+    path = Path(folder)
+    return Run(path, settings, config, segments.join(path))
+
+
+def _head_of(second: int) -> bytes:
+    return encode(Record("metrics", second * 1_000_000, 0, {})).partition(b".")[0] + b"."
+
+
+def _now() -> str:
+    return json.loads(encode(Record("", time.time_ns() // 1000, 0, {})))["time"]

@@ -1,0 +1,256 @@
+"""init: from options to a Run in a folder of its own.
+
+In:   arguments, environment, a YAML file; who and where this process is.
+Out:  a Run: a new one, one that goes on from where it stopped, or another rank of one just started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from barograph import config as options
+from barograph import manifest, place, segments
+from barograph.config import Settings
+from barograph.jsonlog import LogFileError
+from barograph.naming import folder_name, run_name
+from barograph.record import format_time
+from barograph.run import Run
+from barograph.values import text
+
+_warnings = logging.getLogger("barograph")
+_RENDEZVOUS_SECONDS = 3600.0  # a launch's ranks arrive within this time
+
+
+def init(
+    project: str | None = None,
+    name: str | None = None,
+    config: Any = None,
+    dir: str | os.PathLike[str] | None = None,
+    *,
+    callback: Callable[[str], Any] | None = None,
+    config_file: str | os.PathLike[str] | None = None,
+    **arguments: Any,
+) -> Run:
+    """Start a run, or go on with one, and return it.
+
+    project, name: what it belongs to and is called; without a name, one is made from the config.
+    config: the run's hyper-parameters, a mapping (nested keys welcome) or an object with attributes.
+    dir: where runs are kept (default `runs`).
+    callback: gets each record as a JSON line.
+    config_file: YAML with options; environment variables `BAROGRAPH_…` and arguments go before it.
+    Other options by name: docs/options.md lists them all. `id=` joins or goes on with the run of that
+    id, `resume="auto"` with the newest run of the project, `resume=PATH` with that run.
+
+    Raises `ConfigError` for an option that does not exist or does not fit, and `LogFileError` for a
+    `log_file` that is not a log. A folder that can't be written is replaced by one in the system's
+    temporary folder, with a warning (with `strict`, the error is raised).
+    """
+    given = {"project": project, "name": name, "dir": None if dir is None else os.fspath(dir)} | arguments
+    settings = options.load({key: value for key, value in given.items() if value is not None}, file=config_file)
+    plain_config = _config(config)
+    try:
+        return _begin(settings, plain_config, callback)
+    except (OSError, LogFileError) as error:
+        if settings.strict or isinstance(error, LogFileError):
+            raise
+        fallback = tempfile.mkdtemp(prefix="barograph-")
+        _warnings.warning(
+            "barograph: could not write to %s (%s); this run is recorded in %s",
+            settings.output_dir or settings.dir,
+            error.strerror or error,
+            fallback,
+        )
+        settings = options.replace(settings, dir=fallback, output_dir=None, log_file=None, resume=None)
+        return _begin(settings, plain_config, callback)
+
+
+def _begin(settings: Settings, config: dict[str, Any], callback: Any) -> Run:
+    launch = place.launch_id()
+    folder, goes_on = _folder(settings, config, launch)
+    busy = goes_on and _is_alive(folder)
+    if busy and launch is None:
+        segment = segments.join(folder)
+    else:
+        segment = segments.begin(folder, start_step=settings.resume_step if goes_on else None, launch=launch)
+    before = manifest.read(folder) if goes_on else {}
+    if before and not config:
+        config = before.get("config") or {}
+    run = Run(folder, settings, config, segment, callback)
+    if goes_on and not busy:
+        run.continue_after(_last_step(folder))
+    if run.rank == 0 and not busy:
+        _describe(run, settings, config, before)
+    return run
+
+
+# -- which folder ----------------------------------------------------------------------------------
+
+
+def _folder(settings: Settings, config: dict[str, Any], launch: str | None) -> tuple[Path, bool]:
+    """The run's folder and whether there was a run in it already."""
+    if settings.output_dir:
+        folder = Path(settings.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder, bool(segments.read(folder))
+    project = Path(settings.dir) / folder_name(settings.project)
+    if settings.resume:
+        found = _to_resume(settings.resume, project)
+        if found is not None:
+            return found, True
+        if settings.resume != "auto":
+            raise options.ConfigError(
+                f"resume={settings.resume!r}: there is no such run in {project}; `barograph ls` shows what there is"
+            )
+    project.mkdir(parents=True, exist_ok=True)
+    if settings.id:
+        folder = project / folder_name(settings.id)
+        folder.mkdir(exist_ok=True)
+        return folder, bool(segments.read(folder))
+    name = settings.name or run_name(settings.project, config, datetime.now())
+    if launch is None:
+        return _new_folder(project, name), False
+    return _shared_folder(project, name, launch), False
+
+
+def _new_folder(project: Path, name: str) -> Path:
+    base = folder_name(name)
+    for number in range(1, 1_000_000):
+        folder = project / (base if number == 1 else f"{base}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise OSError(17, f"no free folder for a run named {base} in {project}")
+
+
+def _shared_folder(project: Path, name: str, launch: str) -> Path:
+    """One folder for all ranks of a launch: the first to come makes it, the others find its name."""
+    meeting = project / f".launch-{hashlib.sha256(launch.encode()).hexdigest()[:16]}"
+    for _ in range(3):
+        with contextlib.suppress(OSError):
+            if time.time() - meeting.stat().st_mtime < _RENDEZVOUS_SECONDS:
+                return project / meeting.read_text()
+            meeting.unlink()
+        folder = _new_folder(project, name)
+        mine = project / f".launch-{place.host()}-{os.getpid()}"
+        mine.write_text(folder.name)
+        try:
+            os.link(mine, meeting)
+            return folder
+        except FileExistsError:
+            folder.rmdir()
+        finally:
+            mine.unlink()
+    return _new_folder(project, name)
+
+
+def _to_resume(which: str, project: Path) -> Path | None:
+    """The folder of the run to go on with: a path, an id, or "auto" for the project's newest."""
+    if which != "auto":
+        for folder in (Path(which), project / which, project / folder_name(which)):
+            if segments.read(folder):
+                return folder
+        return None
+    if not project.is_dir():
+        return None
+    runs = [folder for folder in project.iterdir() if segments.read(folder) and not _is_alive(folder)]
+    return max(runs, key=lambda folder: segments.read(folder)[-1].time, default=None)
+
+
+def _is_alive(folder: Path) -> bool:
+    """Whether a process of this machine is writing the run now."""
+    return manifest.is_alive(manifest.read(folder))
+
+
+def _last_step(folder: Path) -> int | None:
+    """The last step in a run's main log, from its last records."""
+    from barograph.jsonlog import records_from
+
+    path = folder / "training.json"
+    with contextlib.suppress(OSError, ValueError):
+        start = max(0, path.stat().st_size - (1 << 20))
+        kinds = ("step", "eval", "metrics")
+        return max((r.step for r, _ in records_from(path, start) if r.kind in kinds), default=None)
+    return None
+
+
+# -- what the run is ---------------------------------------------------------------------------------
+
+
+def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """The manifest: at once what is known, and from another thread what takes time to find out."""
+    now = format_time(time.time_ns() // 1000)
+    about: dict[str, Any] = {
+        "id": run.id,
+        "name": run.name,
+        "project": run.project,
+        "tags": list(settings.tags),
+        "notes": settings.notes,
+        "config": config,
+        "status": "running",
+        "created": before.get("created", now),
+        "started": now,
+        "finished": None,
+        "command": [text(word) for word in sys.argv],
+        "cwd": os.getcwd(),
+        "total_steps": settings.total_steps,
+        "report_to": settings.report_to,
+        "world_size": run.world_size,
+        **manifest.process(),
+    }
+    manifest.update(run.dir, **about)
+    run.log_cmd(about["command"])
+    run.log_options(config)
+    threading.Thread(target=_look_around, args=(run.dir, settings.git), name="barograph-place", daemon=True).start()
+
+
+def _look_around(folder: Path, git: bool) -> None:
+    with contextlib.suppress(Exception):
+        found: dict[str, Any] = {
+            "environment": place.environment(),
+            "hardware": place.hardware(),
+            "packages": place.packages(),
+        }
+        if git:
+            state = place.git_state(os.getcwd())
+            found |= {"repo_commit": state.get("commit"), "git": state}
+        if folder.is_dir():
+            manifest.update(folder, **found)
+
+
+def _config(config: Any) -> dict[str, Any]:
+    """A config as a plain nested dictionary: of a mapping, a dataclass, a namespace."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        as_dict = getattr(config, "to_dict", None)
+        config = as_dict() if callable(as_dict) else vars(config)
+    plain = _plain(config, 16)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping) and depth:
+        return {text(key): _plain(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)) and depth:
+        return [_plain(item, depth - 1) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if hasattr(value, "__dataclass_fields__") and depth:
+        return _plain(vars(value), depth - 1)
+    with contextlib.suppress(TypeError, ValueError, RuntimeError):
+        if not isinstance(value, (str, bytes)):
+            return json.loads(json.dumps(value.item() if hasattr(value, "item") else value))
+    return text(value)

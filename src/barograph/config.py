@@ -175,7 +175,8 @@ def load(
             if text:
                 values[name] = _checked(name, text, f"the environment variable {variable}", parse=True)
     for name, value in given.items():
-        values[_known(name, tuple(ACCEPTS), "the arguments")] = _checked(name, value, "the arguments")
+        known = _known(name, tuple(ACCEPTS), "the arguments")
+        values[known] = _checked(known, value, "the arguments")
     return Settings(**values)
 
 

@@ -18,7 +18,7 @@ _MOST_SECTIONS = 1000
 MOST_BYTES = 100  # of a folder's name: file systems take 255, and paths are limited too
 
 # Windows reserves these for devices, in any case and with any extension.
-_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
 
 
 def run_name(prefix: str = "", config: Any = None, now: datetime | None = None) -> str:
@@ -50,7 +50,7 @@ def folder_name(text: str) -> str:
 
 
 def _is_kept(letter: str) -> bool:
-    return letter in "_-.+=@$" or unicodedata.category(letter)[0] in "LNM"  # letters, numbers, marks
+    return letter in "_-.+=@" or unicodedata.category(letter)[0] in "LNM"  # letters, numbers, marks
 
 
 def _trimmed(name: str) -> str:

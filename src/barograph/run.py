@@ -97,7 +97,7 @@ class Run(TrainingRunLogger):
 
     def _start(self) -> None:
         """The thread, the store, and the record that says whose the following records are."""
-        self._log_start = self._log.position
+        self._introduce_writer()
         self._pump = Pump(
             self._open_writer,
             self._log,
@@ -113,19 +113,21 @@ class Run(TrainingRunLogger):
     def _open_writer(self) -> Any:
         from barograph.store.writer import Writer
 
+        return Writer(self._store_folder, rank=self.rank, seal_points=self.settings.seal_points)
+
+    def _introduce_writer(self) -> None:
+        """Say which log file this process writes and from which byte on: readers need both."""
+        self._store_folder = self.dir / "store" / self._writer_name
+        self._store_folder.mkdir(parents=True, exist_ok=True)
         about = {
             "log": os.path.relpath(self._log.path, self.dir),
-            "log_start": self._log_start,
+            "log_start": self._log.position,
             "segment": self.segment.number,
+            "rank": self.rank,
             "host": place.host(),
             "pid": os.getpid(),
         }
-        return Writer(
-            self.dir / "store" / self._writer_name,
-            rank=self.rank,
-            seal_points=self.settings.seal_points,
-            about=about,
-        )
+        (self._store_folder / "writer.json").write_bytes(msgspec.json.encode(about) + b"\n")
 
     def continue_after(self, step: int | None) -> None:
         """Let `log` without a step count on from here."""

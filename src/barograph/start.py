@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph import config as options
-from barograph import manifest, place, segments
+from barograph import liveness, manifest, place, segments
 from barograph.config import Settings
 from barograph.jsonlog import LogFileError
 from barograph.naming import folder_name, run_name
@@ -170,7 +170,7 @@ def _to_resume(which: str, project: Path) -> Path | None:
 
 def _is_alive(folder: Path) -> bool:
     """Whether a process of this machine is writing the run now."""
-    return manifest.is_alive(manifest.read(folder))
+    return liveness.is_alive(manifest.read(folder))
 
 
 def _last_step(folder: Path) -> int | None:
@@ -207,7 +207,7 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         "total_steps": settings.total_steps,
         "report_to": settings.report_to,
         "world_size": run.world_size,
-        **manifest.process(),
+        **liveness.process(),
     }
     manifest.update(run.dir, **about)
     run.log_cmd(about["command"])

@@ -1,0 +1,204 @@
+"""The command `barograph`.
+
+In:   words typed by a person or a script.
+Out:  text, or JSON with --json; exit code 0, 1 for a wrong name or file, 2 for a wrong argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from barograph import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(options.function(options) or 0)
+    except BrokenPipeError:  # the reader of a pipe has gone: `barograph ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except KeyError as error:
+        return _sorry(str(error.args[0]) if error.args else "no such name")
+    except ValueError as error:
+        return _sorry(str(error))
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return _sorry(f"{error.strerror or error}{where}")
+
+
+def _sorry(sentence: str) -> int:
+    print(f"barograph: {sentence}", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="barograph", description="Telemetry for training language models.")
+    parser.add_argument("--version", action="version", version=f"barograph {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def command(name: str, function: Any, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        made.set_defaults(function=function)
+        return made
+
+    def common(made: argparse.ArgumentParser, run: bool = True, as_json: bool = True) -> None:
+        if run:
+            made.add_argument("run", metavar="RUN", help="a run's id, name, folder, or a log file")
+        made.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
+        if as_json:
+            made.add_argument("--json", action="store_true", help="print JSON")
+
+    made = command("ls", _ls, "list the runs")
+    common(made, run=False)
+    made.add_argument("--project", help="only this project's runs")
+
+    made = command("show", _show, "show what a run was and where it stands")
+    common(made)
+    made.add_argument("--names", action="store_true", help="list every series")
+
+    made = command("tail", _tail, "print a run's latest records and follow it while it goes on")
+    common(made)
+    made.add_argument("-n", "--lines", type=_count, default=20, help="how many records to begin with (default 20)")
+    made.add_argument("--no-follow", action="store_true", help="print and stop")
+
+    made = command("export", _export, "write a run's series to a file")
+    common(made, as_json=False)
+    made.add_argument("--to", choices=("csv", "jsonl", "parquet"), default="csv", help="the format (default csv)")
+    made.add_argument("--out", type=Path, help="the file (default: RUN.FORMAT here)")
+    made.add_argument("--layout", choices=("wide", "long"), help="a row a step, or a row a point (Parquet: always long)")
+    made.add_argument("--series", action="append", default=[], metavar="PATTERN", help="only series such as 'train/*'")
+    made.add_argument("--branch", choices=("live", "all"), default="live", help="all: superseded steps too")
+
+    made = command("gc", _gc, "seal what ended or killed runs left unsealed, and clear leftovers")
+    common(made, run=False)
+
+    made = command("demo", _demo, "train a small GPT on Python's own source text, with everything on")
+    made.add_argument("--steps", type=int, help="optimizer steps (default: about a minute's worth)")
+    made.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
+    made.add_argument("--seed", type=int, default=0, help="the same seed gives the same losses (default 0)")
+    made.add_argument("--moe", action="store_true", help="a mixture of experts")
+    made.add_argument("--resume", metavar="RUN", help="go on with a demo's run from its last checkpoint")
+    return parser
+
+
+def _count(word: str) -> int:
+    number = int(word)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    from barograph.record import mark_non_finite
+
+    print(msgspec.json.format(msgspec.json.encode(mark_non_finite(value)), indent=2).decode())
+
+
+def _ls(options: argparse.Namespace) -> int:
+    from barograph import overview
+    from barograph.query import runs
+
+    rows = [overview.summary(run) for run in runs(options.dir, options.project)]
+    if options.json:
+        _print_json(rows)
+    elif not rows:
+        where = options.dir or os.environ.get("BAROGRAPH_DIR", "runs")
+        print(f"No runs in {where} yet. `barograph demo` makes one.")
+    else:
+        print(overview.table(rows))
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from barograph import overview
+    from barograph.query import find
+
+    run = find(options.run, options.dir)
+    if options.json:
+        _print_json(overview.detail(run))
+    elif options.names:
+        print("\n".join(overview.printable(name) for name in run.names()))
+    else:
+        print(overview.page(run))
+    return 0
+
+
+def _tail(options: argparse.Namespace) -> int:
+    from barograph.follow import follow
+    from barograph.query import find
+
+    run = find(options.run, options.dir)
+    if options.json:
+        from barograph.record import encode
+
+        show = lambda record: print(encode(record).decode(), flush=True)  # noqa: E731
+    else:
+        from barograph.sinks.console import Console
+
+        total = run.manifest.get("total_steps")
+        show = Console(verbosity=1, total_steps=total if isinstance(total, int) else None).draw
+    for record in follow(run, last=options.lines, wait=None if options.no_follow else lambda: time.sleep(0.2)):
+        show(record)
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from barograph.export import export
+    from barograph.query import find
+
+    run = find(options.run, options.dir)
+    out = options.out or Path(f"{run.id}.{options.to}")
+    rows = export(
+        run, options.to, out, layout=options.layout, patterns=tuple(options.series), branch=options.branch
+    )
+    print(f"{out}: {rows:,} rows")
+    return 0
+
+
+def _gc(options: argparse.Namespace) -> int:
+    from barograph.query import runs
+    from barograph.store.seal import seal
+
+    report = []
+    for run in runs(options.dir):
+        for folder in sorted((run.dir / "store").glob("*/")):
+            before = _size(folder)
+            seal(folder, closed=run.status not in ("running", "stalled"))
+            if (after := _size(folder)) != before:
+                report.append({"run": run.id, "writer": folder.name, "bytes_before": before, "bytes_after": after})
+    if options.json:
+        _print_json(report)
+    elif not report:
+        print("Nothing to do: every run that ended is sealed.")
+    for row in () if options.json else report:
+        print(f"{row['run']}  {row['bytes_before']:,} → {row['bytes_after']:,} bytes")
+    return 0
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from barograph.demo.train import run_demo
+
+    given = {"steps": options.steps, "resume": options.resume}
+    return run_demo(
+        dir=options.dir, seed=options.seed, moe=options.moe, **{k: v for k, v in given.items() if v is not None}
+    )

@@ -1,0 +1,45 @@
+"""Follow a run's records while another process writes them.
+
+In:   a stored run.
+Out:  its latest records, then every new one as it comes, until the run has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from barograph.jsonlog import records_from
+from barograph.query import StoredRun
+from barograph.record import Record
+
+_TAIL_BYTES = 4 << 20
+_QUIET = frozenset({"option", "cmd"})  # of no interest to somebody who watches
+
+
+def follow(run: StoredRun, last: int = 20, wait: Callable[[], Any] | None = None) -> Iterator[Record]:
+    """The `last` records, then those that follow. `wait` is called between looks; None: don't follow."""
+    offsets: dict[Path, int] = {}
+    recent: deque[Record] = deque(maxlen=last)
+    for path in run.log_files():
+        with contextlib.suppress(OSError):
+            offset = max(0, path.stat().st_size - _TAIL_BYTES)
+            for record, offset in records_from(path, offset):  # noqa: B020
+                if record.kind not in _QUIET:
+                    recent.append(record)
+            offsets[path] = offset
+    yield from sorted(recent, key=lambda record: record.time)
+    while wait is not None:
+        ended = run.status not in ("running", "stalled")
+        for path in run.log_files():
+            with contextlib.suppress(OSError):
+                for record, end in records_from(path, offsets.get(path, 0)):
+                    offsets[path] = end
+                    if record.kind not in _QUIET:
+                        yield record
+        if ended:
+            return
+        wait()

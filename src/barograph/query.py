@@ -1,0 +1,404 @@
+"""Stored runs, read while they are written or long after: columns ready to draw.
+
+In:   a folder of runs, a run's folder, or a bare log file.
+Out:  `runs()`, and of each run its series, records and state, as NumPy arrays and dictionaries.
+
+The numbers come from the columnar store; what a writer's store does not cover yet (the last second
+of a live run, the tail of a killed one) comes from its log file, so nothing is missing or doubled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from barograph import liveness, manifest, segments
+from barograph.jsonlog import read_log, records_from
+from barograph.record import Record, numbers
+from barograph.segments import Segment
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    from barograph.store.reader import StoreReader
+
+DEFAULT_DIR = "runs"
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One metric of one run. All columns have the same length; `len(series)` is the number of points.
+
+    x: what was asked for; step: optimizer steps; time: seconds since 1970 (UTC); value: the numbers,
+    NaN and infinities among them; segment: which stretch of the run each point belongs to.
+    """
+
+    name: str
+    x: NDArray[Any]
+    value: NDArray[numpy.float64]
+    step: NDArray[numpy.int64]
+    time: NDArray[numpy.float64]
+    segment: NDArray[numpy.int32]
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @property
+    def y(self) -> NDArray[numpy.float64]:
+        """The values, by the name that charts use."""
+        return self.value
+
+
+class StoredRun:
+    """A run at rest or in progress. Reads only; takes no lock of the writer."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        given = Path(path)
+        self._bare_log = given if given.is_file() else None
+        self.dir = given.parent if self._bare_log else given
+        self.id = given.stem if self._bare_log else self.dir.resolve().name
+        self._manifest: dict[str, Any] | None = None
+        self._reader: StoreReader | None = None
+        self._tails: dict[Path, tuple[tuple[int, int, int], _Tail]] = {}
+
+    def __repr__(self) -> str:
+        return f"<StoredRun {self.project}/{self.id} {self.status}>"
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The run's manifest as it stands now."""
+        return {} if self._bare_log else manifest.read(self.dir)
+
+    def _about(self, key: str, default: Any) -> Any:
+        value = self.manifest.get(key)
+        return default if value is None else value
+
+    @property
+    def name(self) -> str:
+        return str(self._about("name", self.id))
+
+    @property
+    def project(self) -> str:
+        return str(self._about("project", self.dir.resolve().parent.name))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The hyper-parameters, nested as they were given."""
+        found = self._about("config", None)
+        if found is None:
+            found = {r.fields["name"]: r.fields.get("value") for r in self.records("option") if "name" in r.fields}
+        return dict(found)
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self._about("tags", []))
+
+    @property
+    def status(self) -> str:
+        """running, finished, failed, interrupted, crashed (its process is gone) or stalled."""
+        return liveness.status(self.dir, self.manifest) if not self._bare_log else "log file"
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [] if self._bare_log else segments.read(self.dir)
+
+    @property
+    def problems(self) -> list[str]:
+        """Files that could not be read whole, a sentence each."""
+        return list(self._store().problems)
+
+    # -- numbers ----------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Every series of the run, sorted."""
+        found = set(self._store().names())
+        for tail in self._log_tails():
+            found.update(tail.columns)
+        return sorted(found)
+
+    def series(
+        self, name: str, x: str = "step", max_points: int | None = None, branch: str = "live"
+    ) -> Series:
+        """One series, sorted by step.
+
+        name: as logged; `loss` finds `train/loss` if there is just one of that ending.
+        x: "step", "time" (seconds since 1970), "relative" (seconds since the run's first point of this
+            series), "tokens" (tokens trained on so far), or the name of another series.
+        max_points: no more than so many points, with every bucket's exact minimum and maximum and every
+            NaN and infinity among them.
+        branch: "live", or "all" to see what a resume or rewind superseded too.
+        Raises KeyError naming the nearest series if there is none of that name.
+        """
+        import numpy
+
+        name = self._resolve(name)
+        step, time, value, segment = self._points(name, branch)
+        order = numpy.lexsort((time, step)) if _unsorted(step) else None
+        if order is not None:
+            step, time, value, segment = step[order], time[order], value[order], segment[order]
+        along = self._axis(x, step, time, branch)
+        if max_points is not None and len(value) > max_points:
+            from barograph.columns import thin_indices
+
+            keep = thin_indices(value, max_points)
+            along, step, time, value, segment = along[keep], step[keep], time[keep], value[keep], segment[keep]
+        return Series(name, along, value, step, time / 1e6, segment)
+
+    def _axis(self, x: str, step: NDArray[Any], time: NDArray[Any], branch: str) -> NDArray[Any]:
+        import numpy
+
+        if x == "step":
+            return step
+        if x == "time":
+            return time / 1e6
+        if x == "relative":
+            return (time - (time.min() if len(time) else 0)) / 1e6
+        from barograph.columns import align
+
+        other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch)
+        values = numpy.cumsum(other.value) if x == "tokens" else other.value
+        return align(step, other.step, values)
+
+    def _resolve(self, name: str) -> str:
+        known = self.names()
+        if name in known:
+            return name
+        ending = [other for other in known if other.endswith("/" + name)]
+        if f"train/{name}" in ending:
+            return f"train/{name}"
+        if len(ending) == 1:
+            return ending[0]
+        near = difflib.get_close_matches(name, known, 1, 0.4) or ending[:1]
+        hint = f"; the nearest is {near[0]!r}" if near else " (it has no series yet)" if not known else ""
+        raise KeyError(f"run {self.id} has no series {name!r}{hint}")
+
+    def _points(self, name: str, branch: str) -> tuple[NDArray[Any], ...]:
+        """step, time (µs), value, segment of one series, the old branches left out unless asked for."""
+        import numpy
+
+        stored = self._store().points(name, columns=("step", "time", "value", "segment"))
+        parts = [(stored.step, stored.time, stored.value, stored.segment)]
+        for tail in self._log_tails():
+            if name in tail.columns:
+                parts.append(tail.arrays(name))
+        columns = [numpy.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+        step, time, value, segment = columns
+        if branch != "all" and len(step):
+            keep = self._live(step, segment)
+            if keep is not None:
+                step, time, value, segment = step[keep], time[keep], value[keep], segment[keep]
+        return step, time, value, segment
+
+    def _live(self, step: NDArray[Any], segment: NDArray[Any]) -> NDArray[Any] | None:
+        found = self.segments
+        if len(found) < 2:
+            return None
+        import numpy
+
+        cuts = segments.live_cuts(found, self._first_steps(found))
+        keep = numpy.zeros(len(step), bool)
+        for number, cut in cuts.items():
+            mine = segment == number
+            keep |= mine if cut is None else mine & (step < cut)
+        return keep
+
+    def _first_steps(self, found: list[Segment]) -> dict[int, int]:
+        """The first step of each segment that began without one: the least step it logged."""
+        unknown = [s.number for s in found if s.start_step is None and s.parent is not None]
+        if not unknown:
+            return {}
+        first = self._store().first_steps()
+        for tail in self._log_tails():
+            for number, step in tail.first_steps.items():
+                first[number] = min(step, first.get(number, step))
+        return {number: first[number] for number in unknown if number in first}
+
+    def histograms(self, name: str) -> list[Any]:
+        """A distribution over time: (step, time, edges, counts) a logged histogram."""
+        return list(self._store().histograms(name))
+
+    # -- records ------------------------------------------------------------------------------------
+
+    def log_files(self) -> list[Path]:
+        """The run's log files: rank 0's first."""
+        if self._bare_log:
+            return [self._bare_log]
+        found = sorted(self.dir.glob("training*.json"), key=lambda path: (path.name != "training.json", path.name))
+        for writer in self._writers():
+            path = (self.dir / str(writer.get("log", "training.json"))).resolve()
+            if path.is_file() and path not in [other.resolve() for other in found]:
+                found.append(path)
+        return found
+
+    def records(self, *kinds: str) -> Iterator[Record]:
+        """Records of the log files, of these kinds (all without any), each file's in the order logged."""
+        for path in self.log_files():
+            for record, _ in records_from(path):
+                if not kinds or record.kind in kinds:
+                    yield record
+
+    def log(self) -> list[dict[str, Any]]:
+        """The main log as dictionaries, as `read_log` gives them."""
+        files = self.log_files()
+        return read_log(files[0]) if files else []
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _store(self) -> StoreReader:
+        if self._reader is None:
+            from barograph.store.reader import StoreReader
+
+            self._reader = StoreReader(self.dir / ("store" if not self._bare_log else ".no-store"))
+        return self._reader
+
+    def _writers(self) -> list[dict[str, Any]]:
+        """Every writing process: name, rank, its log file and the byte at which it began there."""
+        found = []
+        for path in sorted((self.dir / "store").glob("*/writer.json")) if not self._bare_log else ():
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                found.append(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) | {"writer": path.parent.name})
+        return found
+
+    def _log_tails(self) -> Iterator[_Tail]:
+        """What stands in the log files and not yet in the store."""
+        begun: dict[Path, list[tuple[int, int, int]]] = {}
+        for writer in self._writers():
+            path = (self.dir / str(writer.get("log", "training.json"))).resolve()
+            start = int(writer.get("log_start", 0))
+            covered = max(start, self._store().log_end(str(writer["writer"])))
+            begun.setdefault(path, []).append((start, covered, int(writer.get("segment", 1))))
+        for path in self.log_files():
+            spans = sorted(begun.get(path.resolve(), []))
+            if not spans or spans[0][0] > 1:
+                spans.insert(0, (0, 0, 1))
+            try:
+                size = path.stat()
+            except OSError:
+                continue
+            reach = 0
+            for at, (start, covered, segment) in enumerate(spans):
+                reach = max(reach, covered, start)
+                stop = spans[at + 1][0] if at + 1 < len(spans) else size.st_size
+                if stop > reach:
+                    yield self._tail(path, reach, stop, segment, (size.st_mtime_ns, size.st_size, reach))
+
+    def _tail(self, path: Path, start: int, stop: int, segment: int, state: tuple[int, int, int]) -> _Tail:
+        key = path / str(start)
+        known = self._tails.get(key)
+        if known is None or known[0] != state:
+            if len(self._tails) > 64:
+                self._tails.clear()
+            known = self._tails[key] = (state, _Tail(path, start, stop, segment))
+        return known[1]
+
+
+class _Tail:
+    """Numbers of a stretch of a log file, by series."""
+
+    def __init__(self, path: Path, start: int, stop: int, segment: int):
+        self.columns: dict[str, list[tuple[int, int, float, int]]] = {}
+        self.first_steps: dict[int, int] = {}
+        if start <= 1:
+            start = 0
+        with contextlib.suppress(OSError):
+            for record, end in records_from(path, start):
+                if end > stop:
+                    break
+                if record.kind == "segment":
+                    segment = int(record.fields.get("segment", segment))
+                    continue
+                for name, value in numbers(record):
+                    self.columns.setdefault(name, []).append((record.step, record.time, value, segment))
+                    if record.step < self.first_steps.get(segment, record.step + 1):
+                        self.first_steps[segment] = record.step
+
+    def arrays(self, name: str) -> tuple[Any, ...]:
+        import numpy
+
+        step, time, value, segment = zip(*self.columns[name], strict=True)
+        return (
+            numpy.array(step, numpy.int64),
+            numpy.array(time, numpy.int64),
+            numpy.array(value, numpy.float64),
+            numpy.array(segment, numpy.int32),
+        )
+
+
+def _unsorted(step: NDArray[Any]) -> bool:
+    return bool((step[1:] < step[:-1]).any())
+
+
+# -- many runs -------------------------------------------------------------------------------------
+
+
+def runs(
+    dir: str | os.PathLike[str] | None = None,
+    project: str | None = None,
+    *,
+    status: str | None = None,
+    tag: str | None = None,
+) -> list[StoredRun]:
+    """The runs under a folder (default: `BAROGRAPH_DIR`, else `runs`), the newest last."""
+    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
+    found = [run for run in map(StoredRun, _run_folders(root)) if project is None or run.project == project]
+    if status is not None:
+        found = [run for run in found if run.status == status]
+    if tag is not None:
+        found = [run for run in found if tag in run.tags]
+    return sorted(found, key=lambda run: (str(run.manifest.get("created", "")), run.id))
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    """Folders of runs: the folder itself, its children or its grandchildren (project/run)."""
+    if _is_run(root):
+        yield root
+        return
+    for child in _folders(root):
+        if _is_run(child):
+            yield child
+        else:
+            yield from (grandchild for grandchild in _folders(child) if _is_run(grandchild))
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / segments.FOLDER).is_dir() or (folder / "training.json").is_file()
+
+
+def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
+    """The run that a person means: a folder, a log file, an id, a name, or the start of an id.
+
+    Raises KeyError with a sentence if there is none, or several.
+    """
+    path = Path(which)
+    if path.is_file() or (path.is_dir() and _is_run(path)):
+        return StoredRun(path)
+    known = runs(dir)
+    for same in (
+        [run for run in known if which in (run.id, f"{run.project}/{run.id}")],
+        [run for run in known if run.name == which],
+        [run for run in known if run.id.startswith(which)],
+    ):
+        if len(same) == 1:
+            return same[0]
+        if same:
+            raise KeyError(f"{which!r} is {len(same)} runs: {', '.join(f'{r.project}/{r.id}' for r in same[:5])}")
+    near = difflib.get_close_matches(which, [run.id for run in known], 1, 0.4)
+    hint = f"; the nearest is {near[0]!r}" if near else "; `barograph ls` shows what there is"
+    raise KeyError(f"there is no run {which!r} in {Path(dir or os.environ.get('BAROGRAPH_DIR', DEFAULT_DIR))}{hint}")

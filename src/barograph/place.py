@@ -99,7 +99,8 @@ def launch_id(environ: Mapping[str, str] | None = None) -> str | None:
     """What all ranks of one launch share and no other launch has, such as `torchelastic-1b9d…`.
 
     None when the world is this process, or when nothing tells the launch apart. Built from the launcher's
-    own identity; where it gives none and the launch is on one host, from the launcher's process.
+    own identity and, where all ranks are on one host, from the launcher's process. An id that begins with
+    `address-` had only MASTER_ADDR and MASTER_PORT to go by: a later launch there can have the same.
     """
     environ = os.environ if environ is None else environ
     _, world, _ = rank(environ)
@@ -109,19 +110,20 @@ def launch_id(environ: Mapping[str, str] | None = None) -> str | None:
     address = [environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")]
     slurm = [environ.get(name, "") for name in ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")]
     slurm.append(_slurm_step(environ))
-    is_step = bool(slurm[1] and slurm[3])
+    is_step, is_one_host = bool(slurm[1] and slurm[3]), _is_one_host(environ, launcher, world)
     elastic, space = environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("PMIX_NAMESPACE", "")
     if elastic:
         parts = [elastic, *address, environ.get("TORCHELASTIC_RESTART_COUNT", "")]
-        if elastic == "none":  # torchrun without --rdzv-id: the address alone comes again in the next launch
-            parts += slurm if is_step else []
-            parts += _launcher_process("TORCHELASTIC_RUN_ID") if _is_one_host(environ, launcher, world) else []
-        return _digest("torchelastic", parts)
+        if is_one_host:
+            return _digest("torchelastic", [*parts, *_launcher_process("TORCHELASTIC_RUN_ID")])
+        if elastic != "none":  # what torchrun puts in where no --rdzv-id was given
+            return _digest("torchelastic", parts)
+        return _digest("slurm", parts + slurm) if is_step else _digest("address", parts)
     if launcher is not None and launcher.rank == "SLURM_PROCID" and slurm[1]:
         return _digest("slurm", slurm)
     if space:
         return _digest("pmix", [space])
-    if launcher is not None and _is_one_host(environ, launcher, world):
+    if launcher is not None and is_one_host:
         return _digest("host", [host(), *address, *_launcher_process(launcher.rank)])
     if is_step:
         return _digest("slurm", [*slurm, *address])
@@ -331,7 +333,7 @@ def _cpu_model() -> str:
                 return value.strip()
     except OSError:
         pass
-    return platform.processor()
+    return platform.machine()  # at least the architecture
 
 
 def cgroup_limits(root: str = "/sys/fs/cgroup", own: str | None = None) -> dict[str, float | int]:
@@ -343,30 +345,21 @@ def cgroup_limits(root: str = "/sys/fs/cgroup", own: str | None = None) -> dict[
         own = Path("/proc/self/cgroup").read_text() if own is None else own
     except OSError:
         return {}
-    cpus: list[float] = []
-    memory: list[float] = []
+    found: dict[str, list[float]] = {"cpus": [], "memory_bytes": []}
     for line in own.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
-        unified = number == "0" and not controllers
-        for controller in [""] if unified else controllers.split(","):
+        for controller in [""] if number == "0" else controllers.split(","):
             for folder in _groups(Path(root) / controller, group):
-                if unified:
-                    quota, *period = _limit_words(folder / "cpu.max") or [""]
-                    memory += _positive(_limit_words(folder / "memory.max"))
-                elif controller == "cpu":
-                    quota = "".join(_limit_words(folder / "cpu.cfs_quota_us"))
-                    period = _limit_words(folder / "cpu.cfs_period_us")
-                else:
-                    quota, period = "", []
-                    if controller == "memory":
-                        memory += _positive(_limit_words(folder / "memory.limit_in_bytes"))
-                cpus += [each / per for each in _positive([quota]) for per in _positive(period)]
-    limits: dict[str, float | int] = {}
-    if cpus:
-        limits["cpus"] = round(min(cpus), 3)
-    if memory and min(memory) < 1 << 60:  # version 1 writes "no limit" as a number of about 2^63
-        limits["memory_bytes"] = int(min(memory))
+                cpu = _limit(folder, "cpu.max") or _limit(folder, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+                if len(cpu) == 2:  # microseconds of time allowed in a period of microseconds
+                    found["cpus"].append(round(cpu[0] / cpu[1], 3))
+                memory = _limit(folder, "memory.max") or _limit(folder, "memory.limit_in_bytes")
+                # version 1 writes "no limit" as a number of about 2^63
+                found["memory_bytes"] += [size for size in memory if size < 1 << 60]
+    limits: dict[str, float | int] = {name: min(sizes) for name, sizes in found.items() if sizes}
+    if "memory_bytes" in limits:
+        limits["memory_bytes"] = int(limits["memory_bytes"])
     return limits
 
 
@@ -377,14 +370,14 @@ def _groups(base: Path, group: str) -> Iterator[Path]:
         yield base.joinpath(*parts[:count])
 
 
-def _limit_words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
-
-
-def _positive(words: list[str]) -> list[float]:
+def _limit(folder: Path, *files: str) -> list[float]:
+    """The positive whole numbers in these files; `max` and -1, which mean no limit, are left out."""
+    words: list[str] = []
+    for file in files:
+        try:
+            words += (folder / file).read_text().split()
+        except OSError:
+            return []
     return [float(word) for word in words if word.isdigit() and int(word) > 0]
 
 

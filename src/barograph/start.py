@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def init(
             error.strerror or error,
             fallback,
         )
-        settings = options.replace(settings, dir=fallback, output_dir=None, log_file=None, resume=None)
+        settings = replace(settings, dir=fallback, output_dir="", log_file="", resume=False)
         return _begin(settings, plain_config, callback)
 
 
@@ -105,14 +106,9 @@ def _folder(settings: Settings, config: dict[str, Any], launch: str | None) -> t
         folder.mkdir(parents=True, exist_ok=True)
         return folder, bool(segments.read(folder))
     project = Path(settings.dir) / folder_name(settings.project)
-    if settings.resume:
-        found = _to_resume(settings.resume, project)
-        if found is not None:
-            return found, True
-        if settings.resume != "auto":
-            raise options.ConfigError(
-                f"resume={settings.resume!r}: there is no such run in {project}; `barograph ls` shows what there is"
-            )
+    found = _to_resume(settings, project)
+    if found is not None:
+        return found, True
     project.mkdir(parents=True, exist_ok=True)
     if settings.id:
         folder = project / folder_name(settings.id)
@@ -155,17 +151,26 @@ def _shared_folder(project: Path, name: str, launch: str) -> Path:
     return _new_folder(project, name)
 
 
-def _to_resume(which: str, project: Path) -> Path | None:
-    """The folder of the run to go on with: a path, an id, or "auto" for the project's newest."""
-    if which != "auto":
-        for folder in (Path(which), project / which, project / folder_name(which)):
-            if segments.read(folder):
-                return folder
+def _to_resume(settings: Settings, project: Path) -> Path | None:
+    """The folder of the run to go on with, if the options ask for one and it is there."""
+    which = settings.resume
+    if which in (False, "", "never"):
         return None
-    if not project.is_dir():
-        return None
-    runs = [folder for folder in project.iterdir() if segments.read(folder) and not _is_alive(folder)]
-    return max(runs, key=lambda folder: segments.read(folder)[-1].time, default=None)
+    found = None
+    if which not in (True, "must", "auto", "allow"):
+        places = (Path(str(which)), project / str(which), project / folder_name(str(which)))
+        found = next((folder for folder in places if segments.read(folder)), None)
+    elif settings.id:
+        folder = project / folder_name(settings.id)
+        found = folder if segments.read(folder) else None
+    elif project.is_dir():
+        ended = [folder for folder in project.iterdir() if segments.read(folder) and not _is_alive(folder)]
+        found = max(ended, key=lambda folder: segments.read(folder)[-1].time, default=None)
+    if found is None and which not in ("auto", "allow"):
+        raise options.ConfigError(
+            f"There is no run to go on with (resume is {which!r}) in {project}; `barograph ls` shows what there is."
+        )
+    return found
 
 
 def _is_alive(folder: Path) -> bool:
@@ -205,7 +210,7 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         "command": [text(word) for word in sys.argv],
         "cwd": os.getcwd(),
         "total_steps": settings.total_steps,
-        "report_to": settings.report_to,
+        "report_to": list(settings.backends),
         "world_size": run.world_size,
         **liveness.process(),
     }

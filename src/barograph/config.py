@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import math
 import numbers
+import operator
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -42,7 +43,8 @@ class Accepts(NamedTuple):
     def __str__(self) -> str:
         if self.kind in ("whole", "number"):
             noun = "a whole number" if self.kind == "whole" else "a number"
-            return f"{noun} from {self.low:g}" + (f" to {self.high:g}" if self.high < _MOST else "")
+            low, high = (int(bound) if float(bound).is_integer() else bound for bound in (self.low, self.high))
+            return f"{noun} from {low}" + (f" to {high}" if high < _MOST else "")
         if self.kind == "choice":
             return f"one of {', '.join(self.words)}"
         if self.kind == "list":
@@ -52,7 +54,7 @@ class Accepts(NamedTuple):
             "text": f"text {filled}".strip(),
             "path": f"a path {filled}".strip(),
             "flag": "true or false",
-            "resume": "true, false, allow, must, never, or a run's id or folder",
+            "resume": "true, false, auto, must, or a run's id or folder",
         }[self.kind]
 
 
@@ -84,10 +86,10 @@ class Settings:
     resume: bool | str = _option(
         False,
         Accepts("resume"),
-        "go on with an earlier run: true or must (it has to be there), allow (if it is there), or which one",
+        "go on with `id` or else the newest run: true or must if there has to be one, auto if there is; or which",
     )
     resume_step: int | None = _option(
-        None, Accepts("whole", 0, _MOST), "first step that the resumed run logs again; later ones are superseded"
+        None, Accepts("whole", 0, _MOST), "first step that a resumed run logs again, superseding what it had"
     )
     # the console
     console: str = _option("surogate", Accepts("choice", words=CONSOLES), "style of the console's lines")
@@ -307,7 +309,7 @@ def _checked(name: str, value: Any, place: str, parse: bool = False) -> Any:
         raise ConfigError(f"{name} is {_shown(value)} in {place}, but it accepts {accepts}.") from None
 
 
-_FLAG_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_FLAG_WORDS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 _NUMBER = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
@@ -367,7 +369,9 @@ def _number(accepts: Accepts, value: Any) -> int | float:
         raise _UnfitError
     try:
         real = float(value)
-        whole = int(value) if isinstance(value, numbers.Integral) or real.is_integer() else None
+        whole = int(real) if real.is_integer() else None
+        if isinstance(value, numbers.Integral):
+            whole = operator.index(value)  # exact beyond 2^53, where a float is not
     except (OverflowError, ValueError):
         raise _UnfitError from None
     exact = real if whole is None else whole

@@ -42,8 +42,15 @@ KEYS: dict[str, str] = {
     "tags": "words to find it by",
     "notes": "what it is about",
     "status": "running, finished, failed, or what the run was ended with",
-    "created": "UTC time of the start",
+    "created": "UTC time of the first start",
+    "started": "UTC time of the last start or resume",
     "finished": "UTC time of the end",
+    "host": "machine of rank 0",
+    "pid": "process of rank 0",
+    "process_started": "when that process began, to tell it from a later one of the same number",
+    "world_size": "processes of the launch",
+    "total_steps": "planned steps",
+    "report_to": "mirrors asked for",
     "command": "command line, as a list",
     "cwd": "folder it was started in",
     "repo_commit": "commit of the code",
@@ -62,10 +69,10 @@ KEYS: dict[str, str] = {
 }
 
 # Text is text in these, so that a run named "NaN" keeps its name.
-_TEXT_KEYS = frozenset(
-    "id name project tags notes status created finished command cwd repo_commit git environment packages "
-    "checkpoint checkpoint_path metadata_path path time".split()
-)
+_TEXT_KEYS = frozenset({
+    "id", "name", "project", "tags", "notes", "status", "created", "started", "finished", "command", "cwd", "host",
+    "repo_commit", "git", "environment", "packages", "checkpoint", "checkpoint_path", "metadata_path", "path", "time",
+})  # fmt: skip
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _LOCK_SECONDS = 1.0  # a writer that holds the manifest longer than this has died or hangs on its disk
@@ -105,7 +112,7 @@ def update(folder: str | os.PathLike[str], **changes: Any) -> dict[str, Any]:
 
 
 def add_checkpoint(folder: str | os.PathLike[str], entry: Mapping[str, Any]) -> None:
-    """Appends to the manifest's `checkpoints`; an entry of the same `path` and `step` is replaced. Raises OSError."""
+    """Appends to the manifest's `checkpoints`, replacing an entry of the same `path` and `step`. Raises OSError."""
     with _turn(folder):
         manifest = _read_for_update(Path(folder) / FILE)
         earlier = manifest.get("checkpoints")
@@ -141,7 +148,7 @@ def _read_for_update(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _turn(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """One writer at a time, by a lock on the folder itself: it leaves no file behind. Waits a second at most."""
+    """One writer at a time, by a lock on the folder itself, which leaves no file. Waits a second at most."""
     until = time.monotonic() + _LOCK_SECONDS
     held = _lock.acquire(timeout=_LOCK_SECONDS)  # a forked child may have inherited it locked
     handle = None
@@ -179,7 +186,8 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None
     body = encode_fields(content)
     with contextlib.suppress(msgspec.DecodeError):  # half a surrogate pair: valid JSON, but not to msgspec
         body = msgspec.json.format(body, indent=2)
-    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}-{next(_number)}.tmp")
+    writer = f"{os.getpid()}-{threading.get_ident()}-{next(_number)}"
+    temporary = path.with_name(f".{path.name[:100]}.{writer}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with open(handle, "wb") as stream:
@@ -259,11 +267,13 @@ def write_checkpoint(
         raise ValueError(f"The checkpoint's step is {whole}; give a whole number from 0 to 10^18.")
     checkpoint = Path(path)
     config = config or {}
-    model = next((config[key] for key in ("model_config", "model") if isinstance(config.get(key), Mapping)), {})
+    sections = (config.get(key) for key in ("model_config", "model"))
     content: dict[str, Any] = {"step": whole, "val_bpb": val_bpb, "val_loss": val_loss}
-    content |= {"model_config": model, "user_config": config}
+    content["model_config"] = next((section for section in sections if isinstance(section, Mapping)), {})
+    content["user_config"] = config
     content |= {name: config[name] for name in _SIZES if name in config}
-    content |= {key: value for key, value in (extra or {}).items() if key not in ("step", "val_bpb", "val_loss")}
+    fixed = ("step", "val_bpb", "val_loss")
+    content |= {key: value for key, value in (extra or {}).items() if key not in fixed}
     content |= {"dataloader_state_dict": loader_state or {}, "loop_state": loop_state or {}}
     content |= {"checkpoint": checkpoint.name, "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")}
     if checkpoint.is_file():
@@ -293,7 +303,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def last_checkpoint(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The metadata of the highest step in a folder, as `read_checkpoint` gives it; torn ones are passed over."""
+    """The metadata of a folder's highest step, as `read_checkpoint` gives it; torn ones are passed over."""
     return next(_newest_first(Path(folder)), None)
 
 

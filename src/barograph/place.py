@@ -9,6 +9,7 @@ machine. Slow ones (up to seconds, for a background thread): `git_state`, `packa
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -178,11 +179,13 @@ def host() -> str:
         return "localhost"
 
 
-_NETWORK = frozenset(
-    "nfs nfs4 nfs3 smb smb2 smb3 smbfs cifs lustre lustre_lite gpfs beegfs ceph 9p afs panfs pvfs2 orangefs "
-    "glusterfs wekafs ocfs2 gfs2 coda ncpfs davfs acfs".split()
-)
-_LOCAL_FUSE = frozenset("fuse-overlayfs overlayfs lxcfs mergerfs encfs gocryptfs ntfs-3g portal snapfuse".split())
+_NETWORK = frozenset({
+    "nfs", "nfs3", "nfs4", "smbfs", "smb2", "smb3", "cifs", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs", "panfs",
+    "pvfs2", "orangefs", "glusterfs", "wekafs", "ocfs2", "gfs2", "coda", "ncpfs", "davfs",
+})  # fmt: skip
+_LOCAL_FUSE = frozenset({
+    "fuse-overlayfs", "overlayfs", "lxcfs", "mergerfs", "encfs", "gocryptfs", "ntfs-3g", "portal", "snapfuse",
+})  # fmt: skip
 
 
 def is_network_filesystem(path: str | os.PathLike[str], mountinfo: str | None = None) -> bool:
@@ -215,7 +218,7 @@ def is_network_filesystem(path: str | os.PathLike[str], mountinfo: str | None = 
 
 
 def git_state(path: str | os.PathLike[str] = ".") -> dict[str, Any]:
-    """`commit`, `branch`, `dirty`, `diff` (at most 1 MB, then `diff_truncated`) of the repository around a path.
+    """`commit`, `branch`, `dirty`, `diff` (at most 1 MB, then `diff_truncated`) of the repository of a path.
 
     {} without git, outside a repository, or before its first commit. Waits 5 seconds at most. Files that
     git does not track count neither as dirty nor in the diff: a run's own folder is often one.
@@ -296,7 +299,7 @@ def packages() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """`cpu` (`model`, `cores`, `usable`, `limit`), `memory_bytes`, `memory_limit_bytes`, `gpus`; the known ones.
+    """`cpu` (`model`, `cores`, `usable`, `limit`), `memory_bytes`, `memory_limit_bytes`, `gpus`, as far as known.
 
     `cores` counts the machine's logical ones, `usable` those this process may run on, `limit` the cores'
     worth of time that its control group allows. A GPU has `name`, `memory_bytes`, and `uuid`,
@@ -313,10 +316,8 @@ def hardware() -> dict[str, Any]:
     if "cpus" in limits:
         cpu["limit"] = limits["cpus"]
     found: dict[str, Any] = {"cpu": cpu} if cpu else {}
-    try:
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
         found["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        pass
     if "memory_bytes" in limits:
         found["memory_limit_bytes"] = limits["memory_bytes"]
     gpus = _gpus_of_torch() or _gpus_of_nvidia()
@@ -408,7 +409,7 @@ def _gpus_of_nvidia() -> list[dict[str, Any]]:
 
 
 def parse_nvidia(text: str, visible: str | None) -> list[dict[str, Any]]:
-    """nvidia-smi's `index, uuid, name, MiB, driver` lines as GPUs, those named in CUDA_VISIBLE_DEVICES only."""
+    """nvidia-smi's `index, uuid, name, MiB, driver` lines as GPUs, if named in CUDA_VISIBLE_DEVICES."""
     chosen = None if visible is None else [word.strip() for word in visible.split(",") if word.strip()]
     gpus = []
     for line in text.splitlines():
@@ -442,7 +443,7 @@ _TOLD = re.compile(
 
 
 def environment(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """`python`, `implementation`, `executable`, `platform`, `host`, `process`, and `variables` that shape a training.
+    """`python`, `implementation`, `executable`, `platform`, `host`, `process`, and telling `variables`.
 
     Variables come from a list of known families; one whose name hints at a secret, or whose value holds a
     password in an address, is left out.

@@ -80,7 +80,7 @@ class Settings:
     notes: str = _option("", TEXT, "what the run is about, in your words")
     # where it is kept
     dir: str = _option("runs", FILLED_PATH, "folder that holds every project")
-    output_dir: str = _option("", PATH, "folder for training.json, instead of the run's own folder")
+    output_dir: str = _option("", PATH, "the run's own folder, instead of one under {dir}/{project}")
     log_file: str = _option("", PATH, "the JSON log, instead of {output_dir}/training.json")
     # going on with an earlier run
     resume: bool | str = _option(

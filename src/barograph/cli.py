@@ -173,9 +173,11 @@ def _export(options: argparse.Namespace) -> int:
 
 def _gc(options: argparse.Namespace) -> int:
     from barograph.query import runs
+    from barograph.spool import carry_leftovers
     from barograph.store.seal import seal
 
     report = []
+    carry_leftovers()
     for run in runs(options.dir):
         for folder in sorted((run.dir / "store").glob("*/")):
             before = _size(folder)

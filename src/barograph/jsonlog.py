@@ -126,6 +126,19 @@ class JsonLog:
         self._position = position + size
         self._stale = False
 
+    def append_copy(self, text: bytes) -> None:
+        """Add the bytes that follow `position` in another log of the same beginning. Raises OSError."""
+        with self._lock:
+            if self._stale:
+                self._look_up()
+            self._stale = True
+            if self._position + len(text) >= self._bracket:
+                self._grow(self._position + len(text))
+            if os.pwrite(self._descriptor, text, self._position) != len(text):
+                raise OSError(28, "the disk took only part of a record")
+            self._position += len(text)
+            self._stale = False
+
     def _grow(self, needed: int) -> None:
         """Make room for records up to byte `needed`: white space behind the bracket, then the bracket."""
         extra = min(max(_GROW_LEAST, needed // 8), _GROW_MOST)

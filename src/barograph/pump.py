@@ -159,7 +159,10 @@ class Pump:
 
     def _round(self, flush: bool) -> None:
         for chore in tuple(self.chores):
-            chore()
+            try:
+                chore()
+            except Exception as error:
+                self._complain(f"a background task met {type(error).__name__}: {error}")
         if flush:
             self._flushed_at = time.monotonic()
             self._take()

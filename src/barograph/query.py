@@ -23,6 +23,7 @@ from barograph import liveness, manifest, segments
 from barograph.jsonlog import read_log, records_from
 from barograph.record import Record, numbers
 from barograph.segments import Segment
+from barograph.spool import best_copy
 
 if TYPE_CHECKING:
     import numpy
@@ -238,7 +239,7 @@ class StoredRun:
             path = (self.dir / str(writer.get("log", "training.json"))).resolve()
             if path.is_file() and path not in [other.resolve() for other in found]:
                 found.append(path)
-        return found
+        return [best_copy(path) for path in found]
 
     def records(self, *kinds: str) -> Iterator[Record]:
         """Records of the log files, of these kinds (all without any), each file's in the order logged."""
@@ -276,7 +277,7 @@ class StoredRun:
             path = (self.dir / str(writer.get("log", "training.json"))).resolve()
             start = int(writer.get("log_start", 0))
             covered = max(start, self._store().log_end(str(writer["writer"])))
-            begun.setdefault(path, []).append((start, covered, int(writer.get("segment", 1))))
+            begun.setdefault(best_copy(path).resolve(), []).append((start, covered, int(writer.get("segment", 1))))
         for path in self.log_files():
             spans = sorted(begun.get(path.resolve(), []))
             if not spans or spans[0][0] > 1:

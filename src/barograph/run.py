@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from barograph import manifest, place, segments
+from barograph import manifest, place, segments, spool
 from barograph.config import Settings
 from barograph.jsonlog import JsonLog, LogFileBusy
 from barograph.logger import TrainingRunLogger
@@ -90,10 +90,28 @@ class Run(TrainingRunLogger):
         _open_runs.add(self)
 
     def _open_log(self, path: Path) -> JsonLog:
+        own = path.with_name(f"training-{self._writer_name}.json")
+        self._carrier: spool.Carrier | None = None
+        if place.is_network_filesystem(path.parent):
+            try:
+                log = JsonLog(spool.prepare(path), self._warn)
+            except LogFileBusy:
+                path = own
+                log = JsonLog(spool.prepare(path), self._warn)
+            self._carrier = spool.Carrier(log, path)
+            self._log_path = path
+            return log
         try:
-            return JsonLog(path, self._warn)
+            log = JsonLog(path, self._warn)
         except LogFileBusy:  # another process writes to this run: each has a file of its own
-            return JsonLog(path.with_name(f"training-{self._writer_name}.json"), self._warn)
+            log = JsonLog(own, self._warn)
+        self._log_path = log.path
+        return log
+
+    @property
+    def log_file(self) -> Path:
+        """Where the records are (or will be, once they are carried over to a network file system)."""
+        return self._log_path
 
     def _start(self) -> None:
         """The thread, the store, and the record that says whose the following records are."""
@@ -107,8 +125,20 @@ class Run(TrainingRunLogger):
             trouble=self._warn,
         )
         self._queue = self._pump.queue
+        if self._carrier is not None:
+            self._pump.chores.append(self._carry)
         who = {"rank": self.rank, "writer": self._writer_name, "host": place.host(), "pid": os.getpid()}
         self._emit("segment", self.segment.start_step or 0, self.segment.fields() | who, checked=True)
+
+    def _carry(self) -> None:
+        try:
+            assert self._carrier is not None
+            self._carrier.carry()
+        except (OSError, ValueError) as error:
+            self._warn(
+                f"could not bring records to {self._log_path} ({error}); they are kept in {self._log.path}",
+                key="carry",
+            )
 
     def _open_writer(self) -> Any:
         from barograph.store.writer import Writer
@@ -120,7 +150,7 @@ class Run(TrainingRunLogger):
         self._store_folder = self.dir / "store" / self._writer_name
         self._store_folder.mkdir(parents=True, exist_ok=True)
         about = {
-            "log": os.path.relpath(self._log.path, self.dir),
+            "log": os.path.relpath(self._log_path, self.dir),
             "log_start": self._log.position,
             "segment": self.segment.number,
             "rank": self.rank,
@@ -404,6 +434,9 @@ class Run(TrainingRunLogger):
             self._warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
         if self._pump.lost_rows:
             self._warn(f"{self._pump.lost_rows} wide rows were not recorded: the store could not keep up")
+        if self._carrier is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._carrier.close()
         self._log.close()
         if self._log.lost:
             self._warn(f"{self._log.lost} records were not written: {self._log.path} had no room")

@@ -1,0 +1,213 @@
+"""One live file, read from where the last look ended. Tolerates torn ends and damage.
+
+In:   the path of an Arrow stream that a writer may still be appending to (`schema` describes it).
+Out:  the blocks that were committed since the last look.
+
+The file is read with plain reads and never mapped: a mapped file that shrinks on a network file
+system kills the process. Nothing read from the file is trusted: frames, lengths and a checksum are
+verified, so a damaged block is left out and named in `problem`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from barograph.store.schema import LIVE_SCHEMA, META_KEY
+
+Array = np.ndarray[Any, Any]
+
+
+class Keys:
+    """A list of names, shared by the blocks that have it. `columns` finds a name's place."""
+
+    def __init__(self, names: tuple[str, ...]):
+        self.names = names
+        self.columns = {name: column for column, name in enumerate(names)}
+
+
+class PointsBlock(NamedTuple):
+    """n rows of m values: `step` and `time` [n] int64 (time in µs since 1970, UTC), `value` [n, m] float64."""
+
+    keys: Keys
+    step: Array
+    time: Array
+    value: Array
+    segment: int
+    rank: int
+
+
+class HistogramsBlock(NamedTuple):
+    """n histograms: row r has `names[r]`, `edges[r]` [k+1] and `counts[r]` [k], float64."""
+
+    names: tuple[str, ...]
+    step: Array
+    time: Array
+    edges: list[Array]
+    counts: list[Array]
+    segment: int
+    rank: int
+
+
+Block = PointsBlock | HistogramsBlock
+
+
+class Replaced(Exception):
+    """The path now holds another file than the one read so far."""
+
+
+class LiveFile:
+    """Incremental reader of one live file.
+
+    `log_spans`: byte ranges of the log file that the committed blocks cover. `problem`: a sentence about
+    damage, else None. `foreign`: the file is not a live file of this format. `size`: bytes read so far.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.log_spans: list[tuple[int, int]] = []
+        self.problem: str | None = None
+        self.foreign = False
+        self.size = 0
+        self.points = 0
+        self._header = b""  # the schema's message: every look starts a stream reader with it
+        self._position = 0  # behind the last whole batch
+        self._keys: dict[int, Keys] = {}
+        self._waiting: list[Block] = []  # whole, but not committed yet
+        self._waiting_spans: list[tuple[int, int]] = []
+        self._stuck = False  # damaged frames: nothing behind them can be found
+
+    def read_new(self, descriptor: int | None = None) -> list[Block]:
+        """Blocks committed since the last call. Opens the path, or reads from an open descriptor.
+
+        Raises FileNotFoundError (or another OSError) if the file is gone, Replaced if it is another one.
+        """
+        own = descriptor is None
+        # opening, not stat: on a network file system only opening asks the server for the size
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else descriptor
+        try:
+            size = os.fstat(handle).st_size
+            if size < self._position or (self._header and os.pread(handle, len(self._header), 0) != self._header):
+                raise Replaced(str(self.path))
+            if size == self.size or self._stuck or self.foreign:
+                return []
+            data = _read(handle, self._header, self._position, size)
+            self.size = size
+        finally:
+            if own:
+                os.close(handle)
+        return self._parse(data)
+
+    def _parse(self, data: Array) -> list[Block]:
+        """Take the whole batches in `header + new bytes`; returns what they commit."""
+        new: list[Block] = []
+        source = pa.BufferReader(pa.py_buffer(data))
+        try:
+            reader = pa.ipc.open_stream(source)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if len(data) >= 8 and not _short(error):
+                self.foreign, self.problem = True, f"{self.path.name} is not a live file of this store"
+            return new
+        header_end = source.tell()
+        if not self._header:
+            if not reader.schema.equals(LIVE_SCHEMA):
+                self.foreign, self.problem = True, f"{self.path.name} is not a live file of this store"
+                return new
+            self._header = data[:header_end].tobytes()
+            self._position = header_end
+        shift = self._position - header_end  # file offset minus offset in `data`
+        while True:
+            at = source.tell()
+            try:
+                batch, metadata = reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                break
+            except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+                whole_mark = data[at : at + 4].tobytes() == b"\xff\xff\xff\xff"
+                if not (whole_mark and _short(error)) and len(data) - at >= 8:
+                    self._stuck = True
+                    self.problem = f"{self.path.name} is damaged at byte {at + shift}; what follows is left out"
+                break
+            self._position = source.tell() + shift
+            self._take(batch, metadata, new, at + shift)
+        return new
+
+    def _take(self, batch: Any, metadata: Any, new: list[Block], offset: int) -> None:
+        meta: dict[str, Any] = {}
+        try:
+            meta = json.loads(dict(metadata)[META_KEY])
+            block = self._decode(batch, meta)
+            if block is not None:
+                self._waiting.append(block)
+            if "log" in meta:
+                start, end = meta["log"]
+                self._waiting_spans.append((int(start), int(end)))
+        except (pa.ArrowException, ValueError, TypeError, KeyError, IndexError, UnicodeError) as error:
+            self.problem = f"{self.path.name} has a damaged block at byte {offset}, left out ({error})"
+        if isinstance(meta, dict) and meta.get("commit"):
+            self.points += sum(block.value.size for block in self._waiting if isinstance(block, PointsBlock))
+            new += self._waiting
+            self.log_spans += self._waiting_spans
+            self._waiting, self._waiting_spans = [], []
+
+    def _decode(self, batch: Any, meta: dict[str, Any]) -> Block | None:
+        batch.validate()  # lengths against buffers, before any of them is touched
+        rows = batch.num_rows
+        step = batch.column(0).to_numpy()
+        time = batch.column(1).view(pa.int64()).to_numpy()
+        values = batch.column(2).values.to_numpy()
+        if checksum(step, time, values) != meta["crc"]:
+            raise ValueError("its checksum is wrong")
+        if meta.get("kind") == "histograms":
+            return _histograms(batch, meta, step, time, values)
+        if "names" in meta:
+            self._keys[meta["keys"]] = Keys(tuple(meta["names"]))
+        keys = self._keys[meta["keys"]]
+        if not rows:
+            return None
+        value = values.reshape(rows, len(keys.names))
+        return PointsBlock(keys, step, time, value, int(meta["segment"]), int(meta["rank"]))
+
+
+def checksum(step: Array, time: Array, values: Array) -> int:
+    """CRC-32 of three contiguous arrays' bytes; 6 GB a second."""
+    return zlib.crc32(values.data, zlib.crc32(time.data, zlib.crc32(step.data)))
+
+
+def _histograms(batch: Any, meta: dict[str, Any], step: Array, time: Array, values: Array) -> HistogramsBlock:
+    offsets = batch.column(2).offsets.to_numpy()
+    names = tuple(meta["names"])
+    if len(names) != len(step):
+        raise ValueError("it has not one name a row")
+    edges, counts = [], []
+    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        middle = start + (end - start) // 2 + 1
+        edges.append(values[start:middle])
+        counts.append(values[middle:end])
+    return HistogramsBlock(names, step, time, edges, counts, int(meta["segment"]), int(meta["rank"]))
+
+
+def _read(handle: int, header: bytes, position: int, size: int) -> Array:
+    """The header and the file's bytes from `position`, in one buffer aligned for the columns in it."""
+    start = len(header)
+    data = np.empty(start + size - position, np.uint8)
+    data[:start] = np.frombuffer(header, np.uint8)
+    filled = start
+    while filled < len(data):
+        got = os.preadv(handle, [memoryview(data)[filled:]], position + filled - start)
+        if got == 0:  # shrunk since its size was asked
+            break
+        filled += got
+    return data[:filled]
+
+
+def _short(error: BaseException) -> bool:
+    """Whether Arrow only says that bytes are missing: a torn end, which the next look may find whole."""
+    text = str(error)
+    return "Expected to" in text and ("got" in text or "but" in text) or "ended" in text or "file is empty" in text

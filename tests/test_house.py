@@ -1,0 +1,167 @@
+"""The house stays as ARCHITECTURE.md draws it: arrows one way, libraries in their rooms, no loops."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "barograph"
+
+# room → rooms it may import; anything else is a wall
+MAY_IMPORT = {
+    "values": "",
+    "record": "values",
+    "jsonlog": "record",
+    "columns": "",
+    "naming": "",
+    "config": "",
+    "place": "",
+    "manifest": "record values",
+    "liveness": "place",
+    "segments": "",
+    "spool": "jsonlog",
+    "sinks": "record",
+    "store": "columns record",
+    "logger": "jsonlog record sinks values",
+    "pump": "jsonlog record store",
+    "run": "config jsonlog logger manifest place pump record segments spool store values",
+    "start": "config jsonlog liveness manifest naming place record run segments values",
+    "simple": "naming start",
+    "query": "columns jsonlog liveness manifest record segments spool store",
+    "follow": "jsonlog query record",
+    "overview": "query record",
+    "export": "query record",
+    "demo": "columns logger manifest query run sinks start",
+    "cli": "demo export follow overview query record sinks spool store",
+    "__main__": "cli",
+    "__init__": "config jsonlog logger query run simple start",
+}
+WRITING = {"logger", "pump", "run", "start", "simple", "spool"}
+READING = {"query", "follow", "overview", "export", "cli"}
+LIBRARIES = {
+    "record.py": {"msgspec"},
+    "jsonlog.py": {"msgspec"},
+    "segments.py": {"msgspec"},
+    "manifest.py": {"msgspec"},
+    "run.py": {"msgspec", "numpy"},
+    "pump.py": {"numpy"},
+    "query.py": {"msgspec", "numpy"},
+    "overview.py": {"numpy"},
+    "export.py": {"msgspec", "pyarrow"},
+    "cli.py": {"msgspec"},
+    "config.py": {"yaml"},
+    "columns.py": {"numpy"},
+    "sinks/console.py": {"rich"},
+    "sinks/progress.py": {"rich"},
+}
+
+
+def allowed(path: Path) -> set[str]:
+    relative = path.relative_to(PACKAGE).as_posix()
+    if relative.startswith("store/"):
+        return {"numpy", "pyarrow", "msgspec"}
+    if relative.startswith("demo/"):
+        return {"torch", "numpy"}
+    return LIBRARIES.get(relative, set())
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative imports hide where things are"
+            if node.module == "barograph":
+                yield from (f"barograph.{alias.name}" for alias in node.names)
+            else:
+                yield node.module or ""
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_arrows_point_one_way(path: Path) -> None:
+    own = room(path)
+    for module in imports(path):
+        parts = module.split(".")
+        if parts[0] == "barograph" and len(parts) > 1 and parts[1] not in (own, "__version__"):
+            assert parts[1] in MAY_IMPORT[own].split(), f"{path.name} may not import {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_libraries_stay_in_their_rooms(path: Path) -> None:
+    known = {"barograph", "__future__", *sys.stdlib_module_names}
+    strange = {module.split(".")[0] for module in imports(path)} - known - allowed(path)
+    assert not strange, f"{path.name} may not import {strange}"
+
+
+def test_the_map_has_no_loop_and_no_room_that_is_gone() -> None:
+    assert set(MAY_IMPORT) == {room(path) for path in FILES}
+    left = {name: set(rooms.split()) for name, rooms in MAY_IMPORT.items()}
+    while left:
+        free = [name for name, rooms in left.items() if not rooms & left.keys()]
+        assert free, f"a loop among {sorted(left)}"
+        for name in free:
+            del left[name]
+
+
+def test_the_writing_half_lives_without_the_reading_half() -> None:
+    for name in WRITING:
+        assert not set(MAY_IMPORT[name].split()) & READING
+    for name in READING:
+        assert not set(MAY_IMPORT[name].split()) & (WRITING - {"spool"})
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_files_and_classes_stay_small_and_say_what_they_are(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 560, "split it"
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "a module says what it is, what comes in and what goes out"
+
+
+def test_importing_the_package_loads_no_other_library() -> None:
+    script = (
+        "import sys; before = set(sys.modules); import barograph; dir(barograph); "
+        "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before} - {'barograph'} - set(sys.stdlib_module_names)))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+def test_every_path_that_the_documents_name_exists() -> None:
+    for document in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]:
+        text = document.read_text()
+        for link in re.findall(r"\]\((?!http)([^)#]+)", text):
+            assert (document.parent / link).exists(), f"{document.name} links to {link}"
+        if document.name == "ARCHITECTURE.md":
+            for name in re.findall(r"^\| ((?:`[\w/.]+`[ ·]*)+)", text, re.M):
+                for part in re.findall(r"`([\w/.]+)`", name):
+                    assert (PACKAGE / part).exists(), f"ARCHITECTURE.md names {part}"
+
+
+def test_every_room_is_on_the_map_of_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for path in FILES:
+        name = room(path)
+        assert name.startswith("__") or f"`{name}.py`" in text or f"`{name}/`" in text, f"ARCHITECTURE.md lacks {name}"
+
+
+def test_public_text_speaks_of_the_product_alone() -> None:
+    words = re.compile(r"\b(issue \d|session|helper|/work/|/root/|pypi\.org)\b", re.I)
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *FILES]:
+        for line in path.read_text().splitlines():
+            if "start_new_session" not in line:
+                assert not words.search(line), f"{path.name}: {line.strip()[:80]}"

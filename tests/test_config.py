@@ -326,7 +326,9 @@ def test_environment_text_is_read_by_the_options_type() -> None:
 
 
 _texts = st.text(st.characters(exclude_characters="\0"), max_size=30)
-_numbers = st.one_of(st.integers().map(str), st.floats().map(str), st.sampled_from(["1__0", "0x10", "٣", "1e5", "-", "."]))
+_numbers = st.one_of(
+    st.integers().map(str), st.floats().map(str), st.sampled_from(["1__0", "0x10", "٣", "1e5", "-", "."])
+)
 
 
 @given(option=st.sampled_from(sorted(ACCEPTS)), text=st.one_of(_texts, _numbers))
@@ -368,9 +370,7 @@ def test_the_environment_gives_back_what_was_written_into_it(values: dict[str, A
 
 
 @given(st.binary(max_size=200))
-@hypothesis_settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_file_is_settings_or_one_sentence(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "any.yaml"
     file.write_bytes(content)

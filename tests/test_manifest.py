@@ -50,7 +50,13 @@ def test_numbers_that_are_not_finite_are_strict_json_and_come_back(tmp_path: Pat
 
 
 def test_text_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
-    texts = {"id": "NaN", "name": "Infinity", "tags": ["NaN"], "notes": "NaN", "config": {"missing": "nan", "name": "NaN"}}
+    texts = {
+        "id": "NaN",
+        "name": "Infinity",
+        "tags": ["NaN"],
+        "notes": "NaN",
+        "config": {"missing": "nan", "name": "NaN"},
+    }
     write(tmp_path, texts)
     assert read(tmp_path) == texts
 
@@ -110,13 +116,15 @@ def test_a_folder_that_cannot_be_written_raises_and_changes_nothing(tmp_path: Pa
         write("/proc/self", {"id": "r"})
 
 
-def test_a_failed_write_leaves_the_file_of_before_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_file_of_before_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, {"id": "before"})
 
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(manifest.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         update(tmp_path, id="after")
     assert read(tmp_path) == {"id": "before"} and os.listdir(tmp_path) == [FILE]
@@ -131,10 +139,15 @@ def test_others_may_read_the_manifest(tmp_path: Path) -> None:
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o644
 
 
-def test_threads_lose_no_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("locks", [True, False], ids=["with file locks", "without"])
+def test_threads_lose_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool) -> None:
+    monkeypatch.setattr(manifest, "_LOCK_SECONDS", 60.0)
+    if not locks:  # as on Windows
+        monkeypatch.setattr(manifest, "fcntl", None)
+
     def work(name: str) -> None:
-        for count in range(10):
-            update(tmp_path, **{name: count})
+        for count in range(8):
+            update(tmp_path, **{f"{name}-{count}": count})
             add_checkpoint(tmp_path, {"step": count, "path": name})
 
     threads = [threading.Thread(target=work, args=(f"t{number}",)) for number in range(4)]
@@ -143,15 +156,16 @@ def test_threads_lose_no_change(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     found = read(tmp_path)
-    assert {name: found[name] for name in ("t0", "t1", "t2", "t3")} == dict.fromkeys(("t0", "t1", "t2", "t3"), 9)
-    assert len(found["checkpoints"]) == 40
+    assert len(found.pop("checkpoints")) == 32
+    assert set(found) == {f"t{number}-{count}" for number in range(4) for count in range(8)}
 
 
 _UPDATES = """
 import sys
-from barograph.manifest import update
+from barograph import manifest
+manifest._LOCK_SECONDS = 60.0  # a busy disk must not fail the test
 for count in range(int(sys.argv[3])):
-    update(sys.argv[1], **{sys.argv[2]: count, "config": {sys.argv[2]: "x" * 2000}})
+    manifest.update(sys.argv[1], **{f"{sys.argv[2]}{count % 40}": count, "config": {sys.argv[2]: "x" * 2000}})
 """
 
 
@@ -167,7 +181,7 @@ def test_two_processes_lose_no_change_and_a_reader_never_sees_half_a_file(tmp_pa
             strict(tmp_path / FILE)
             seen += 1
     assert [writer.returncode for writer in writers] == [0, 0] and seen
-    assert (read(tmp_path)["a"], read(tmp_path)["b"]) == (39, 39)
+    assert set(read(tmp_path)) == {"config"} | {f"{name}{count}" for name in "ab" for count in range(40)}
 
 
 def test_a_killed_writer_leaves_a_whole_manifest_that_others_can_update(tmp_path: Path) -> None:
@@ -180,7 +194,7 @@ def test_a_killed_writer_leaves_a_whole_manifest_that_others_can_update(tmp_path
             time.sleep(0.001 * (attempt + 1))
         writer.send_signal(signal.SIGKILL)
         writer.wait()
-        assert "a" in strict(tmp_path / FILE)
+        assert "a0" in strict(tmp_path / FILE)
         began = time.monotonic()
         update(tmp_path, attempt=attempt)  # the dead process holds no lock
         assert time.monotonic() - began < 0.9
@@ -207,9 +221,11 @@ def test_cost_is_hours_of_all_gpus_times_their_price() -> None:
     assert manifest.spent(1800.0, 0) == {"wall_seconds": 1800.0, "gpu_hours": 0.0}
 
 
+# three words stand for numbers in every file of ours, so text that is one of them comes back as the number
+_words = st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda text: text not in manifest._NON_FINITE)
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec="utf-8"), max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | _words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_words, inner, max_size=3),
     max_leaves=10,
 )
 

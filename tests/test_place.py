@@ -287,7 +287,7 @@ def test_this_machine_has_cores_and_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["cpu"]["cores"] == os.cpu_count()
     assert found["memory_bytes"] > 1 << 27
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setitem(sys.modules, "torch.cuda", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch.cuda", None)
     assert "gpus" not in place.hardware()
 
 
@@ -307,7 +307,12 @@ def _write(root: Path, files: dict[str, str]) -> str:
             {},
         ),
         (
-            {"a/cpu.max": "400000 100000", "a/memory.max": "1000", "a/b/cpu.max": "150000 100000", "a/b/memory.max": "max"},
+            {
+                "a/cpu.max": "400000 100000",
+                "a/memory.max": "1000",
+                "a/b/cpu.max": "150000 100000",
+                "a/b/memory.max": "max",
+            },
             "0::/a/b\n",
             {"cpus": 1.5, "memory_bytes": 1000},
         ),

@@ -121,9 +121,7 @@ class Settings:
     wandb_run_id: str = _option("", TEXT, "W&B identity of the run to go on with")
     tensorboard_dir: str = _option("tb_logs", FILLED_PATH, "folder of the TensorBoard files")
     # the store
-    wide_threshold: int = _option(
-        100, COUNT, "a log call with more names than this goes to the columnar store only"
-    )
+    wide_threshold: int = _option(100, COUNT, "a log call with more names than this goes to the columnar store only")
     flush_seconds: float = _option(1.0, SECONDS, "most seconds that wide data waits in memory")
     sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")
     seal_points: int = _option(2_000_000, COUNT, "points in live files before they are sorted into Parquet")

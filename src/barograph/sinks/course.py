@@ -110,7 +110,7 @@ class Course:
 
     def step(self, record: Record, now: float) -> Step:
         """Take in a training step; `now` in seconds of any clock."""
-        fields, step = record.fields, record.step
+        fields, step = record.fields, _bounded(record.step)
         loss, norm = number(fields.get("loss")), number(fields.get("norm"))
         tokens, duration = number(fields.get("step_tokens")), number(fields.get("duration_ms"))
         epoch = number(fields.get("epoch"))
@@ -149,7 +149,7 @@ class Course:
 
     def evaluation(self, record: Record) -> Evaluation:
         """Take in an evaluation. Several at one step (one a data set) compare with the same training steps."""
-        fields, step = record.fields, record.step
+        fields, step = record.fields, _bounded(record.step)
         loss, duration = number(fields.get("loss")), number(fields.get("duration_ms"))
         if self._losses.count or self._compared is None or self._compared[0] != step:
             self._compared = (step, self._losses.value if self._losses.count else None)
@@ -179,20 +179,25 @@ class Course:
 
     def _progress(self, step: int, epoch: float | None) -> float | None:
         if steps := positive(self.total_steps):
-            share = step / steps if abs(step) < 1e18 else 0.0
+            share = step / steps
         elif tokens := positive(self.total_tokens):
             share = self._pace.tokens / tokens
         elif epoch is not None and math.isfinite(epoch):
             share = math.modf(epoch)[0]
         else:
             return None
-        return max(0.0, 100 * share)
+        return max(0.0, 100 * share) if math.isfinite(share) else None
 
     def _routing(self, record: Record) -> tuple[float | None, float | None]:
         aux, imbalance = (number(record.fields.get(name)) for name in ("moe_aux_loss", "moe_load_imbalance"))
         if aux is None and imbalance is None and self._router and self._router[0] == record.step:
             return self._router[1:]
         return aux, imbalance
+
+
+def _bounded(step: int) -> int:
+    """A step within 64 bits, as the logger keeps them; a foreign log may hold anything."""
+    return max(-(1 << 63), min(step, (1 << 63) - 1))
 
 
 def _speed(tokens: float | None, duration_ms: float | None) -> float | None:
@@ -275,7 +280,7 @@ class Elapsed:
         stride = max(1, step - self._last) if self._last is not None else 1
         self._last = step
         self._count += stride
-        self._sum += seconds * min(stride, 1 << 53)
+        self._sum += seconds * stride
 
     @property
     def mean(self) -> float:
@@ -314,7 +319,7 @@ class Pace:
     def add(self, now: float, step: int, tokens: float, seconds: float) -> None:
         """Take in a step of `tokens` tokens that took `seconds`."""
         if not self._marks:
-            self._marks.append(_Mark(now, step, tokens * min(max(step, 1), 1 << 53), seconds, seconds))
+            self._marks.append(_Mark(now, step, tokens * max(step, 1), seconds, seconds))
             return
         last = self._marks[-1]
         if step < last.step:  # a rewind: the pace is measured anew
@@ -322,7 +327,7 @@ class Pace:
             self._marks.clear()
             self._marks.append(_Mark(now, step, kept, seconds, seconds))
             return
-        stride = min(step - last.step, 1 << 53)
+        stride = step - last.step
         self._marks.append(
             _Mark(now, step, last.tokens + tokens * stride, last.logged + seconds, last.busy + seconds * stride)
         )
@@ -332,14 +337,14 @@ class Pace:
         if not self._marks or (total_steps is None and total_tokens is None):
             return None
         first, last = self._marks[0], self._marks[-1]
-        steps, tokens = float(min(last.step - first.step, 1 << 53)), last.tokens - first.tokens
+        steps, tokens = float(last.step - first.step), last.tokens - first.tokens
         seconds = last.now - first.now
         if steps <= 0:
             steps, seconds, tokens = 1.0, last.busy, last.tokens / max(last.step, 1)
         elif not seconds >= 0.5 * (last.logged - first.logged):
             seconds = last.busy - first.busy
         if total_steps is not None:
-            left, done = total_steps - min(last.step, 1 << 53), steps
+            left, done = total_steps - last.step, steps
         else:
             left, done = (total_tokens or 0.0) - last.tokens, tokens
         if not done > 0:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import time as clock
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ import pyarrow as pa
 from barograph.store.schema import LIVE_SCHEMA, META_KEY
 
 Array = np.ndarray[Any, Any]
+
+IN_FLIGHT_SECONDS = 10.0  # a network file system's client writes back within this, usually in one
 
 
 class Keys:
@@ -67,10 +70,14 @@ class LiveFile:
 
     `log_spans`: byte ranges of the log file that the committed blocks cover. `problem`: a sentence about
     damage, else None. `foreign`: the file is not a live file of this format. `size`: bytes read so far.
+
+    `settled`: nobody writes this file any more. Else damage in a file written to in the last seconds is
+    taken for bytes that a network file system has not delivered yet, and looked at again next time.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, settled: bool = False):
         self.path = path
+        self.settled = settled
         self.log_spans: list[tuple[int, int]] = []
         self.problem: str | None = None
         self.foreign = False
@@ -82,6 +89,7 @@ class LiveFile:
         self._waiting: list[Block] = []  # whole, but not committed yet
         self._waiting_spans: list[tuple[int, int]] = []
         self._stuck = False  # damaged frames: nothing behind them can be found
+        self._again = False  # damage that may heal: look again though the size is the same
 
     def read_new(self, descriptor: int | None = None) -> list[Block]:
         """Blocks committed since the last call. Opens the path, or reads from an open descriptor.
@@ -92,26 +100,29 @@ class LiveFile:
         # opening, not stat: on a network file system only opening asks the server for the size
         handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else descriptor
         try:
-            size = os.fstat(handle).st_size
+            status = os.fstat(handle)
+            size = status.st_size
             if size < self._position or (self._header and os.pread(handle, len(self._header), 0) != self._header):
                 raise Replaced(str(self.path))
-            if size == self.size or self._stuck or self.foreign:
+            if (size == self.size and not self._again) or self._stuck or self.foreign:
                 return []
+            in_flight = not self.settled and abs(clock.time() - status.st_mtime) < IN_FLIGHT_SECONDS
             data = _read(handle, self._header, self._position, size)
             self.size = size
         finally:
             if own:
                 os.close(handle)
-        return self._parse(data)
+        self._again = False
+        return self._parse(data, in_flight)
 
-    def _parse(self, data: Array) -> list[Block]:
+    def _parse(self, data: Array, in_flight: bool) -> list[Block]:
         """Take the whole batches in `header + new bytes`; returns what they commit."""
         new: list[Block] = []
         source = pa.BufferReader(pa.py_buffer(data))
         try:
             reader = pa.ipc.open_stream(source)
         except (pa.ArrowException, OSError, ValueError) as error:
-            if len(data) >= 8 and not _short(error):
+            if len(data) >= 8 and "Expected to" not in str(error):
                 self.foreign, self.problem = True, f"{self.path.name} is not a live file of this store"
             return new
         header_end = source.tell()
@@ -124,21 +135,26 @@ class LiveFile:
         shift = self._position - header_end  # file offset minus offset in `data`
         while True:
             at = source.tell()
+            left = len(data) - at
             try:
                 batch, metadata = reader.read_next_batch_with_custom_metadata()
-            except StopIteration:
-                break
+                taken = self._take(batch, metadata, new, at + shift, in_flight)
+            except StopIteration:  # the end mark, the end, or zeros where a crash lost the bytes
+                torn, taken = left <= 8, False
             except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-                whole_mark = data[at : at + 4].tobytes() == b"\xff\xff\xff\xff"
-                if not (whole_mark and _short(error)) and len(data) - at >= 8:
+                torn, taken = left < 8 or "Expected to" in str(error), False
+            else:
+                torn = False
+            if not taken:
+                self._again = not torn and in_flight
+                if not torn and not in_flight:
                     self._stuck = True
                     self.problem = f"{self.path.name} is damaged at byte {at + shift}; what follows is left out"
-                break
+                return new
             self._position = source.tell() + shift
-            self._take(batch, metadata, new, at + shift)
-        return new
 
-    def _take(self, batch: Any, metadata: Any, new: list[Block], offset: int) -> None:
+    def _take(self, batch: Any, metadata: Any, new: list[Block], offset: int, in_flight: bool) -> bool:
+        """Keep a batch, or leave a damaged one out. False: its bytes may still be on their way."""
         meta: dict[str, Any] = {}
         try:
             meta = json.loads(dict(metadata)[META_KEY])
@@ -148,13 +164,16 @@ class LiveFile:
             if "log" in meta:
                 start, end = meta["log"]
                 self._waiting_spans.append((int(start), int(end)))
-        except (pa.ArrowException, ValueError, TypeError, KeyError, IndexError, UnicodeError) as error:
+        except (pa.ArrowException, ValueError, TypeError, KeyError, IndexError) as error:
+            if in_flight:
+                return False
             self.problem = f"{self.path.name} has a damaged block at byte {offset}, left out ({error})"
         if isinstance(meta, dict) and meta.get("commit"):
             self.points += sum(block.value.size for block in self._waiting if isinstance(block, PointsBlock))
             new += self._waiting
             self.log_spans += self._waiting_spans
             self._waiting, self._waiting_spans = [], []
+        return True
 
     def _decode(self, batch: Any, meta: dict[str, Any]) -> Block | None:
         batch.validate()  # lengths against buffers, before any of them is touched
@@ -205,9 +224,3 @@ def _read(handle: int, header: bytes, position: int, size: int) -> Array:
             break
         filled += got
     return data[:filled]
-
-
-def _short(error: BaseException) -> bool:
-    """Whether Arrow only says that bytes are missing: a torn end, which the next look may find whole."""
-    text = str(error)
-    return "Expected to" in text and ("got" in text or "but" in text) or "ended" in text or "file is empty" in text

@@ -25,8 +25,10 @@ the key `barograph`) says what the values are:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -143,6 +145,15 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        elif end > start or not joined:
+        elif end > start:
             joined.append((start, end))
     return joined
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the folder's list of names on the disk itself: a renamed file survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

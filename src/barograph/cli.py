@@ -152,7 +152,7 @@ def _tail(options: argparse.Namespace) -> int:
         from barograph.sinks.console import Console
 
         total = run.manifest.get("total_steps")
-        show = Console(verbosity=1, total_steps=total if isinstance(total, int) else None).draw
+        show = Console(verbosity=1, total_steps=total if isinstance(total, int) else None, patient=True).draw
     for record in follow(run, last=options.lines, wait=None if options.no_follow else lambda: time.sleep(0.2)):
         show(record)
     return 0

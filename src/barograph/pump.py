@@ -172,6 +172,9 @@ class Pump:
         if time.monotonic() - self._synced_at >= self._sync_seconds or self._stopping:
             self._log.restore_if_deleted()
             self._log.sync()
+            if self._writer is not None:
+                with contextlib.suppress(OSError):
+                    self._writer.sync()
             self._synced_at = time.monotonic()
 
     def _take(self) -> None:
@@ -212,8 +215,10 @@ class Pump:
         try:
             if self._writer is None:
                 self._writer = self._open_writer()
-            self._write_held(self._writer)
+            log_end, segment = self._write_held(self._writer)
             self._writer.flush()
+            del self._held[:]
+            self._covered, self._segment = log_end, segment
             if self._writer.sealable:
                 self._writer.sealable = 0
                 self._start_sealer(self._writer.folder, closed=False)
@@ -227,21 +232,23 @@ class Pump:
                 )
             self._let_go()
 
-    def _write_held(self, writer: Writer) -> None:
-        """Rows of the same names in one block; only the last block says how far the log file is covered,
-        so a reader after a crash takes either all of a round from here or all of it from the log file."""
+    def _write_held(self, writer: Writer) -> tuple[int, int]:
+        """Rows of the same names in one block; the last one says how far the log file is covered.
+        Returns that byte and the last segment; a flush makes all of it count, or nothing."""
         import numpy
 
         groups: dict[tuple[int, int], list[Row]] = {}
-        log_end = self._covered
-        segment = self._segment
+        log_end, segment = self._covered, self._segment
         for item in self._held:
-            if isinstance(item, Histogram):
-                writer.write_histogram(*item)
-                continue
-            groups.setdefault((id(item.names), item.segment), []).append(item)
-            log_end = max(log_end, item.log_end)
             segment = item.segment
+            if isinstance(item, Histogram):
+                edges, counts = item.edges, item.counts
+                if isinstance(edges, int):
+                    counts, edges = _count(counts, edges)
+                writer.write_histogram(item.name, item.step, item.time, edges, counts, item.segment)
+            else:
+                groups.setdefault((id(item.names), item.segment), []).append(item)
+                log_end = max(log_end, item.log_end)
         for number, rows in enumerate(groups.values(), 1):
             names = rows[0].names
             writer.write_points(
@@ -252,8 +259,7 @@ class Pump:
                 segment=rows[0].segment,
                 log_end=log_end if number == len(groups) else -1,
             )
-        del self._held[:]
-        self._covered, self._segment = log_end, segment
+        return log_end, segment
 
     def _let_go(self) -> None:
         """After a failed write: keep wide rows while memory allows, leave the others to the log file."""
@@ -283,3 +289,11 @@ class Pump:
             self._complained.add(sentence)
             self._trouble(sentence)
 
+
+def _count(values: Any, bins: int) -> tuple[Any, Any]:
+    """Counts and edges of raw values, the non-finite ones left out."""
+    import numpy
+
+    flat = numpy.ravel(values).astype(numpy.float64)
+    counts, edges = numpy.histogram(flat[numpy.isfinite(flat)], bins)
+    return counts, edges

@@ -143,15 +143,21 @@ class Run(TrainingRunLogger):
     def _open_writer(self) -> Any:
         from barograph.store.writer import Writer
 
-        return Writer(self._store_folder, rank=self.rank, seal_points=self.settings.seal_points)
+        return Writer(
+            self._store_folder,
+            rank=self.rank,
+            seal_points=self.settings.seal_points,
+            log_start=self._log_start,
+        )
 
     def _introduce_writer(self) -> None:
         """Say which log file this process writes and from which byte on: readers need both."""
         self._store_folder = self.dir / "store" / self._writer_name
         self._store_folder.mkdir(parents=True, exist_ok=True)
+        self._log_start = self._log.position
         about = {
             "log": os.path.relpath(self._log_path, self.dir),
-            "log_start": self._log.position,
+            "log_start": self._log_start,
             "segment": self.segment.number,
             "rank": self.rank,
             "host": place.host(),
@@ -315,7 +321,7 @@ class Run(TrainingRunLogger):
 
     def log_histogram(self, name: str, values: Any, step: int | None = None, *, edges: Any = None, bins: int = 64) -> None:
         """A distribution: raw `values` of any shape, counted into `bins` later by another thread; or, with
-        `edges` (n + 1 of them), n counts. Non-finite values are left out and counted in `{name}/nonfinite`."""
+        `edges` (n + 1 of them), n counts. Non-finite values are left out."""
         try:
             import numpy
 
@@ -470,9 +476,6 @@ class Run(TrainingRunLogger):
     def _after_fork(self) -> None:
         """In a forked child: the parent's files are the parent's; ours are opened at the first log call."""
         self._log.abandon()
-        writer = self._pump._writer
-        if writer is not None:
-            writer.abandon()
         path = self._log.path
         self._owner = os.getpid()
         self._console.rank = self.rank

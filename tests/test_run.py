@@ -277,6 +277,7 @@ def test_a_checkpoints_metadata_comes_back_on_resume(tmp_path: Path) -> None:
         folder.mkdir()
         state = {"pq_idx": 3, "rg_idx": 7, "epoch": 1}
         loop = {"smooth_train_loss": 2.5, "min_val_bpb": math.inf, "total_training_time": 12.5}
+        (folder / "model_000010.pt").write_bytes(b"weights")
         run.save_checkpoint(folder / "model_000010.pt", 10, val_loss=2.0, loader_state=state, loop_state=loop)
     with start(tmp_path, id="job") as run:
         restored = run.restore()

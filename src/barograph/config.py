@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 PREFIX = "BAROGRAPH_"
-FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file; the one such variable that is no option
+FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
+NO_OPTIONS = (FILE_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
 
 BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
 CONSOLES = ("surogate", "modded-nanogpt", "picollm", "kempnerforge", "none")
@@ -170,7 +171,7 @@ def load(
         for name, value in _file_values(path, place):
             values[name] = _checked(name, value, place)
     for variable, text in environ.items():
-        if variable.startswith(PREFIX) and variable != FILE_VARIABLE:
+        if variable.startswith(PREFIX) and variable not in NO_OPTIONS:
             name = _variable_option(variable)
             if text:
                 values[name] = _checked(name, text, f"the environment variable {variable}", parse=True)

@@ -32,6 +32,7 @@ from barograph.segments import Segment
 from barograph.values import PLAIN, DeviceValues, flatten, on_device, text
 
 _encode = msgspec.json.Encoder().encode
+_CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 _MOST_SHAPES = 1000  # sets of names remembered; a loop that invents names must not grow the process
 
 
@@ -385,11 +386,13 @@ class Run(TrainingRunLogger):
         """
         try:
             about.setdefault("config", self.config)
-            written = manifest.write_checkpoint(path, step=step, **about)
+            extra = {name: about.pop(name) for name in set(about) - _CHECKPOINT_FIELDS}
+            written = manifest.write_checkpoint(path, step=self._step(step), extra=extra, **about)
             fields = {"path": str(path), "metadata": str(written)}
             fields.update((k, v) for k in ("val_loss", "val_bpb") if (v := about.get(k)) is not None)
             self._emit("checkpoint", step, fields)
-            self._note(checkpoints=[*manifest.read(self.dir).get("checkpoints", []), {"step": step} | fields])
+            with contextlib.suppress(OSError):
+                manifest.add_checkpoint(self.dir, {"step": self._step(step)} | fields)
             return written
         except Exception as error:
             self._failed("checkpoint", error)
@@ -447,8 +450,15 @@ class Run(TrainingRunLogger):
         if self._log.lost:
             self._warn(f"{self._log.lost} records were not written: {self._log.path} had no room")
         if self.rank == 0:
-            self._note(status=status, finished=_now(), wall_seconds=round(took, 3), final_metrics=self._last)
+            before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
+            spent = manifest.spent(round(before + took, 3), self._gpus(), self.settings.price_per_gpu_hour)
+            self._note(status=status, finished=_now(), final_metrics=self._last, **spent)
         _open_runs.discard(self)
+
+    def _gpus(self) -> int:
+        """Accelerators that the run holds: one a rank, if torch has started one."""
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        return self.world_size if cuda is not None and cuda.is_initialized() else 0
 
     close = finish  # type: ignore[assignment]
 

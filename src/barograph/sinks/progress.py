@@ -8,6 +8,7 @@ error, so that what a command prints can go into a pipe.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -47,11 +48,12 @@ def progress(label: str, total: float | None = None, stream: TextIO | None = Non
     if bar is None:
         _say(target, f"{name} ...")
     try:
-        with bar if bar is not None else contextlib.nullcontext():
-            yield work
+        yield work
     except BaseException:
+        _stop(bar)
         _say(target, f"{name}: stopped after {time.monotonic() - began:.1f} s")
         raise
+    _stop(bar)
     counted = f"{work.done:,.0f} " if work.done else ""
     _say(target, f"{name}: {counted}done in {time.monotonic() - began:.1f} s")
 
@@ -59,7 +61,7 @@ def progress(label: str, total: float | None = None, stream: TextIO | None = Non
 def _bar(work: Work, name: str, target: Any) -> Any:
     """A bar of rich's on a terminal that can show one, else None."""
     try:
-        if target is None or not target.isatty() or not _moves():
+        if target is None or not target.isatty() or os.environ.get("TERM") == "dumb":
             return None
     except (AttributeError, OSError, ValueError):
         return None
@@ -75,13 +77,15 @@ def _bar(work: Work, name: str, target: Any) -> Any:
         transient=True,
     )
     work._bar, work._task = bar, bar.add_task(name, total=work.total)
+    with contextlib.suppress(OSError, ValueError):
+        bar.start()
     return bar
 
 
-def _moves() -> bool:
-    import os
-
-    return os.environ.get("TERM") != "dumb"
+def _stop(bar: Any) -> None:
+    if bar is not None:
+        with contextlib.suppress(OSError, ValueError):
+            bar.stop()
 
 
 def _say(target: Any, sentence: str) -> None:

@@ -11,6 +11,7 @@ names, and without row-group statistics, which writers may cut short or leave ou
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 from bisect import bisect_left
@@ -46,7 +47,7 @@ class PartWriter:
         self._group = GROUP_ROWS[table]
         self._names: list[str] = []
         self._counts: list[int] = []
-        self._waiting: list[Any] = []  # tables that don't fill a row group yet
+        self._waiting: list[tuple[Array, Any]] = []  # series numbers and rows that fill no row group yet
         self._waiting_rows = 0
         # Series of one part share their times. Where several series lie in one row group, zstd finds the
         # repeats in plainly split bytes (0.6 bytes a point); where one fills it, deltas are smaller.
@@ -68,26 +69,25 @@ class PartWriter:
                 **value_encodings,
             },
             write_statistics=["name", "step", "segment"],
+            write_page_checksum=True,
             data_page_size=4 << 20,  # a page a column and row group: repeats are found within a page
         )
 
     def add(self, names: Sequence[str], counts: Sequence[int], rows: Any) -> None:
         """Append the rows of these series; the first may continue the last series added before."""
-        start = 0
-        for name, count in zip(names, counts, strict=True):
+        codes = np.zeros(len(names), np.int32)
+        for place, (name, count) in enumerate(zip(names, counts, strict=True)):
             if not count:
                 continue
             if self._names and self._names[-1] == name:
-                self._counts[-1] += count
+                self._counts[-1] += int(count)
             else:
                 self._names.append(name)
-                self._counts.append(count)
-            start += count
-        codes = np.repeat(np.arange(len(names), dtype=np.int32), np.asarray(counts))
-        column = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(names, pa.string()))
-        self._waiting.append(rows.add_column(0, SEALED_SCHEMAS[self._table].field("name"), column))
-        self._waiting_rows += start
-        self.rows += start
+                self._counts.append(int(count))
+            codes[place] = len(self._names) - 1
+        self._waiting.append((np.repeat(codes, counts), rows))
+        self._waiting_rows += rows.num_rows
+        self.rows += rows.num_rows
         if self._waiting_rows >= self._group:
             self._write(self._waiting_rows // self._group * self._group)
 
@@ -122,13 +122,20 @@ class PartWriter:
             self.path.unlink(missing_ok=True)
 
     def _write(self, rows: int) -> None:
+        """Write the first `rows` waiting rows, a row group at a time."""
         if not rows:
             return
-        table = pa.concat_tables(self._waiting).unify_dictionaries().combine_chunks()
-        self._writer.write_table(table.slice(0, rows), row_group_size=self._group)
-        rest = table.slice(rows)
-        self._waiting = [rest] if rest.num_rows else []
-        self._waiting_rows = rest.num_rows
+        codes = np.concatenate([part for part, _ in self._waiting])
+        table = pa.concat_tables([part for _, part in self._waiting]).combine_chunks()
+        field = SEALED_SCHEMAS[self._table].field("name")
+        for start in range(0, rows, self._group):
+            group = codes[start : min(start + self._group, rows)]
+            # only the names in this row group: Arrow writes the whole dictionary it is given
+            names = pa.array(self._names[group[0] : group[-1] + 1], pa.string())
+            column = pa.DictionaryArray.from_arrays(pa.array(group - group[0]), names)
+            self._writer.write_table(table.slice(start, len(group)).add_column(0, field, column))
+        self._waiting = [(codes[rows:], table.slice(rows))] if rows < len(codes) else []
+        self._waiting_rows = len(codes) - rows
 
 
 class GroupCache:
@@ -152,6 +159,9 @@ class GroupCache:
             self._held -= self._tables.popitem(last=False)[1].nbytes
 
 
+_serial = itertools.count()  # tells a part from another one that had its path
+
+
 class Part:
     """A sealed file, opened. `header`: what the sealer said of it. `names`: its series, sorted.
 
@@ -161,8 +171,9 @@ class Part:
     def __init__(self, path: Path, cache: GroupCache):
         self.path = path
         self._cache = cache
+        self._serial = next(_serial)
         try:
-            self._file = pq.ParquetFile(path, pre_buffer=False)
+            self._file = pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
             metadata = self._file.metadata.metadata or {}
             self.header: dict[str, Any] = json.loads(metadata[META_KEY])
             self.rows = int(self.header["rows"])
@@ -193,7 +204,7 @@ class Part:
         """Rows `start` to `stop` (not included) as tables in order, each out of one row group."""
         pieces = []
         for group in range(start // self._group, -(-stop // self._group) if stop > start else 0):
-            key = (self.path.name, id(self), group, columns)
+            key = (self._serial, group, columns)
             table = self._cache.get(key)
             if table is None:
                 table = self._file.read_row_group(group, columns=list(columns), use_threads=False)

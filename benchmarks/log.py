@@ -32,7 +32,9 @@ def values(generator: random.Random, names: list[str] = NAMES) -> dict[str, floa
     return {name: generator.random() * 10 for name in names}
 
 
-def measure(call: Callable[[dict[str, float], int], Any], steps: int, pause: float, names: list[str] = NAMES) -> list[float]:
+def measure(
+    call: Callable[[dict[str, float], int], Any], steps: int, pause: float, names: list[str] = NAMES
+) -> list[float]:
     """Microseconds of each call. The loop's own work (making the values) is not in them."""
     generator = random.Random(0)
     clock = time.perf_counter
@@ -67,7 +69,9 @@ def fastest(folder: Path) -> Callable[[dict[str, float], int], Any]:
     return call
 
 
-def ours(folder: Path, name: str, chore: Callable[[], Any] | None = None) -> tuple[Any, Callable[[dict[str, float], int], Any]]:
+def ours(
+    folder: Path, name: str, chore: Callable[[], Any] | None = None
+) -> tuple[Any, Callable[[dict[str, float], int], Any]]:
     run = barograph.init(project="bench", name=name, dir=folder, verbosity=-2, git=False)
     if chore is not None:
         run._pump.chores.append(chore)
@@ -99,7 +103,10 @@ def main() -> None:
             "run.log, a sink that raises": log_raises,
         }
         rounds, paced_steps = 5, max(100, options.steps // 40)
-        for label, pause, steps in (("tight", 0.0, options.steps // rounds), ("paced 5 ms", 0.005, paced_steps // rounds)):
+        for label, pause, steps in (
+            ("tight", 0.0, options.steps // rounds),
+            ("paced 5 ms", 0.005, paced_steps // rounds),
+        ):
             taken: dict[str, list[float]] = {key: [] for key in calls}
             for _ in range(rounds):
                 for key, call in calls.items():

@@ -199,7 +199,11 @@ def environment(folder: str) -> dict[str, str]:
 def times(tool: str, steps: int, pause: float) -> list[float]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         done = subprocess.run(
-            command(tool, folder, steps, pause, False), capture_output=True, text=True, env=environment(folder), timeout=300
+            command(tool, folder, steps, pause, False),
+            capture_output=True,
+            text=True,
+            env=environment(folder),
+            timeout=300,
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("@[")]
         if not lines:

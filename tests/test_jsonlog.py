@@ -90,7 +90,10 @@ def test_opening_a_log_again_in_the_same_process_takes_it_over_and_nothing_is_lo
 
 
 def test_another_process_writing_the_log_is_named_as_the_reason(path: Path) -> None:
-    script = "import sys,time; from barograph.jsonlog import JsonLog; l=JsonLog(sys.argv[1]); print('open',flush=True); time.sleep(30)"
+    script = (
+        "import sys, time; from barograph.jsonlog import JsonLog; log = JsonLog(sys.argv[1]); "
+        "print('open', flush=True); time.sleep(30)"
+    )
     other = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
     try:
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
@@ -241,7 +244,8 @@ path, pause = sys.argv[1], float(sys.argv[2])
 log = JsonLog(path)
 step = 0
 while True:
-    log.append(encode(Record("metrics", time.time_ns() // 1000, step, {"loss": 1.0 / (step + 1), "text": "x" * (step % 600)})))
+    fields = {"loss": 1.0 / (step + 1), "text": "x" * (step % 600)}
+    log.append(encode(Record("metrics", time.time_ns() // 1000, step, fields)))
     sys.stdout.write(f"{step}\\n"); sys.stdout.flush()
     step += 1
     if pause: time.sleep(pause)
@@ -306,7 +310,9 @@ def test_no_bytes_make_reading_fail(tmp_path_factory: pytest.TempPathFactory, pa
 
 FIELDS = st.dictionaries(
     st.text(max_size=30),
-    st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.text(max_size=200), st.lists(st.floats(), max_size=5)),
+    st.one_of(
+        st.floats(), st.integers(), st.booleans(), st.none(), st.text(max_size=200), st.lists(st.floats(), max_size=5)
+    ),
     max_size=12,
 )
 
@@ -354,7 +360,9 @@ def test_a_disk_that_refuses_costs_one_sentence_and_records_wait_until_there_is_
     log.close()
 
 
-def test_a_disk_that_takes_only_part_of_a_record_leaves_no_trace_of_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_only_part_of_a_record_leaves_no_trace_of_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = JsonLog(path)
     log.append(record(0))
     real = os.pwrite

@@ -29,11 +29,11 @@ EVAL = {"epoch": 1.5, "eval_tokens": 33977, "duration_ms": 234, "loss": 2.1234}
 LIGHT = {"blocks": 123.4e9, "lm_head": 45.6e9, "attention": 78.9e9, "tps": 156000, "bf16_peak": 989.5}
 
 
-def record(kind: str, step: int = 0, **fields: Any) -> Record:
+def record(kind: str, step: int = 0, /, **fields: Any) -> Record:
     return Record(kind, 0, step, fields)
 
 
-def drawn(console: Console, kind: str, step: int = 0, **fields: Any) -> str:
+def drawn(console: Console, kind: str, step: int = 0, /, **fields: Any) -> str:
     return "\n".join(console.lines(record(kind, step, **fields)))
 
 

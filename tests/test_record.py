@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from barograph.record import Record, decode, encode, format_time, numbers, parse_time
 
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
-PLAIN = st.one_of(NUMBERS, st.none(), st.text().filter(lambda t: t.lower().lstrip("+-") not in ("nan", "inf", "infinity")))
+PLAIN = st.one_of(
+    NUMBERS, st.none(), st.text().filter(lambda t: t.lower().lstrip("+-") not in ("nan", "inf", "infinity"))
+)
 
 
 def same(left: Any, right: Any) -> bool:
@@ -44,7 +46,7 @@ def test_nested_values_are_strict_json(value: Any) -> None:
     json.loads(encode(Record("metrics", 0, 0, {"value": value})), parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize("odd", ["\ud800", object(), 10**400, {1: 2}, b"bytes", {3, 4}, "a\x00b\n\"\\"])
+@pytest.mark.parametrize("odd", ["\ud800", object(), 10**400, {1: 2}, b"bytes", {3, 4}, 'a\x00b\n"\\'])
 def test_values_that_json_does_not_know_do_not_cost_the_record(odd: Any) -> None:
     assert json.loads(encode(Record("metrics", 0, 0, {"odd": odd, "loss": 1.5})))["loss"] == 1.5
 
@@ -81,7 +83,9 @@ def test_a_clock_gone_mad_does_not_break_the_file(time: int) -> None:
 
 
 def test_numbers_have_their_familys_name_and_throughput_is_derived() -> None:
-    step = Record("step", 0, 1, {"step_tokens": 1000, "duration_ms": 250, "loss": 2.0, "moe_aux_loss": 0.5, "phase": "x"})
+    step = Record(
+        "step", 0, 1, {"step_tokens": 1000, "duration_ms": 250, "loss": 2.0, "moe_aux_loss": 0.5, "phase": "x"}
+    )
     assert dict(numbers(step)) == {
         "train/step_tokens": 1000.0,
         "train/duration_ms": 250.0,

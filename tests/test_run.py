@@ -248,7 +248,7 @@ def test_resume_auto_takes_the_newest_and_counts_on(tmp_path: Path) -> None:
     with start(tmp_path, resume="auto") as run:
         assert run.id == "new" and run.config == {"lr": 1}
         run.log({"loss": 3.0})
-    assert [r for r in barograph.runs(tmp_path) if r.id == "new"][0].series("loss").step.tolist() == [0, 1, 2, 3, 4, 5]
+    assert next(r for r in barograph.runs(tmp_path) if r.id == "new").series("loss").step.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_resume_of_a_run_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

@@ -58,8 +58,6 @@ def test_any_step_is_live_in_at_most_one_segment_of_a_chain_of_resumes(rows: lis
         owners = [
             s.number
             for s in chain
-            if s.number in cuts
-            and (s.start_step or 0) <= step
-            and (cuts[s.number] is None or step < cuts[s.number])  # type: ignore[operator]
+            if s.number in cuts and (s.start_step or 0) <= step and (cuts[s.number] is None or step < cuts[s.number])  # type: ignore[operator]
         ]
         assert len(owners) <= 1

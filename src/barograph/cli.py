@@ -79,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     common(made, as_json=False)
     made.add_argument("--to", choices=("csv", "jsonl", "parquet"), default="csv", help="the format (default csv)")
     made.add_argument("--out", type=Path, help="the file (default: RUN.FORMAT here)")
-    made.add_argument("--layout", choices=("wide", "long"), help="a row a step, or a row a point (Parquet: always long)")
+    made.add_argument(
+        "--layout", choices=("wide", "long"), help="a row a step or a point (Parquet: long)"
+    )
     made.add_argument("--series", action="append", default=[], metavar="PATTERN", help="only series such as 'train/*'")
     made.add_argument("--branch", choices=("live", "all"), default="live", help="all: superseded steps too")
 
@@ -145,9 +147,11 @@ def _tail(options: argparse.Namespace) -> int:
 
     run = find(options.run, options.dir)
     if options.json:
-        from barograph.record import encode
+        from barograph.record import Record, encode
 
-        show = lambda record: print(encode(record).decode(), flush=True)  # noqa: E731
+
+        def show(record: Record) -> None:
+            print(encode(record).decode(), flush=True)
     else:
         from barograph.sinks.console import Console
 
@@ -164,9 +168,7 @@ def _export(options: argparse.Namespace) -> int:
 
     run = find(options.run, options.dir)
     out = options.out or Path(f"{run.id}.{options.to}")
-    rows = export(
-        run, options.to, out, layout=options.layout, patterns=tuple(options.series), branch=options.branch
-    )
+    rows = export(run, options.to, out, layout=options.layout, patterns=tuple(options.series), branch=options.branch)
     print(f"{out}: {rows:,} rows")
     return 0
 
@@ -201,6 +203,5 @@ def _demo(options: argparse.Namespace) -> int:
     from barograph.demo.train import run_demo
 
     given = {"steps": options.steps, "resume": options.resume}
-    return run_demo(
-        dir=options.dir, seed=options.seed, moe=options.moe, **{k: v for k, v in given.items() if v is not None}
-    )
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return run_demo(dir=options.dir, seed=options.seed, moe=options.moe, **chosen)

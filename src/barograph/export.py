@@ -23,7 +23,13 @@ LAYOUTS = ("wide", "long")  # a row a step with a column a series; or a row a po
 
 
 def export(
-    run: StoredRun, to: str, out: Path, *, layout: str | None = None, patterns: tuple[str, ...] = (), branch: str = "live"
+    run: StoredRun,
+    to: str,
+    out: Path,
+    *,
+    layout: str | None = None,
+    patterns: tuple[str, ...] = (),
+    branch: str = "live",
 ) -> int:
     """Write the run's series to `out`, whole or not at all; returns the number of rows.
 
@@ -54,7 +60,13 @@ def _long(run: StoredRun, names: list[str], branch: str) -> Iterator[dict[str, A
         for step, time, value, segment in zip(
             series.step.tolist(), series.time.tolist(), series.value.tolist(), series.segment.tolist(), strict=True
         ):
-            yield {"name": name, "step": step, "time": format_time(round(time * 1e6)), "value": value, "segment": segment}
+            yield {
+                "name": name,
+                "step": step,
+                "time": format_time(round(time * 1e6)),
+                "value": value,
+                "segment": segment,
+            }
 
 
 def _wide(run: StoredRun, names: list[str], branch: str) -> Iterator[dict[str, Any]]:
@@ -108,6 +120,12 @@ def _parquet(run: StoredRun, names: list[str], path: Path, branch: str) -> int:
             series = run.series(name, branch=branch)
             count += len(series)
             times = pyarrow.array((series.time * 1e6).round().astype("int64")).cast(schema.field("time").type)
-            columns = [pyarrow.array([name] * len(series), pyarrow.string()), series.step, times, series.value, series.segment]
+            columns = [
+                pyarrow.array([name] * len(series), pyarrow.string()),
+                series.step,
+                times,
+                series.value,
+                series.segment,
+            ]
             writer.write_batch(pyarrow.record_batch(columns, schema=schema))
     return count

@@ -26,11 +26,11 @@ def follow(run: StoredRun, last: int = 20, wait: Callable[[], Any] | None = None
     recent: deque[Record] = deque(maxlen=last)
     for path in run.log_files():
         with contextlib.suppress(OSError):
-            offset = max(0, path.stat().st_size - _TAIL_BYTES)
-            for record, offset in records_from(path, offset):  # noqa: B020
+            offsets[path] = max(0, path.stat().st_size - _TAIL_BYTES)
+            for record, end in records_from(path, offsets[path]):
+                offsets[path] = end
                 if record.kind not in _QUIET:
                     recent.append(record)
-            offsets[path] = offset
     yield from sorted(recent, key=lambda record: record.time)
     while wait is not None:
         ended = run.status not in ("running", "stalled")

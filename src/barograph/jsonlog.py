@@ -175,8 +175,7 @@ class JsonLog:
         if not self._backlog:
             reason = error.strerror or str(error)
             self._trouble(
-                f"could not write {self.path} ({reason}); training goes on, records wait in memory "
-                "until there is room"
+                f"could not write {self.path} ({reason}); training goes on, records wait in memory until there is room"
             )
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         if self._backlog_bytes + len(data) > _BACKLOG_BYTES:
@@ -386,7 +385,7 @@ def _refuse_foreign(path: Path, head: bytes, whole: bool) -> None:
             return
         raise LogFileError(f"{path} is a JSON array, but not of log records; {advice}")
     if "log" not in found[0]:
-        raise LogFileError(f"{path} is a JSON array, but its entries have no \"log\" field; {advice}")
+        raise LogFileError(f'{path} is a JSON array, but its entries have no "log" field; {advice}')
 
 
 def _is_record(text: bytes) -> bool:

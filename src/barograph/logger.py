@@ -108,9 +108,7 @@ class TrainingRunLogger:
             fields["phase"] = self._phase
         self._emit("step", step, fields, checked=not extra)
 
-    def log_eval(
-        self, step: int, epoch: float, tokens: int, duration_ms: float, loss: float, **extra: Any
-    ) -> None:
+    def log_eval(self, step: int, epoch: float, tokens: int, duration_ms: float, loss: float, **extra: Any) -> None:
         """One evaluation over `tokens` tokens with mean `loss`."""
         fields = {
             "epoch": number(epoch),
@@ -311,5 +309,3 @@ def _mapping(info: Any) -> dict[str, Any]:
     if isinstance(info, Iterable) and not isinstance(info, (str, bytes)):
         return {"files": len(list(info))}
     return {name: value for name, value in vars(info).items() if not name.startswith("_")}
-
-

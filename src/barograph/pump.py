@@ -183,16 +183,16 @@ class Pump:
         with contextlib.suppress(IndexError):
             for _ in range(len(queue)):
                 held.append(queue.popleft())
-        if self.dropping and not any(type(row) is Row and row.log_end for row in held):
+        if self.dropping and not any(isinstance(item, Row) and item.log_end for item in held):
             self.dropping = False  # rows from now on are queued again; up to here the file has them
             until = self._log.position
             for row in self._read_back(until):
                 held.append(row)
             with contextlib.suppress(IndexError):
                 for _ in range(len(queue)):
-                    row = queue.popleft()
-                    if not (type(row) is Row and 0 < row.log_end <= until):
-                        held.append(row)
+                    item = queue.popleft()
+                    if not (isinstance(item, Row) and 0 < item.log_end <= until):
+                        held.append(item)
 
     def _read_back(self, until: int) -> Iterable[Row]:
         segment = self._held[-1].segment if self._held else self._segment
@@ -210,7 +210,6 @@ class Pump:
 
     def _store(self) -> None:
         """Hand what is held to the writer, neighbours of the same names in one block."""
-        import numpy
 
         try:
             if self._writer is None:

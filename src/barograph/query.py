@@ -127,9 +127,7 @@ class StoredRun:
             found.update(tail.columns)
         return sorted(found)
 
-    def series(
-        self, name: str, x: str = "step", max_points: int | None = None, branch: str = "live"
-    ) -> Series:
+    def series(self, name: str, x: str = "step", max_points: int | None = None, branch: str = "live") -> Series:
         """One series, sorted by step.
 
         name: as logged; `loss` finds `train/loss` if there is just one of that ending.
@@ -168,7 +166,8 @@ class StoredRun:
 
         other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch)
         values = numpy.cumsum(other.value) if x == "tokens" else other.value
-        return align(step, other.step, values)
+        aligned: NDArray[Any] = align(step, other.step, values)
+        return aligned
 
     def _resolve(self, name: str) -> str:
         known = self.names()

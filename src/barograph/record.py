@@ -129,8 +129,7 @@ def decode(item: Mapping[str, Any]) -> Record:
 def restore_non_finite(item: dict[str, Any]) -> dict[str, Any]:
     """A parsed JSON object with the strings for NaN and infinity turned back into floats."""
     return {
-        key: value if key in _TEXT_FIELDS and isinstance(value, str) else _restore(value)
-        for key, value in item.items()
+        key: value if key in _TEXT_FIELDS and isinstance(value, str) else _restore(value) for key, value in item.items()
     }
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
-import struct
 import sys
 import threading
 import time
@@ -24,28 +22,17 @@ import msgspec
 
 from barograph import manifest, place, segments, spool
 from barograph.config import Settings
+from barograph.forked import LazyLog, LazyPump
 from barograph.jsonlog import JsonLog, LogFileBusy
 from barograph.logger import TrainingRunLogger
 from barograph.pump import MOST_ROWS, Histogram, Pump, Row
-from barograph.record import RESERVED, Record, encode, numbers
+from barograph.record import Record, encode, format_time, numbers
 from barograph.segments import Segment
-from barograph.values import PLAIN, DeviceValues, flatten, on_device, text
+from barograph.shapes import Shapes
+from barograph.values import DeviceValues, flatten, on_device, text
 
 _encode = msgspec.json.Encoder().encode
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
-_MOST_SHAPES = 1000  # sets of names remembered; a loop that invents names must not grow the process
-
-
-class _Shape:
-    """A set of names seen before: how to pack their values."""
-
-    __slots__ = ("names", "pack", "simple", "wide")
-
-    def __init__(self, names: tuple[str, ...], simple: bool, wide: bool):
-        self.names = names
-        self.pack = struct.Struct(f"<{len(names)}d").pack
-        self.simple = simple  # every name may stand in a record, every value was a number
-        self.wide = wide
 
 
 class Run(TrainingRunLogger):
@@ -66,8 +53,7 @@ class Run(TrainingRunLogger):
         self.segment = segment
         rank, self.world_size, _ = place.rank()
         self._writer_name = f"r{rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
-        self._shapes: dict[tuple[Any, ...], _Shape] = {}
-        self._layer_names: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        self._shapes = Shapes(settings.wide_threshold)
         self._next_step = 0
         self._second, self._head = -1, b""
         self._waiting: deque[tuple[DeviceValues, int | None]] = deque()
@@ -181,7 +167,7 @@ class Run(TrainingRunLogger):
         More than `wide_threshold` names go to the columnar store alone.
         """
         try:
-            shape = self._shapes.get(tuple(values))
+            shape = self._shapes.find(tuple(values))
             if shape is None or not shape.simple:
                 self._log_slowly(values, step)
                 return
@@ -234,7 +220,7 @@ class Run(TrainingRunLogger):
         flat = flatten(values, self._odd)
         if not flat:
             return
-        self._remember_shape(values)
+        self._shapes.remember(values)
         if len(flat) > self.settings.wide_threshold:
             named = {name: value for name, value in flat.items() if isinstance(value, (int, float))}
             if len(named) < len(flat):
@@ -243,18 +229,6 @@ class Run(TrainingRunLogger):
         else:
             self._emit("metrics", self._at(step), flat, checked=True)
 
-    def _remember_shape(self, values: Mapping[Any, Any]) -> None:
-        names = tuple(values)
-        if len(self._shapes) >= _MOST_SHAPES:
-            self._shapes.clear()
-        simple = (
-            type(values) is dict
-            and all(type(name) is str and name.isprintable() for name in names)
-            and all(type(value) in PLAIN for value in values.values())
-            and RESERVED.isdisjoint(names)
-        )
-        self._shapes[names] = _Shape(names, simple, len(names) > self.settings.wide_threshold)
-
     def _read_device_values(self) -> None:
         """In the pump's thread: record what has arrived from the accelerator, in order."""
         while self._waiting and self._waiting[0][0].ready():
@@ -262,12 +236,9 @@ class Run(TrainingRunLogger):
             self._emit("metrics", step, flatten(arrived.values, self._odd), checked=True)
 
     def _at(self, step: Any) -> int:
-        if step is None:
-            step = self._next_step
-        else:
-            step = self._step(step)
-        self._next_step = step + 1
-        return step
+        whole: int = self._next_step if step is None else self._step(step)
+        self._next_step = whole + 1
+        return whole
 
     # -- wide data: the columnar store alone ---------------------------------------------------------
 
@@ -275,41 +246,27 @@ class Run(TrainingRunLogger):
         """Thousands of named numbers at a step. They reach the disk within `flush_seconds`."""
         try:
             names = tuple(values)
-            shape = self._shapes.get(names)
+            shape = self._shapes.find(names)
             if shape is None or not shape.wide:
                 if any(type(name) is not str for name in names):
                     values = flatten(values, self._odd)
                     names = tuple(values)
-                shape = _Shape(names, False, True)
-                if len(self._shapes) < _MOST_SHAPES:
-                    self._shapes[names] = shape
+                shape = self._shapes.add(names, False, True)
             packed = shape.pack(*values.values())
             self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
         except Exception as error:
             self._failed("wide record", error)
 
-    def log_layers(
-        self, step: int, layers: Mapping[str, Mapping[str, float]], prefix: str = "layers"
-    ) -> None:
+    def log_layers(self, step: int, layers: Mapping[str, Mapping[str, float]], prefix: str = "layers") -> None:
         """Statistics by layer: `{layer: {statistic: value}}` becomes series `{prefix}/{layer}/{statistic}`."""
         try:
-            key = (prefix, tuple(layers), tuple(map(tuple, layers.values())))
-            names = self._layer_names.get(key)
-            if names is None:
-                if len(self._layer_names) >= 100:
-                    self._layer_names.clear()
-                lead = f"{text(prefix)}/" if prefix else ""
-                names = tuple(f"{lead}{text(layer)}/{text(name)}" for layer in layers for name in layers[layer])
-                self._layer_names[key] = names
-            values = [value for statistics in layers.values() for value in statistics.values()]
-            packed = struct.pack(f"<{len(values)}d", *values)
-            self._queue_row(names, self._at(step), time.time_ns() // 1000, packed, 0)
+            shape = self._shapes.of_table(prefix, layers)
+            packed = shape.pack(*[value for statistics in layers.values() for value in statistics.values()])
+            self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
         except Exception as error:
             self._failed("layer table", error)
 
-    def log_expert_loads(
-        self, step: int, loads: Mapping[str, Sequence[float]], prefix: str = "moe"
-    ) -> None:
+    def log_expert_loads(self, step: int, loads: Mapping[str, Sequence[float]], prefix: str = "moe") -> None:
         """Tokens by expert: `{layer: [load, …]}` becomes series `{prefix}/{layer}/load/{expert}`."""
         try:
             table = {
@@ -320,7 +277,9 @@ class Run(TrainingRunLogger):
         except Exception as error:
             self._failed("set of expert loads", error)
 
-    def log_histogram(self, name: str, values: Any, step: int | None = None, *, edges: Any = None, bins: int = 64) -> None:
+    def log_histogram(
+        self, name: str, values: Any, step: int | None = None, *, edges: Any = None, bins: int = 64
+    ) -> None:
         """A distribution: raw `values` of any shape, counted into `bins` later by another thread; or, with
         `edges` (n + 1 of them), n counts. Non-finite values are left out."""
         try:
@@ -344,11 +303,8 @@ class Run(TrainingRunLogger):
             self._next_step = max(self._next_step, made.step + 1)
         named = dict(numbers(made))
         if named:
-            shape = self._shapes.get(names := tuple(named))
-            if shape is None:
-                if len(self._shapes) >= _MOST_SHAPES:
-                    self._shapes.clear()
-                shape = self._shapes[names] = _Shape(names, False, False)
+            names = tuple(named)
+            shape = self._shapes.find(names) or self._shapes.add(names, False, False)
             self._queue_row(shape.names, made.step, made.time, shape.pack(*named.values()), end)
             if made.kind in ("step", "eval"):
                 self._last |= named
@@ -357,11 +313,12 @@ class Run(TrainingRunLogger):
         self._enqueue(Row(names, step, microseconds, packed, self.segment.number, end))
 
     def _enqueue(self, item: Row | Histogram) -> None:
-        if len(self._queue) < (MOST_ROWS if type(item) is Row and len(item.packed) < 1000 else 1000):
-            if not (self._pump.dropping and type(item) is Row and item.log_end):
-                self._queue.append(item)
-                return
-        self._pump.overflow(item)
+        narrow = type(item) is Row and len(item.packed) < 1000
+        in_log = type(item) is Row and item.log_end > 0
+        if len(self._queue) < (MOST_ROWS if narrow else 1000) and not (in_log and self._pump.dropping):
+            self._queue.append(item)
+        else:
+            self._pump.overflow(item)
 
     # -- segments ------------------------------------------------------------------------------------
 
@@ -436,9 +393,10 @@ class Run(TrainingRunLogger):
             self._read_device_values()
             time.sleep(0.001)
         took = time.monotonic() - self._began
-        self._emit("end", self._next_step - 1 if self._next_step else 0, {"status": status, "wall_seconds": round(took, 3)}, checked=True)
+        last = self._next_step - 1 if self._next_step else 0
+        self._emit("end", last, {"status": status, "wall_seconds": round(took, 3)}, checked=True)
         self._finished = True
-        self._shapes.clear()
+        self._shapes = Shapes(0)
         if not self._pump.stop(timeout):
             self._warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
         if self._pump.lost_rows:
@@ -460,18 +418,19 @@ class Run(TrainingRunLogger):
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         return self.world_size if cuda is not None and cuda.is_initialized() else 0
 
-    close = finish  # type: ignore[assignment]
+    close = finish
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None = None, *problem: object) -> None:
-        if kind is None:
+    def __exit__(self, *problem: object) -> None:
+        kind = problem[0] if problem else None
+        if not isinstance(kind, type):
             self.finish()
         elif issubclass(kind, KeyboardInterrupt):
             self.finish("interrupted")
         else:
-            self.log_message(max(0, self._next_step - 1), f"failed: {kind.__name__}: {text(problem[0])[:2000]}")
+            self.log_message(max(0, self._next_step - 1), f"failed: {kind.__name__}: {text(problem[1])[:2000]}")
             self.finish("failed")
 
     def __del__(self) -> None:
@@ -486,65 +445,28 @@ class Run(TrainingRunLogger):
     def _after_fork(self) -> None:
         """In a forked child: the parent's files are the parent's; ours are opened at the first log call."""
         self._log.abandon()
-        path = self._log.path
+        path = self._log_path
         self._owner = os.getpid()
         self._console.rank = self.rank
         self._writer_name = f"r{self.rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
-        self._log = _LazyLog(self, path.with_name(f"training-{self._writer_name}.json"))  # type: ignore[assignment]
-        self._pump = _LazyPump(self)  # type: ignore[assignment]
+        path = path.with_name(f"training-{self._writer_name}.json")
+        self._log = LazyLog(path, lambda: self._open_after_fork(path))  # type: ignore[assignment]
+        self._pump = LazyPump(lambda: self._queue_after_fork(path))  # type: ignore[assignment]
         self._queue = self._pump.queue
-        self._shapes = {}
+        self._shapes = Shapes(self.settings.wide_threshold)
         self._finish_lock = threading.RLock()
         self._waiting.clear()
 
     def _open_after_fork(self, path: Path) -> JsonLog:
-        self._log = JsonLog(path, self._warn)
+        self._carrier = None
+        self._log = self._open_log(path)
         self._start()
         return self._log
 
-
-class _LazyLog:
-    """Stands for the log of a forked child until it logs something: most children never do."""
-
-    closed = False
-    position = 0
-    lost = 0
-
-    def __init__(self, run: Run, path: Path):
-        self.path, self._run = path, run
-
-    def append(self, data: bytes) -> int:
-        return self._run._open_after_fork(self.path).append(data)
-
-    def close(self) -> None:
-        pass
-
-
-class _LazyPump:
-    """Stands for the pump of a forked child until its log is open."""
-
-    dropping = False
-    lost_rows = 0
-
-    def __init__(self, run: Run):
-        self._run = run
-        self.chores: list[Any] = []
-        self.queue: Any = self
-
-    def __len__(self) -> int:
-        return 0
-
-    def append(self, item: Row | Histogram) -> None:
-        """Reached by wide rows: narrow ones have opened the log before."""
-        if self._run._pump is self:
-            self._run._open_after_fork(self._run._log.path)
-        self._run._queue.append(item)
-
-    def flush(self, timeout: float | None = None) -> bool:
-        return True
-
-    def stop(self, timeout: float = 0.0) -> bool:
-        return True
+    def _queue_after_fork(self, path: Path) -> Any:
+        if isinstance(self._log, LazyLog):
+            self._open_after_fork(path)
+        return self._queue
 
 
 # -- open runs of this process ---------------------------------------------------------------------
@@ -579,4 +501,4 @@ def _head_of(second: int) -> bytes:
 
 
 def _now() -> str:
-    return json.loads(encode(Record("", time.time_ns() // 1000, 0, {})))["time"]
+    return format_time(time.time_ns() // 1000)

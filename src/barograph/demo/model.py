@@ -107,9 +107,9 @@ class ByteGPT(nn.Module):
         self.register_buffer("sine", a.sin(), persistent=False)
         for name, p in self.named_parameters():
             if p.dim() >= 2:
-                nn.init.normal_(p, std=0.02 if 'embedding' in name else p.shape[-1]**-0.5)
+                nn.init.normal_(p, std=0.02 if "embedding" in name else p.shape[-1] ** -0.5)
             if name.endswith(("out.weight", "down.weight")):
-                nn.init.normal_(p, std=p.shape[-1]**-0.5 / math.sqrt(2 * shape.layers))
+                nn.init.normal_(p, std=p.shape[-1] ** -0.5 / math.sqrt(2 * shape.layers))
 
     def forward(self, tokens: Tensor) -> Tensor:
         t = tokens.shape[1]

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypedDict
 # Folders that are not the library (installed packages, tests, caches), or that hold tables instead of
 # programs: `encodings` is character maps, `pydoc_data` the language reference in one string.
 SKIPPED_FOLDERS = frozenset(
-    "site-packages dist-packages test tests idle_test __pycache__ encodings pydoc_data".split()
+    ["site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "pydoc_data"]
 )
 # Between two files: a byte that no source file contains.
 SEPARATOR = b"\0"

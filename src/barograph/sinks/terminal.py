@@ -67,7 +67,7 @@ class Terminal:
             write = painted if tty and wants_colour() else plain
             for parts in lines:
                 self._waiting.append(write(fitted(parts, columns) if columns else parts) + "\n")
-        except ValueError:  # closed
+        except (OSError, ValueError):  # closed
             self._leave(stream)
             return
         self._push(stream)

@@ -119,9 +119,7 @@ def visible(files: Iterable[StoreFile], table: str) -> list[StoreFile]:
     parts = [file for file in files if file.table == table]
     over_live = [file for file in files if file.table in (table, "points")]
     kept = [part for part in parts if not any(_hides(other, part) for other in parts)]
-    kept += [
-        file for file in files if file.table == "live" and not any(part.covers(file) for part in over_live)
-    ]
+    kept += [file for file in files if file.table == "live" and not any(part.covers(file) for part in over_live)]
     return sorted(kept)
 
 

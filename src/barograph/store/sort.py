@@ -85,9 +85,7 @@ def _point_windows(blocks: list[PointsBlock]) -> tuple[int, int, Iterator[Slice]
     for sheet in sheets:
         counts[sheet.series] += len(sheet.step)
     rows = int(counts.sum())
-    windows = (
-        _point_slice(sheets, names, low, high) for low, high in _ranges(counts, WINDOW_ROWS["points"])
-    )
+    windows = (_point_slice(sheets, names, low, high) for low, high in _ranges(counts, WINDOW_ROWS["points"]))
     return len(names), rows, windows
 
 
@@ -157,7 +155,9 @@ def _table(table: str, **columns: Any) -> Any:
     arrays = []
     for field in list(schema)[1:]:
         values = columns[field.name]
-        arrays.append(pa.array(values, pa.int64()).view(field.type) if field.name == "time" else pa.array(values, field.type))
+        arrays.append(
+            pa.array(values, pa.int64()).view(field.type) if field.name == "time" else pa.array(values, field.type)
+        )
     return pa.table(arrays, schema=pa.schema(list(schema)[1:]))
 
 
@@ -165,8 +165,11 @@ def _table(table: str, **columns: Any) -> Any:
 
 
 def _histogram_windows(blocks: list[HistogramsBlock]) -> tuple[int, int, Iterator[Slice]]:
-    rows = [(name, block.segment, int(step), block, row) for block in blocks for row, (name, step) in
-            enumerate(zip(block.names, block.step, strict=True))]
+    rows = [
+        (name, block.segment, int(step), block, row)
+        for block in blocks
+        for row, (name, step) in enumerate(zip(block.names, block.step, strict=True))
+    ]
     rows.sort(key=lambda row: row[:3])  # stable: equal steps stay in the order of arrival
     most = WINDOW_ROWS["histograms"]
     windows = (_histogram_slice(rows[start : start + most]) for start in range(0, len(rows), most))

@@ -1,0 +1,166 @@
+"""What the console shows at which verbosity and rank, and that no record can break it."""
+
+import io
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barograph.record import KINDS, Record
+from barograph.sinks.console import Console
+from barograph.sinks.styles import STYLES
+
+STEP = {"epoch": 0.125, "step_tokens": 1000, "duration_ms": 10, "norm": 1.0, "loss": 2.0, "lr": 0.1}
+RECORDS = {
+    "step": STEP,
+    "eval": {"epoch": 0.5, "eval_tokens": 1000, "duration_ms": 10, "loss": 2.0},
+    "moe": {"aux_loss": 0.1, "z_loss": 0.1, "expert_utilization": 1.0, "load_imbalance": 1.0},
+    "gpu": {"id": 0, "power": 350000},
+    "gpu-model": {"id": 0, "name": "NVIDIA H100 80GB HBM3", "memory": 80 << 30, "free": 79 << 30, "sm_count": 132},
+    "sol": {"blocks": 1e9, "lm_head": 1e9, "attention": 1e9, "tps": 100},
+    "allocator": {"stats": [{"name": "weights", "device": 1 << 20}]},
+    "dataset": {"split": "train", "files": 2, "tokens": 1_000_000},
+    "cmd": {"cmd": ["python", "train.py"]},
+    "option": {"name": "model/depth", "value": 12},
+    "info": {"type": "message", "message": "hello"},
+    "metrics": {"anything": 1.0},
+    "checkpoint": {"path": "model.pt"},
+    "sample": {"text": "once", "prompt": ""},
+    "segment": {"kind": "rewind", "start_step": 5, "segment": 2},
+    "end": {"status": "failed"},
+}
+
+
+def shows(console: Console) -> set[str]:
+    return {kind for kind, fields in RECORDS.items() if console.lines(Record(kind, 0, 1, dict(fields)))}
+
+
+def test_every_kind_of_record_is_tried_here():
+    assert set(RECORDS) == set(KINDS)
+
+
+DEFAULT = {"step", "eval", "sol", "dataset", "info", "checkpoint", "sample", "segment", "end", "gpu-model"}
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "rank", "kinds"),
+    [
+        (-2, 0, set()),
+        (-1, 0, {"eval"}),
+        (0, 0, DEFAULT),
+        (1, 0, DEFAULT | {"moe", "gpu", "allocator", "cmd", "option"}),
+        (1, 7, {"info"}),
+        (0, 7, {"info"}),
+        (-1, 7, set()),
+    ],
+)
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "none"])
+def test_each_verbosity_and_rank_shows_its_kinds(verbosity, rank, kinds, style):
+    assert shows(Console(verbosity=verbosity, rank=rank, style=style)) == kinds
+
+
+def test_other_ranks_say_who_they_are():
+    console = Console(rank=7)
+    assert console.lines(Record("info", 0, 1, {"message": "0/3 (0.00%)"})) == ["Rank 7 | 0/3 (0.00%)"]
+    section = Record("info", 0, 1, {"type": "section-start", "message": "Loading"})
+    assert console.lines(section) == []
+    assert Console(rank=7, verbosity=1).lines(section) == ["Rank 7 | Loading ..."]
+
+
+def test_the_rank_and_the_length_may_become_known_later():
+    console = Console()
+    console.total_steps = 4
+    assert "[ 25.0%]" in console.lines(Record("step", 0, 1, STEP))[0]
+    console.total_steps, console.total_tokens = None, 8000
+    assert console.total_tokens == 8000
+    assert "[ 25.0%]" in console.lines(Record("step", 0, 2, STEP))[0]
+    console.rank = 1
+    assert console.lines(Record("step", 0, 3, STEP)) == []
+
+
+@pytest.mark.parametrize("verbosity", [-2, -1])
+def test_what_is_not_shown_is_still_taken_in(verbosity):
+    quiet, normal = Console(verbosity=verbosity), Console()
+    for console in (quiet, normal):
+        for number in range(20):
+            console.lines(Record("step", 0, number, STEP))
+        console.lines(Record("sol", 0, 0, {"tps": 200_000}))
+    quiet.verbosity = 0
+    last = Record("step", 0, 20, STEP | {"loss": 1.0, "norm": 6.0})
+    shown = quiet.lines(last)
+    assert shown == normal.lines(last)
+    assert "\\ loss 1.0000 | norm !6.0000" in shown[0]
+    assert "sol 50.0" in shown[0]
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "\x1b[2J", "\r\x1b]0;title\x07", "\x9b31m", "\u202e", "\ud800"])
+def test_a_message_cannot_drive_the_terminal_nor_forge_a_line(hostile):
+    stream = io.StringIO()
+    console = Console(stream=stream, verbosity=1)
+    for fields in (
+        {"message": hostile}, {"phase": hostile}, {"name": hostile, "value": hostile}, {"cmd": [hostile]},
+        {"path": hostile}, {"stats": [{"name": hostile}]}, {"split": hostile, "file_names": [hostile]},
+        {"prompt": hostile, "text": "text"}, {"status": hostile}, {"kind": "fork", "segment": hostile},
+        {"blocks_dtype": hostile}, {"throttle": hostile}, {"major": hostile, "cuda_driver": hostile},
+    ):  # fmt: skip
+        for kind in KINDS:
+            lines = console.lines(Record(kind, 0, 1, dict(fields)))
+            assert all(line.isprintable() for line in lines), (kind, fields)
+            console.draw(Record(kind, 0, 1, dict(fields)))
+    assert set(stream.getvalue()) & set("\r\x1b\x07\x9b\u202e\ud800") == set()
+
+
+def test_a_samples_lines_are_set_off():
+    lines = Console().lines(Record("sample", 0, 1, {"text": ":: step       1 [ 50.0%]\n\x1b[2Jend"}))
+    assert lines == ["-- sample at step 1", "   | :: step       1 [ 50.0%]", "   | \\e[2Jend"]
+
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
+TEXTS = st.one_of(st.text(st.characters(codec=None), max_size=20), st.binary(max_size=5))
+VALUES = st.recursive(
+    st.one_of(st.none(), NUMBERS, TEXTS, st.builds(lambda: 10**5000), st.builds(object)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=5,
+)
+NAMES = sorted({name for fields in RECORDS.values() for name in fields} | {
+    "moe_aux_loss", "moe_load_imbalance", "phase", "mfu", "lrm", "pq", "rg", "dtype", "blocks_dtype", "bf16_peak",
+    "temperature", "throttle", "seed", "file_names", "peak_gb", "total_gb", "training_time_ms", "val_bpb", "major",
+    "total_training_time", "file_index", "cuda_driver", "rank",
+})  # fmt: skip
+FIELDS = st.dictionaries(st.one_of(st.sampled_from(NAMES), TEXTS), VALUES, max_size=12)
+STEPS = st.one_of(st.integers(), st.integers(0, 100))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    records=st.lists(
+        st.tuples(st.one_of(st.sampled_from(sorted(KINDS)), st.text(max_size=5)), STEPS, FIELDS), max_size=8
+    ),
+    style=st.sampled_from(sorted(STYLES)),
+    total=VALUES,
+)
+def test_no_record_makes_it_raise(records: list[tuple[str, int, dict[str, Any]]], style: str, total: Any):
+    stream = io.StringIO()
+    console = Console(verbosity=1, style=style, stream=stream, total_steps=total, total_tokens=total)
+    for kind, step, fields in records:
+        lines = console.lines(Record(kind, 0, step, fields))
+        assert all("\n" not in line and "\x1b" not in line for line in lines)
+        console.draw(Record(kind, 0, step, fields))
+    assert not console.gone
+
+
+def test_a_clock_that_fails_costs_a_line_and_no_step():
+    def clock() -> float:
+        raise OSError("no clock")
+
+    Console(stream=io.StringIO(), clock=clock).draw(Record("step", 0, 1, STEP))
+
+
+def test_what_is_not_drawn_costs_nothing():
+    console, metrics = Console(stream=io.StringIO()), Record("metrics", 0, 1, {"loss": 1.0})
+    began = time.perf_counter()
+    for _ in range(10_000):
+        console.draw(metrics)
+    assert time.perf_counter() - began < 0.1  # 10 µs a call, some fifty times what it takes

@@ -133,7 +133,7 @@ FIELDS = st.dictionaries(st.one_of(st.sampled_from(NAMES), TEXTS), VALUES, max_s
 STEPS = st.one_of(st.integers(), st.integers(0, 100))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     records=st.lists(
         st.tuples(st.one_of(st.sampled_from(sorted(KINDS)), st.text(max_size=5)), STEPS, FIELDS), max_size=8

@@ -60,7 +60,6 @@ LIBRARIES = {
     "cli.py": {"msgspec"},
     "config.py": {"yaml"},
     "columns.py": {"numpy"},
-    "sinks/console.py": {"rich"},
     "sinks/progress.py": {"rich"},
 }
 

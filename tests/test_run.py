@@ -112,7 +112,7 @@ NASTY: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("values", NASTY, ids=lambda value: ascii(value)[:40])
+@pytest.mark.parametrize("values", NASTY, ids=range(len(NASTY)))
 def test_nothing_that_is_logged_raises_and_the_file_stays_strict(tmp_path: Path, values: Any) -> None:
     run = start(tmp_path)
     for _ in range(2):
@@ -265,7 +265,7 @@ def test_runs_of_the_same_name_get_folders_of_their_own(tmp_path: Path) -> None:
 
 def test_hostile_names_stay_inside_the_folder(tmp_path: Path) -> None:
     for name in ("../../escape", "/etc/passwd", "a/b", "..", "\n", "x" * 500, "<script>"):
-        run = start(tmp_path / "runs", name=name, project=name)
+        run = start(tmp_path / "runs", name=name, project=name.strip() or "p")
         assert run.dir.resolve().is_relative_to((tmp_path / "runs").resolve())
         run.finish()
     assert len(barograph.runs(tmp_path / "runs")) == 7
@@ -426,7 +426,8 @@ def test_a_folder_deleted_under_the_run_costs_no_logged_record(tmp_path: Path) -
     run = start(tmp_path, sync_seconds=0.05)
     run.log({"loss": 1.0}, step=0)
     assert run.flush()
-    shutil.rmtree(run.dir)
+    while run.dir.exists():
+        shutil.rmtree(run.dir, ignore_errors=True)
     for step in range(1, 20):
         run.log({"loss": 1.0}, step=step)
         time.sleep(0.03)

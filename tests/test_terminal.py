@@ -59,6 +59,16 @@ def settled(read_end):
     return found
 
 
+def quickest(console):
+    """Seconds of the quickest of five lines: one that waits for its reader never ends."""
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        console.draw(message("line"))
+        took.append(time.perf_counter() - began)
+    return min(took)
+
+
 @pytest.fixture
 def pipe():
     read_end, write_end = os.pipe()
@@ -89,10 +99,12 @@ def test_a_full_pipe_holds_nobody_up_and_its_lines_come_later(pipe, wrapped):
     read_end, write_end, stream = pipe
     fill(write_end)
     console = Console(stream=Wrapper(stream) if wrapped else stream)
+    took = []
     for number in range(LIMIT + 500):
         began = time.perf_counter()
         console.draw(message(f"line {number}"))
-        assert time.perf_counter() - began < 0.05
+        took.append(time.perf_counter() - began)
+    assert sorted(took)[-15] < 0.05  # a busy machine may stop any of them for longer
     drain(read_end)
     console.draw(message("after"))
     shown = ""
@@ -125,16 +137,19 @@ def test_the_users_unwritten_prints_do_not_hold_up_a_line(pipe):
     os.read(read_end, 8192)  # two free pages: writable, but not enough for the print
     stream.write("x" * 8000)
     console = Console(stream=stream)
-    began = time.perf_counter()
-    console.draw(message("line"))
-    assert time.perf_counter() - began < 0.05
+    assert quickest(console) < 0.05
     drain(read_end)
 
 
 def test_a_patient_console_waits_for_its_reader(pipe):
     read_end, _, stream = pipe
     found = []
-    reader = threading.Thread(target=lambda: found.extend(os.fdopen(os.dup(read_end)).readlines()))
+
+    def read():
+        with os.fdopen(os.dup(read_end)) as lines:
+            found.extend(lines)
+
+    reader = threading.Thread(target=read)
     reader.start()
     console = Console(stream=stream, patient=True)
     for number in range(5 * LIMIT):
@@ -203,9 +218,7 @@ def test_a_socket_that_is_full_holds_nobody_up():
                 there.send(b"." * 4096)
         there.setblocking(True)
         console = Console(stream=stream)
-        began = time.perf_counter()
-        console.draw(message("line"))
-        assert time.perf_counter() - began < 0.05
+        assert quickest(console) < 0.05
 
 
 def test_text_that_the_streams_encoding_lacks_is_escaped():
@@ -251,7 +264,7 @@ def test_a_full_disk_loses_lines_and_counts_them():
     console.draw(message("one"))
     stream.full = False
     console.draw(message("two"))
-    assert stream.getvalue() == "… 1 lines not shown\ntwo\n"
+    assert stream.getvalue() == "… 1 line not shown\ntwo\n"
 
 
 def test_a_line_behind_a_hanging_stream_is_given_up():
@@ -274,6 +287,7 @@ def test_a_line_behind_a_hanging_stream_is_given_up():
     stuck.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_does_not_write_what_waits_in_its_parent(pipe):
     read_end, write_end, stream = pipe
     fill(write_end)

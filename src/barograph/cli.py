@@ -146,6 +146,7 @@ def _tail(options: argparse.Namespace) -> int:
     from barograph.query import find
 
     run = find(options.run, options.dir)
+    console = None
     if options.json:
         from barograph.record import Record, encode
 
@@ -155,10 +156,13 @@ def _tail(options: argparse.Namespace) -> int:
     else:
         from barograph.sinks.console import Console
 
-        total = run.manifest.get("total_steps")
-        show = Console(verbosity=1, total_steps=total if isinstance(total, int) else None, patient=True).draw
+        about = run.manifest
+        console = Console(1, total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"), patient=True)
+        show = console.draw
     for record in follow(run, last=options.lines, wait=None if options.no_follow else lambda: time.sleep(0.2)):
         show(record)
+        if console is not None and console.gone:
+            return 0
     return 0
 
 

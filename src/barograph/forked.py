@@ -6,6 +6,7 @@ Out:  the run's own `_open_after_fork`, called at the first of them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ class LazyLog:
 
     def __init__(self, path: Path, open_log: Callable[[], Any]):
         self.path, self._open = path, open_log
+        self.lock = threading.RLock()
 
     def append(self, data: bytes) -> int:
         return int(self._open().append(data))

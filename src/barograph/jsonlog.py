@@ -67,7 +67,7 @@ class JsonLog:
         self.path = Path(path)
         self.lost = 0  # records that fitted neither the disk nor the backlog
         self._trouble = trouble or (lambda sentence: None)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()  # held by those who must keep something in the records' order
         self._busy = False  # this thread is inside append: a signal handler may enter again
         self._stale = False  # an interrupted append: position and bracket must be looked up
         self._late: list[bytes] = []
@@ -90,7 +90,7 @@ class JsonLog:
 
     def append(self, data: bytes) -> int:
         """Add one record, the bytes of a JSON object; returns `position` after it."""
-        with self._lock:
+        with self.lock:
             if self._busy:
                 self._late.append(data)
                 return self._position
@@ -128,7 +128,7 @@ class JsonLog:
 
     def append_copy(self, text: bytes) -> None:
         """Add the bytes that follow `position` in another log of the same beginning. Raises OSError."""
-        with self._lock:
+        with self.lock:
             if self._stale:
                 self._look_up()
             self._stale = True
@@ -218,7 +218,7 @@ class JsonLog:
 
     def retry(self) -> None:
         """Write what waits in memory, if the disk takes it now; never raises."""
-        with self._lock:
+        with self.lock:
             if self._backlog and not self._busy and not self.closed:
                 with contextlib.suppress(OSError):
                     self._catch_up(None)
@@ -236,7 +236,7 @@ class JsonLog:
         with contextlib.suppress(OSError):
             if os.fstat(self._descriptor).st_nlink > 0:
                 return False
-            with self._lock:
+            with self.lock:
                 old = self._descriptor
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 new = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -320,7 +320,7 @@ class JsonLog:
 
     def close(self) -> None:
         """Write what waits, take the white space away and close the file; never raises."""
-        with self._lock:
+        with self.lock:
             if self.closed:
                 return
             with contextlib.suppress(OSError):
@@ -337,7 +337,7 @@ class JsonLog:
 
     def abandon(self) -> None:
         """Let go of the file without touching it: for a forked child, whose parent goes on writing."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._busy = False
         self._backlog, self._late = [], []
         self._release()

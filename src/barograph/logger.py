@@ -238,8 +238,8 @@ class TrainingRunLogger:
                 }
             made = Record(kind, time.time_ns() // 1000, self._step(step), fields)
             data = encode(made)
-            end = self._log.append(data)
-            self._collect(made, end)
+            with self._log.lock:
+                self._collect(made, self._log.append(data))
             self._console.draw(made)
             if self._callback is not None:
                 self._call_back(self._callback, data)
@@ -288,6 +288,7 @@ class TrainingRunLogger:
 
     def close(self) -> None:
         """Close the log file; also done when the interpreter exits."""
+        self._console.close()
         self._log.close()
 
     def __enter__(self) -> TrainingRunLogger:

@@ -65,6 +65,7 @@ class Pump:
         sync_seconds: float = 5.0,
         limit_bytes: int = 256 << 20,
         trouble: Callable[[str], None] = lambda sentence: None,
+        first_step: Callable[[int, int], None] = lambda segment, step: None,
     ):
         self.queue: deque[Row | Histogram] = deque()
         self.chores: list[Callable[[], Any]] = []  # called once a round, such as a spool's carrier
@@ -76,9 +77,11 @@ class Pump:
         self._flush_seconds, self._sync_seconds = flush_seconds, sync_seconds
         self._limit_bytes = limit_bytes
         self._trouble = trouble
+        self._first_step = first_step  # told each segment's first logged step
         self._held: list[Row | Histogram] = []  # taken from the queue, not yet in the store
         self._covered = log.position  # byte of the log file up to which the store has everything
         self._wake = threading.Event()
+        self._settled: set[int] = set()  # segments whose first step was told
         self._stopping = False
         self._round_lock = threading.Lock()
         self._flushed_at = self._synced_at = time.monotonic()
@@ -248,6 +251,9 @@ class Pump:
             else:
                 groups.setdefault((id(item.names), item.segment), []).append(item)
                 log_end = max(log_end, item.log_end)
+        for new in {item.segment for item in self._held} - self._settled:
+            self._first_step(new, min(item.step for item in self._held if item.segment == new))
+            self._settled.add(new)
         for number, rows in enumerate(groups.values(), 1):
             names = rows[0].names
             writer.write_points(

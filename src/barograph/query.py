@@ -58,6 +58,16 @@ class Series:
         return self.value
 
 
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """A distribution at one step: `counts[i]` values between `edges[i]` and `edges[i + 1]`; time in seconds."""
+
+    step: int
+    time: float
+    edges: NDArray[numpy.float64]
+    counts: NDArray[numpy.float64]
+
+
 class StoredRun:
     """A run at rest or in progress. Reads only; takes no lock of the writer."""
 
@@ -123,7 +133,7 @@ class StoredRun:
     def names(self) -> list[str]:
         """Every series of the run, sorted."""
         found = set(self._store().names())
-        for tail in self._log_tails():
+        for tail in self._log_tails(self._covered()):
             found.update(tail.columns)
         return sorted(found)
 
@@ -186,9 +196,13 @@ class StoredRun:
         """step, time (µs), value, segment of one series, the old branches left out unless asked for."""
         import numpy
 
-        stored = self._store().points(name, columns=("step", "time", "value", "segment"))
+        for _ in range(20):
+            covered = self._covered()
+            stored = self._store().points(name, columns=("time", "value"))
+            if self._covered() == covered:
+                break  # nothing moved from the log file to the store in between
         parts = [(stored.step, stored.time, stored.value, stored.segment)]
-        for tail in self._log_tails():
+        for tail in self._log_tails(covered):
             if name in tail.columns:
                 parts.append(tail.arrays(name))
         columns = [numpy.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
@@ -205,27 +219,29 @@ class StoredRun:
             return None
         import numpy
 
-        cuts = segments.live_cuts(found, self._first_steps(found))
+        first = {number: int(step[segment == number].min()) for number in set(segment.tolist())}
+        cuts = segments.live_cuts(found, first)
         keep = numpy.zeros(len(step), bool)
         for number, cut in cuts.items():
             mine = segment == number
             keep |= mine if cut is None else mine & (step < cut)
         return keep
 
-    def _first_steps(self, found: list[Segment]) -> dict[int, int]:
-        """The first step of each segment that began without one: the least step it logged."""
-        unknown = [s.number for s in found if s.start_step is None and s.parent is not None]
-        if not unknown:
-            return {}
-        first = self._store().first_steps()
-        for tail in self._log_tails():
-            for number, step in tail.first_steps.items():
-                first[number] = min(step, first.get(number, step))
-        return {number: first[number] for number in unknown if number in first}
+    def histograms(self, name: str) -> list[Histogram]:
+        """A distribution over time, sorted by step, the live branch alone."""
+        rows = self._store().histograms(name)
+        keep = self._live(rows.step, rows.segment) if len(rows.step) else None
+        return [
+            Histogram(int(step), time / 1e6, edges, counts)
+            for at, (step, time, edges, counts) in enumerate(
+                zip(rows.step, rows.time, rows.edges, rows.counts, strict=True)
+            )
+            if keep is None or keep[at]
+        ]
 
-    def histograms(self, name: str) -> list[Any]:
-        """A distribution over time: (step, time, edges, counts) a logged histogram."""
-        return list(self._store().histograms(name))
+    def histogram_names(self) -> list[str]:
+        """Every distribution of the run, sorted."""
+        return self._store().histogram_names()
 
     # -- records ------------------------------------------------------------------------------------
 
@@ -233,12 +249,10 @@ class StoredRun:
         """The run's log files: rank 0's first."""
         if self._bare_log:
             return [self._bare_log]
-        found = sorted(self.dir.glob("training*.json"), key=lambda path: (path.name != "training.json", path.name))
-        for writer in self._writers():
-            path = (self.dir / str(writer.get("log", "training.json"))).resolve()
-            if path.is_file() and path not in [other.resolve() for other in found]:
-                found.append(path)
-        return [best_copy(path) for path in found]
+        named = {path.resolve() for path in self.dir.glob("training*.json")}
+        named.update((self.dir / str(writer.get("log", "training.json"))).resolve() for writer in self._writers())
+        copies = map(best_copy, sorted(named, key=lambda path: (path.name != "training.json", path)))
+        return [path for path in copies if path.is_file()]
 
     def records(self, *kinds: str) -> Iterator[Record]:
         """Records of the log files, of these kinds (all without any), each file's in the order logged."""
@@ -269,14 +283,18 @@ class StoredRun:
                 found.append(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) | {"writer": path.parent.name})
         return found
 
-    def _log_tails(self) -> Iterator[_Tail]:
+    def _covered(self) -> dict[str, int]:
+        """Up to which byte of its log file each writer's store reaches now."""
+        return {name: self._store().log_end(name) for name in self._store().writers()}
+
+    def _log_tails(self, covered: dict[str, int]) -> Iterator[_Tail]:
         """What stands in the log files and not yet in the store."""
         begun: dict[Path, list[tuple[int, int, int]]] = {}
         for writer in self._writers():
             path = (self.dir / str(writer.get("log", "training.json"))).resolve()
             start = int(writer.get("log_start", 0))
-            covered = max(start, self._store().log_end(str(writer["writer"])))
-            begun.setdefault(best_copy(path).resolve(), []).append((start, covered, int(writer.get("segment", 1))))
+            reached = max(start, covered.get(str(writer["writer"]), 0))
+            begun.setdefault(best_copy(path).resolve(), []).append((start, reached, int(writer.get("segment", 1))))
         for path in self.log_files():
             spans = sorted(begun.get(path.resolve(), []))
             if not spans or spans[0][0] > 1:
@@ -286,8 +304,8 @@ class StoredRun:
             except OSError:
                 continue
             reach = 0
-            for at, (start, covered, segment) in enumerate(spans):
-                reach = max(reach, covered, start)
+            for at, (start, reached, segment) in enumerate(spans):
+                reach = max(reach, reached, start)
                 stop = spans[at + 1][0] if at + 1 < len(spans) else size.st_size
                 if stop > reach:
                     yield self._tail(path, reach, stop, segment, (size.st_mtime_ns, size.st_size, reach))
@@ -307,7 +325,6 @@ class _Tail:
 
     def __init__(self, path: Path, start: int, stop: int, segment: int):
         self.columns: dict[str, list[tuple[int, int, float, int]]] = {}
-        self.first_steps: dict[int, int] = {}
         if start <= 1:
             start = 0
         with contextlib.suppress(OSError):
@@ -319,8 +336,6 @@ class _Tail:
                     continue
                 for name, value in numbers(record):
                     self.columns.setdefault(name, []).append((record.step, record.time, value, segment))
-                    if record.step < self.first_steps.get(segment, record.step + 1):
-                        self.first_steps[segment] = record.step
 
     def arrays(self, name: str) -> tuple[Any, ...]:
         import numpy

@@ -73,6 +73,7 @@ class Run(TrainingRunLogger):
             strict=settings.strict,
         )
         self._owner = os.getpid()
+        self._is_main = rank == 0 and self._log_path == log_file  # the others are further writers
         self._start()
         _open_runs.add(self)
 
@@ -110,6 +111,7 @@ class Run(TrainingRunLogger):
             sync_seconds=self.settings.sync_seconds,
             limit_bytes=self.settings.queue_megabytes << 20,
             trouble=self._warn,
+            first_step=lambda segment, step: segments.settle(self.dir, segment, step),
         )
         self._queue = self._pump.queue
         if self._carrier is not None:
@@ -190,12 +192,13 @@ class Run(TrainingRunLogger):
                 self._head = _head_of(second)
                 self._second = second
             data = b'%b%06d","step":%d,%b' % (self._head, fraction, step, body[1:])
-            end = self._log.append(data)
-            row = Row(shape.names, step, microseconds, packed, self.segment.number, end)
-            if len(self._queue) < MOST_ROWS and not self._pump.dropping:
-                self._queue.append(row)
-            else:
-                self._pump.overflow(row)
+            with self._log.lock:  # the queue in the log's order: the store says how far it covers the log
+                end = self._log.append(data)
+                row = Row(shape.names, step, microseconds, packed, self.segment.number, end)
+                if len(self._queue) < MOST_ROWS and not self._pump.dropping:
+                    self._queue.append(row)
+                else:
+                    self._pump.overflow(row)
             if self._callback is not None:
                 self._call_back(self._callback, data)
         except Exception:
@@ -381,6 +384,9 @@ class Run(TrainingRunLogger):
         with self._finish_lock:
             if self._finished or os.getpid() != self._owner:
                 return
+            if isinstance(self._log, LazyLog):  # a forked child that logged nothing
+                self._finished = True
+                return
             try:
                 self._finish(status, timeout)
             except Exception as error:
@@ -401,13 +407,14 @@ class Run(TrainingRunLogger):
             self._warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
         if self._pump.lost_rows:
             self._warn(f"{self._pump.lost_rows} wide rows were not recorded: the store could not keep up")
+        self._console.close()
         if self._carrier is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._carrier.close()
         self._log.close()
         if self._log.lost:
             self._warn(f"{self._log.lost} records were not written: {self._log.path} had no room")
-        if self.rank == 0:
+        if self._is_main:
             before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
             spent = manifest.spent(round(before + took, 3), self._gpus(), self.settings.price_per_gpu_hour)
             self._note(status=status, finished=_now(), final_metrics=self._last, **spent)
@@ -447,6 +454,7 @@ class Run(TrainingRunLogger):
         self._log.abandon()
         path = self._log_path
         self._owner = os.getpid()
+        self._is_main = False
         self._console.rank = self.rank
         self._writer_name = f"r{self.rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
         path = path.with_name(f"training-{self._writer_name}.json")

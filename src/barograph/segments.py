@@ -97,6 +97,17 @@ def join(folder: Path) -> Segment:
     return existing[-1] if existing else begin(folder)
 
 
+def settle(folder: Path, number: int, step: int) -> None:
+    """Note the first step that a segment logged, if it began without one. Raises OSError."""
+    for segment in read(folder):
+        if segment.number == number and segment.start_step is None and segment.parent is not None:
+            path = folder / FOLDER / f"{number:04d}.json"
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            made = segment._replace(start_step=step)
+            temporary.write_bytes(msgspec.json.encode(made.fields() | {"time": made.time}) + b"\n")
+            os.replace(temporary, path)
+
+
 def _create(path: Path, segment: Segment) -> bool:
     """Write the file whole or not at all; False if another process was first."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

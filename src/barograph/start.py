@@ -210,6 +210,7 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         "command": [text(word) for word in sys.argv],
         "cwd": os.getcwd(),
         "total_steps": settings.total_steps,
+        "total_tokens": settings.total_tokens,
         "report_to": list(settings.backends),
         "world_size": run.world_size,
         **liveness.process(),

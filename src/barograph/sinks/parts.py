@@ -73,7 +73,7 @@ def painted(parts: Line) -> str:
 
 
 def _paint(part: Part) -> str:
-    if not part.colour or not part.text:
+    if not part.colour or not part.text.strip():
         return part.text
     codes = [_CODES[name] for name in part.colour.split()]
     return "".join(code[0] for code in codes) + part.text + "".join(code[1] for code in reversed(codes))

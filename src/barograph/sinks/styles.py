@@ -11,7 +11,6 @@ loops that keep them in their checkpoints.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -31,6 +30,8 @@ def find(name: str) -> Style | None:
     """The style of that name, None for "none"; ValueError, naming the nearest, if there is none."""
     if name in STYLES:
         return STYLES[name]
+    import difflib  # only for the mistake: importing barograph must stay quick
+
     near = difflib.get_close_matches(str(name).lower(), STYLES, n=1, cutoff=0.3) or ["surogate"]
     raise ValueError(
         f"console style {str(name)[:60]!r} is unknown; did you mean {near[0]!r}? There are {', '.join(STYLES)}"

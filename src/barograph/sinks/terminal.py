@@ -121,7 +121,7 @@ class Terminal:
         """Make the next lines that wait into bytes."""
         batch, size = [], 0
         if self._dropped and self._waiting:
-            batch.append(f"… {self._dropped:,} lines not shown\n")
+            batch.append(f"… {self._dropped:,} line{'' if self._dropped == 1 else 's'} not shown\n")
             self._dropped = 0
         while self._waiting and size < _BATCH // 2:
             batch.append(self._waiting.popleft())
@@ -139,7 +139,7 @@ class Terminal:
             return _through(stream, data)
         if not _room(number, kind, len(data)):
             return 0
-        if self._reopen and _untouched(stream) and (kind == stat.S_IFIFO or os.isatty(number)):
+        if self._reopen and _untouched(stream) and kind in (stat.S_IFIFO, stat.S_IFCHR):
             stream.flush()  # the user's own prints come first
             taken = self._beside(number, data)
             if taken is not None:
@@ -156,7 +156,7 @@ class Terminal:
         try:
             opened = os.open(f"/proc/self/fd/{number}", flags)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # a pipe nobody reads
+            if error.errno in _GONE:
                 raise
             self._reopen = False  # another user's terminal, no /proc
             return None
@@ -232,8 +232,11 @@ def _room(number: int, kind: int, size: int) -> bool:
         return True
     asked = select.poll()
     asked.register(number, select.POLLOUT)
-    if not asked.poll(0):
+    events = asked.poll(0)
+    if not events:
         return False
+    if events[0][1] != select.POLLOUT:  # an error: writing tells which
+        return True
     if kind == stat.S_IFIFO and sys.platform == "linux":
         import fcntl
         import termios

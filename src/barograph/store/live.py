@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from barograph.store.schema import LIVE_SCHEMA, META_KEY
+from barograph.store.schema import FORMAT, LIVE_SCHEMA, META_KEY
 
 Array = np.ndarray[Any, Any]
 
@@ -127,7 +127,7 @@ class LiveFile:
             return new
         header_end = source.tell()
         if not self._header:
-            if not reader.schema.equals(LIVE_SCHEMA):
+            if not _ours(reader.schema):
                 self.foreign, self.problem = True, f"{self.path.name} is not a live file of this store"
                 return new
             self._header = data[:header_end].tobytes()
@@ -192,6 +192,15 @@ class LiveFile:
             return None
         value = values.reshape(rows, len(keys.names))
         return PointsBlock(keys, step, time, value, int(meta["segment"]), int(meta["rank"]))
+
+
+def _ours(schema: Any) -> bool:
+    """Whether a stream is a live file of a format that this version reads."""
+    try:
+        about = json.loads((schema.metadata or {})[META_KEY])
+        return bool(schema.equals(LIVE_SCHEMA)) and int(about["format"]) <= FORMAT
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def checksum(step: Array, time: Array, values: Array) -> int:

@@ -11,6 +11,7 @@ names, and without row-group statistics, which writers may cut short or leave ou
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -32,6 +33,10 @@ MOST_INDEX_BYTES = 64 << 20  # Parquet libraries refuse metadata texts of about 
 
 class DamagedPart(Exception):
     """The file is not a whole sealed file of this format."""
+
+
+class NamesTooLong(ValueError):
+    """The index of a sealed file would be longer than Parquet libraries read."""
 
 
 class PartWriter:
@@ -92,12 +97,12 @@ class PartWriter:
             self._write(self._waiting_rows // self._group * self._group)
 
     def close(self, header: dict[str, Any]) -> None:
-        """Write the rest and the index. Raises ValueError if the names are too long for an index."""
+        """Write the rest and the index. Raises NamesTooLong."""
         self._write(self._waiting_rows)
         index = json.dumps({"names": self._names, "rows": self._counts}, ensure_ascii=False).encode()
         packed = pa.compress(index, codec="zstd", asbytes=True)
         if len(packed) > MOST_INDEX_BYTES:
-            raise ValueError(f"the names of {self.path.name} are too long for one sealed file")
+            raise NamesTooLong(f"the names of {self.path.name} are too long for one sealed file")
         header = {
             "format": FORMAT,
             "table": self._table,
@@ -116,9 +121,9 @@ class PartWriter:
 
     def abort(self) -> None:
         """Give up and remove the file."""
-        try:
+        with contextlib.suppress(OSError, ValueError):
             self._writer.close()
-        finally:
+        with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
     def _write(self, rows: int) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from barograph.store.live import Block, LiveFile, Replaced
-from barograph.store.part import DamagedPart, GroupCache, Part, PartWriter
+from barograph.store.part import DamagedPart, GroupCache, NamesTooLong, Part, PartWriter
 from barograph.store.schema import (
     DAMAGED_SUFFIX,
     SEALING_LOCK,
@@ -57,10 +57,12 @@ def seal(folder: str | Path, *, closed: bool = False) -> list[str]:
         _clean(folder)
         made = []
         for files in _closed_runs(folder, closed):
-            made += _seal_files(folder, files)
+            with contextlib.suppress(NamesTooLong):  # stays as it is: readable, only bigger
+                made += _seal_files(folder, files)
         for table in TABLES:
-            while name := _merge(folder, table):
-                made.append(name)
+            with contextlib.suppress(NamesTooLong):
+                while name := _merge(folder, table):
+                    made.append(name)
         return [name for name in made if (folder / name).exists()]
 
 
@@ -179,7 +181,7 @@ def _write_sealed(
     if not files:
         return []
     made = []
-    for table in TABLES:
+    for table in TABLES if blocks or spans else ():
         series, rows, windows = sorted_windows(blocks, table)
         if table == "histograms" and not rows:
             continue

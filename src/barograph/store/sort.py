@@ -130,14 +130,20 @@ def _point_slice(sheets: list[_Sheet], names: list[str], low: int, high: int) ->
         collected[6].append(sheet.value[:, left:right].T.ravel())
     series, segment, step, arrival, time, rank, value = (np.concatenate(column) for column in collected)
     if len(collected[0]) > 1:
-        order = np.argsort(series, kind="stable")
-        if not in_order(series[order], segment[order], step[order], arrival[order]):
-            order = np.lexsort((arrival, step, segment, series))
+        order = _order(series, segment, step, arrival)
         series, segment, step, time, rank, value = (
             column[order] for column in (series, segment, step, time, rank, value)
         )
     rows = _table("points", step=step, time=time, value=value, segment=segment, rank=rank)
     return Slice(names[low:high], np.bincount(series - low, minlength=high - low).tolist(), rows)
+
+
+def _order(series: Array, *keys: Array) -> Array:
+    """The order by these keys. Rows come in a few sorted runs, so sorting by series alone often does."""
+    order = np.argsort(series, kind="stable")
+    if not in_order(series[order], *(key[order] for key in keys)):
+        order = np.lexsort((*reversed(keys), series))
+    return order
 
 
 def _ranges(counts: Array, most: int) -> Iterator[tuple[int, int]]:
@@ -216,7 +222,7 @@ def _merged(parts: Sequence[Part], table: str, names: list[str], counts: Array) 
         rows = pa.concat_tables(pieces).combine_chunks()
         if len(series) > 1:
             step, segment = rows.column("step").to_numpy(), rows.column("segment").to_numpy()
-            rows = rows.take(pa.array(np.lexsort((step, segment, np.concatenate(series)))))
+            rows = rows.take(pa.array(_order(np.concatenate(series), segment, step)))
         yield Slice(names[low:high], counts[:, low:high].sum(axis=0).tolist(), rows)
 
 

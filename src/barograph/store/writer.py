@@ -16,6 +16,7 @@ import errno
 import fcntl
 import json
 import os
+import time as clock
 import weakref
 from pathlib import Path
 from typing import Any
@@ -319,14 +320,20 @@ class Writer:
             self._lock = -1
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            self._lock = -1
-            raise BlockingIOError(errno.EAGAIN, "another process writes in this folder", str(self.folder)) from None
-        except OSError:
-            pass  # a file system without locks: sealers then leave the newest file alone
+        for attempt in range(20):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # a sealer looks at the lock for a moment; a writer keeps it
+                if attempt < 19:
+                    clock.sleep(0.005)
+                    continue
+                os.close(self._lock)
+                self._lock = -1
+                reason = "another process writes in this folder"
+                raise BlockingIOError(errno.EAGAIN, reason, str(self.folder)) from None
+            except OSError:
+                pass  # a file system without locks: sealers then leave the newest file alone
+            break
         self._number = max([self._number, *(file.last for file in parse_names(os.listdir(self.folder)))])
 
     def _roll(self) -> None:

@@ -85,6 +85,11 @@ class JsonLog:
         return self._position
 
     @property
+    def waiting(self) -> bool:
+        """Whether records wait in memory for the disk."""
+        return bool(self._backlog)
+
+    @property
     def closed(self) -> bool:
         return self._descriptor < 0
 

@@ -79,6 +79,7 @@ class Pump:
         self._trouble = trouble
         self._first_step = first_step  # told each segment's first logged step
         self._held: list[Row | Histogram] = []  # taken from the queue, not yet in the store
+        self._segment = 1  # of the last row in the store
         self._covered = log.position  # byte of the log file up to which the store has everything
         self._wake = threading.Event()
         self._settled: set[int] = set()  # segments whose first step was told
@@ -183,22 +184,23 @@ class Pump:
     def _take(self) -> None:
         """Move the queue's rows to `_held`; read back from the log file what the queue could not hold."""
         queue, held = self.queue, self._held
+        self.dropping = self.dropping or self._log.waiting
+        if self.dropping:
+            with self._log.lock:
+                # rows that stand, or will stand, in the log file are read from there
+                kept = [item for item in (*held, *queue) if isinstance(item, Histogram) or not item.log_end]
+                queue.clear()
+                held[:] = kept
+                until = self._log.position
+                self.dropping = self._log.waiting
+            if not self.dropping:
+                held.extend(self._read_back(until))
         with contextlib.suppress(IndexError):
             for _ in range(len(queue)):
                 held.append(queue.popleft())
-        if self.dropping and not any(isinstance(item, Row) and item.log_end for item in held):
-            self.dropping = False  # rows from now on are queued again; up to here the file has them
-            until = self._log.position
-            for row in self._read_back(until):
-                held.append(row)
-            with contextlib.suppress(IndexError):
-                for _ in range(len(queue)):
-                    item = queue.popleft()
-                    if not (isinstance(item, Row) and 0 < item.log_end <= until):
-                        held.append(item)
 
     def _read_back(self, until: int) -> Iterable[Row]:
-        segment = self._held[-1].segment if self._held else self._segment
+        segment = self._segment
         for record, end in records_from(self._log.path, self._covered):
             if end > until:
                 return
@@ -208,8 +210,6 @@ class Pump:
             if named:
                 packed = struct.pack(f"<{len(named)}d", *named.values())
                 yield Row(tuple(named), record.step, record.time, packed, segment, end)
-
-    _segment = 1
 
     def _store(self) -> None:
         """Hand what is held to the writer, neighbours of the same names in one block."""

@@ -159,7 +159,7 @@ class StoredRun:
         if max_points is not None and len(value) > max_points:
             from barograph.columns import thin_indices
 
-            keep = thin_indices(value, max_points)
+            keep = thin_indices(value, max_points, along)
             along, step, time, value, segment = along[keep], step[keep], time[keep], value[keep], segment[keep]
         return Series(name, along, value, step, time / 1e6, segment)
 

@@ -7,7 +7,6 @@ Out:  records in the run's log file before a call returns, their numbers in the 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
@@ -22,9 +21,9 @@ import msgspec
 
 from barograph import manifest, place, segments, spool
 from barograph.config import Settings
-from barograph.forked import LazyLog, LazyPump
 from barograph.jsonlog import JsonLog, LogFileBusy
 from barograph.logger import TrainingRunLogger
+from barograph.processes import LazyLog, LazyPump, open_runs
 from barograph.pump import MOST_ROWS, Histogram, Pump, Row
 from barograph.record import Record, encode, format_time, numbers
 from barograph.segments import Segment
@@ -75,7 +74,7 @@ class Run(TrainingRunLogger):
         self._owner = os.getpid()
         self._is_main = rank == 0 and self._log_path == log_file  # the others are further writers
         self._start()
-        _open_runs.add(self)
+        open_runs.add(self)
 
     def _open_log(self, path: Path) -> JsonLog:
         own = path.with_name(f"training-{self._writer_name}.json")
@@ -418,7 +417,7 @@ class Run(TrainingRunLogger):
             before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
             spent = manifest.spent(round(before + took, 3), self._gpus(), self.settings.price_per_gpu_hour)
             self._note(status=status, finished=_now(), final_metrics=self._last, **spent)
-        _open_runs.discard(self)
+        open_runs.discard(self)
 
     def _gpus(self) -> int:
         """Accelerators that the run holds: one a rank, if torch has started one."""
@@ -441,7 +440,7 @@ class Run(TrainingRunLogger):
             self.finish("failed")
 
     def __del__(self) -> None:
-        """A run is held by `_open_runs` until it is finished: nothing to do."""
+        """A run is held by `open_runs` until it is finished: nothing to do."""
 
     # -- other processes -----------------------------------------------------------------------------
 
@@ -449,7 +448,7 @@ class Run(TrainingRunLogger):
         """A pickled run is the same run, written by the process that unpickles it."""
         return _attach, (str(self.dir), self.settings, self.config)
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: the parent's files are the parent's; ours are opened at the first log call."""
         self._log.abandon()
         path = self._log_path
@@ -475,27 +474,6 @@ class Run(TrainingRunLogger):
         if isinstance(self._log, LazyLog):
             self._open_after_fork(path)
         return self._queue
-
-
-# -- open runs of this process ---------------------------------------------------------------------
-
-_open_runs: set[Run] = set()
-
-
-def _finish_open_runs() -> None:
-    """At the interpreter's exit. An exception that ended the program has left its trace in `sys`."""
-    status = "failed" if getattr(sys, "last_value", None) is not None else "finished"
-    for run in list(_open_runs):
-        run.finish("interrupted" if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) else status)
-
-
-def _forked() -> None:
-    for run in list(_open_runs):
-        run._after_fork()
-
-
-atexit.register(_finish_open_runs)
-os.register_at_fork(after_in_child=_forked)
 
 
 def _attach(folder: str, settings: Settings, config: Mapping[str, Any]) -> Run:

@@ -228,7 +228,7 @@ def _read(handle: int, header: bytes, position: int, size: int) -> Array:
     data[:start] = np.frombuffer(header, np.uint8)
     filled = start
     while filled < len(data):
-        got = os.preadv(handle, [memoryview(data)[filled:]], position + filled - start)
+        got = os.preadv(handle, [data[filled:].data], position + filled - start)
         if got == 0:  # shrunk since its size was asked
             break
         filled += got

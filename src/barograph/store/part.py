@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -192,9 +193,11 @@ class Part:
             index = json.loads(pa.decompress(packed, self.header["index_bytes"], codec="zstd", asbytes=True))
             self.names: list[str] = index["names"]
             self.starts = np.concatenate([[0], np.cumsum(np.array(index["rows"], np.int64))])
-        except FileNotFoundError:
+        except DamagedPart:
             raise
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ESTALE):
+                raise
             raise DamagedPart(f"{path.name} is not a sealed file of this store, or damaged ({error})") from error
         self.log_spans = [(int(start), int(end)) for start, end in self.header.get("log", ())]
 
@@ -206,13 +209,19 @@ class Part:
         return int(self.starts[place]), int(self.starts[place + 1])
 
     def read(self, start: int, stop: int, columns: tuple[str, ...]) -> list[Any]:
-        """Rows `start` to `stop` (not included) as tables in order, each out of one row group."""
+        """Rows `start` to `stop` (not included) as tables in order, each out of one row group.
+
+        Raises DamagedPart if bytes of them are not as they were written.
+        """
         pieces = []
         for group in range(start // self._group, -(-stop // self._group) if stop > start else 0):
             key = (self._serial, group, columns)
             table = self._cache.get(key)
             if table is None:
-                table = self._file.read_row_group(group, columns=list(columns), use_threads=False)
+                try:
+                    table = self._file.read_row_group(group, columns=list(columns), use_threads=False)
+                except (pa.ArrowException, OSError, ValueError) as error:
+                    raise DamagedPart(f"{self.path.name} is damaged ({error})") from error
                 self._cache.put(key, table)
             first = group * self._group
             low, high = max(start - first, 0), min(stop - first, table.num_rows)

@@ -10,24 +10,21 @@ it then looks again. Damaged and foreign files are left out, each with a sentenc
 
 from __future__ import annotations
 
-import errno
-import os
-import time as clock
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from barograph.store.live import Array, Block, HistogramsBlock, LiveFile, PointsBlock, Replaced
+from barograph.store.cursor import Cursor
+from barograph.store.folder import Folder, LiveSource, writer_names
+from barograph.store.live import Array, Block, HistogramsBlock, PointsBlock
 from barograph.store.part import DamagedPart, GroupCache, Part, numbers
-from barograph.store.schema import StoreFile, merge_spans, parse_names, visible
+from barograph.store.schema import merge_spans
 from barograph.store.sort import in_order
 
 CACHE_BYTES = 64 << 20  # decoded row groups kept, so that neighbouring series cost one decode
 LIVE_BYTES = 256 << 20  # blocks of live files kept; beyond, the least recently read are read again
-LISTING_SETTLES_SECONDS = 2.0  # a folder changed within this may change again within its clock's tick
-_PAUSES = (0.0, 0.005, 0.02, 0.1, 0.3)  # seconds before looking again at files that vanished
 
 
 class Points(NamedTuple):
@@ -67,125 +64,13 @@ class _Piece(NamedTuple):
     rank: Array | int
 
 
-class _Live:
-    """A live file and its blocks so far."""
-
-    def __init__(self, path: Path):
-        self.file = LiveFile(path)
-        self.blocks: list[Block] = []
-
-    def look(self) -> None:
-        try:
-            self.blocks += self.file.read_new()
-        except Replaced:
-            self.__init__(self.file.path)  # type: ignore[misc]
-            self.blocks += self.file.read_new()
-
-
-class _Folder:
-    """One writer's folder: what is in it, opened as far as needed and kept."""
-
-    def __init__(self, path: Path, cache: GroupCache, problems: dict[Path, str]):
-        self.path = path
-        self.lives: dict[str, _Live] = {}
-        self._cache = cache
-        self._problems = problems
-        self._parts: dict[StoreFile, tuple[Any, Part | None]] = {}
-        self._files: list[StoreFile] | None = None
-        self._changed = -1  # the folder's time of change at the last listing, if that can be relied on
-
-    def sources(self, table: str) -> list[Part | _Live]:
-        """What holds a table's rows at this moment, oldest first, live files read to their end."""
-        vanished: OSError | None = None
-        for pause in _PAUSES:
-            if pause:
-                clock.sleep(pause)
-            try:
-                return self._open(self._list(), table)
-            except FileNotFoundError as error:
-                vanished = error
-            except OSError as error:
-                if error.errno != errno.ESTALE:
-                    raise
-                vanished = error
-            self._files = None
-        if not self.path.exists():
-            return []
-        self._problems[self.path] = f"files of {self.path.name} vanish while they are read ({vanished})"
-        return []
-
-    def _list(self) -> list[StoreFile]:
-        changed, settled = self._time_of_change()
-        if self._files is not None and changed == self._changed:
-            return self._files
-        names = sorted(os.listdir(self.path))
-        while not settled:
-            # a name may be missed if it appears during a listing; two equal ones in a row miss none
-            again = sorted(os.listdir(self.path))
-            settled, names = again == names, again
-            changed = -1
-        files = parse_names(names)
-        self._changed = changed
-        self._files = files
-        for name in set(self.lives) - {file.name for file in files}:
-            del self.lives[name]
-        for gone in set(self._parts) - set(files):
-            del self._parts[gone]
-        return files
-
-    def _time_of_change(self) -> tuple[int, bool]:
-        """The folder's, and whether it lies so far back that it tells every later change."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # opened: see LiveFile.read_new
-        try:
-            changed = os.fstat(descriptor).st_mtime_ns
-        finally:
-            os.close(descriptor)
-        return changed, abs(clock.time_ns() - changed) > LISTING_SETTLES_SECONDS * 1e9
-
-    def _open(self, files: list[StoreFile], table: str) -> list[Part | _Live]:
-        while True:
-            opened: list[Part | _Live] = []
-            for file in visible(files, table):
-                if file.table == "live":
-                    opened.append(self._live(file))
-                elif (part := self._part(file)) is not None:
-                    opened.append(part)
-                else:  # a damaged file hides nothing
-                    files = [other for other in files if other != file]
-                    break
-            else:
-                return opened
-
-    def _live(self, file: StoreFile) -> _Live:
-        live = self.lives.pop(file.name, None) or _Live(self.path / file.name)
-        live.look()
-        self.lives[file.name] = live  # the most recently read last
-        if live.file.problem:
-            self._problems[self.path / file.name] = live.file.problem
-        return live
-
-    def _part(self, file: StoreFile) -> Part | None:
-        path = self.path / file.name
-        status = os.stat(path)
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        known = self._parts.get(file)
-        if known is None or known[0] != identity:
-            try:
-                known = identity, Part(path, self._cache)
-            except DamagedPart as error:
-                self._problems[path] = str(error)
-                known = identity, None
-            self._parts[file] = known
-        return known[1]
-
-
 class StoreReader:
     """Reads a run's store. `problems`: sentences about files that could not be read, so far."""
 
     def __init__(self, store_dir: str | Path):
         self.path = Path(store_dir)
         self._cache = GroupCache(CACHE_BYTES)
-        self._folders: dict[str, _Folder] = {}
+        self._folders: dict[str, Folder] = {}
         self._problems: dict[Path, str] = {}
         self._names: dict[str, tuple[Any, list[str]]] = {}
 
@@ -195,11 +80,7 @@ class StoreReader:
 
     def writers(self) -> list[str]:
         """The names of the writers' folders, sorted."""
-        try:
-            with os.scandir(self.path) as entries:
-                found = sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        found = writer_names(self.path)
         for gone in set(self._folders) - set(found):
             del self._folders[gone]
         return found
@@ -266,14 +147,14 @@ class StoreReader:
 
     def cursor(self) -> Cursor:
         """For following a run: gives the blocks of the live files, then those that arrive."""
-        return Cursor(self)
+        return Cursor(self.path)
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _folder(self, writer: str) -> _Folder:
+    def _folder(self, writer: str) -> Folder:
         folder = self._folders.get(writer)
         if folder is None:
-            folder = self._folders[writer] = _Folder(self.path / writer, self._cache, self._problems)
+            folder = self._folders[writer] = Folder(self.path / writer, self._cache, self._problems)
         return folder
 
     def _pieces(
@@ -283,7 +164,7 @@ class StoreReader:
             if writers is not None and writer not in writers:
                 continue
             for source in self._folder(writer).sources(table):
-                if isinstance(source, _Live):
+                if isinstance(source, LiveSource):
                     for block in source.blocks:
                         piece = _points_in(block, name) if table == "points" else _histograms_in(block, name)
                         if piece is not None:
@@ -328,95 +209,6 @@ class StoreReader:
         return list(names)
 
 
-class Update(NamedTuple):
-    """New blocks, each with its writer's name. `missed`: more was sealed before it was seen; read it anew."""
-
-    blocks: list[tuple[str, Block]]
-    missed: bool
-
-
-class Cursor:
-    """Follows the live files of a run; each `read` gives what was flushed since the last one.
-
-    Keeps the file it reads open, so a file that is sealed and deleted between two reads is still read
-    to its end. A file that came and went between two reads is only told by `missed`.
-    """
-
-    def __init__(self, reader: StoreReader):
-        self._reader = reader
-        self._places: dict[str, _Place] = {}
-
-    def read(self) -> Update:
-        blocks: list[tuple[str, Block]] = []
-        missed = False
-        for writer in self._reader.writers():
-            place = self._places.setdefault(writer, _Place(self._reader.path / writer))
-            new, lost = place.read()
-            blocks += [(writer, block) for block in new]
-            missed |= lost
-        for gone in set(self._places) - set(self._reader.writers()):
-            self._places.pop(gone).close()
-        return Update(blocks, missed)
-
-    def close(self) -> None:
-        for place in self._places.values():
-            place.close()
-        self._places.clear()
-
-
-class _Place:
-    """Where a cursor stands in one writer's folder."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._number: int | None = None  # of the file read last; None before the first look
-        self._open: tuple[LiveFile, int] | None = None
-
-    def read(self) -> tuple[list[Block], bool]:
-        new: list[Block] = []
-        # listed first: a file that is followed by another in this list is complete when it is read below
-        files = self._list()
-        missed = self._read_open(new)
-        sealed = max((file.last for file in files if file.table != "live"), default=0)
-        if self._number is None:
-            self._number = sealed
-        for file in files:
-            if file.table != "live" or file.first <= self._number:
-                continue
-            try:
-                descriptor = os.open(self._path / file.name, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                missed = True
-                continue
-            self.close()
-            self._open, self._number = (LiveFile(self._path / file.name), descriptor), file.first
-            missed |= self._read_open(new)
-        if sealed > self._number:
-            self._number, missed = sealed, True
-        return new, missed
-
-    def close(self) -> None:
-        if self._open is not None:
-            os.close(self._open[1])
-        self._open = None
-
-    def _list(self) -> list[StoreFile]:
-        try:
-            return parse_names(os.listdir(self._path))
-        except FileNotFoundError:
-            return []
-
-    def _read_open(self, new: list[Block]) -> bool:
-        if self._open is None:
-            return False
-        try:
-            new += self._open[0].read_new(self._open[1])
-        except (OSError, Replaced):  # deleted on another machine of a network file system
-            self.close()
-            return True
-        return False
-
-
 def _names_in(blocks: list[Block], table: str) -> list[Collection[str]]:
     if table == "histograms":
         return [block.names for block in blocks if isinstance(block, HistogramsBlock)]
@@ -450,9 +242,7 @@ def _part_pieces(part: Part, name: str, columns: tuple[str, ...]) -> Iterator[_P
         arrays = {column: numbers(table, column)[0] for column in columns if column not in ("edges", "counts")}
         value = arrays.get("value")
         lists = (_lists(table, "edges"), _lists(table, "counts")) if "edges" in columns else value
-        segment, rank = (
-            arrays[column] if only is None else only for column, only in origin.items()
-        )
+        segment, rank = (arrays[column] if only is None else only for column, only in origin.items())
         yield _Piece(arrays["step"], arrays.get("time"), lists, segment, rank)
 
 

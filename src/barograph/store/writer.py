@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import time as clock
 import weakref
@@ -22,141 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from barograph.store.live import Array, checksum
-from barograph.store.schema import (
-    FORMAT,
-    LIVE_SCHEMA,
-    META_KEY,
-    WRITING_LOCK,
-    live_name,
-    parse_names,
-    sync_folder,
-)
+from barograph.store.live import Array
+from barograph.store.schema import WRITING_LOCK, live_name, parse_names, sync_folder
+from barograph.store.stream import OpenFile, batch_of
 
 SEAL_POINTS = 2_000_000  # a live file is closed at this many points (16 MB) and sealed
-MOST_BLOCKS = 8_192  # and at this many blocks: a reader needs 15 µs a block
-MOST_BYTES = 64 << 20  # and at this many bytes: long names
-SPILL_BYTES = 8 << 20  # more than this is not kept in memory until the flush
-MOST_KEPT_NAMES = 500_000  # names remembered as already written; beyond, lists of names are written again
-
-
-class _Chunks:
-    """Where Arrow writes: pieces kept in memory until the file takes them."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.size = 0
-
-    def write(self, data: bytes) -> None:
-        self.pieces.append(data)
-        self.size += len(data)
-
-    def flush(self) -> None:
-        """Arrow calls this when it closes."""
-
-
-class _OpenFile:
-    """One live file being written. The file itself is made when the first bytes go to it."""
-
-    def __init__(self, path: Path, rank: int):
-        self.path = path
-        self.descriptor = -1
-        self.points = self.blocks = self.bytes = 0  # of completed flushes
-        self.committed = 0
-        self._new_points = self._new_blocks = 0
-        self._chunks = _Chunks()
-        about = json.dumps({"format": FORMAT, "rank": rank, "file": os.urandom(8).hex()})
-        schema = LIVE_SCHEMA.with_metadata({META_KEY: about})
-        self._stream = pa.ipc.new_stream(pa.PythonFile(self._chunks, "w"), schema)
-        self._last: tuple[Any, dict[str, Any]] | None = None  # held back: it may become the commit
-        self._keys: dict[tuple[str, ...], int] = {}
-        self._kept_names = self._next_keys = 0
-
-    def add(self, batch: Any, meta: dict[str, Any], points: int) -> None:
-        self._encode_last()
-        self._last = batch, meta
-        self._new_points += points
-        self._new_blocks += 1
-        if self._chunks.size > SPILL_BYTES:
-            self._spill()
-
-    def key_number(self, names: tuple[str, ...], meta: dict[str, Any]) -> None:
-        """Put the number of a list of names in `meta`, and the names too where the file has them not yet."""
-        number = self._keys.get(names)
-        if number is None:
-            if self._kept_names + len(names) > MOST_KEPT_NAMES:
-                self._keys.clear()
-                self._kept_names = 0
-            number = self._keys[names] = self._next_keys
-            self._next_keys += 1
-            self._kept_names += len(names)
-            meta["names"] = names
-        meta["keys"] = number
-
-    def commit(self) -> None:
-        """Everything added so far into the operating system's hands, marked as complete."""
-        if self._last is None:
-            return
-        if self.descriptor >= 0 and not self._still_there():
-            raise FileNotFoundError(errno.ENOENT, "the store's live file was deleted", str(self.path))
-        self._last[1]["commit"] = True
-        self._encode_last()
-        self._spill()
-        self.committed = self.bytes
-        self.points += self._new_points
-        self.blocks += self._new_blocks
-        self._new_points = self._new_blocks = 0
-
-    @property
-    def full(self) -> bool:
-        return self.blocks >= MOST_BLOCKS or self.bytes >= MOST_BYTES
-
-    def finish(self) -> None:
-        """Mark the stream's end. What was committed counts without the mark too."""
-        self._stream.close()
-        with contextlib.suppress(OSError):
-            self._spill()
-
-    def abandon(self) -> None:
-        """After a failed write: keep what was committed, free the rest."""
-        if self.descriptor < 0:
-            return
-        with contextlib.suppress(OSError):
-            if self.committed:
-                os.ftruncate(self.descriptor, self.committed)
-            else:
-                os.unlink(self.path)
-        with contextlib.suppress(OSError):
-            os.close(self.descriptor)
-        self.descriptor = -1
-
-    def _encode_last(self) -> None:
-        if self._last is not None:
-            batch, meta = self._last
-            self._last = None
-            text = json.dumps(meta, separators=(",", ":"))
-            self._stream.write_batch(batch, custom_metadata={META_KEY: text})
-
-    def _spill(self) -> None:
-        if self.descriptor < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self.descriptor = os.open(self.path, flags, 0o666)
-        rest = memoryview(b"".join(self._chunks.pieces))
-        while rest:
-            written = os.write(self.descriptor, rest)
-            self.bytes += written
-            rest = rest[written:]
-        self._chunks.pieces.clear()
-        self._chunks.size = 0
-
-    def _still_there(self) -> bool:
-        with contextlib.suppress(FileNotFoundError):
-            return os.path.samestat(os.stat(self.path), os.fstat(self.descriptor))
-        return False
 
 
 class Writer:
@@ -173,7 +43,7 @@ class Writer:
         self.sealable = 0
         self._seal_points = max(1, seal_points)
         self._log_end = self._log_committed = log_start
-        self._file: _OpenFile | None = None
+        self._file: OpenFile | None = None
         self._lock = -1
         self._number = 0
         self._folder_synced = True
@@ -222,7 +92,7 @@ class Writer:
             meta["log"] = self._log_end, max(log_end, self._log_end)
         elif not value.size:
             return
-        batch = _batch(step, time, value.ravel(), len(written), meta)
+        batch = batch_of(step, time, value.ravel(), len(written), meta)
         with self._transaction() as file:
             file.key_number(written, meta)
             file.add(batch, meta, value.size)
@@ -251,7 +121,7 @@ class Writer:
                 lengths = np.array([len(edge) + len(count) for edge, count in zip(edges, counts, strict=True)])
                 meta: dict[str, Any] = {"kind": "histograms", "segment": segment, "rank": self.rank, "names": names}
                 step, time = np.array(steps, np.int64), np.array(times, np.int64)
-                file.add(_batch(step, time, np.concatenate(pieces), lengths, meta), meta, int(lengths.sum()))
+                file.add(batch_of(step, time, np.concatenate(pieces), lengths, meta), meta, int(lengths.sum()))
             file.commit()
         self._histograms.clear()
         self._log_committed = self._log_end
@@ -294,7 +164,7 @@ class Writer:
             if self._file is None:
                 self._prepare_folder()
                 self._number += 1
-                self._file = _OpenFile(self.folder / live_name(self._number), self.rank)
+                self._file = OpenFile(self.folder / live_name(self._number), self.rank)
                 self._folder_synced = False
             yield self._file
         except BaseException:
@@ -379,22 +249,6 @@ def _text(name: str) -> str:
     except UnicodeError:  # a lone surrogate: JSON can carry it, Parquet can not
         return name.encode("utf-8", "backslashreplace").decode()
     return name
-
-
-def _batch(step: Array, time: Array, values: Array, lengths: int | Array, meta: dict[str, Any]) -> Any:
-    """A record batch over these arrays, without copying them; its checksum goes to `meta`."""
-    rows = len(step)
-    ends = np.arange(1, rows + 1, dtype=np.int64) * lengths if isinstance(lengths, int) else np.cumsum(lengths)
-    if rows and ends[-1] > 2**31 - 1:
-        raise ValueError("a block can hold 2,147,483,647 values at most; hand over fewer rows at a time")
-    offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
-    meta["crc"] = checksum(step, time, values)
-    columns = [
-        pa.array(step),
-        pa.Array.from_buffers(pa.timestamp("us", "UTC"), rows, [None, pa.py_buffer(time)], null_count=0),
-        pa.ListArray.from_arrays(pa.array(offsets), pa.array(values)),
-    ]
-    return pa.record_batch(columns, schema=LIVE_SCHEMA)
 
 
 # A forked child (a DataLoader's worker) must not hold its parent's files open or write to them.

@@ -1,11 +1,15 @@
-"""A run in a forked child: nothing is opened until the child logs something, and most never do.
+"""A run and its process: what happens at the interpreter's exit, and in a forked child.
 
-In:   log calls in the child of a process that has a run (a DataLoader's worker, say).
-Out:  the run's own `_open_after_fork`, called at the first of them.
+In:   open runs, which put themselves into `open_runs`.
+Out:  every run finished at exit, with its true status; in a child, stand-ins for the parent's log and
+      pump that open nothing until the child logs something, and most never do.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +19,7 @@ from typing import Any
 class LazyLog:
     """Stands for the child's log file until a record comes."""
 
-    closed = False
+    closed = waiting = False
     position = 0
     lost = 0
 
@@ -52,3 +56,25 @@ class LazyPump:
 
     def stop(self, timeout: float = 0.0) -> bool:
         return True
+
+
+open_runs: set[Any] = set()
+
+
+def _finish_open_runs() -> None:
+    """At the interpreter's exit. An exception that ended the program has left its trace in `sys`."""
+    ended_by = getattr(sys, "last_value", None)
+    status = "finished" if ended_by is None else "failed"
+    if isinstance(ended_by, KeyboardInterrupt):
+        status = "interrupted"
+    for run in list(open_runs):
+        run.finish(status)
+
+
+def _forked() -> None:
+    for run in list(open_runs):
+        run.after_fork()
+
+
+atexit.register(_finish_open_runs)
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,115 @@
+"""What Barograph costs the process that holds it: import time, memory over a long run, kills.
+
+    python benchmarks/process.py import          # beside a bare interpreter and numpy
+    python benchmarks/process.py memory          # growth from 10,000 to 1,000,000 steps of 20 scalars
+    python benchmarks/process.py kills [--kills N] [--pause SECONDS]   # steps lost on kill -9
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+MEMORY = """
+import random, sys, time, barograph
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 2**20
+run = barograph.init(project="p", dir=sys.argv[1], verbosity=-2, git=False)
+names = [f"train/metric_{n}" for n in range(20)]
+values = dict.fromkeys(names, 1.0)
+last, began = int(sys.argv[2]), time.time()
+for step in range(last + 1):
+    values["train/metric_0"] = step * 0.5
+    run.log(values, step=step)
+    if step in (10_000, last):
+        time.sleep(2.5)
+        print(f"{step} {rss():.1f} {time.time() - began:.1f}", flush=True)
+"""
+
+KILLS = """
+import sys, time, barograph
+run = barograph.init(project="p", name="r", dir=sys.argv[1], verbosity=-2, git=False)
+names = [f"train/metric_{n}" for n in range(20)]
+step, pause = 0, float(sys.argv[2])
+out = open(1, "wb", buffering=0)
+while True:
+    run.log({name: step * 0.5 for name in names}, step=step)
+    out.write(b"%d\\n" % step)
+    step += 1
+    if pause:
+        time.sleep(pause)
+"""
+
+
+def import_time(_: argparse.Namespace) -> None:
+    rows: dict[str, list[float]] = {}
+    for _round in range(11):
+        for what in ("pass", "import numpy", "import barograph", "import barograph; barograph.init"):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", what], check=True)
+            rows.setdefault(what, []).append((time.perf_counter() - began) * 1e3)
+    base = statistics.median(rows["pass"])
+    for what, taken in rows.items():
+        middle = statistics.median(taken)
+        print(f"{what:<36}{middle:>8.1f} ms   {middle - base:>7.1f} ms above a bare interpreter")
+
+
+def memory(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "-c", MEMORY, folder, str(options.steps)]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    (first, before, _), (last, after, took) = (line.split() for line in lines)
+    print(f"resident memory after {int(first):,} steps: {before} MB; after {int(last):,}: {after} MB ({took} s)")
+    print(f"growth: {float(after) - float(before):.1f} MB")
+
+
+def kills(options: argparse.Namespace) -> None:
+    lost = invalid = steps = 0
+    for number in range(options.kills):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            process = subprocess.Popen(
+                [sys.executable, "-c", KILLS, folder, str(options.pause)], stdout=subprocess.PIPE
+            )
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            time.sleep(random.Random(number).uniform(0.0, 0.15 + 4 * options.pause))
+            process.kill()
+            told = [first, *process.stdout.read().splitlines(keepends=True)]
+            process.wait()
+            returned = sum(line.endswith(b"\n") for line in told)
+            steps += returned
+            try:
+                items = json.loads((Path(folder) / "p" / "r" / "training.json").read_text())
+            except ValueError:
+                invalid += 1
+                continue
+            there = [item["step"] for item in items if item["log"] == "metrics"]
+            lost += len(set(range(returned)) - set(there))
+    print(f"{options.kills} kills, {steps:,} steps whose call returned: {lost} lost, {invalid} files invalid")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    commands.add_parser("import").set_defaults(function=import_time)
+    made = commands.add_parser("memory")
+    made.add_argument("--steps", type=int, default=1_000_000)
+    made.set_defaults(function=memory)
+    made = commands.add_parser("kills")
+    made.add_argument("--kills", type=int, default=200)
+    made.add_argument("--pause", type=float, default=0.0, help="seconds between steps")
+    made.set_defaults(function=kills)
+    options = parser.parse_args()
+    options.function(options)
+
+
+if __name__ == "__main__":
+    main()

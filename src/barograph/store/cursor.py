@@ -1,0 +1,105 @@
+"""Following a run: what its writers flushed since the last look.
+
+In:   the folder `store/` of a run, again and again.
+Out:  new blocks in the order in which each writer flushed them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from barograph.store.folder import writer_names
+from barograph.store.live import Block, LiveFile, Replaced
+from barograph.store.schema import StoreFile, parse_names
+
+
+class Update(NamedTuple):
+    """New blocks, each with its writer's name. `missed`: more was sealed before it was seen; read it anew."""
+
+    blocks: list[tuple[str, Block]]
+    missed: bool
+
+
+class Cursor:
+    """Follows the live files of a run; each `read` gives what was flushed since the last one.
+
+    Keeps the file it reads open, so a file that is sealed and deleted between two reads is still read
+    to its end. A file that came and went between two reads is only told by `missed`.
+    """
+
+    def __init__(self, store: Path):
+        self._store = store
+        self._places: dict[str, _Place] = {}
+
+    def read(self) -> Update:
+        blocks: list[tuple[str, Block]] = []
+        missed = False
+        writers = writer_names(self._store)
+        for writer in writers:
+            place = self._places.setdefault(writer, _Place(self._store / writer))
+            new, lost = place.read()
+            blocks += [(writer, block) for block in new]
+            missed |= lost
+        for gone in set(self._places) - set(writers):
+            self._places.pop(gone).close()
+        return Update(blocks, missed)
+
+    def close(self) -> None:
+        for place in self._places.values():
+            place.close()
+        self._places.clear()
+
+
+class _Place:
+    """Where a cursor stands in one writer's folder."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._number: int | None = None  # of the file read last; None before the first look
+        self._open: tuple[LiveFile, int] | None = None
+
+    def read(self) -> tuple[list[Block], bool]:
+        new: list[Block] = []
+        # listed first: a file that is followed by another in this list is complete when it is read below
+        files = self._list()
+        missed = self._read_open(new)
+        sealed = max((file.last for file in files if file.table != "live"), default=0)
+        if self._number is None:
+            self._number = sealed
+        for file in files:
+            if file.table != "live" or file.first <= self._number:
+                continue
+            try:
+                descriptor = os.open(self._path / file.name, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                missed = True
+                continue
+            self.close()
+            self._open, self._number = (LiveFile(self._path / file.name), descriptor), file.first
+            missed |= self._read_open(new)
+        if sealed > self._number:
+            self._number, missed = sealed, True
+        return new, missed
+
+    def close(self) -> None:
+        if self._open is not None:
+            os.close(self._open[1])
+        self._open = None
+
+    def _list(self) -> list[StoreFile]:
+        try:
+            return parse_names(os.listdir(self._path))
+        except FileNotFoundError:
+            return []
+
+    def _read_open(self, new: list[Block]) -> bool:
+        if self._open is None:
+            return False
+        try:
+            new += self._open[0].read_new(self._open[1])
+        except (OSError, Replaced):  # deleted on another machine of a network file system
+            self.close()
+            return True
+        return False

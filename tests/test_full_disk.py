@@ -1,0 +1,63 @@
+"""A full disk costs no training step, one warning, and no record once there is room again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import barograph
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", folder], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no small file system to be had: {done.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_training_goes_on_and_everything_is_recorded_when_there_is_room_again(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ballast = small_disk / "ballast"
+    run = barograph.init(project="p", dir=small_disk, verbosity=-2, git=False, flush_seconds=0.05, sync_seconds=0.1)
+    for step in range(100):
+        run.log({"loss": float(step), "text": "x" * 200}, step=step)
+    descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    with pytest.raises(OSError):
+        while os.write(descriptor, b"\0" * 4096):
+            pass
+    os.close(descriptor)
+    slowest = 0.0
+    for step in range(100, 1500):
+        began = time.perf_counter()
+        run.log({"loss": float(step), "text": "x" * 200}, step=step)
+        slowest = max(slowest, time.perf_counter() - began)
+        if step % 100 == 0:
+            json.loads(run.log_file.read_text())
+            time.sleep(0.05)
+    assert slowest < 0.1
+    written = len(json.loads(run.log_file.read_text()))
+    assert written < 1400
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
+    time.sleep(0.6)
+    run.log({"loss": 1500.0}, step=1500)
+    run.finish()
+    items = [item for item in json.loads(run.log_file.read_text()) if item["log"] == "metrics"]
+    assert [item["step"] for item in items] == list(range(1501))
+    (back,) = barograph.runs(small_disk)
+    assert back.series("loss").value.tolist() == list(range(1501))
+    said = [record.message for record in caplog.records if "training goes on" in record.message]
+    assert 1 <= len(said) <= 2  # the log file's and the store's

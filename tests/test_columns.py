@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_no_spike_is_ever_thinned_away(values: list[float], most: int) -> None:
     kept = np.zeros(len(y), bool)
     kept[thin_indices(y, most)] = True
     edges = [next(i for i in range(len(y)) if i >= (len(y) - 1) * k / number) for k in range(number)] + [len(y)]
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in itertools.pairwise(edges):
         here, shown = y[start:stop], y[start:stop][kept[start:stop]]
         if np.isfinite(here).any():
             assert here[np.isfinite(here)].min() in shown and here[np.isfinite(here)].max() in shown

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import mmap
 import os
 import threading
 import time
@@ -162,8 +163,17 @@ class JsonLog:
             between[target - first], between[target - first + 1] = 10, 93
             os.pwrite(descriptor, between, first - 1)
         else:
-            os.pwrite(descriptor, b"\n]", target - 1)
-            os.pwrite(descriptor, b"\r\r", old - 1)
+            # two brackets are no JSON: as memory, the two pages change within a hundred nanoseconds, while
+            # between two writes another thread may hold the interpreter for milliseconds
+            start = (first - 1) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+            try:
+                with mmap.mmap(descriptor, last + 1 - start, offset=start) as view:
+                    new, gone = slice(target - 1 - start, target + 1 - start), slice(old - 1 - start, old + 1 - start)
+                    view[new] = b"\n]"
+                    view[gone] = b"\r\r"
+            except (OSError, ValueError):  # a file system that does not map
+                os.pwrite(descriptor, b"\n]", target - 1)
+                os.pwrite(descriptor, b"\r\r", old - 1)
         self._bracket = target
 
     # -- trouble ------------------------------------------------------------------------------

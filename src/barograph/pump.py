@@ -26,6 +26,7 @@ from barograph.record import numbers
 if TYPE_CHECKING:
     from barograph.store.writer import Writer
 
+LONG_QUEUE = 8192  # rows; more wake the thread before its time
 MOST_ROWS = 200_000
 SEAL_HERE_POINTS = 500_000  # at the end of a run, more than this is sealed by a process of its own
 _POLL_SECONDS = 0.25
@@ -97,7 +98,10 @@ class Pump:
 
     def overflow(self, row: Row | Histogram) -> None:
         """The queue is long: called by a log call instead of appending."""
-        if isinstance(row, Row) and row.log_end:
+        self._wake.set()
+        if len(self.queue) < MOST_ROWS and isinstance(row, Row) and row.log_end and not self.dropping:
+            self.queue.append(row)
+        elif isinstance(row, Row) and row.log_end:
             self.dropping = True
         elif self._waiting_bytes() < self._limit_bytes:
             self.queue.append(row)
@@ -154,10 +158,11 @@ class Pump:
 
     def _work(self) -> None:
         while not self._stopping:
-            self._wake.wait(_POLL_SECONDS)
+            woken = self._wake.wait(_POLL_SECONDS)
+            self._wake.clear()
             with self._round_lock:
                 try:
-                    self._round(flush=time.monotonic() - self._flushed_at >= self._flush_seconds)
+                    self._round(flush=woken or time.monotonic() - self._flushed_at >= self._flush_seconds)
                 except Exception as error:  # a thread that dies would lose all that follows
                     self._complain(f"the store's thread met {type(error).__name__}: {error}")
 

@@ -24,7 +24,7 @@ from barograph.config import Settings
 from barograph.jsonlog import JsonLog, LogFileBusy
 from barograph.logger import TrainingRunLogger
 from barograph.processes import LazyLog, LazyPump, open_runs
-from barograph.pump import MOST_ROWS, Histogram, Pump, Row
+from barograph.pump import LONG_QUEUE, Histogram, Pump, Row
 from barograph.record import Record, encode, format_time, numbers
 from barograph.segments import Segment
 from barograph.shapes import Shapes
@@ -194,7 +194,7 @@ class Run(TrainingRunLogger):
             with self._log.lock:  # the queue in the log's order: the store says how far it covers the log
                 end = self._log.append(data)
                 row = Row(shape.names, step, microseconds, packed, self.segment.number, end)
-                if len(self._queue) < MOST_ROWS and not self._pump.dropping:
+                if len(self._queue) < LONG_QUEUE and not self._pump.dropping:
                     self._queue.append(row)
                 else:
                     self._pump.overflow(row)
@@ -317,7 +317,7 @@ class Run(TrainingRunLogger):
     def _enqueue(self, item: Row | Histogram) -> None:
         narrow = type(item) is Row and len(item.packed) < 1000
         in_log = type(item) is Row and item.log_end > 0
-        if len(self._queue) < (MOST_ROWS if narrow else 1000) and not (in_log and self._pump.dropping):
+        if len(self._queue) < (LONG_QUEUE if narrow else 500) and not (in_log and self._pump.dropping):
             self._queue.append(item)
         else:
             self._pump.overflow(item)

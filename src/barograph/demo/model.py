@@ -113,7 +113,7 @@ class Experts(nn.Module):
         tokens = x.reshape(-1, x.shape[-1])
         weights, chosen, routing = route(self.router(tokens), self.top_k)
         order = chosen.flatten().argsort(stable=True)  # the (token, choice) pairs, expert by expert
-        sent = tokens.index_select(0, order // self.top_k).split(routing.loads.tolist())
+        sent = torch.split(tokens.index_select(0, order // self.top_k), routing.loads.tolist())
         done = [
             functional.linear(functional.relu(functional.linear(part, up)).square(), down)
             for part, up, down in zip(sent, self.up, self.down, strict=True)
@@ -234,7 +234,8 @@ def layer_norms(model: ByteGPT) -> dict[str, dict[str, float]]:
     for name, weight in model.named_parameters():
         gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
         stacked = weight.dim() == 3  # one matrix an expert
-        names += [f"{name}.{expert}" for expert in range(len(weight))] if stacked else [name.removesuffix(".weight")]
+        plain = name.removesuffix(".weight")
+        names += [f"{plain}.{expert}" for expert in range(len(weight))] if stacked else [plain]
         weights += weight.unbind(0) if stacked else [weight]
         gradients += gradient.unbind(0) if stacked else [gradient]
     norms = torch.stack(torch._foreach_norm(gradients) + torch._foreach_norm(weights)).tolist()

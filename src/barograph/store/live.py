@@ -157,7 +157,7 @@ class LiveFile:
         """Keep a batch, or leave a damaged one out. False: its bytes may still be on their way."""
         meta: dict[str, Any] = {}
         try:
-            meta = json.loads(dict(metadata)[META_KEY])
+            meta = unpack(dict(metadata)[META_KEY])
             block = self._decode(batch, meta)
             if block is not None:
                 self._waiting.append(block)
@@ -168,7 +168,7 @@ class LiveFile:
             if in_flight:
                 return False
             self.problem = f"{self.path.name} has a damaged block at byte {offset}, left out ({error})"
-        if isinstance(meta, dict) and meta.get("commit"):
+        if meta.get("commit"):
             self.points += sum(block.value.size for block in self._waiting if isinstance(block, PointsBlock))
             new += self._waiting
             self.log_spans += self._waiting_spans
@@ -180,11 +180,12 @@ class LiveFile:
         rows = batch.num_rows
         step = batch.column(0).to_numpy()
         time = batch.column(1).view(pa.int64()).to_numpy()
+        offsets = batch.column(2).offsets.to_numpy()
         values = batch.column(2).values.to_numpy()
-        if checksum(step, time, values) != meta["crc"]:
+        if checksum(step, time, offsets, values) != meta["crc"]:
             raise ValueError("its checksum is wrong")
         if meta.get("kind") == "histograms":
-            return _histograms(batch, meta, step, time, values)
+            return _histograms(meta, step, time, offsets, values)
         if "names" in meta:
             self._keys[meta["keys"]] = Keys(tuple(meta["names"]))
         keys = self._keys[meta["keys"]]
@@ -203,13 +204,29 @@ def _ours(schema: Any) -> bool:
         return False
 
 
-def checksum(step: Array, time: Array, values: Array) -> int:
-    """CRC-32 of three contiguous arrays' bytes; 6 GB a second."""
-    return zlib.crc32(values.data, zlib.crc32(time.data, zlib.crc32(step.data)))
+def pack(meta: dict[str, Any]) -> bytes:
+    """What a block says of itself, as text behind its own checksum."""
+    text = json.dumps(meta, separators=(",", ":")).encode()
+    return b"%08x" % zlib.crc32(text) + text
 
 
-def _histograms(batch: Any, meta: dict[str, Any], step: Array, time: Array, values: Array) -> HistogramsBlock:
-    offsets = batch.column(2).offsets.to_numpy()
+def unpack(packed: bytes) -> dict[str, Any]:
+    """The reverse of `pack`. Raises ValueError if a byte is not as it was."""
+    if int(packed[:8], 16) != zlib.crc32(packed[8:]):
+        raise ValueError("its description is garbled")
+    meta: dict[str, Any] = json.loads(packed[8:])
+    return meta
+
+
+def checksum(*arrays: Array) -> int:
+    """CRC-32 of contiguous arrays' bytes; 6 GB a second."""
+    crc = 0
+    for array in arrays:
+        crc = zlib.crc32(array.data, crc)
+    return crc
+
+
+def _histograms(meta: dict[str, Any], step: Array, time: Array, offsets: Array, values: Array) -> HistogramsBlock:
     names = tuple(meta["names"])
     if len(names) != len(step):
         raise ValueError("it has not one name a row")

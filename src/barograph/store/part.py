@@ -1,7 +1,7 @@
-"""One sealed file: written once by the sealer, sorted by series; read by anyone.
+"""One sealed file, read by anyone: the rows of one series out of many.
 
-In:   tables of rows in the order (name, segment, step, arrival), or a path.
-Out:  a Parquet file with an index of its series, or the rows of one series out of it.
+In:   the path of a Parquet file that the sealer wrote, sorted by series.
+Out:  its index of series; rows as Arrow tables, a row group at a time, remembered in a bounded cache.
 
 The index stands in the file's own metadata (JSON, zstd, base64: metadata must be text for some
 readers): every name and its number of rows. So one series is found without reading the column of
@@ -11,137 +11,23 @@ names, and without row-group statistics, which writers may cut short or leave ou
 from __future__ import annotations
 
 import base64
-import contextlib
 import errno
 import itertools
 import json
-import os
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from barograph.store.live import Array
-from barograph.store.schema import FORMAT, GROUP_ROWS, META_KEY, SEALED_SCHEMAS, SERIES_KEY
-
-MOST_INDEX_BYTES = 64 << 20  # Parquet libraries refuse metadata texts of about 100 MB
+from barograph.store.schema import FORMAT, META_KEY, SEALED_SCHEMAS, SERIES_KEY
 
 
 class DamagedPart(Exception):
     """The file is not a whole sealed file of this format."""
-
-
-class NamesTooLong(ValueError):
-    """The index of a sealed file would be longer than Parquet libraries read."""
-
-
-class PartWriter:
-    """Writes rows into whole row groups, then the index, then has the file on the disk.
-
-    `rows` and `series` are what will come, to choose how times are packed.
-    """
-
-    def __init__(self, path: Path, table: str, rows: int, series: int):
-        self.path = path
-        self.rows = 0
-        self._table = table
-        self._group = GROUP_ROWS[table]
-        self._names: list[str] = []
-        self._counts: list[int] = []
-        self._waiting: list[tuple[Array, Any]] = []  # series numbers and rows that fill no row group yet
-        self._waiting_rows = 0
-        # Series of one part share their times. Where several series lie in one row group, zstd finds the
-        # repeats in plainly split bytes (0.6 bytes a point); where one fills it, deltas are smaller.
-        shared_times = rows <= series * (self._group // 4)
-        value_encodings = (
-            {"value": "BYTE_STREAM_SPLIT"}
-            if table == "points"
-            else {"edges.list.element": "BYTE_STREAM_SPLIT", "counts.list.element": "BYTE_STREAM_SPLIT"}
-        )
-        self._writer = pq.ParquetWriter(
-            path,
-            SEALED_SCHEMAS[table],
-            compression="zstd",
-            compression_level=3,
-            use_dictionary=["name", "segment", "rank"],
-            column_encoding={
-                "step": "DELTA_BINARY_PACKED",
-                "time": "BYTE_STREAM_SPLIT" if shared_times else "DELTA_BINARY_PACKED",
-                **value_encodings,
-            },
-            write_statistics=["name", "step", "segment"],
-            write_page_checksum=True,
-            data_page_size=4 << 20,  # a page a column and row group: repeats are found within a page
-        )
-
-    def add(self, names: Sequence[str], counts: Sequence[int], rows: Any) -> None:
-        """Append the rows of these series; the first may continue the last series added before."""
-        codes = np.zeros(len(names), np.int32)
-        for place, (name, count) in enumerate(zip(names, counts, strict=True)):
-            if not count:
-                continue
-            if self._names and self._names[-1] == name:
-                self._counts[-1] += int(count)
-            else:
-                self._names.append(name)
-                self._counts.append(int(count))
-            codes[place] = len(self._names) - 1
-        self._waiting.append((np.repeat(codes, counts), rows))
-        self._waiting_rows += rows.num_rows
-        self.rows += rows.num_rows
-        if self._waiting_rows >= self._group:
-            self._write(self._waiting_rows // self._group * self._group)
-
-    def close(self, header: dict[str, Any]) -> None:
-        """Write the rest and the index. Raises NamesTooLong."""
-        self._write(self._waiting_rows)
-        index = json.dumps({"names": self._names, "rows": self._counts}, ensure_ascii=False).encode()
-        packed = pa.compress(index, codec="zstd", asbytes=True)
-        if len(packed) > MOST_INDEX_BYTES:
-            raise NamesTooLong(f"the names of {self.path.name} are too long for one sealed file")
-        header = {
-            "format": FORMAT,
-            "table": self._table,
-            **header,
-            "rows": self.rows,
-            "group": self._group,
-            "index_bytes": len(index),
-        }
-        self._writer.add_key_value_metadata({META_KEY: json.dumps(header), SERIES_KEY: base64.b64encode(packed)})
-        self._writer.close()
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def abort(self) -> None:
-        """Give up and remove the file."""
-        with contextlib.suppress(OSError, ValueError):
-            self._writer.close()
-        with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
-
-    def _write(self, rows: int) -> None:
-        """Write the first `rows` waiting rows, a row group at a time."""
-        if not rows:
-            return
-        codes = np.concatenate([part for part, _ in self._waiting])
-        table = pa.concat_tables([part for _, part in self._waiting]).combine_chunks()
-        field = SEALED_SCHEMAS[self._table].field("name")
-        for start in range(0, rows, self._group):
-            group = codes[start : min(start + self._group, rows)]
-            # only the names in this row group: Arrow writes the whole dictionary it is given
-            names = pa.array(self._names[group[0] : group[-1] + 1], pa.string())
-            column = pa.DictionaryArray.from_arrays(pa.array(group - group[0]), names)
-            self._writer.write_table(table.slice(start, len(group)).add_column(0, field, column))
-        self._waiting = [(codes[rows:], table.slice(rows))] if rows < len(codes) else []
-        self._waiting_rows = len(codes) - rows
 
 
 class GroupCache:
@@ -165,6 +51,50 @@ class GroupCache:
             self._held -= self._tables.popitem(last=False)[1].nbytes
 
 
+class ParquetSource:
+    """A Parquet file of one of the store's schemas, its page checksums verified.
+
+    `pyarrow.parquet` imports every file system there is, which is 15 of the 120 ms of a cold query. The class
+    it wraps is used directly where it is as expected, and `pyarrow.parquet` where it is not.
+    """
+
+    def __init__(self, path: Path, direct: bool = True):
+        self._direct: Any = None
+        try:
+            if direct:
+                from pyarrow._parquet import ParquetReader
+
+                self._direct = ParquetReader()
+                self._direct.open(str(path), pre_buffer=False, page_checksum_verification=True)
+                self.metadata = self._direct.metadata
+        except (ImportError, AttributeError, TypeError):
+            self._direct = None
+        if self._direct is None:
+            import pyarrow.parquet
+
+            self._file = pyarrow.parquet.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
+            self.metadata = self._file.metadata
+
+    def read(self, group: int, columns: tuple[str, ...]) -> Any:
+        """Columns of a row group, as a table in the order of the file's columns."""
+        if self._direct is None:
+            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+        # every column of the store's schemas, lists too, is one column of Parquet's
+        places = [place for place, name in enumerate(_columns(self.metadata.num_columns)) if name in columns]
+        return self._direct.read_row_group(group, column_indices=places, use_threads=False)
+
+    def close(self) -> None:
+        if self._direct is None:
+            self._file.close(force=True)
+        else:
+            self._direct.close()
+
+
+def _columns(number: int) -> list[str]:
+    """The columns of the schema with so many."""
+    return next(schema.names for schema in SEALED_SCHEMAS.values() if len(schema.names) == number)
+
+
 _serial = itertools.count()  # tells a part from another one that had its path
 
 
@@ -179,7 +109,7 @@ class Part:
         self._cache = cache
         self._serial = next(_serial)
         try:
-            self._file = pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
+            self._file = ParquetSource(path)
             metadata = self._file.metadata.metadata or {}
             self.header: dict[str, Any] = json.loads(metadata[META_KEY])
             self.rows = int(self.header["rows"])
@@ -187,7 +117,7 @@ class Part:
             groups = -(-self.rows // self._group)
             if self.header["format"] > FORMAT:
                 raise DamagedPart(f"{path.name} was written by a newer version of Barograph")
-            if self._file.metadata.num_rows != self.rows or self._file.num_row_groups != groups:
+            if self._file.metadata.num_rows != self.rows or self._file.metadata.num_row_groups != groups:
                 raise DamagedPart(f"{path.name} is damaged: its rows don't match its index")
             packed = base64.b64decode(metadata[SERIES_KEY])
             index = json.loads(pa.decompress(packed, self.header["index_bytes"], codec="zstd", asbytes=True))
@@ -219,7 +149,7 @@ class Part:
             table = self._cache.get(key)
             if table is None:
                 try:
-                    table = self._file.read_row_group(group, columns=list(columns), use_threads=False)
+                    table = self._file.read(group, columns)
                 except (pa.ArrowException, OSError, ValueError) as error:
                     raise DamagedPart(f"{self.path.name} is damaged ({error})") from error
                 self._cache.put(key, table)
@@ -234,7 +164,7 @@ class Part:
         return None if value is None else int(value)
 
     def close(self) -> None:
-        self._file.close(force=True)
+        self._file.close()
 
 
 def numbers(table: Any, column: str) -> list[Array]:

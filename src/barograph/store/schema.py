@@ -11,8 +11,8 @@ A sealed file that covers the numbers A to B hides every file of its table insid
 between "the new file is there" and "the old ones are gone" neither loses nor doubles anything.
 Histograms are sealed before points, therefore a points file also hides live files for histograms.
 
-A batch of a live file holds rows: `step`, `time`, `values`. Its custom metadata (one JSON text under
-the key `barograph`) says what the values are:
+A batch of a live file holds rows: `step`, `time`, `values`. Its custom metadata (under the key
+`barograph`: eight hexadecimal digits, the CRC-32 of the JSON text behind them) says what the values are:
 
     keys     number of a list of names, unique in the file; `names` stands at its first batch
     kind     absent: values[i] belongs to names[i]
@@ -20,7 +20,7 @@ the key `barograph`) says what the values are:
     segment, rank
     log      [start, end): bytes of the writer's log file whose numbers this batch completes
     commit   the batches since the last commit count from here on; a flush is all or nothing
-    crc      CRC-32 of the three columns' bytes
+    crc      CRC-32 of the bytes of step, time, the lists' offsets and the values
 """
 
 from __future__ import annotations

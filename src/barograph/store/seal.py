@@ -21,7 +21,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from barograph.store.live import Block, LiveFile, Replaced
-from barograph.store.part import DamagedPart, GroupCache, NamesTooLong, Part, PartWriter
+from barograph.store.packing import NamesTooLong, PartWriter
+from barograph.store.part import DamagedPart, GroupCache, Part
 from barograph.store.schema import (
     DAMAGED_SUFFIX,
     SEALING_LOCK,

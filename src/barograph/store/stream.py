@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barograph.store.live import Array, checksum
+from barograph.store.live import Array, checksum, pack
 from barograph.store.schema import FORMAT, LIVE_SCHEMA, META_KEY
 
 MOST_BLOCKS = 8_192  # and at this many blocks: a reader needs 15 µs a block
@@ -121,8 +121,7 @@ class OpenFile:
         if self._last is not None:
             batch, meta = self._last
             self._last = None
-            text = json.dumps(meta, separators=(",", ":"))
-            self._stream.write_batch(batch, custom_metadata={META_KEY: text})
+            self._stream.write_batch(batch, custom_metadata={META_KEY: pack(meta)})
 
     def _spill(self) -> None:
         if self.descriptor < 0:
@@ -149,7 +148,7 @@ def batch_of(step: Array, time: Array, values: Array, lengths: int | Array, meta
     if rows and ends[-1] > 2**31 - 1:
         raise ValueError("a block can hold 2,147,483,647 values at most; hand over fewer rows at a time")
     offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
-    meta["crc"] = checksum(step, time, values)
+    meta["crc"] = checksum(step, time, offsets, values)
     columns = [
         pa.array(step),
         pa.Array.from_buffers(pa.timestamp("us", "UTC"), rows, [None, pa.py_buffer(time)], null_count=0),

@@ -1,0 +1,246 @@
+"""`barograph demo`: from its arguments to a trained model, a recorded run and a summary.
+
+In:   the number of steps, a folder for runs, a seed, dense or mixture of experts, or a run to go on with.
+Out:  a run, what it shows on the screen, and an exit code: 0, 1 without torch or text to train on,
+      2 for a wrong argument, 130 after Ctrl-C. Every refusal is one sentence.
+
+torch is imported here only once the arguments are known to be good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import barograph
+from barograph import manifest, query
+from barograph.demo import summary, text
+from barograph.sinks.progress import Work, progress
+
+if TYPE_CHECKING:
+    from barograph.demo.loop import Loop, Plan
+    from barograph.run import Run
+
+PROJECT = "demo"
+Folder = str | os.PathLike[str]
+
+
+class Refusal(Exception):
+    """The demo cannot do what was asked: one sentence, and the exit code."""
+
+    def __init__(self, sentence: str, code: int = 2) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def run_demo(
+    steps: int | None = None,
+    dir: Folder | None = None,
+    seed: int = 0,
+    moe: bool = False,
+    resume: str | None = None,
+    quiet: bool = False,
+) -> int:
+    """Train, record and tell; returns the exit code.
+
+    steps: optimizer steps; by default about a minute's worth, or for a resumed run what it had planned.
+    dir: the folder of runs; by default as for `barograph.init`.
+    seed: the same seed gives the same losses on the same machine.
+    moe: a mixture of experts. resume: the run to go on with; its own seed and kind of model are kept.
+    quiet: a progress bar instead of a line a step.
+    """
+    began = time.perf_counter()
+    try:
+        _check(steps, seed)
+        stored = _find(resume, dir) if resume is not None else None
+        loop = _prepare(steps, dir, seed, moe, stored, quiet)
+    except Refusal as refusal:
+        print(f"barograph: {refusal}", file=sys.stderr)
+        return refusal.code
+    return _train(loop, dir, quiet, began)
+
+
+# -- before the run ----------------------------------------------------------------------------------
+
+
+def _check(steps: int | None, seed: int) -> None:
+    if steps is not None and steps < 1:
+        raise Refusal(f"--steps is {steps}, but a training needs at least 1 step.")
+    if not 0 <= seed < 2**63:
+        raise Refusal(f"--seed is {seed}, but it has to be a whole number from 0 to 2^63 - 1.")
+
+
+def _find(which: str, dir: Folder | None) -> query.StoredRun:
+    try:
+        stored = query.find(which, dir)
+    except KeyError as error:
+        raise Refusal(str(error.args[0])) from None
+    if stored.project != PROJECT or not isinstance(stored.config.get("plan"), Mapping):
+        raise Refusal(f"{stored.id} is not a run of the demo, so the demo can't go on with it.")
+    if stored.status == "running":
+        raise Refusal(f"{stored.id} is still running; stop it first, or wait for its end.")
+    return stored
+
+
+def _import_torch(quiet: bool) -> None:
+    if not quiet and "torch" not in sys.modules:
+        print("Loading torch ...", flush=True)
+    hint = 'run: pip install "barograph[demo]"'
+    try:
+        import torch
+    except ImportError as error:
+        missing = error.name == "torch"
+        why = "it is not installed" if missing else f"it can't be loaded ({error})"
+        raise Refusal(f"The demo needs PyTorch, and {why}; {hint}", 1) from None
+    except OSError as error:  # a library of torch's that is not there
+        raise Refusal(f"The demo needs PyTorch, and it can't be loaded ({error}); {hint}", 1) from None
+    if not hasattr(torch.nn, "RMSNorm"):
+        raise Refusal(f"The demo needs PyTorch 2.4 or newer, and {torch.__version__} is installed; {hint}", 1)
+
+
+def _prepare(
+    steps: int | None, dir: Folder | None, seed: int, moe: bool, stored: query.StoredRun | None, quiet: bool
+) -> Loop:
+    """The training, ready for its next step. Whatever can be refused is refused before a run is begun."""
+    _import_torch(quiet)
+    from barograph.demo.loop import Loop, Plan
+
+    try:
+        corpus = text.read_corpus()
+    except text.NoSources as error:
+        raise Refusal(str(error), 1) from None
+    if stored is None:
+        plan, checkpoint = Plan(seed=seed, moe=moe, **({} if steps is None else {"steps": steps})), None
+    else:
+        plan, checkpoint = _continued(stored, steps)
+    loop = Loop(corpus, plan)
+    if stored is not None and checkpoint is not None:
+        try:
+            loop.restore(stored.dir / "checkpoints" / str(checkpoint.get("checkpoint")), checkpoint)
+        except (OSError, ValueError) as error:
+            raise Refusal(f"{error}.", 1) from None
+    digest = hashlib.sha256(corpus.train.text).hexdigest()
+    config = {
+        "plan": asdict(plan),
+        "model": asdict(plan.shape()),
+        "text": {"train_bytes": len(corpus.train.text), "train_sha256": digest},
+    }
+    loop.run = _begin(config, plan.steps, dir, stored, loop.step, quiet)
+    if stored is not None and stored.config.get("text") != config["text"]:
+        loop.run.log_message(loop.step, "This Python's library is not the one that the run began with.")
+    _introduce(loop, corpus)
+    return loop
+
+
+def _continued(stored: query.StoredRun, steps: int | None) -> tuple[Plan, dict[str, Any]]:
+    """The plan of a run to go on with, and the metadata of the checkpoint to go on from."""
+    from barograph.demo.loop import Plan
+
+    about = manifest.last_checkpoint(stored.dir / "checkpoints")
+    if about is None:
+        raise Refusal(f"{stored.id} has no checkpoint to go on from; start a new run.")
+    try:
+        plan = Plan(**stored.config["plan"])
+    except TypeError:
+        raise Refusal(f"{stored.id} was made by another version of the demo; start a new run.") from None
+    plan = plan if steps is None else replace(plan, steps=steps)
+    if plan.steps <= about["step"]:
+        raise Refusal(f"{stored.id} has done {about['step']} steps; to go on, give --steps a greater number.")
+    return plan, about
+
+
+def _begin(
+    config: dict[str, Any], steps: int, dir: Folder | None, stored: query.StoredRun | None, done: int, quiet: bool
+) -> Run:
+    given: dict[str, Any] = {"verbosity": -2} if quiet else {}
+    if stored is not None:
+        given |= {"resume": str(stored.dir), "resume_step": done + 1}
+    try:
+        # strict for a moment: a folder that can't be written is refused here, not replaced by another
+        run = barograph.init(PROJECT, config=config, dir=dir, total_steps=steps, strict=True, **given)
+    except OSError as error:
+        where = error.filename or dir
+        raise Refusal(f"The run's folder can't be written ({error.strerror or error}: {where}).") from None
+    except (barograph.ConfigError, barograph.LogFileError) as error:  # of the environment, or a file
+        raise Refusal(str(error)) from None
+    run.strict = False
+    return run
+
+
+def _introduce(loop: Loop, corpus: text.Corpus) -> None:
+    kind = "mixture of experts" if loop.plan.moe else "GPT"
+    sentence = f"A {kind} of {loop.parameters:,} parameters learns to write Python from the standard library."
+    loop.run.log_message(loop.step, f"Going on after step {loop.step}." if loop.step else sentence)
+    place, seed = loop.loader.state(), loop.plan.seed
+    train, held_out = (
+        {"files": len(split.files), "tokens": len(split.text)} for split in (corpus.train, corpus.held_out)
+    )
+    loop.run.log_dataset(
+        train | {"file_index": place["pq_idx"], "chunk_index": place["rg_idx"], "seed": seed},
+        held_out | {"file_index": 0, "chunk_index": 0, "seed": seed},
+    )
+
+
+# -- the run -----------------------------------------------------------------------------------------
+
+
+class _CtrlC:
+    """While entered, Ctrl-C sets `pressed`, so that no step is left half done; a second one interrupts."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._before: Any = None
+
+    def __enter__(self) -> _CtrlC:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _press(self, number: int, frame: Any) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+
+def _train(loop: Loop, dir: Folder | None, quiet: bool, began: float) -> int:
+    """Run the loop to its end or to Ctrl-C; returns the exit code."""
+    run, last = loop.run, loop.plan.steps
+    before, after = "", None
+    first = loop.val_loss
+    bar: AbstractContextManager[Work] = progress("Training", last - loop.step) if quiet else nullcontext(Work(None))
+    with suppress(KeyboardInterrupt), run, _CtrlC() as ctrl_c, bar as work:  # `run` ends as interrupted
+        if loop.step == 0:
+            loop.evaluate()
+            first = loop.val_loss
+        before = loop.sample()
+        while loop.step < last and not ctrl_c.pressed:
+            loop.train_step()
+            work.advance()
+            if loop.evaluation_is_due():
+                loop.evaluate()
+            if loop.checkpoint_is_due():
+                loop.save()
+        if loop.step == last:
+            after = loop.sample()
+        else:
+            if loop.step:
+                loop.save()
+            run.finish("interrupted")
+    if after is None:
+        print(summary.interrupted(run.dir, loop.step))
+    else:
+        print(summary.finished(loop, first, before, after, time.perf_counter() - began))
+    print(summary.what_next(run.dir, dir, goes_on=after is None), flush=True)
+    return 0 if after is not None else 130

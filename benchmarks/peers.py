@@ -241,13 +241,16 @@ def main() -> None:
         loop(tool, Path(folder), int(steps), float(pause), tell == "1")
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tools", nargs="*", default=list(TOOLS), choices=[*TOOLS, []])
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help=", ".join(TOOLS))
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=3)
     options = parser.parse_args()
+    for tool in options.tools:
+        if tool not in TOOLS:
+            parser.error(f"there is no {tool} here; there are {', '.join(TOOLS)}")
     print(f"{'':<14}{'tight µs':>10}{'p99':>10}{'× plain':>9}{'paced 5 ms':>12}{'lost on kill':>14}")
     base = 0.0
-    for tool in options.tools:
+    for tool in options.tools or TOOLS:
         try:
             tight = sorted(times(tool, options.steps, 0.0) + times(tool, options.steps, 0.0))
             paced = statistics.median(times(tool, max(100, options.steps // 10), 0.005))

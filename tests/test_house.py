@@ -53,7 +53,7 @@ LIBRARIES = {
     "segments.py": {"msgspec"},
     "manifest.py": {"msgspec"},
     "run.py": {"msgspec", "numpy"},
-    "pump.py": {"numpy"},
+    "pump.py": {"msgspec", "numpy"},
     "query.py": {"msgspec", "numpy"},
     "overview.py": {"numpy"},
     "export.py": {"msgspec", "pyarrow"},

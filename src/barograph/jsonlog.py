@@ -97,24 +97,31 @@ class JsonLog:
     def append(self, data: bytes) -> int:
         """Add one record, the bytes of a JSON object; returns `position` after it."""
         with self.lock:
-            if self._busy:
-                self._late.append(data)
-                return self._position
-            self._busy = True
-            try:
-                if self._stale or self._backlog:
-                    self._catch_up(data)
-                else:
-                    self._write(data)
-            except OSError as error:
-                self._keep(data, error)
-            finally:
-                self._busy = False
-                if self._late:
-                    late, self._late = self._late, []
-                    for item in late:
-                        self.append(item)
+            return self.append_locked(data)
+
+    def append_locked(self, data: bytes) -> int:
+        """`append` for those who hold `lock`."""
+        if self._busy:
+            self._late.append(data)
             return self._position
+        self._busy = True
+        try:
+            if self._stale or self._backlog:
+                self._catch_up(data)
+            else:
+                self._write(data)
+        except OSError as error:
+            self._keep(data, error)
+        finally:
+            self._busy = False
+            if self._late:
+                self._append_late()
+        return self._position
+
+    def _append_late(self) -> None:
+        late, self._late = self._late, []
+        for item in late:
+            self.append(item)
 
     def _write(self, data: bytes) -> None:
         position = self._position

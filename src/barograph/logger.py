@@ -239,7 +239,7 @@ class TrainingRunLogger:
             made = Record(kind, time.time_ns() // 1000, self._step(step), fields)
             data = encode(made)
             with self._log.lock:
-                self._collect(made, self._log.append(data))
+                self._collect(made, self._log.append_locked(data))
             self._console.draw(made)
             if self._callback is not None:
                 self._call_back(self._callback, data)

@@ -27,8 +27,10 @@ class LazyLog:
         self.path, self._open = path, open_log
         self.lock = threading.RLock()
 
-    def append(self, data: bytes) -> int:
+    def append_locked(self, data: bytes) -> int:
         return int(self._open().append(data))
+
+    append = append_locked
 
     def close(self) -> None:
         """There is nothing to close."""

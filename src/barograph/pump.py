@@ -20,8 +20,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from barograph.jsonlog import JsonLog, records_from
 from barograph.record import numbers
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 if TYPE_CHECKING:
     from barograph.store.writer import Writer
@@ -54,6 +58,10 @@ class Histogram(NamedTuple):
     segment: int
 
 
+Line = tuple[tuple[str, ...], int, int, bytes, int, int]
+"""A row as `run.log` leaves it: Row's fields, the values as the JSON object that they were encoded to."""
+
+
 class Pump:
     """Owns the thread and the store's writer. `queue.append` is all that a log call does."""
 
@@ -68,7 +76,7 @@ class Pump:
         trouble: Callable[[str], None] = lambda sentence: None,
         first_step: Callable[[int, int], None] = lambda segment, step: None,
     ):
-        self.queue: deque[Row | Histogram] = deque()
+        self.queue: deque[Row | Histogram | Line] = deque()
         self.chores: list[Callable[[], Any]] = []  # called once a round, such as a spool's carrier
         self.dropping = False  # the queue was full: rows of the log file are read back from it
         self.lost_rows = 0
@@ -96,12 +104,13 @@ class Pump:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def overflow(self, row: Row | Histogram) -> None:
+    def overflow(self, row: Row | Histogram | Line) -> None:
         """The queue is long: called by a log call instead of appending."""
         self._wake.set()
-        if len(self.queue) < MOST_ROWS and isinstance(row, Row) and row.log_end and not self.dropping:
+        in_log = not isinstance(row, Histogram) and row[5] > 0
+        if in_log and len(self.queue) < MOST_ROWS and not self.dropping:
             self.queue.append(row)
-        elif isinstance(row, Row) and row.log_end:
+        elif in_log:
             self.dropping = True
         elif self._waiting_bytes() < self._limit_bytes:
             self.queue.append(row)
@@ -193,7 +202,7 @@ class Pump:
         if self.dropping:
             with self._log.lock:
                 # rows that stand, or will stand, in the log file are read from there
-                kept = [item for item in (*held, *queue) if isinstance(item, Histogram) or not item.log_end]
+                kept = [item for item in (*held, *map(_row, queue)) if isinstance(item, Histogram) or not item.log_end]
                 queue.clear()
                 held[:] = kept
                 until = self._log.position
@@ -202,7 +211,7 @@ class Pump:
                 held.extend(self._read_back(until))
         with contextlib.suppress(IndexError):
             for _ in range(len(queue)):
-                held.append(queue.popleft())
+                held.append(_row(queue.popleft()))
 
     def _read_back(self, until: int) -> Iterable[Row]:
         segment = self._segment
@@ -298,6 +307,20 @@ class Pump:
         if sentence not in self._complained:
             self._complained.add(sentence)
             self._trouble(sentence)
+
+
+def _row(item: Row | Histogram | Line) -> Row | Histogram:
+    """A line as a row."""
+    if type(item) is not tuple:
+        return item  # type: ignore[return-value]
+    names, step, time, body, segment, log_end = item
+    values = list(_decode(body).values())
+    try:
+        packed = struct.pack(f"<{len(names)}d", *values)
+    except struct.error:  # a name that held numbers before holds text this time
+        kept = {n: v for n, v in zip(names, values, strict=True) if isinstance(v, (int, float))}
+        names, packed = tuple(kept), struct.pack(f"<{len(kept)}d", *kept.values())
+    return Row(names, step, time, packed, segment, log_end)
 
 
 def _count(values: Any, bins: int) -> tuple[Any, Any]:

@@ -172,15 +172,14 @@ class Run(TrainingRunLogger):
             if shape is None or not shape.simple:
                 self._log_slowly(values, step)
                 return
-            packed = shape.pack(*values.values())
             if shape.wide:
+                packed = shape.pack(*values.values())
                 self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
                 return
-            total = sum(values.values())
-            if total - total != 0.0:  # NaN or infinity among them
+            body = _encode(values)
+            if b":null" in body:  # NaN or infinity among them
                 self._log_slowly(values, step)
                 return
-            body = _encode(values)
             if type(step) is not int or step < 0:
                 step = self._at(step)
             else:
@@ -191,13 +190,15 @@ class Run(TrainingRunLogger):
                 self._head = _head_of(second)
                 self._second = second
             data = b'%b%06d","step":%d,%b' % (self._head, fraction, step, body[1:])
-            with self._log.lock:  # the queue in the log's order: the store says how far it covers the log
-                end = self._log.append(data)
-                row = Row(shape.names, step, microseconds, packed, self.segment.number, end)
+            log = self._log
+            with log.lock:  # the queue in the log's order: the store says how far it covers the log
+                end = log.append_locked(data)
+                # in a real training the processor's caches are cold here: the thread unpacks the values
+                line = (shape.names, step, microseconds, body, self.segment.number, end)
                 if len(self._queue) < LONG_QUEUE and not self._pump.dropping:
-                    self._queue.append(row)
+                    self._queue.append(line)
                 else:
-                    self._pump.overflow(row)
+                    self._pump.overflow(line)
             if self._callback is not None:
                 self._call_back(self._callback, data)
         except Exception:

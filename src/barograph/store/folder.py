@@ -105,6 +105,10 @@ class Folder:
         return changed, abs(clock.time_ns() - changed) > LISTING_SETTLES_SECONDS * 1e9
 
     def _open(self, files: list[StoreFile], table: str) -> list[Part | LiveSource]:
+        # a points file hides live files from both tables, so it must be readable whatever is asked for
+        live = [file for file in files if file.table == "live"]
+        over = [file for file in files if file.table == "points" and any(map(file.covers, live))]
+        files = [file for file in files if file not in over or self._part(file) is not None]
         while True:
             opened: list[Part | LiveSource] = []
             for file in visible(files, table):

@@ -122,27 +122,23 @@ class LiveFile:
         try:
             reader = pa.ipc.open_stream(source)
         except (pa.ArrowException, OSError, ValueError) as error:
-            if len(data) >= 8 and "Expected to" not in str(error):
-                self.foreign, self.problem = True, f"{self.path.name} is not a live file of this store"
-            return new
+            return new if _torn(data, 0, error) else self._refuse(in_flight)
         header_end = source.tell()
         if not self._header:
             if not _ours(reader.schema):
-                self.foreign, self.problem = True, f"{self.path.name} is not a live file of this store"
-                return new
+                return self._refuse(in_flight)
             self._header = data[:header_end].tobytes()
             self._position = header_end
         shift = self._position - header_end  # file offset minus offset in `data`
         while True:
             at = source.tell()
-            left = len(data) - at
             try:
                 batch, metadata = reader.read_next_batch_with_custom_metadata()
                 taken = self._take(batch, metadata, new, at + shift, in_flight)
             except StopIteration:  # the end mark, the end, or zeros where a crash lost the bytes
-                torn, taken = left <= 8, False
+                torn, taken = len(data) - at <= 8, False
             except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-                torn, taken = left < 8 or "Expected to" in str(error), False
+                torn, taken = _torn(data, at, error), False
             else:
                 torn = False
             if not taken:
@@ -152,6 +148,11 @@ class LiveFile:
                     self.problem = f"{self.path.name} is damaged at byte {at + shift}; what follows is left out"
                 return new
             self._position = source.tell() + shift
+
+    def _refuse(self, in_flight: bool) -> list[Block]:
+        self._again, self.foreign = in_flight, not in_flight
+        self.problem = None if in_flight else f"{self.path.name} is not a live file of this store"
+        return []
 
     def _take(self, batch: Any, metadata: Any, new: list[Block], offset: int, in_flight: bool) -> bool:
         """Keep a batch, or leave a damaged one out. False: its bytes may still be on their way."""
@@ -176,6 +177,8 @@ class LiveFile:
         return True
 
     def _decode(self, batch: Any, meta: dict[str, Any]) -> Block | None:
+        if "keys" in meta and "names" in meta:  # later blocks need them, whatever became of this one's values
+            self._keys[meta["keys"]] = Keys(tuple(meta["names"]))
         batch.validate()  # lengths against buffers, before any of them is touched
         rows = batch.num_rows
         step = batch.column(0).to_numpy()
@@ -186,8 +189,6 @@ class LiveFile:
             raise ValueError("its checksum is wrong")
         if meta.get("kind") == "histograms":
             return _histograms(meta, step, time, offsets, values)
-        if "names" in meta:
-            self._keys[meta["keys"]] = Keys(tuple(meta["names"]))
         keys = self._keys[meta["keys"]]
         if not rows:
             return None
@@ -202,6 +203,12 @@ def _ours(schema: Any) -> bool:
         return bool(schema.equals(LIVE_SCHEMA)) and int(about["format"]) <= FORMAT
     except (ValueError, KeyError, TypeError):
         return False
+
+
+def _torn(data: Array, at: int, error: BaseException) -> bool:
+    """Whether bytes are only missing at the end: a message's mark is right and Arrow found it too short."""
+    mark = data[at : at + 4]
+    return bool((mark == 0xFF).all()) and (len(data) - at < 8 or "Expected to" in str(error))
 
 
 def pack(meta: dict[str, Any]) -> bytes:

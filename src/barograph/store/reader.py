@@ -55,10 +55,13 @@ class Histograms(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Rows of one series in one file, as they lie there; `value` holds (edges, counts) for histograms."""
+    """Rows of one series in one file, as they lie there; `value` holds (edges, counts) for histograms.
+
+    A sealed file gives no `time` or `value` that was not asked for.
+    """
 
     step: Array
-    time: Array | None
+    time: Any
     value: Any
     segment: Array | int
     rank: Array | int
@@ -119,8 +122,8 @@ class StoreReader:
         pieces = list(self._pieces("points", name, wanted, writers))
         found = [piece for _, piece in pieces]
         step, segment, rank, writer = _keys(pieces)
-        time = _joined([piece.time for piece in found if piece.time is not None], np.int64)
-        value = _joined([piece.value for piece in found if piece.value is not None], np.float64)
+        time = _joined([piece.time for piece in found if "time" in wanted], np.int64)
+        value = _joined([piece.value for piece in found if "value" in wanted], np.float64)
         points = Points(step, time, value, segment, rank, writer)
         if in_order(segment, step):
             return points
@@ -131,7 +134,7 @@ class StoreReader:
         """A histogram's rows of all writers, or of the ones named."""
         pieces = list(self._pieces("histograms", name, ("time", "edges", "counts"), writers))
         step, segment, rank, writer = _keys(pieces)
-        time = _joined([piece.time for _, piece in pieces if piece.time is not None], np.int64)
+        time = _joined([piece.time for _, piece in pieces], np.int64)
         edges = [row for _, piece in pieces for row in piece.value[0]]
         counts = [row for _, piece in pieces for row in piece.value[1]]
         order = np.lexsort((step, segment))
@@ -168,7 +171,7 @@ class StoreReader:
                     for block in source.blocks:
                         piece = _points_in(block, name) if table == "points" else _histograms_in(block, name)
                         if piece is not None:
-                            yield index, piece if "time" in columns else piece._replace(time=None)
+                            yield index, piece
                 else:
                     try:
                         for piece in _part_pieces(source, name, columns):

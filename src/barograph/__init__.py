@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barograph.query import StoredRun, runs
     from barograph.run import Run
     from barograph.simple import SimpleLogger
-    from barograph.start import init
+    from barograph.start import fork, init
 
 __version__ = "0.1.0"
 
@@ -30,6 +30,7 @@ _HOMES = {
     "LogVerbosity": "logger",
     "Run": "run",
     "SimpleLogger": "simple",
+    "fork": "start",
     "StoredRun": "query",
     "TrainingRunLogger": "logger",
     "init": "start",
@@ -45,6 +46,7 @@ __all__ = [
     "SimpleLogger",
     "StoredRun",
     "TrainingRunLogger",
+    "fork",
     "init",
     "read_log",
     "runs",

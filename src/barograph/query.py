@@ -124,6 +124,15 @@ class StoredRun:
         return [] if self._bare_log else segments.read(self.dir)
 
     @property
+    def origin(self) -> tuple[StoredRun, int] | None:
+        """The run that this one was forked from, and the step before which its history is shared."""
+        first = next(iter(self.segments), None)
+        if first is None or not first.source or first.start_step is None:
+            return None
+        source = Path(first.source)
+        return (StoredRun(source), first.start_step) if source != self.dir.resolve() and _is_run(source) else None
+
+    @property
     def problems(self) -> list[str]:
         """Files that could not be read whole, a sentence each."""
         return list(self._store().problems)
@@ -135,6 +144,8 @@ class StoredRun:
         found = set(self._store().names())
         for tail in self._log_tails(self._covered()):
             found.update(tail.columns)
+        if (origin := self.origin) is not None:
+            found.update(origin[0].names())
         return sorted(found)
 
     def series(self, name: str, x: str = "step", max_points: int | None = None, branch: str = "live") -> Series:
@@ -207,10 +218,20 @@ class StoredRun:
                 parts.append(tail.arrays(name))
         columns = [numpy.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
         step, time, value, segment = columns
+        if (origin := self.origin) is not None:
+            shared = origin[0]._points(name, "live")
+            early = shared[0] < origin[1]
+            # segment 0: before the fork
+            history = (shared[0][early], shared[1][early], shared[2][early], numpy.zeros(early.sum(), numpy.int32))
+        else:
+            history = None
         if branch != "all" and len(step):
             keep = self._live(step, segment)
             if keep is not None:
                 step, time, value, segment = step[keep], time[keep], value[keep], segment[keep]
+        if history is not None:
+            pairs = zip(history, (step, time, value, segment), strict=True)
+            step, time, value, segment = (numpy.concatenate(pair) for pair in pairs)
         return step, time, value, segment
 
     def _live(self, step: NDArray[Any], segment: NDArray[Any]) -> NDArray[Any] | None:

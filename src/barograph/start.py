@@ -77,6 +77,30 @@ def init(
         return _begin(settings, plain_config, callback)
 
 
+def fork(
+    source: str | os.PathLike[str], step: int, name: str | None = None, config: Any = None, **arguments: Any
+) -> Run:
+    """Start a new run that shares the history of the run in folder `source` before `step`.
+
+    The config is the source's, with `config` over it. The source stays as it is.
+    Raises `ConfigError` if there is no run in that folder.
+    """
+    folder = Path(source).resolve()
+    if not segments.read(folder):
+        raise options.ConfigError(f"There is no run to fork in {folder}; `barograph ls` shows what there is.")
+    before = manifest.read(folder)
+    arguments.setdefault("project", before.get("project") or "default")
+    name = name or f"{before.get('name') or folder.name}-fork"
+    settings = options.load(arguments | {"name": name})
+    mixed = (before.get("config") or {}) | _config(config)
+    made, _ = _folder(settings, mixed, None)
+    segment = segments.begin(made, kind="fork", start_step=step, source=str(folder))
+    run = Run(made, settings, mixed, segment)
+    run.continue_after(step - 1)
+    _describe(run, settings, mixed, {})
+    return run
+
+
 def _begin(settings: Settings, config: dict[str, Any], callback: Any) -> Run:
     launch = place.launch_id()
     folder, goes_on = _folder(settings, config, launch)

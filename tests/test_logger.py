@@ -1,0 +1,124 @@
+"""TrainingRunLogger works as the document that introduced it shows, and never raises into a training."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.logger import LogVerbosity, TrainingRunLogger
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "out" / "training.json"
+
+
+def test_the_documents_own_code_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
+    logger = barograph.TrainingRunLogger(str(path), callback=lines.append, verbosity=barograph.LogVerbosity.DEFAULT)
+    step, epoch, tokens, duration_ms, norm, loss, lr = 100, 1.25, 16384, 156, 0.1234, 2.3456, 0.0002
+    logger.log_step(step, epoch, tokens, duration_ms, norm, loss, lr)
+    logger.log_eval(step, epoch, tokens, duration_ms, loss)
+    logger.log_moe_stats(step, 0.0234, 0.0012, 0.9375, 1.45)
+    with open(path) as f:
+        logs = json.load(f)
+    train_steps = [entry for entry in logs if entry.get("log") == "step"]
+    eval_steps = [entry for entry in logs if entry.get("log") == "eval"]
+    moe_logs = [entry for entry in logs if entry.get("log") == "moe"]
+    assert len(logs) == 3 and [json.loads(line) for line in lines] == logs
+    assert list(train_steps[0]) == [
+        "log", "time", "step", "epoch", "step_tokens", "duration_ms", "norm", "loss", "lr",
+    ]  # fmt: skip
+    assert list(eval_steps[0]) == ["log", "time", "step", "epoch", "eval_tokens", "duration_ms", "loss"]
+    assert list(moe_logs[0]) == [
+        "log", "time", "step", "aux_loss", "z_loss", "expert_utilization", "load_imbalance",
+    ]  # fmt: skip
+    assert ":: step     100" in capsys.readouterr().out
+
+
+def test_every_kind_has_the_documents_fields(path: Path) -> None:
+    logger = TrainingRunLogger(path, verbosity=LogVerbosity.SILENT)
+    logger.log_cmd(["train.py", "--lr", "1"])
+    logger.log_options({"lr": 0.1, "model": {"width": 8}, "none": None})
+    logger.log_dataset({"files": 2, "tokens": 100, "file_index": 0, "chunk_index": 0, "seed": 1}, {"files": 1})
+    gpu = {"clock": 1800, "max_clock": 2100, "fan": 65, "power": 350000, "throttle": ""}
+    logger.log_gpu_state(100, 0, gpu)
+    logger.log_gpu_model(SimpleNamespace(name="NVIDIA H100 80GB HBM3", sm_count=132, ecc=True))
+    logger.log_sol_estimate(blocks=1e9, lm_head=2e8, attention=1e8, tps=156000, bf16_peak=989.5)
+    logger.log_allocator({"weights": {"device": 4294967296}, "optimizer": {"pinned": 5}})
+    logger.log_message(1, "hello")
+    logger.log_section_start(1, "loading")
+    logger.log_section_end(1, "loading")
+    logger.set_phase("warmup")
+    logger.log_step(1, 0.0, 1, 1, 1.0, 1.0, 1.0, moe_aux_loss=0.0234)
+    logger.close()
+    items: dict[str, list[dict[str, Any]]] = {}
+    for item in json.loads(path.read_text()):
+        items.setdefault(item["log"], []).append(item)
+    assert items["cmd"][0]["cmd"] == ["train.py", "--lr", "1"]
+    assert [(o["name"], o["value"]) for o in items["option"]] == [("lr", 0.1), ("model/width", 8), ("none", None)]
+    assert [d["split"] for d in items["dataset"]] == ["train", "eval"]
+    assert items["gpu"][0]["id"] == 0 and items["gpu"][0]["power"] == 350000 and items["gpu"][0]["throttle"] == ""
+    assert items["gpu-model"][0]["name"] == "NVIDIA H100 80GB HBM3"
+    assert items["sol"][0]["tps"] == 156000
+    assert items["allocator"][0]["stats"] == [
+        {"name": "weights", "device": 4294967296, "managed": 0, "pinned": 0, "pageable": 0},
+        {"name": "optimizer", "device": 0, "managed": 0, "pinned": 5, "pageable": 0},
+    ]
+    assert [i["type"] for i in items["info"]] == ["message", "section-start", "section-end"]
+    assert items["step"][0]["phase"] == "warmup" and items["step"][0]["moe_aux_loss"] == 0.0234
+
+
+def test_a_callback_that_raises_costs_no_record(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(line: str) -> None:
+        raise RuntimeError("boom")
+
+    logger = TrainingRunLogger(path, broken, LogVerbosity.SILENT)
+    for step in range(3):
+        logger.log_eval(step, 0.0, 1, 1, 1.0)
+    assert len(json.loads(path.read_text())) == 3
+    assert len(caplog.records) == 1 and "callback raised RuntimeError" in caplog.text
+    with pytest.raises(RuntimeError):
+        TrainingRunLogger(path.with_name("b.json"), broken, strict=True, verbosity=-2).log_eval(0, 0.0, 1, 1, 1.0)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, None, "x", [1], object(), 10**400, -5])
+def test_no_argument_raises(path: Path, odd: Any) -> None:
+    logger = TrainingRunLogger(path, verbosity=LogVerbosity.VERBOSE)
+    logger.log_step(odd, odd, odd, odd, odd, odd, odd, extra=odd)
+    logger.log_eval(odd, odd, odd, odd, odd)
+    logger.log_moe_stats(odd, odd, odd, odd, odd)
+    logger.log_gpu_state(odd, odd, {"power": odd, odd if isinstance(odd, str) else "k": odd})
+    logger.log_allocator({"weights": odd})
+    logger.log_message(odd, odd)
+    logger.close()
+    json.loads(path.read_text(), parse_constant=pytest.fail)
+
+
+def test_a_second_logger_on_the_same_path_appends(path: Path) -> None:
+    for step in range(3):
+        TrainingRunLogger(path, verbosity=-2).log_eval(step, 0.0, 1, 1, 1.0)
+    assert [item["step"] for item in json.loads(path.read_text())] == [0, 1, 2]
+
+
+def test_read_log_gives_floats_for_the_strings_of_non_finite_numbers(path: Path) -> None:
+    logger = TrainingRunLogger(path, verbosity=-2)
+    logger.log_step(1, 0.0, 1, 1, math.inf, math.nan, 1.0)
+    (item,) = barograph.read_log(path)
+    assert item["norm"] == math.inf and math.isnan(item["loss"])
+
+
+def test_simple_logger_names_the_run_as_its_document_shows(tmp_path: Path) -> None:
+    config = SimpleNamespace(mup=True, width=1024, base_width=768)
+    logger = barograph.SimpleLogger(project_name="speedrun-mup", config=config, dir=str(tmp_path), git=False, verbosity=-2)
+    assert logger.run.name.startswith("speedrun_2") and logger.run.name.endswith("_mup_w1024_base768")
+    logger.log({"step": 5, "val_loss": 3.25})
+    logger.finish()
+    series = barograph.runs(tmp_path)[0].series("val_loss")
+    assert (series.step.tolist(), series.value.tolist()) == ([5], [3.25])

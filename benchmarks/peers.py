@@ -122,6 +122,28 @@ TOOLS: dict[str, Callable[[Path], Log]] = {
 }
 
 
+def wandb_steps(data: bytes) -> int:
+    """History records in a W&B file: blocks of 32 KB with LevelDB's log framing, of protobuf records."""
+    from wandb.proto import wandb_internal_pb2
+
+    at, whole, count = 7, b"", 0  # behind the file's header
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        piece = data[at + 7 : at + 7 + size]
+        if len(piece) < size:
+            break
+        at += 7 + size
+        whole = piece if kind in (1, 2) else whole + piece
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            count += record.WhichOneof("record_type") == "history"
+    return count
+
+
 def found(tool: str, folder: Path) -> int:
     """How many steps a reader finds after the kill; -1 where there is no reader to ask."""
     if tool == "plain":
@@ -130,20 +152,7 @@ def found(tool: str, folder: Path) -> int:
         items = json.loads((folder / "p" / "r" / "training.json").read_text())
         return sum(item["log"] == "metrics" for item in items)
     if tool == "wandb":
-        from wandb.proto import wandb_internal_pb2
-        from wandb.sdk.internal.datastore import DataStore
-
-        (path,) = folder.glob("wandb/offline-run-*/*.wandb")
-        store, count = DataStore(), 0
-        store.open_for_scan(str(path))
-        try:
-            while (data := store.scan_data()) is not None:
-                record = wandb_internal_pb2.Record()
-                record.ParseFromString(data)
-                count += record.WhichOneof("record_type") == "history"
-        except AssertionError:
-            pass  # its own reader's word for a torn end
-        return count
+        return wandb_steps(next(folder.glob("wandb/offline-run-*/*.wandb")).read_bytes())
     if tool == "tensorboard":
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -162,8 +171,8 @@ def found(tool: str, folder: Path) -> int:
     if tool == "aim":
         import aim
 
-        (run,) = aim.Repo(str(folder)).iter_runs()
-        return max((len(metric.values.sparse_list()[0]) for metric in run.metrics()), default=0)
+        found = [run.run for run in aim.Repo(str(folder)).iter_runs()]
+        return max((len(metric.values.sparse_list()[0]) for run in found for metric in run.metrics()), default=-1)
     return -1
 
 
@@ -231,7 +240,11 @@ def lost(tool: str, kills: int) -> list[int]:
             told = [line, *process.stdout.read().splitlines()]
             process.wait()
             returned = sum(line.startswith(b"@") for line in told)
-            counts.append(max(0, returned - there) if (there := found(tool, Path(folder))) >= 0 else -1)
+            try:
+                there = found(tool, Path(folder))
+            except Exception:  # its files can't be read after a kill, or are elsewhere
+                there = -1
+            counts.append(max(0, returned - there) if there >= 0 else -1)
     return counts
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,6 +163,24 @@ def test_a_flipped_byte_is_never_read_as_a_value(tmp_path_factory: pytest.TempPa
         assert (edges.tolist(), counts.tolist()) == ([0.0, 1.0, 3.0], [1.0, float(step)])
 
 
+def test_a_garbled_description_of_a_block_is_not_believed(tmp_path: Path) -> None:
+    """A name, a segment or a range of the log file with another letter or digit is as wrong as a value."""
+    writer = Writer(tmp_path / "w")
+    for flush in range(2):
+        writer.write_points(("loss",), *values([flush]), segment=7, log_end=123 + flush)
+        writer.flush()
+    writer.close()
+    path = tmp_path / "w" / "000001.live.arrows"
+    whole = path.read_bytes()
+    start = whole.index(b'{"segment":7')
+    for place in range(start, whole.index(b"}", start) + 1):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        live = LiveFile(path, settled=True)
+        blocks = [block for block in live.read_new() if isinstance(block, PointsBlock)]
+        assert {(block.keys.names, block.segment) for block in blocks} <= {(("loss",), 7)}
+        assert live.problem and live.log_spans in ([], [(123, 124)])
+
+
 def damaged_in_the_middle(tmp_path: Path) -> tuple[Path, bytes, bytes]:
     writer = Writer(tmp_path / "w")
     for step in range(3):
@@ -219,6 +238,35 @@ def test_damage_inside_a_sealed_file_is_told_and_never_read(tmp_path: Path) -> N
     assert len(reader.problems) == 1
 
 
+def test_one_flipped_bit_among_random_values_of_a_sealed_file_is_told(tmp_path: Path) -> None:
+    """Noise is stored as it is: only a checksum can tell that it is other noise now."""
+    steps = np.arange(5000)
+    noise = np.random.default_rng(0).integers(1, 2**62, (5000, 1)).view(np.float64)
+    writer = Writer(tmp_path / "w")
+    writer.write_points(("x",), steps, steps, noise)
+    writer.close()
+    (name,) = seal(tmp_path / "w", closed=True)
+    content = bytearray((tmp_path / "w" / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "w" / name).write_bytes(content)
+    for direct in (True, False):
+        with pytest.raises(OSError, match="CRC"):
+            ParquetSource(tmp_path / "w" / name, direct).read(0, ("value",))
+    reader = StoreReader(tmp_path)
+    assert len(reader.points("x").value) == 0 and len(reader.problems) == 1
+
+
+def test_an_index_that_does_not_fit_its_rows_is_not_believed(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "w")
+    writer.write_points(("x",), *values([1, 2, 3]))
+    writer.close()
+    path = tmp_path / "w" / seal(tmp_path / "w", closed=True)[0]
+    table = pq.read_table(path)
+    pq.write_table(table.slice(0, 2).replace_schema_metadata(pq.read_metadata(path).metadata), path)
+    reader = StoreReader(tmp_path)
+    assert len(reader.points("x").step) == 0 and "don't match its index" in reader.problems[0]
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"x", b"PAR1", b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\0" * 5000, os.urandom(5000)]
 )
@@ -260,6 +308,33 @@ def test_new_files_are_seen_at_once(tmp_path: Path) -> None:
         if number % 4 == 3:
             seal(tmp_path / "w", closed=True)
             book.check(reader)
+
+
+def test_a_folder_changed_twice_within_one_tick_is_listed_again(tmp_path: Path) -> None:
+    book, reader, now = Book(), StoreReader(tmp_path), time.time_ns()
+    for number in range(3):
+        writer = Writer(tmp_path / "w")
+        fill(book, writer, 1, ["loss"], number)
+        writer.close()
+        os.utime(tmp_path / "w", ns=(now, now))
+        book.check(reader)
+
+
+def test_a_listing_that_misses_a_file_renamed_meanwhile_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may appear behind the place a listing has reached, and the one it replaces go before it."""
+    book, writer = Book(), Writer(tmp_path / "w")
+    fill(book, writer, 2, ["loss"])
+    writer.close()
+    seal(tmp_path / "w", closed=True)
+    real, listings = os.listdir, [[], []]
+
+    def listdir(path: Path) -> list[str]:
+        return listings.pop() if len(listings) == 2 else real(path)
+
+    monkeypatch.setattr(folder_module.os, "listdir", listdir)
+    assert StoreReader(tmp_path).names() == ["loss"]
 
 
 def test_an_unchanged_folder_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

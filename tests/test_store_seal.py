@@ -70,6 +70,11 @@ def test_sealed_rows_are_sorted_by_series_in_a_file_that_anyone_can_read(tmp_pat
         == 1
     )
     book.check(tmp_path)
+    alone = Writer(tmp_path / "other" / "w")
+    Book().write(alone, ["b", "a"], [5, 6, 4])
+    alone.close()
+    (name,) = seal(tmp_path / "other" / "w", closed=True)
+    assert pq.read_table(tmp_path / "other" / "w" / name).column("step").to_pylist() == [4, 5, 6, 4, 5, 6]
 
 
 def test_other_programs_find_long_names_that_begin_alike(tmp_path: Path) -> None:
@@ -213,6 +218,20 @@ def test_names_too_long_for_an_index_stay_readable_unsealed(tmp_path: Path, monk
     closed_files(tmp_path / "w", book, 1)
     assert seal(tmp_path / "w", closed=True) == []
     assert names_of(tmp_path / "w", ".parquet") == []
+    book.check(tmp_path)
+
+
+def test_files_on_both_sides_of_a_sealed_one_are_not_sealed_together(tmp_path: Path) -> None:
+    """The file of both would hide the one between them."""
+    book, folder = Book(), tmp_path / "w"
+    for number, sealable in enumerate([False, True, False]):
+        closed_files(folder, book, 1, [f"series {number}"])
+        if sealable:
+            (folder / "000001.live.arrows").rename(folder / "aside")
+            seal(folder, closed=True)
+            (folder / "aside").rename(folder / "000001.live.arrows")
+    book.check(tmp_path)
+    seal(folder, closed=True)
     book.check(tmp_path)
 
 

@@ -119,6 +119,7 @@ def test_a_full_disk_loses_only_what_was_not_flushed_and_hides_nothing_behind_it
 ) -> None:
     book, writer = Book(), Writer(tmp_path / "w")
     fill(book, writer, 2, ["loss", "lr"])
+    size = (tmp_path / "w" / "000001.live.arrows").stat().st_size
     make_room = failing_write(monkeypatch, room)
     block = book.block(["loss", "new"], list(range(100, 200)))
     for _ in range(3):
@@ -126,6 +127,7 @@ def test_a_full_disk_loses_only_what_was_not_flushed_and_hides_nothing_behind_it
             writer.write_points(*block, log_end=700)
             writer.flush()
     book.check(tmp_path)
+    assert (tmp_path / "w" / "000001.live.arrows").stat().st_size == size  # what could not be used is free again
     assert StoreReader(tmp_path).log_end("w") == 0
     make_room()
     writer.write_points(*block, log_end=700)

@@ -26,9 +26,10 @@ from barograph.demo.text import Corpus, Loader, fixed_windows
 if TYPE_CHECKING:
     from barograph.run import Run
 
-PROMPT = b"def "
+PROMPT = b"class Reader:\n    def "
 SAMPLE_BYTES = 320
 EVALUATIONS = 8  # in a whole training, and one before it
+EVAL_APART = 10  # steps, at least
 EVAL_WINDOWS = 256
 EVAL_BATCH = 32
 HISTOGRAM_EVERY = 25
@@ -166,7 +167,8 @@ class Loop:
     # -- what is done now and then -------------------------------------------------------------------
 
     def evaluation_is_due(self) -> bool:
-        return self.step % max(1, self.plan.steps // EVALUATIONS) == 0 or self.step == self.plan.steps
+        every = max(EVAL_APART, self.plan.steps // EVALUATIONS)
+        return self.step % every == 0 or self.step == self.plan.steps
 
     def checkpoint_is_due(self) -> bool:
         """Half-way, and at the end."""

@@ -247,7 +247,7 @@ def layer_norms(model: ByteGPT) -> dict[str, dict[str, float]]:
 
 
 @torch.inference_mode()
-def generate(model: ByteGPT, prompt: bytes, length: int, seed: int, temperature: float = 0.8) -> bytes:
+def generate(model: ByteGPT, prompt: bytes, length: int, seed: int, temperature: float = 0.7) -> bytes:
     """`length` bytes drawn one by one after a prompt that is not empty; the same seed draws the same."""
     generator = torch.Generator().manual_seed(seed)
     text = list(prompt)

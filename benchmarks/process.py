@@ -1,8 +1,8 @@
 """What Barograph costs the process that holds it: import time, memory over a long run, kills.
 
-    python benchmarks/process.py import          # beside a bare interpreter and numpy
-    python benchmarks/process.py memory          # growth from 10,000 to 1,000,000 steps of 20 scalars
-    python benchmarks/process.py kills [--kills N] [--pause SECONDS]   # steps lost on kill -9
+python benchmarks/process.py import          # beside a bare interpreter and numpy
+python benchmarks/process.py memory          # growth from 10,000 to 1,000,000 steps of 20 scalars
+python benchmarks/process.py kills [--kills N] [--pause SECONDS]   # steps lost on kill -9
 """
 
 from __future__ import annotations

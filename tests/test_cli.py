@@ -128,7 +128,9 @@ def test_export_writes_every_format_with_non_finite_values(runs: Path, tmp_path:
     assert {row["name"] for row in long} >= {"train/loss", "eval/loss"} and long[0].keys() >= {"step", "value"}
 
 
-def test_export_of_nothing_is_a_sentence_and_no_file(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_of_nothing_is_a_sentence_and_no_file(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "none.csv"
     code, _, err = type_in(capsys, "export", "first", "--dir", runs, "--series", "zzz*", "--out", out)
     assert code == 1 and "no series that matches zzz*" in err and not out.exists()

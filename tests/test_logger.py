@@ -116,7 +116,8 @@ def test_read_log_gives_floats_for_the_strings_of_non_finite_numbers(path: Path)
 
 def test_simple_logger_names_the_run_as_its_document_shows(tmp_path: Path) -> None:
     config = SimpleNamespace(mup=True, width=1024, base_width=768)
-    logger = barograph.SimpleLogger(project_name="speedrun-mup", config=config, dir=str(tmp_path), git=False, verbosity=-2)
+    options = {"dir": str(tmp_path), "git": False, "verbosity": -2}
+    logger = barograph.SimpleLogger(project_name="speedrun-mup", config=config, **options)
     assert logger.run.name.startswith("speedrun_2") and logger.run.name.endswith("_mup_w1024_base768")
     logger.log({"step": 5, "val_loss": 3.25})
     logger.finish()

@@ -79,9 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     common(made, as_json=False)
     made.add_argument("--to", choices=("csv", "jsonl", "parquet"), default="csv", help="the format (default csv)")
     made.add_argument("--out", type=Path, help="the file (default: RUN.FORMAT here)")
-    made.add_argument(
-        "--layout", choices=("wide", "long"), help="a row a step or a point (Parquet: long)"
-    )
+    made.add_argument("--layout", choices=("wide", "long"), help="a row a step or a point (Parquet: long)")
     made.add_argument("--series", action="append", default=[], metavar="PATTERN", help="only series such as 'train/*'")
     made.add_argument("--branch", choices=("live", "all"), default="live", help="all: superseded steps too")
 
@@ -149,7 +147,6 @@ def _tail(options: argparse.Namespace) -> int:
     console = None
     if options.json:
         from barograph.record import Record, encode
-
 
         def show(record: Record) -> None:
             print(encode(record).decode(), flush=True)

@@ -311,8 +311,8 @@ class Pump:
 
 def _row(item: Row | Histogram | Line) -> Row | Histogram:
     """A line as a row."""
-    if type(item) is not tuple:
-        return item  # type: ignore[return-value]
+    if isinstance(item, (Row, Histogram)):
+        return item
     names, step, time, body, segment, log_end = item
     values = list(_decode(body).values())
     try:

@@ -122,7 +122,7 @@ def test_no_spike_is_ever_thinned_away(values: list[float], most: int) -> None:
     number = max((most - 2 - odd) // 2, (most - 2) // (2 + kinds), 1)
     kept = np.zeros(len(y), bool)
     kept[thin_indices(y, most)] = True
-    edges = [next(i for i in range(len(y)) if i >= (len(y) - 1) * k / number) for k in range(number)] + [len(y)]
+    edges = [next(i for i in range(len(y)) if i >= k / number * (len(y) - 1)) for k in range(number)] + [len(y)]
     for start, stop in itertools.pairwise(edges):
         here, shown = y[start:stop], y[start:stop][kept[start:stop]]
         if np.isfinite(here).any():

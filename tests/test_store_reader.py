@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -369,11 +369,34 @@ def test_files_that_vanish_between_listing_and_opening_are_found_where_they_went
     assert not reader.problems and not list((tmp_path / "w").glob("*.live.arrows"))
 
 
+def test_a_sealed_file_deleted_by_another_machine_is_found_where_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may take an open file away: reading says ESTALE."""
+    book, writer = Book(), Writer(tmp_path / "w")
+    fill(book, writer, 2, ["loss"])
+    writer.close()
+    seal(tmp_path / "w", closed=True)
+    real, failures = ParquetSource.read, [errno.ESTALE]
+
+    def read_group(source: ParquetSource, group: int, columns: tuple[str, ...]) -> Any:
+        if failures:
+            raise OSError(failures.pop(), "Stale file handle")
+        return real(source, group, columns)
+
+    monkeypatch.setattr(ParquetSource, "read", read_group)
+    reader = StoreReader(tmp_path)
+    book.check(reader)
+    assert not reader.problems and not failures
+    failures += [errno.ESTALE] * 9
+    assert len(StoreReader(tmp_path).points("loss").step) == 0 and len(failures) == 6
+
+
 def test_a_folder_deleted_and_made_again_is_read_anew(tmp_path: Path) -> None:
     reader = StoreReader(tmp_path)
-    for _ in range(3):
+    for number in range(3):
         book, writer = Book(), Writer(tmp_path / "w")
-        fill(book, writer, random.randrange(1, 5), ["loss"])
+        fill(book, writer, 2, [f"loss {number}"])
         book.check(reader)
         writer.close()
         shutil.rmtree(tmp_path / "w")

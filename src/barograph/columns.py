@@ -12,13 +12,15 @@ same output: nothing is sampled.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+    Places = NDArray[np.intp]
 
 
 class Buckets(NamedTuple):

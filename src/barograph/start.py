@@ -240,6 +240,12 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         **liveness.process(),
     }
     manifest.update(run.dir, **about)
+    if settings.backends:
+        _warnings.warning(
+            "barograph: report_to=%s: this version has no mirrors yet; the run is recorded in %s",
+            ",".join(settings.backends),
+            run.dir,
+        )
     run.log_cmd(about["command"])
     run.log_options(config)
     threading.Thread(target=_look_around, args=(run.dir, settings.git), name="barograph-place", daemon=True).start()

@@ -112,6 +112,7 @@ class Loop:
         share = plan.share(step)
         for group in self.optimizer.param_groups:
             group["lr"] = plan.learning_rate * share
+        place = self.loader.state()
         batch = tensor(self.loader.next_batch())
         logits, routings = self.model(batch[:, :-1])
         loss = gpt.next_byte_loss(logits, batch[:, 1:])
@@ -129,7 +130,6 @@ class Loop:
         self.step, self.seconds = step, self.seconds + took
         self.average += (1 - SMOOTHING) * (value - self.average)
 
-        place = self.loader.state()
         about: dict[str, Any] = {"lrm": share, "pq": place["pq_idx"], "rg": place["rg_idx"]}
         stats = gpt.moe_stats(routings)
         if stats["valid"]:

@@ -204,9 +204,7 @@ def next_byte_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 def router_loss(routings: Sequence[Routing]) -> Tensor:
     """What the routers add to the loss that is minimised: the weighted sum over layers."""
-    return sum(
-        (AUX_WEIGHT * routing.aux_loss + Z_WEIGHT * routing.z_loss for routing in routings), torch.zeros(())
-    )
+    return sum((AUX_WEIGHT * routing.aux_loss + Z_WEIGHT * routing.z_loss for routing in routings), torch.zeros(()))
 
 
 @torch.no_grad()

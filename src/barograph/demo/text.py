@@ -154,13 +154,15 @@ class Loader:
 
     def state(self) -> LoaderState:
         """The place of the next batch."""
+        if self._next == self.batches_per_epoch:
+            return {"pq_idx": 0, "rg_idx": 0, "epoch": self._epoch + 1}
         shard, batch = divmod(self._next, SHARD_BATCHES)
         return {"pq_idx": shard, "rg_idx": batch, "epoch": self._epoch}
 
     def restore(self, state: LoaderState) -> None:
         """Go to a place that `state()` gave; raises `ValueError` where this text has no such place."""
         place = state["pq_idx"] * SHARD_BATCHES + state["rg_idx"]
-        if state["epoch"] < 1 or not 0 <= place <= self.batches_per_epoch:
+        if state["epoch"] < 1 or not 0 <= place < self.batches_per_epoch:
             raise ValueError(f"this text has no batch at {state}")
         self._start_pass(state["epoch"])
         self._next = place

@@ -164,7 +164,12 @@ def _continued(stored: query.StoredRun, steps: int | None) -> tuple[Plan, dict[s
 
 
 def _begin(
-    config: dict[str, Any], steps: int, dir: Folder | None, stored: query.StoredRun | None, done: int, quiet: bool
+    config: dict[str, Any],
+    steps: int,
+    dir: Folder | None,
+    stored: query.StoredRun | None,
+    done: int,
+    quiet: bool,
 ) -> Run:
     given: dict[str, Any] = {"verbosity": -2} if quiet else {}
     if stored is not None:

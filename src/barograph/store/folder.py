@@ -18,7 +18,9 @@ from barograph.store.schema import StoreFile, parse_names, visible
 
 LISTING_SETTLES_SECONDS = 2.0  # a folder changed within this may change again within its clock's tick
 VANISHED = (errno.ENOENT, errno.ESTALE)  # deleted, or deleted on another machine
-_PAUSES = (0.0, 0.005, 0.02, 0.1, 0.3)  # seconds before looking again at files that vanished
+# Seconds before looking again at files that vanished: at once, as what they became is there already;
+# later, where a network file system shows an old list for a while.
+_PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.002, 0.01, 0.05, 0.3)
 
 
 def writer_names(store: Path) -> list[str]:
@@ -65,16 +67,24 @@ class Folder:
             if pause:
                 clock.sleep(pause)
             try:
-                return self._open(self._list(), table)
+                found = self._open(self._list(), table)
             except OSError as error:
                 if error.errno not in VANISHED:
                     raise
+                if not self.path.exists():
+                    return []
                 vanished = error
-            self._files = None
-        if not self.path.exists():
-            return []
+                self._files = None
+            else:
+                self._problems.pop(self.path, None)
+                return found
         self._problems[self.path] = f"files of {self.path.name} vanish while they are read ({vanished})"
         return []
+
+    def look_again(self) -> None:
+        """Trust nothing that was seen: a sealed file was gone when it was read."""
+        self._files = None
+        self._parts.clear()
 
     def _list(self) -> list[StoreFile]:
         changed, settled = self._time_of_change()

@@ -10,6 +10,7 @@ verified, so a damaged block is left out and named in `problem`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time as clock
@@ -24,6 +25,7 @@ from barograph.store.schema import FORMAT, LIVE_SCHEMA, META_KEY
 
 Array = np.ndarray[Any, Any]
 
+SERIALS = itertools.count()  # tells an opened file from another one that had its path
 IN_FLIGHT_SECONDS = 10.0  # a network file system's client writes back within this, usually in one
 
 
@@ -78,6 +80,7 @@ class LiveFile:
     def __init__(self, path: Path, settled: bool = False):
         self.path = path
         self.settled = settled
+        self.serial = next(SERIALS)
         self.log_spans: list[tuple[int, int]] = []
         self.problem: str | None = None
         self.foreign = False

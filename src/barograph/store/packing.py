@@ -6,7 +6,6 @@ Out:  a Parquet file with an index of its series (see `part`), safely on the dis
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from barograph.store.live import Array
+from barograph.store.part import pack_index
 from barograph.store.schema import FORMAT, GROUP_ROWS, META_KEY, SEALED_SCHEMAS, SERIES_KEY
 
 MOST_INDEX_BYTES = 64 << 20  # Parquet libraries refuse metadata texts of about 100 MB
@@ -88,8 +88,7 @@ class PartWriter:
     def close(self, header: dict[str, Any]) -> None:
         """Write the rest and the index. Raises NamesTooLong."""
         self._write(self._waiting_rows)
-        index = json.dumps({"names": self._names, "rows": self._counts}, ensure_ascii=False).encode()
-        packed = pa.compress(index, codec="zstd", asbytes=True)
+        packed, index_bytes = pack_index(self._names, self._counts)
         if len(packed) > MOST_INDEX_BYTES:
             raise NamesTooLong(f"the names of {self.path.name} are too long for one sealed file")
         header = {
@@ -98,9 +97,9 @@ class PartWriter:
             **header,
             "rows": self.rows,
             "group": self._group,
-            "index_bytes": len(index),
+            "index_bytes": index_bytes,
         }
-        self._writer.add_key_value_metadata({META_KEY: json.dumps(header), SERIES_KEY: base64.b64encode(packed)})
+        self._writer.add_key_value_metadata({META_KEY: json.dumps(header), SERIES_KEY: packed})
         self._writer.close()
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:

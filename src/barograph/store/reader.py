@@ -10,6 +10,7 @@ it then looks again. Damaged and foreign files are left out, each with a sentenc
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from barograph.store.cursor import Cursor
-from barograph.store.folder import Folder, LiveSource, writer_names
+from barograph.store.folder import VANISHED, Folder, LiveSource, writer_names
 from barograph.store.live import Array, Block, HistogramsBlock, PointsBlock
 from barograph.store.part import DamagedPart, GroupCache, Part, numbers
 from barograph.store.schema import merge_spans
@@ -68,7 +69,7 @@ class _Piece(NamedTuple):
 
 
 class StoreReader:
-    """Reads a run's store. `problems`: sentences about files that could not be read, so far."""
+    """Reads a run's store, from one thread. `problems`: sentences about files that could not be read, so far."""
 
     def __init__(self, store_dir: str | Path):
         self.path = Path(store_dir)
@@ -166,19 +167,35 @@ class StoreReader:
         for index, writer in enumerate(self.writers()):
             if writers is not None and writer not in writers:
                 continue
-            for source in self._folder(writer).sources(table):
-                if isinstance(source, LiveSource):
-                    for block in source.blocks:
-                        piece = _points_in(block, name) if table == "points" else _histograms_in(block, name)
-                        if piece is not None:
-                            yield index, piece
-                else:
-                    try:
-                        for piece in _part_pieces(source, name, columns):
-                            yield index, piece
-                    except DamagedPart as error:
-                        self._problems[source.path] = str(error)
+            for piece in self._of_writer(self._folder(writer), table, name, columns):
+                yield index, piece
         self._forget()
+
+    def _of_writer(self, folder: Folder, table: str, name: str, columns: tuple[str, ...]) -> list[_Piece]:
+        for _ in range(3):
+            pieces: list[_Piece] = []
+            try:
+                for source in folder.sources(table):
+                    if isinstance(source, LiveSource):
+                        find = _points_in if table == "points" else _histograms_in
+                        pieces += [piece for block in source.blocks if (piece := find(block, name)) is not None]
+                    else:
+                        with self._telling(source):
+                            pieces += _part_pieces(source, name, columns)
+                return pieces
+            except OSError as error:
+                if error.errno not in VANISHED:
+                    raise
+                folder.look_again()
+        self._problems[folder.path] = f"files of {folder.path.name} vanish while they are read"
+        return []
+
+    @contextlib.contextmanager
+    def _telling(self, part: Part) -> Iterator[None]:
+        try:
+            yield
+        except DamagedPart as error:
+            self._problems[part.path] = str(error)
 
     def _forget(self) -> None:
         """Keep the blocks of live files within bounds."""
@@ -199,10 +216,10 @@ class StoreReader:
                 continue
             for source in self._folder(writer).sources(table):
                 if isinstance(source, Part):
-                    seen.append(source.path)
+                    seen.append(source.serial)
                     lists.append(source.names)
                 else:
-                    seen.append((source.file.path, len(source.blocks)))
+                    seen.append((source.file.serial, len(source.blocks)))
                     lists += _names_in(source.blocks, table)
         if table in self._names and self._names[table][0] == seen:
             return list(self._names[table][1])
@@ -257,19 +274,19 @@ def _keys(pieces: list[tuple[int, _Piece]]) -> tuple[Array, Array, Array, Array]
     """step, segment, rank and writer of all pieces, each put together."""
     step = _joined([piece.step for _, piece in pieces], np.int64)
     lengths = [len(piece.step) for _, piece in pieces]
-    origin = []
-    for column in ("segment", "rank"):
-        values = [getattr(piece, column) for _, piece in pieces]
-        if all(isinstance(value, int) for value in values):
-            origin.append(np.repeat(np.array(values, np.int32), lengths))
-        else:
-            filled = [
-                np.full(length, value, np.int32) if isinstance(value, int) else value
-                for value, length in zip(values, lengths, strict=True)
-            ]
-            origin.append(_joined(filled, np.int32))
-    writer = np.repeat(np.array([index for index, _ in pieces], np.int32), lengths)
-    return step, origin[0], origin[1], writer
+    segment = _filled([piece.segment for _, piece in pieces], lengths)
+    rank = _filled([piece.rank for _, piece in pieces], lengths)
+    return step, segment, rank, _filled([index for index, _ in pieces], lengths)
+
+
+def _filled(values: list[Any], lengths: list[int]) -> Array:
+    """One column of numbers or columns, each as long as its piece."""
+    column = np.empty(sum(lengths), np.int32)
+    start = 0
+    for value, length in zip(values, lengths, strict=True):
+        column[start : start + length] = value
+        start += length
+    return column
 
 
 def _joined(arrays: list[Array], kind: Any) -> Array:

@@ -39,7 +39,7 @@ from barograph.store.schema import (
 )
 from barograph.store.sort import Slice, merge_windows, sorted_windows
 
-GROUP_BYTES = 32 << 20  # small live files are sealed together up to this many bytes
+GROUP_BYTES = 20 << 20  # small live files are sealed together up to this many bytes
 MERGE_PARTS = 8  # as many neighbours become one; fewer would rewrite too often
 MERGE_ROWS = 100_000_000  # no sealed file grows beyond this
 

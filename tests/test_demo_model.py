@@ -96,9 +96,7 @@ def test_every_weight_learns(shape: gpt.Shape) -> None:
 # -- routing -----------------------------------------------------------------------------------------
 
 
-def slow_route(
-    logits: list[list[float]], top_k: int
-) -> tuple[list[dict[int, float]], float, float, list[int]]:
+def slow_route(logits: list[list[float]], top_k: int) -> tuple[list[dict[int, float]], float, float, list[int]]:
     """By hand: each token's experts with their weights, both losses, the loads."""
     tokens, experts = len(logits), len(logits[0])
     loads, means, z_loss, chosen = [0] * experts, [0.0] * experts, 0.0, []

@@ -117,9 +117,7 @@ def test_epochs_count_passes_and_the_state_names_the_next_batch() -> None:
 
 
 @given(st.integers(0, 120), st.integers(0, 5), st.integers(1, 50), st.integers(1, 7))
-def test_a_restored_loader_deals_what_the_first_one_would_have(
-    dealt: int, seed: int, context: int, batch: int
-) -> None:
+def test_a_restored_loader_deals_what_the_first_one_would_have(dealt: int, seed: int, context: int, batch: int) -> None:
     text = TEXT[:2000]
     first = Loader(text, context, batch, seed)
     for _ in range(dealt):

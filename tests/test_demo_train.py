@@ -75,9 +75,7 @@ def test_a_training_records_every_kind_that_a_cpu_can_give(tiny: Path) -> None:
     weight = run.series("layers/blocks.1.attention.qkv/weight_norm")
     assert len(weight) == 6 and all(weight.value > 0)
     bits, nats = run.series("eval/bits_per_byte"), run.series("eval/loss")
-    assert [float(value) for value in bits.value] == pytest.approx(
-        [float(value) / 0.693147 for value in nats.value]
-    )
+    assert [float(value) for value in bits.value] == pytest.approx([float(value) / 0.693147 for value in nats.value])
 
 
 def test_the_learning_rate_warms_up_and_then_falls_along_a_cosine() -> None:
@@ -147,9 +145,7 @@ def test_what_it_says_at_the_end_is_true_and_works(tiny: Path, capsys: pytest.Ca
     assert "3 steps, 1,536 tokens" in said.out
     assert f"Everything is in {folder}/demo/{run.id}\n" in said.out
     assert said.out.count("| class Reader:") == 2
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said.out), (
-        "a model's text must not reach a terminal raw"
-    )
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said.out), "a model's text must not reach a terminal raw"
     commands = [line.partition(" #")[0] for line in said.out.split("Next:\n")[1].splitlines()]
     assert len(commands) == 4
     for command in commands:
@@ -231,9 +227,7 @@ def test_a_checkpoint_says_where_the_loader_and_the_loop_were(tiny: Path) -> Non
     assert about["loop_state"].keys() == {"smooth_train_loss", "best_val_loss", "total_training_time"}
 
 
-def test_a_disk_that_takes_no_checkpoint_stops_no_training(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_takes_no_checkpoint_stops_no_training(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.write_bytes
 
     def write(path: Path, data: Any) -> int:
@@ -272,9 +266,7 @@ def test_bad_arguments_get_one_sentence(
     assert [path.name for path in tiny.iterdir()] == ["file"]
 
 
-def test_runs_that_are_not_the_demos_or_go_on_are_refused(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_are_not_the_demos_or_go_on_are_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with barograph.init("gpt", id="other", console="none") as run:
         run.log({"loss": 1.0})
     with barograph.init("demo", id="bare", config={"plan": {"steps": 3}}, console="none") as run:
@@ -288,9 +280,7 @@ def test_runs_that_are_not_the_demos_or_go_on_are_refused(
         assert sentence in capsys.readouterr().err
 
 
-def test_a_damaged_checkpoint_is_refused_and_the_run_left_alone(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_checkpoint_is_refused_and_the_run_left_alone(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_demo(steps=4, quiet=True) == 0
     run = the_run()
     newest = run.dir / "checkpoints" / "model_000004.pt"
@@ -337,9 +327,7 @@ def test_without_torch_it_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 def test_torch_is_loaded_only_by_a_training(tmp_path: Path) -> None:
-    script = (
-        "import sys, barograph.demo.train as t; c = t.run_demo(steps=0); print(c, 'torch' in sys.modules)"
-    )
+    script = "import sys, barograph.demo.train as t; c = t.run_demo(steps=0); print(c, 'torch' in sys.modules)"
     assert python(script, tmp_path).stdout == "2 False\n"
 
 

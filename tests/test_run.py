@@ -512,3 +512,16 @@ def test_ranks_of_one_launch_meet_in_one_run(tmp_path: Path) -> None:
     for rank in range(4):
         assert run.series(f"rank{rank}").value.tolist() == list(range(20))
     assert len(run.segments) == 1 and len(run.log_files()) == 4
+
+
+def test_a_big_run_is_sealed_whole_soon_after_its_end(tmp_path: Path) -> None:
+    run = start(tmp_path, seal_points=200_000)
+    wide = {f"layer{number}": float(number) for number in range(1000)}
+    for step in range(1400):
+        run.log(wide, step=step)
+    run.finish()
+    until = time.monotonic() + 30
+    while list(run.dir.glob("store/*/*.arrows")) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not list(run.dir.glob("store/*/*.arrows"))
+    assert only(tmp_path).series("layer999").step.tolist() == list(range(1400))

@@ -144,7 +144,8 @@ def align(x_new: ArrayLike, x: ArrayLike, y: ArrayLike) -> Floats:
     inside &= np.isfinite(values[left]) & np.isfinite(values[right])
     result[exact] = values[right[exact]]
     a, b = left[inside], right[inside]
-    part = (wanted[inside] - along[a]) / (along[b] - along[a])
+    # halves, so that the width of a range like -1e308 to 1e308 is a number
+    part = (wanted[inside] / 2 - along[a] / 2) / (along[b] / 2 - along[a] / 2)
     result[inside] = values[a] * (1 - part) + values[b] * part  # this form can't overflow
     return result
 

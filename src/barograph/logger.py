@@ -308,5 +308,6 @@ def _mapping(info: Any) -> dict[str, Any]:
     if isinstance(info, Mapping):
         return {text(name): value for name, value in info.items()}
     if isinstance(info, Iterable) and not isinstance(info, (str, bytes)):
-        return {"files": len(list(info))}
+        files = [text(name) for name in info]
+        return {"files": len(files), "file_names": files}
     return {name: value for name, value in vars(info).items() if not name.startswith("_")}

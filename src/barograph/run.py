@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class Run(TrainingRunLogger):
         self._second, self._head = -1, b""
         self._waiting: deque[tuple[DeviceValues, int | None]] = deque()
         self._finished = False
+        self.at_finish: list[Callable[[], Any]] = []  # called when the run ends
         self._finish_lock = threading.RLock()
         self._began = time.monotonic()
         self._last: dict[str, float] = {}
@@ -398,6 +399,8 @@ class Run(TrainingRunLogger):
         while self._waiting and time.monotonic() < deadline:
             self._read_device_values()
             time.sleep(0.001)
+        for chore in self.at_finish:
+            chore()
         took = time.monotonic() - self._began
         last = self._next_step - 1 if self._next_step else 0
         self._emit("end", last, {"status": status, "wall_seconds": round(took, 3)}, checked=True)

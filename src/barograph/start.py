@@ -31,6 +31,7 @@ from barograph.run import Run
 from barograph.values import text
 
 _warnings = logging.getLogger("barograph")
+_LOOK_SECONDS = 3.0  # a run that ends at once waits so long for its manifest to be complete
 _RENDEZVOUS_SECONDS = 3600.0  # a launch's ranks arrive within this time
 
 
@@ -248,7 +249,9 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         )
     run.log_cmd(about["command"])
     run.log_options(config)
-    threading.Thread(target=_look_around, args=(run.dir, settings.git), name="barograph-place", daemon=True).start()
+    looking = threading.Thread(target=_look_around, args=(run.dir, settings.git), name="barograph-place", daemon=True)
+    looking.start()
+    run.at_finish.append(lambda: looking.join(_LOOK_SECONDS))
 
 
 def _look_around(folder: Path, git: bool) -> None:

@@ -205,19 +205,21 @@ def dataset_lines(fields: Mapping[str, Any], every_file: bool) -> list[Line]:
     files, names = fields.get("files"), fields.get("file_names")
     if isinstance(files, (list, tuple, Mapping)):
         files, names = len(files), files
-    sizes = names if isinstance(names, Mapping) else {}
-    names = list(names) if isinstance(names, (list, tuple, Mapping)) else []
+    if isinstance(names, Mapping):
+        named = list(names.items())
+    else:
+        named = [(name, None) for name in names] if isinstance(names, (list, tuple)) else []
     about = [f"{_count(number(fields.get('tokens')))} tokens"]
     held = number(files)
     if finite(held):
         about.append(f"{fixed(held, 0, 0)} file{'' if held == 1 else 's'}")
     about += [f"{short} {fixed(number(fields[key]), 0, 0)}" for key, short in _POSITION.items() if key in fields]
     shown = [line(f"  {escape(fields.get('split', ''), 40) + ':':<7}{', '.join(about)}")]
-    for name in names if every_file else names[:_FILES_SHOWN]:
-        size = number(sizes.get(name))
+    for name, given in named if every_file else named[:_FILES_SHOWN]:
+        size = number(given)
         shown.append(line(f"    {escape(name, 200)}" + (f" : {fixed(size, 10, 0)}" if size is not None else "")))
-    if not every_file and len(names) > _FILES_SHOWN:
-        shown.append(line(f"    … and {len(names) - _FILES_SHOWN:,} more"))
+    if not every_file and len(named) > _FILES_SHOWN:
+        shown.append(line(f"    … and {len(named) - _FILES_SHOWN:,} more"))
     return shown
 
 

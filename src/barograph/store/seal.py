@@ -281,6 +281,14 @@ def choose(files: list[tuple[StoreFile, int]]) -> list[StoreFile]:
     return best
 
 
+def _await_other_sealer(folder: Path) -> None:
+    """The last sealing of a run comes while the one before may be at work: nobody would come after us."""
+    lock = os.open(folder / SEALING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    os.close(lock)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Seal a folder at low priority on one thread."""
     parser = argparse.ArgumentParser(prog="python -m barograph.store.seal", description="Seal a writer's folder.")
@@ -292,6 +300,8 @@ def main(arguments: list[str] | None = None) -> int:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     try:
+        if options.closed:
+            _await_other_sealer(options.folder)
         seal(options.folder, closed=options.closed)
     except FileNotFoundError:
         print(f"{options.folder} is not there any more; nothing was sealed", file=sys.stderr)

@@ -81,17 +81,18 @@ def main() -> None:
             plain = options.steps // 20 * len(names) / (time.perf_counter() - began)
         print(f"plain JSON line: {plain / 1e6:.2f} million points a second")
         some = names[:: max(1, len(names) // 9)]
-        cold, warm, whole = [], [], []
+        cold, warm, bare = [], [], []
         for _ in range(5):
             began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", "import pyarrow.parquet"], check=True)
+            bare.append((time.perf_counter() - began) * 1e3)
             command = [sys.executable, "-c", READ, folder, some[0], *some[1:]]
             found, first, again = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-            whole.append(time.perf_counter() - began)
             cold.append(float(first))
             warm.append(float(again))
         print(
             f"one series of {points:,} points ({int(found):,} of them): cold {statistics.median(cold):.0f} ms, "
-            f"warm {statistics.median(warm):.1f} ms"
+            f"warm {statistics.median(warm):.1f} ms (`import pyarrow.parquet` alone: {statistics.median(bare):.0f} ms)"
         )
     y = numpy.cumsum(generator.normal(size=1_000_000))
     x = numpy.arange(len(y))

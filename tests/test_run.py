@@ -484,7 +484,7 @@ def test_a_log_on_a_network_file_system_is_written_here_and_carried_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barograph.place.is_network_filesystem", lambda path: True)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "here"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "here"))
     (tmp_path / "here").mkdir()
     for first in (0, 30):
         run = start(tmp_path / "there", id="job", flush_seconds=3600 if first else 0.05)

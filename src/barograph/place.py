@@ -10,12 +10,8 @@ machine. Slow ones (up to seconds, for a background thread): `git_state`, `packa
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import platform
 import re
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -132,6 +128,8 @@ def launch_id(environ: Mapping[str, str] | None = None) -> str | None:
 
 
 def _digest(kind: str, parts: list[str]) -> str:
+    import hashlib
+
     return f"{kind}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
@@ -174,7 +172,7 @@ def _process_status(process: int) -> list[str]:
 def host() -> str:
     """This machine's name; `localhost` if it has none."""
     try:
-        return socket.gethostname() or "localhost"
+        return os.uname().nodename or "localhost"
     except OSError:
         return "localhost"
 
@@ -248,6 +246,8 @@ def _output(command: list[str], until: float, most: int = 100_000) -> tuple[byte
     """What a command prints, and whether it came `whole`, was `cut` at `most` bytes, or `failed`."""
     if time.monotonic() >= until:
         return b"", "failed"
+    import subprocess
+
     try:
         process = subprocess.Popen(
             command,
@@ -334,6 +334,8 @@ def _cpu_model() -> str:
                 return value.strip()
     except OSError:
         pass
+    import platform
+
     return platform.machine()  # at least the architecture
 
 
@@ -448,6 +450,8 @@ def environment(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     Variables come from a list of known families; one whose name hints at a secret, or whose value holds a
     password in an address, is left out.
     """
+    import platform
+
     environ = os.environ if environ is None else environ
     variables = {
         name: value.encode("utf-8", "backslashreplace").decode()[:4096]

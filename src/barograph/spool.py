@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 from barograph.jsonlog import JsonLog
@@ -22,14 +19,21 @@ from barograph.jsonlog import JsonLog
 _CHUNK = 4 << 20
 
 
+def _root() -> Path:
+    return Path(os.environ.get("TMPDIR") or "/tmp") / f"barograph-spool-{os.getuid()}"
+
+
 def local_path(path: Path) -> Path:
     """Where the log at `path` is written on this machine."""
-    folder = Path(tempfile.gettempdir()) / f"barograph-spool-{os.getuid()}"
-    return folder / hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:24] / path.name
+    import hashlib  # here: readers look for a spool each time, and importing it takes milliseconds
+
+    return _root() / hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:24] / path.name
 
 
 def best_copy(path: Path) -> Path:
     """The file to read for the log at `path`: its local one where this machine has one."""
+    if not _root().is_dir():
+        return path
     local = local_path(path)
     with contextlib.suppress(OSError):
         if local.stat().st_uid == os.getuid():
@@ -42,6 +46,8 @@ def prepare(path: Path) -> Path:
     local = local_path(path)
     local.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not local.exists() and path.exists():
+        import shutil
+
         shutil.copyfile(path, local)
     (local.parent / "target").write_text(os.path.abspath(path))
     return local
@@ -71,6 +77,8 @@ class Carrier:
         self.carry()
         if self._target is not None and self._target.position == until:
             self._target.close()
+            import shutil
+
             shutil.rmtree(self._source.path.parent, ignore_errors=True)
 
 
@@ -89,8 +97,7 @@ def _matching(source: Path, path: Path) -> JsonLog:
 def carry_leftovers() -> list[Path]:
     """Carry over what killed processes left on this machine; returns the logs that are whole again."""
     carried = []
-    root = Path(tempfile.gettempdir()) / f"barograph-spool-{os.getuid()}"
-    for note in root.glob("*/target"):
+    for note in _root().glob("*/target"):
         with contextlib.suppress(OSError, ValueError):
             path = Path(note.read_text())
             local = note.parent / path.name

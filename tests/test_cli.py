@@ -67,6 +67,17 @@ def test_a_wrong_run_is_one_sentence_and_exit_code_1(runs: Path, capsys: pytest.
         assert code == 1 and out == "" and err.count("\n") == 1 and "nearest is 'first'" in err
 
 
+def test_a_file_that_is_no_log_is_one_sentence_and_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "notes.md"
+    for text in ("# Notes\n", "", "[1, 2]", '[{"a": 1}]'):
+        path.write_text(text)
+        for command in ("show", "tail", "export"):
+            code, out, err = type_in(capsys, command, path)
+            assert code == 1 and out == "" and err.count("\n") == 1 and "is not a training log" in err
+
+
 def test_a_wrong_argument_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["tail", "x", "-n", "-3"], ["export", "x", "--to", "xlsx"], ["nonsense"]):
         with pytest.raises(SystemExit) as ended:

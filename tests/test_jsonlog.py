@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.jsonlog import PAGE, JsonLog, LogFileBusy, LogFileError, read_log, records_from
+from barograph.jsonlog import PAGE, JsonLog
+from barograph.logtext import LogFileBusy, LogFileError, read_log, records_from
 from barograph.record import Record, decode, encode
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barograph.config import ConfigError
-    from barograph.jsonlog import LogFileError, read_log
     from barograph.logger import LogVerbosity, TrainingRunLogger
+    from barograph.logtext import LogFileError, read_log
     from barograph.query import StoredRun, runs
     from barograph.run import Run
     from barograph.simple import SimpleLogger
@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConfigError": "config",
-    "LogFileError": "jsonlog",
+    "LogFileError": "logtext",
     "LogVerbosity": "logger",
     "Run": "run",
     "SimpleLogger": "simple",
@@ -34,7 +34,7 @@ _HOMES = {
     "StoredRun": "query",
     "TrainingRunLogger": "logger",
     "init": "start",
-    "read_log": "jsonlog",
+    "read_log": "logtext",
     "runs": "query",
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from barograph.jsonlog import records_from
+from barograph.logtext import records_from
 from barograph.query import StoredRun
 from barograph.record import Record
 

@@ -1,7 +1,7 @@
 """The log file: a JSON array that a strict parser can read at every instant.
 
 In:   records as bytes, from one process.
-Out:  `training.json`, and the records in such a file, whole, torn or damaged.
+Out:  `training.json`. `logtext` reads it.
 
 A record must appear at once or not at all, also to a reader in the middle of a write and after
 `kill -9`. The kernel copies a write page by page and may stop between two pages when the process
@@ -21,39 +21,25 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import mmap
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from barograph.record import Record, decode, encode, restore_non_finite
+from barograph.logtext import WHITE, LogFileBusy, is_record, refuse_foreign, scan
+from barograph.record import Record, encode
 
 PAGE = 4096
 _BLANKS = b" " * PAGE
-_WHITE = b" \t\r\n\0"  # a file system may show zeros after a power loss
 _GROW_LEAST, _GROW_MOST = 4 * PAGE, 32 * PAGE
 _BACKLOG_BYTES = 16 << 20
 _RETRY_SECONDS = 0.5
 
 # Logs open in this process, so that opening one again takes it over instead of finding it locked.
 _open_logs: weakref.WeakValueDictionary[tuple[int, int], JsonLog] = weakref.WeakValueDictionary()
-
-_decode_json = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-class LogFileError(ValueError):
-    """The file can't be used as a log; the message says why and what to do."""
-
-
-class LogFileBusy(LogFileError):
-    """Another process writes this log."""
 
 
 class JsonLog:
@@ -224,11 +210,11 @@ class JsonLog:
         descriptor = self._descriptor
         size = os.fstat(descriptor).st_size
         start = self._position
-        body = os.pread(descriptor, size - start, start).rstrip(_WHITE)
+        body = os.pread(descriptor, size - start, start).rstrip(WHITE)
         if not body.endswith(b"]"):
             raise OSError(5, "the closing bracket is gone")
-        text = body.rstrip(b"]" + _WHITE)
-        if _is_record(text.lstrip(_WHITE + b",")):
+        text = body.rstrip(b"]" + WHITE)
+        if is_record(text.lstrip(WHITE + b",")):
             self._position += len(text)
         elif text:  # half a record: white space again
             os.pwrite(descriptor, b"\r" * len(text), start)
@@ -305,17 +291,17 @@ class JsonLog:
         descriptor = self._descriptor
         size = os.fstat(descriptor).st_size
         head = os.pread(descriptor, 1 << 16, 0)
-        _refuse_foreign(self.path, head, whole=size <= len(head))
+        refuse_foreign(self.path, head, whole=size <= len(head))
         last = max(0, size - (1 << 20))
         tail = os.pread(descriptor, size - last, last)
-        body = tail.rstrip(_WHITE)
-        records = body[:-1].rstrip(_WHITE) if body.endswith(b"]") else b""
+        body = tail.rstrip(WHITE)
+        records = body[:-1].rstrip(WHITE) if body.endswith(b"]") else b""
         begin = records.rfind(b"\n{")
         if begin < 0:
             begin = records.rfind(b"[{")
         if records == b"[" and last == 0:
             self._position, self._bracket = 1, len(body) - 1
-        elif begin >= 0 and _is_record(records[begin + 1 :]):
+        elif begin >= 0 and is_record(records[begin + 1 :]):
             self._position, self._bracket = last + len(records), last + len(body) - 1
         else:
             self._repair(descriptor, size)
@@ -325,7 +311,7 @@ class JsonLog:
         end = 1 + text.index(b"[")
         for _, end in scan(text):  # noqa: B007 - the end of the last whole record
             pass
-        rest = text[end:].strip(_WHITE + b"]")
+        rest = text[end:].strip(WHITE + b"]")
         if rest.strip(b","):
             with open(f"{self.path}.torn", "ab") as kept:
                 kept.write(rest + b"\n")
@@ -387,114 +373,3 @@ def _create(path: Path) -> None:
             os.rename(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _refuse_foreign(path: Path, head: bytes, whole: bool) -> None:
-    text = head.lstrip(_WHITE + b"\xef\xbb\xbf")
-    advice = "move it away or choose another log_file"
-    if not text.startswith(b"["):
-        shown = text[:20].decode("utf-8", "replace")
-        raise LogFileError(f"{path} is not a training log (it starts with {shown!r}); {advice}")
-    first = text[1:].lstrip(_WHITE)
-    if not first or first[:1] == b"]":
-        return
-    found = next(scan(b"[" + first), None)
-    if found is None:
-        # a torn first record is ours if it starts as ours do; otherwise it is somebody else's
-        if first.startswith(b"{") and (b'"log"' in first[:200] or not whole):
-            return
-        if first.startswith(b"{") and b'"log"'.startswith(first[1:].strip()[:5]):
-            return
-        raise LogFileError(f"{path} is a JSON array, but not of log records; {advice}")
-    if "log" not in found[0]:
-        raise LogFileError(f'{path} is a JSON array, but its entries have no "log" field; {advice}')
-
-
-def _is_record(text: bytes) -> bool:
-    try:
-        _decode_json(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
-
-
-# -- reading ------------------------------------------------------------------------------------
-
-
-def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The records of a log file as dictionaries, NaN and infinities floats again.
-
-    Reads a file that is being written, torn or damaged: what is whole comes back, in order.
-    """
-    data = Path(path).read_bytes()
-    for _ in range(3):
-        try:
-            parsed = msgspec.json.decode(data)
-            break
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            time.sleep(0.002)  # perhaps a write was just going on
-            data = Path(path).read_bytes()
-    else:
-        return [restore_non_finite(item) for item, _ in scan(data)]
-    if not isinstance(parsed, list):
-        raise LogFileError(f"{path} is not a training log: it holds no JSON array")
-    return [restore_non_finite(item) for item in parsed if isinstance(item, dict)]
-
-
-def records_from(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tuple[Record, int]]:
-    """The records behind byte `offset` (a record's end, or 0), each with the offset of its own end."""
-    with open(path, "rb") as file:
-        while True:
-            file.seek(offset)
-            chunk = file.read(8 << 20)
-            base, used = offset, 0
-            for item, used in scan(chunk):
-                yield decode(item), base + used
-            if not used:
-                if len(chunk) < 8 << 20:
-                    return
-                used = len(chunk)  # 8 MB without a whole record: not ours
-            offset = base + used
-
-
-def scan(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
-    """Every whole JSON object in an array's bytes, with the offset of its end; damage is stepped over."""
-    at, size = 0, len(data)
-    while True:
-        at = data.find(b"{", at)
-        if at < 0:
-            return
-        # our own records stand on one line; older logs spread some over several
-        line = data.find(b"\n", at)
-        line = size if line < 0 else line
-        text = data[at:line].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
-        try:
-            yield _decode_json(text), at + len(text)
-            at += len(text)
-            continue
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-        found = _raw_decode(data, at)
-        if found is None:
-            at = data.find(b"\n", at)  # go on with the next line
-            if at < 0:
-                return
-            continue
-        yield found[0], found[1]
-        at = found[1]
-
-
-_raw = json.JSONDecoder()
-
-
-def _raw_decode(data: bytes, at: int) -> tuple[dict[str, Any], int] | None:
-    """An object that starts at `at` and may span lines; None if it is not whole."""
-    window = data[at : at + (1 << 20)]
-    try:
-        text = window.decode("utf-8", "surrogateescape")
-        item, end = _raw.raw_decode(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(item, dict):
-        return None
-    return item, at + len(text[:end].encode("utf-8", "surrogateescape"))

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from barograph.jsonlog import JsonLog, records_from
+from barograph.jsonlog import JsonLog
+from barograph.logtext import records_from
 from barograph.record import numbers
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from barograph import liveness, manifest, segments
-from barograph.jsonlog import read_log, records_from
+from barograph.logtext import is_log, read_log, records_from
 from barograph.record import Record, numbers
 from barograph.segments import Segment
 from barograph.spool import best_copy
@@ -423,6 +423,8 @@ def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
     Raises KeyError with a sentence if there is none, or several.
     """
     path = Path(which)
+    if path.is_file() and not is_log(path):
+        raise KeyError(f"{which} is not a training log: it holds no JSON array of records")
     if path.is_file() or (path.is_dir() and _is_run(path)):
         return StoredRun(path)
     known = runs(dir)

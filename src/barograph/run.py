@@ -21,8 +21,9 @@ import msgspec
 
 from barograph import manifest, place, segments, spool
 from barograph.config import Settings
-from barograph.jsonlog import JsonLog, LogFileBusy
+from barograph.jsonlog import JsonLog
 from barograph.logger import TrainingRunLogger
+from barograph.logtext import LogFileBusy
 from barograph.processes import LazyLog, LazyPump, open_runs
 from barograph.pump import LONG_QUEUE, Histogram, Pump, Row
 from barograph.record import Record, encode, format_time, numbers

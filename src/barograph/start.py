@@ -24,7 +24,7 @@ from typing import Any
 from barograph import config as options
 from barograph import liveness, manifest, place, segments
 from barograph.config import Settings
-from barograph.jsonlog import LogFileError
+from barograph.logtext import LogFileError
 from barograph.naming import folder_name, run_name
 from barograph.record import format_time
 from barograph.run import Run
@@ -205,7 +205,7 @@ def _is_alive(folder: Path) -> bool:
 
 def _last_step(folder: Path) -> int | None:
     """The last step in a run's main log, from its last records."""
-    from barograph.jsonlog import records_from
+    from barograph.logtext import records_from
 
     path = folder / "training.json"
     with contextlib.suppress(OSError, ValueError):

@@ -1,0 +1,152 @@
+"""The records in a log file: whole, torn, damaged, or just being written.
+
+In:   the path or the bytes of a JSON array of records.
+Out:  what is whole in it, in order; a sentence about a file that is no log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from barograph.record import Record, decode, restore_non_finite
+
+WHITE = b" \t\r\n\0"  # a file system may show zeros after a power loss
+
+_decode_json = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class LogFileError(ValueError):
+    """The file can't be used as a log; the message says why and what to do."""
+
+
+class LogFileBusy(LogFileError):
+    """Another process writes this log."""
+
+
+def refuse_foreign(path: Path, head: bytes, whole: bool) -> None:
+    text = head.lstrip(WHITE + b"\xef\xbb\xbf")
+    advice = "move it away or choose another log_file"
+    if not text.startswith(b"["):
+        shown = text[:20].decode("utf-8", "replace")
+        raise LogFileError(f"{path} is not a training log (it starts with {shown!r}); {advice}")
+    first = text[1:].lstrip(WHITE)
+    if not first or first[:1] == b"]":
+        return
+    found = next(scan(b"[" + first), None)
+    if found is None:
+        # a torn first record is ours if it starts as ours do; otherwise it is somebody else's
+        if first.startswith(b"{") and (b'"log"' in first[:200] or not whole):
+            return
+        if first.startswith(b"{") and b'"log"'.startswith(first[1:].strip()[:5]):
+            return
+        raise LogFileError(f"{path} is a JSON array, but not of log records; {advice}")
+    if "log" not in found[0]:
+        raise LogFileError(f'{path} is a JSON array, but its entries have no "log" field; {advice}')
+
+
+def is_record(text: bytes) -> bool:
+    try:
+        _decode_json(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file looks like a log: a JSON array of records, whole or torn."""
+    with open(path, "rb") as file:
+        head = file.read(1 << 16)
+    try:
+        refuse_foreign(path, head, whole=path.stat().st_size <= len(head))
+    except LogFileError:
+        return False
+    return True
+
+
+def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The records of a log file as dictionaries, NaN and infinities floats again.
+
+    Reads a file that is being written, torn or damaged: what is whole comes back, in order.
+    """
+    data = Path(path).read_bytes()
+    for _ in range(3):
+        try:
+            parsed = msgspec.json.decode(data)
+            break
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            time.sleep(0.002)  # perhaps a write was just going on
+            data = Path(path).read_bytes()
+    else:
+        return [restore_non_finite(item) for item, _ in scan(data)]
+    if not isinstance(parsed, list):
+        raise LogFileError(f"{path} is not a training log: it holds no JSON array")
+    return [restore_non_finite(item) for item in parsed if isinstance(item, dict)]
+
+
+def records_from(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tuple[Record, int]]:
+    """The records behind byte `offset` (a record's end, or 0), each with the offset of its own end."""
+    with open(path, "rb") as file:
+        while True:
+            file.seek(offset)
+            chunk = file.read(8 << 20)
+            base, used = offset, 0
+            for item, used in scan(chunk):
+                yield decode(item), base + used
+            if not used:
+                if len(chunk) < 8 << 20:
+                    return
+                used = len(chunk)  # 8 MB without a whole record: not ours
+            offset = base + used
+
+
+def scan(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
+    """Every whole JSON object in an array's bytes, with the offset of its end; damage is stepped over."""
+    at, size = 0, len(data)
+    while True:
+        at = data.find(b"{", at)
+        if at < 0:
+            return
+        # our own records stand on one line; older logs spread some over several
+        line = data.find(b"\n", at)
+        line = size if line < 0 else line
+        text = data[at:line].rstrip(b"]" + WHITE).rstrip(b"," + WHITE)
+        try:
+            yield _decode_json(text), at + len(text)
+            at += len(text)
+            continue
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        found = _raw_decode(data, at)
+        if found is None:
+            at = data.find(b"\n", at)  # go on with the next line
+            if at < 0:
+                return
+            continue
+        yield found[0], found[1]
+        at = found[1]
+
+
+_raw = json.JSONDecoder()
+
+
+def _raw_decode(data: bytes, at: int) -> tuple[dict[str, Any], int] | None:
+    """An object that starts at `at` and may span lines; None if it is not whole."""
+    window = data[at : at + (1 << 20)]
+    try:
+        text = window.decode("utf-8", "surrogateescape")
+        item, end = _raw.raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(item, dict):
+        return None
+    return item, at + len(text[:end].encode("utf-8", "surrogateescape"))

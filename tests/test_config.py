@@ -70,7 +70,9 @@ def test_the_list_of_options_is_frozen() -> None:
         "dir", "output_dir", "log_file",
         "resume", "resume_step",
         "console", "verbosity", "total_steps", "total_tokens",
-        "strict", "git", "price_per_gpu_hour",
+        "strict", "git",
+        "flops_formula", "peak_tflops", "machine", "machine_seconds", "watchdog", "watchdog_seconds",
+        "price_per_gpu_hour", "prices",
         "report_to", "wandb_project", "wandb_name", "aim_experiment", "aim_repo", "aim_name",
         "log_interval", "enable_wandb", "enable_tensorboard", "wandb_run_name", "wandb_run_id", "tensorboard_dir",
         "wide_threshold", "flush_seconds", "sync_seconds", "seal_points", "queue_megabytes",
@@ -94,6 +96,18 @@ def test_every_default_is_accepted_as_an_argument() -> None:
 
 
 # -- what wins
+
+
+def test_prices_come_from_a_mapping_a_variable_and_a_file(tmp_path: Path) -> None:
+    wanted = {"H100": 2.5, "kwh": 0.3}
+    assert load({"prices": wanted}, {}).prices == wanted
+    assert load({}, {"BAROGRAPH_PRICES": " H100=2.5, kwh=0.3"}).prices == wanted
+    assert from_yaml(tmp_path, "prices:\n  H100: 2.5\n  kwh: 0.3\n").prices == wanted
+
+
+@pytest.mark.parametrize("prices", ["H100", {"H100": "cheap"}, {"H100": -1}, {"": 1.0}, {3: 1.0}, {"H100": True}, [1]])
+def test_prices_that_are_none_are_refused_with_an_example(prices: Any) -> None:
+    assert "such as H100=2.5,kwh=0.3" in complaint({"prices": prices}, {})
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:

@@ -30,6 +30,17 @@ RECORDS = {
     "sample": {"text": "once", "prompt": ""},
     "segment": {"kind": "rewind", "start_step": 5, "segment": 2},
     "end": {"status": "failed"},
+    "host": {"cpu_util": 50.0},
+    "speed": {"step_ms": 10.0, "phase": {"forward_ms": 3.0}},
+    "span": {"name": "eval", "duration_ms": 100.0},
+    "goodput": {"wall_seconds": 10.0},
+    "energy": {"kwh": 0.1},
+    "memory": {"allocated_gb": 1.0},
+    "oom": {"error": "out of memory"},
+    "data": {"tokens_seen": 1},
+    "ranks": {"loss": {"min": 1.0, "mean": 1.0, "max": 1.0}},
+    "straggler": {"straggler": 3},
+    "stacks": {"threads": []},
 }
 
 

@@ -468,7 +468,7 @@ def test_a_background_task_that_raises_or_hangs_costs_no_record(tmp_path: Path) 
 
 
 def test_a_full_queue_drops_nothing_that_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barograph.run.LONG_QUEUE", 10)
+    monkeypatch.setattr("barograph.recorder.LONG_QUEUE", 10)
     monkeypatch.setattr("barograph.pump.MOST_ROWS", 50)
     run = start(tmp_path, flush_seconds=0.2)
     for step in range(5000):

@@ -24,6 +24,7 @@ FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
 NO_OPTIONS = (FILE_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
 
 BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
+FORMULAS = ("palm", "nanogpt", "megatron", "kempner", "surogate")
 CONSOLES = ("surogate", "modded-nanogpt", "picollm", "kempnerforge", "none")
 
 _MOST = 2**63 - 1  # whole numbers are stored in 64 bits
@@ -36,7 +37,7 @@ class ConfigError(ValueError):
 class Accepts(NamedTuple):
     """What an option accepts: a kind of value, its bounds (inclusive), or the words to choose from."""
 
-    kind: Literal["text", "path", "flag", "whole", "number", "list", "choice", "resume"]
+    kind: Literal["text", "path", "flag", "whole", "number", "list", "choice", "resume", "prices"]
     low: float = -math.inf
     high: float = math.inf
     words: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Accepts(NamedTuple):
             "path": f"a path {filled}".strip(),
             "flag": "true or false",
             "resume": "true, false, auto, must, or a run's id or folder",
+            "prices": "names and what an hour of each costs, such as H100=2.5,kwh=0.3",
         }[self.kind]
 
 
@@ -66,7 +68,10 @@ SECONDS = Accepts("number", 0.001, 3600)
 
 
 def _option(default: Any, accepts: Accepts, about: str) -> Any:
-    return dataclasses.field(default=default, metadata={"accepts": accepts, "about": about})
+    metadata = {"accepts": accepts, "about": about}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,8 +107,24 @@ class Settings:
     # how it behaves
     strict: bool = _option(False, FLAG, "raise mistakes in log calls instead of warning once")
     git: bool = _option(True, FLAG, "record the commit and the changes that are not committed")
+    # speed, machine, ranks
+    flops_formula: str = _option(
+        "palm", Accepts("choice", words=FORMULAS), "what counts as a token's FLOPs; docs/throughput.md tells them apart"
+    )
+    peak_tflops: float | None = _option(
+        None, Accepts("number", 0.001, 1e6), "peak TFLOP/s of one device, where the table does not know it"
+    )
+    machine: bool = _option(True, FLAG, "record the devices and the machine")
+    machine_seconds: float = _option(10.0, SECONDS, "seconds between two records of the machine")
+    watchdog: bool = _option(True, FLAG, "write every thread's stack when no step comes")
+    watchdog_seconds: float | None = _option(
+        None, Accepts("number", 0.1, 1e6), "how long no step may come; ten median steps, at least 120, if not given"
+    )
     price_per_gpu_hour: float | None = _option(
         None, Accepts("number", 0, 1e6), "price of one GPU for an hour, in any currency, for the run's cost"
+    )
+    prices: dict[str, float] = _option(
+        {}, Accepts("prices", 0, 1e6), "price of an hour by device name, and of a kilowatt-hour as kwh"
     )
     # mirrors [S0]
     report_to: tuple[str, ...] = _option(
@@ -186,12 +207,12 @@ def options_table() -> str:
     lines = ["| option | default | accepts | what it is |", "|---|---|---|---|"]
     for one in dataclasses.fields(Settings):
         accepts, about = one.metadata["accepts"], one.metadata["about"]
-        lines.append(f"| `{one.name}` | {_shown_default(one.default)} | {accepts} | {about} |")
+        lines.append(f"| `{one.name}` | {_shown_default(getattr(Settings(), one.name))} | {accepts} | {about} |")
     return "\n".join(lines) + "\n"
 
 
 def _shown_default(value: Any) -> str:
-    if value is None or value in ("", ()):
+    if value is None or value in ("", (), {}):
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
@@ -324,6 +345,9 @@ def _from_text(accepts: Accepts, text: str) -> Any:
         return _number(accepts, _parsed_number(word))
     if accepts.kind == "list":
         return _words(accepts, [part.strip() for part in text.split(",") if part.strip()])
+    if accepts.kind == "prices":
+        pairs = [part.rpartition("=") for part in text.split(",") if part.strip()]
+        return _prices(accepts, {name.strip(): _parsed_number(price.strip()) for name, _, price in pairs})
     return _from_value(accepts, word if accepts.kind == "choice" else text)
 
 
@@ -340,6 +364,8 @@ def _from_value(accepts: Accepts, value: Any) -> Any:
         return _words(accepts, value)
     if accepts.kind == "path":
         return _path(accepts, value)
+    if accepts.kind == "prices":
+        return _prices(accepts, value)
     if accepts.kind == "resume" and isinstance(value, bool):
         return value
     if accepts.kind == "choice":
@@ -387,6 +413,12 @@ def _words(accepts: Accepts, value: Any) -> tuple[str, ...]:
     if accepts.words and not set(parts) <= set(accepts.words):
         raise _UnfitError
     return tuple(dict.fromkeys(part for part in parts if part and not (accepts.words and part == "none")))
+
+
+def _prices(accepts: Accepts, value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name.strip() for name in value):
+        raise _UnfitError
+    return {_text(name): float(_number(accepts, price)) for name, price in value.items()}
 
 
 def _text(value: Any) -> str:

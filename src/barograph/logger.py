@@ -18,7 +18,7 @@ from typing import Any
 from barograph.jsonlog import JsonLog
 from barograph.record import Record, encode
 from barograph.sinks.console import Console
-from barograph.values import flatten, number, plain, text
+from barograph.values import PLAIN, flatten, number, plain, text
 
 _warnings = logging.getLogger("barograph")
 
@@ -69,7 +69,7 @@ class TrainingRunLogger:
         self._log = self._open_log(Path(path))
 
     def _open_log(self, path: Path) -> JsonLog:
-        return JsonLog(path, self._warn)
+        return JsonLog(path, self.warn)
 
     @property
     def log_file(self) -> Path:
@@ -94,29 +94,24 @@ class TrainingRunLogger:
         `extra` is kept in the record: `moe_aux_loss`, `moe_z_loss`, `moe_load_imbalance` of a
         mixture-of-experts model; `lrm`, `mfu`, `pq`, `rg` for the console's other lines.
         """
-        fields = {
-            "epoch": number(epoch),
-            "step_tokens": number(tokens),
-            "duration_ms": number(duration_ms),
-            "norm": number(norm),
-            "loss": number(loss),
-            "lr": number(lr),
+        fields: dict[str, Any] = {
+            "epoch": epoch,
+            "step_tokens": tokens,
+            "duration_ms": duration_ms,
+            "norm": norm,
+            "loss": loss,
+            "lr": lr,
         }
         if extra:
             fields.update(extra)
         if self._phase:
             fields["phase"] = self._phase
-        self._emit("step", step, fields, checked=not extra)
+        self._typed("step", step, fields, 6)
 
     def log_eval(self, step: int, epoch: float, tokens: int, duration_ms: float, loss: float, **extra: Any) -> None:
         """One evaluation over `tokens` tokens with mean `loss`."""
-        fields = {
-            "epoch": number(epoch),
-            "eval_tokens": number(tokens),
-            "duration_ms": number(duration_ms),
-            "loss": number(loss),
-        }
-        self._emit("eval", step, fields | extra, checked=not extra)
+        fields = {"epoch": epoch, "eval_tokens": tokens, "duration_ms": duration_ms, "loss": loss}
+        self._typed("eval", step, fields | extra, 4)
 
     def log_moe_stats(
         self,
@@ -129,12 +124,12 @@ class TrainingRunLogger:
     ) -> None:
         """Router health: losses summed over layers, share of experts in use, max / mean load."""
         fields = {
-            "aux_loss": number(aux_loss),
-            "z_loss": number(z_loss),
-            "expert_utilization": number(utilization),
-            "load_imbalance": number(imbalance),
+            "aux_loss": aux_loss,
+            "z_loss": z_loss,
+            "expert_utilization": utilization,
+            "load_imbalance": imbalance,
         }
-        self._emit("moe", step, fields | extra, checked=not extra)
+        self._typed("moe", step, fields | extra, 4)
 
     # -- machine ----------------------------------------------------------------------------------
 
@@ -228,25 +223,54 @@ class TrainingRunLogger:
 
     # -- one way through ------------------------------------------------------------------------------
 
-    def _emit(self, kind: str, step: Any, fields: dict[str, Any], checked: bool = False) -> Record | None:
-        """Fields become a record, the record goes everywhere. `checked`: the values are plain already."""
+    def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
+        """Write a record of any kind in `record.KINDS`; `draw`: show it where the console shows such.
+
+        The values are Python's own numbers and texts, and lists and dictionaries of them; the caller leaves
+        `fields` alone afterwards.
+        """
+        self._emit(kind, step, fields, checked=True, draw=draw)
+
+    def _emit(
+        self,
+        kind: str,
+        step: Any,
+        fields: dict[str, Any],
+        checked: bool = False,
+        draw: bool = True,
+        moment: int | None = None,
+    ) -> None:
+        """Fields become a record, the record goes everywhere. `checked`: the values are plain already.
+        `moment`: the record's time in microseconds since 1970, where that is not now."""
         try:
             if not checked:
                 fields = {
                     text(name): value if isinstance(value, (list, dict)) else plain(value, text(name), self._odd)
                     for name, value in fields.items()
                 }
-            made = Record(kind, time.time_ns() // 1000, self._step(step), fields)
+            made = Record(kind, moment or time.time_ns() // 1000, self._step(step), fields)
             data = encode(made)
             with self._log.lock:
                 self._collect(made, self._log.append_locked(data))
-            self._console.draw(made)
+            if draw:
+                self._console.draw(made)
             if self._callback is not None:
                 self._call_back(self._callback, data)
-            return made
         except Exception as error:
             self._failed(f"{kind} record", error)
-            return None
+
+    def _typed(self, kind: str, step: Any, values: dict[str, Any], typed: int) -> None:
+        """A record whose first `typed` values are numbers whatever they were given as."""
+        if all(type(value) in PLAIN for value in values.values()):
+            self._emit(kind, step, values, checked=True)
+        elif not self._defer(kind, step, values):
+            for name in list(values)[:typed]:
+                values[name] = number(values[name])
+            self._emit(kind, step, values)
+
+    def _defer(self, kind: str, step: int, values: dict[str, Any]) -> bool:
+        """Whether the record is written later, because some of its values are on an accelerator."""
+        return False
 
     def _call_back(self, callback: Callable[[str], Any], data: bytes) -> None:
         try:
@@ -254,7 +278,7 @@ class TrainingRunLogger:
         except Exception as error:
             if self.strict:
                 raise
-            self._warn(f"the callback raised {type(error).__name__}: {error}; the record is in the log")
+            self.warn(f"the callback raised {type(error).__name__}: {error}; the record is in the log")
 
     def _collect(self, made: Record, end: int) -> None:
         """Where a Run takes the numbers for its store."""
@@ -271,15 +295,16 @@ class TrainingRunLogger:
     def _odd(self, sentence: str) -> None:
         if self.strict:
             raise ValueError(sentence)
-        self._warn(sentence)
+        self.warn(sentence)
 
     def _failed(self, what: str, error: Exception) -> None:
         """A log call could not do its work: say so once; the training goes on."""
         if self.strict:
             raise error
-        self._warn(f"could not record a {what}: {type(error).__name__}: {error}", key=f"{what} {type(error)}")
+        self.warn(f"could not record a {what}: {type(error).__name__}: {error}", key=f"{what} {type(error)}")
 
-    def _warn(self, sentence: str, key: str | None = None) -> None:
+    def warn(self, sentence: str, key: str | None = None) -> None:
+        """Tell the user by Python's logging, once a key (or sentence)."""
         key = key or sentence
         if key in self._warned or len(self._warned) > 200:
             return

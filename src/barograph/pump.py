@@ -24,7 +24,7 @@ import msgspec
 
 from barograph.jsonlog import JsonLog
 from barograph.logtext import records_from
-from barograph.record import numbers
+from barograph.record import Record, numbers
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -35,6 +35,7 @@ LONG_QUEUE = 8192  # rows; more wake the thread before its time
 MOST_ROWS = 200_000
 SEAL_HERE_POINTS = 500_000  # at the end of a run, more than this is sealed by a process of its own
 _POLL_SECONDS = 0.25
+_MOST_NAMES = 1000  # sets of names, so that a loop that invents them does not grow the process
 
 
 class Row(NamedTuple):
@@ -59,6 +60,14 @@ class Histogram(NamedTuple):
     segment: int
 
 
+class Logged(NamedTuple):
+    """A record that stands in the log file up to byte `log_end`; its numbers are taken out by the pump."""
+
+    record: Record
+    segment: int
+    log_end: int
+
+
 Line = tuple[tuple[str, ...], int, int, bytes, int, int]
 """A row as `run.log` leaves it: Row's fields, the values as the JSON object that they were encoded to."""
 
@@ -77,10 +86,11 @@ class Pump:
         trouble: Callable[[str], None] = lambda sentence: None,
         first_step: Callable[[int, int], None] = lambda segment, step: None,
     ):
-        self.queue: deque[Row | Histogram | Line] = deque()
+        self.queue: deque[Row | Histogram | Logged | Line] = deque()
         self.chores: list[Callable[[], Any]] = []  # called once a round, such as a spool's carrier
         self.dropping = False  # the queue was full: rows of the log file are read back from it
         self.lost_rows = 0
+        self.last: dict[str, float] = {}  # value of each series of steps and evaluations
         self._open_writer = open_writer
         self._writer: Writer | None = None
         self._log = log
@@ -90,6 +100,7 @@ class Pump:
         self._first_step = first_step  # told each segment's first logged step
         self._held: list[Row | Histogram] = []  # taken from the queue, not yet in the store
         self._segment = 1  # of the last row in the store
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._covered = log.position  # byte of the log file up to which the store has everything
         self._wake = threading.Event()
         self._settled: set[int] = set()  # segments whose first step was told
@@ -105,10 +116,10 @@ class Pump:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def overflow(self, row: Row | Histogram | Line) -> None:
+    def overflow(self, row: Row | Histogram | Logged | Line) -> None:
         """The queue is long: called by a log call instead of appending."""
         self._wake.set()
-        in_log = not isinstance(row, Histogram) and row[5] > 0
+        in_log = isinstance(row, Logged) or (not isinstance(row, Histogram) and row[5] > 0)
         if in_log and len(self.queue) < MOST_ROWS and not self.dropping:
             self.queue.append(row)
         elif in_log:
@@ -203,7 +214,8 @@ class Pump:
         if self.dropping:
             with self._log.lock:
                 # rows that stand, or will stand, in the log file are read from there
-                kept = [item for item in (*held, *map(_row, queue)) if isinstance(item, Histogram) or not item.log_end]
+                waiting = (item for item in queue if isinstance(item, (Row, Histogram)))
+                kept = [item for item in (*held, *waiting) if isinstance(item, Histogram) or not item.log_end]
                 queue.clear()
                 held[:] = kept
                 until = self._log.position
@@ -212,7 +224,10 @@ class Pump:
                 held.extend(self._read_back(until))
         with contextlib.suppress(IndexError):
             for _ in range(len(queue)):
-                held.append(_row(queue.popleft()))
+                item = queue.popleft()
+                row = item if isinstance(item, (Row, Histogram)) else self._row(item)
+                if row is not None:
+                    held.append(row)
 
     def _read_back(self, until: int) -> Iterable[Row]:
         segment = self._segment
@@ -221,10 +236,32 @@ class Pump:
                 return
             if record.kind == "segment":
                 segment = int(record.fields.get("segment", segment))
+            row = self._row(Logged(record, segment, end))
+            if row is not None:
+                yield row
+
+    def _row(self, item: Logged | Line) -> Row | None:
+        """The numbers of what stands in the log file; None if it has none. Equal names are one tuple."""
+        if isinstance(item, Logged):
+            record, segment, log_end = item
             named = dict(numbers(record))
-            if named:
-                packed = struct.pack(f"<{len(named)}d", *named.values())
-                yield Row(tuple(named), record.step, record.time, packed, segment, end)
+            step, moment = record.step, record.time
+            names, values = tuple(named), list(named.values())
+            if record.kind in ("step", "eval"):
+                self.last.update(named)
+        else:
+            names, step, moment, body, segment, log_end = item
+            values = list(_decode(body).values())
+        try:
+            packed = struct.pack(f"<{len(names)}d", *values)
+        except struct.error:  # a name that held numbers before holds text this time
+            kept = {n: v for n, v in zip(names, values, strict=True) if isinstance(v, (int, float))}
+            names, packed = tuple(kept), struct.pack(f"<{len(kept)}d", *kept.values())
+        if not names:
+            return None
+        if len(self._names) > _MOST_NAMES:
+            self._names.clear()
+        return Row(self._names.setdefault(names, names), step, moment, packed, segment, log_end)
 
     def _store(self) -> None:
         """Hand what is held to the writer, neighbours of the same names in one block."""
@@ -308,20 +345,6 @@ class Pump:
         if sentence not in self._complained:
             self._complained.add(sentence)
             self._trouble(sentence)
-
-
-def _row(item: Row | Histogram | Line) -> Row | Histogram:
-    """A line as a row."""
-    if isinstance(item, (Row, Histogram)):
-        return item
-    names, step, time, body, segment, log_end = item
-    values = list(_decode(body).values())
-    try:
-        packed = struct.pack(f"<{len(names)}d", *values)
-    except struct.error:  # a name that held numbers before holds text this time
-        kept = {n: v for n, v in zip(names, values, strict=True) if isinstance(v, (int, float))}
-        names, packed = tuple(kept), struct.pack(f"<{len(kept)}d", *kept.values())
-    return Row(names, step, time, packed, segment, log_end)
 
 
 def _count(values: Any, bins: int) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ A record has a kind, a wall time, a step and fields. In a log file it is one JSO
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,18 @@ KINDS: dict[str, str] = {
     "moe": "router health of a mixture-of-experts model",
     "gpu": "one device's telemetry",
     "gpu-model": "what a device is",
+    "host": "the machine around the devices",
     "sol": "the speed-of-light estimate",
+    "speed": "where a step's time went",
+    "span": "something long between steps",
+    "goodput": "where the run's time went so far",
+    "energy": "energy and money spent so far",
+    "memory": "device memory in use",
+    "oom": "what held memory when there was no more",
+    "data": "what the batches were like",
+    "ranks": "one value a rank, reduced",
+    "straggler": "a rank that the others wait for",
+    "stacks": "every thread's Python stack of a process that stands still",
     "allocator": "memory by segment",
     "dataset": "what a split holds",
     "cmd": "the command line",
@@ -80,6 +92,20 @@ def parse_time(text: Any) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
+_second: tuple[int, str] = (-1, "")  # the second written last, and its text
+
+
+def _written_time(microseconds: int) -> str:
+    """`format_time`, quick for moments of the same second."""
+    global _second
+    second, fraction = divmod(microseconds, 1_000_000)
+    known, shown = _second
+    if second != known:
+        shown = format_time(second * 1_000_000)[:-6]
+        _second = (second, shown)
+    return f"{shown}{fraction:06d}"
+
+
 def mark_non_finite(value: Any) -> Any:
     """The value with every NaN and infinity replaced by its string."""
     if isinstance(value, float):
@@ -95,6 +121,10 @@ def mark_non_finite(value: Any) -> Any:
 
 def encode_fields(fields: Mapping[str, Any]) -> bytes:
     """Fields as the bytes of a JSON object: strict JSON whatever the values are."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
+        body = _encode(fields)
+        if b"null" not in body:  # msgspec's word for NaN and infinity
+            return body
     marked = mark_non_finite(fields)
     try:
         return _encode(marked)
@@ -105,7 +135,8 @@ def encode_fields(fields: Mapping[str, Any]) -> bytes:
 
 def encode(record: Record) -> bytes:
     """A record as the bytes of one JSON object, without line break."""
-    head = f'{{"log":{json.dumps(record.kind)},"time":"{format_time(record.time)}","step":{int(record.step)}'
+    kind = f'"{record.kind}"' if record.kind in KINDS else json.dumps(record.kind)
+    head = f'{{"log":{kind},"time":"{_written_time(record.time)}","step":{int(record.step)}'
     fields = record.fields
     if not RESERVED.isdisjoint(fields):
         fields = {key: value for key, value in fields.items() if key not in RESERVED} | {
@@ -150,7 +181,14 @@ def _restore(value: Any) -> Any:
 # ---------------------------------------------------------------------------------------------
 # The numbers in a record, by the name under which the store keeps them.
 
-_FAMILY = {"step": "train", "eval": "eval", "moe": "moe", "sol": "sol"}
+_FAMILY = {"step": "train"} | {
+    kind: kind
+    for kind in (
+        "eval", "moe", "sol", "speed", "host", "goodput", "energy", "memory", "data", "ranks",
+    )
+}  # fmt: skip
+HAS_NUMBERS = frozenset(_FAMILY) | {"metrics", "gpu", "allocator", "span"}
+"""Kinds whose records have series."""
 _TOKENS = {"step": "step_tokens", "eval": "eval_tokens"}
 
 
@@ -174,20 +212,35 @@ def numbers(record: Record) -> Iterator[tuple[str, float]]:
                     if isinstance(segment.get(place), (int, float)):
                         yield f"allocator/{segment.get('name', '')}/{place}", _float(segment[place])
         return
+    elif kind == "span":
+        if isinstance(fields.get("duration_ms"), (int, float)):
+            yield f"span/{fields.get('name', '')}_ms", _float(fields["duration_ms"])
+        return
     elif kind in _FAMILY:
         family = _FAMILY[kind]
     else:
         return
     for name, value in fields.items():
-        if not isinstance(value, (int, float)) or (kind == "gpu" and name == "id"):
-            continue
-        if kind == "step" and name.startswith("moe_"):
-            yield f"moe/{name[4:]}", _float(value)
-        else:
-            yield f"{family}/{name}", _float(value)
+        if isinstance(value, (int, float)):
+            if kind == "gpu" and name == "id":
+                continue
+            if kind == "step" and name.startswith("moe_"):
+                yield f"moe/{name[4:]}", _float(value)
+            else:
+                yield f"{family}/{name}", _float(value)
+        elif isinstance(value, Mapping):
+            yield from _nested(f"{family}/{name}", value)
     tokens, duration = fields.get(_TOKENS.get(kind, "")), fields.get("duration_ms")
     if isinstance(tokens, (int, float)) and isinstance(duration, (int, float)) and duration > 0:
         yield f"{family}/tokens_per_second", tokens / duration * 1000.0
+
+
+def _nested(prefix: str, values: Mapping[Any, Any], depth: int = 4) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, (int, float)):
+            yield f"{prefix}/{name}", _float(value)
+        elif isinstance(value, Mapping) and depth:
+            yield from _nested(f"{prefix}/{name}", value, depth - 1)
 
 
 def _float(value: float) -> float:

@@ -1,8 +1,7 @@
-"""Run: what a training loop holds. The typed logger, with any names and numbers, and a store.
+"""Run: what a training loop holds.
 
-In:   `run.log({...})` and all the logger's calls.
-Out:  records in the run's log file before a call returns, their numbers in the columnar store a
-      moment later, and a manifest that says what the run was.
+In:   all that a `Recorder` takes; steps and phases to time; checkpoints, rewinds, the end.
+Out:  records, and a manifest that says what the run was.
 """
 
 from __future__ import annotations
@@ -12,318 +11,27 @@ import os
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from barograph import manifest, place, segments, spool
+from barograph import manifest, place, segments
 from barograph.config import Settings
 from barograph.jsonlog import JsonLog
-from barograph.logger import TrainingRunLogger
-from barograph.logtext import LogFileBusy
 from barograph.processes import LazyLog, LazyPump, open_runs
-from barograph.pump import LONG_QUEUE, Histogram, Pump, Row
-from barograph.record import Record, encode, format_time, numbers
-from barograph.segments import Segment
+from barograph.record import format_time
+from barograph.recorder import Recorder
 from barograph.shapes import Shapes
-from barograph.values import DeviceValues, flatten, on_device, text
+from barograph.values import text
 
-_encode = msgspec.json.Encoder().encode
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 
 
-class Run(TrainingRunLogger):
+class Run(Recorder):
     """One run, made by `barograph.init`. No call raises after that, unless `strict`.
 
     Attributes: `dir` (the run's folder), `id`, `name`, `project`, `config`, `rank`.
     """
-
-    def __init__(
-        self, folder: Path, settings: Settings, config: Mapping[str, Any], segment: Segment, callback: Any = None
-    ):
-        self.dir = folder
-        self.id = folder.name
-        self.name = settings.name or folder.name
-        self.project = settings.project
-        self.config = dict(config)
-        self.settings = settings
-        self.segment = segment
-        rank, self.world_size, _ = place.rank()
-        self._writer_name = f"r{rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
-        self._shapes = Shapes(settings.wide_threshold)
-        self._next_step = 0
-        self._second, self._head = -1, b""
-        self._waiting: deque[tuple[DeviceValues, int | None]] = deque()
-        self._finished = False
-        self.at_finish: list[Callable[[], Any]] = []  # called when the run ends
-        self._finish_lock = threading.RLock()
-        self._began = time.monotonic()
-        self._last: dict[str, float] = {}
-        log_file = Path(settings.log_file) if settings.log_file else folder / "training.json"
-        super().__init__(
-            log_file if rank == 0 else log_file.with_name(f"training-{self._writer_name}.json"),
-            callback,
-            settings.verbosity,
-            console=settings.console,
-            rank=rank,
-            total_steps=settings.total_steps,
-            total_tokens=settings.total_tokens,
-            strict=settings.strict,
-        )
-        self._owner = os.getpid()
-        self._is_main = rank == 0 and self._log_path == log_file  # the others are further writers
-        self._start()
-        open_runs.add(self)
-
-    def _open_log(self, path: Path) -> JsonLog:
-        own = path.with_name(f"training-{self._writer_name}.json")
-        self._carrier: spool.Carrier | None = None
-        if place.is_network_filesystem(path.parent):
-            try:
-                log = JsonLog(spool.prepare(path), self._warn)
-            except LogFileBusy:
-                path = own
-                log = JsonLog(spool.prepare(path), self._warn)
-            self._carrier = spool.Carrier(log, path)
-            self._log_path = path
-            return log
-        try:
-            log = JsonLog(path, self._warn)
-        except LogFileBusy:  # another process writes to this run: each has a file of its own
-            log = JsonLog(own, self._warn)
-        self._log_path = log.path
-        return log
-
-    @property
-    def log_file(self) -> Path:
-        """Where the records are (or will be, once they are carried over to a network file system)."""
-        return self._log_path
-
-    def _start(self) -> None:
-        """The thread, the store, and the record that says whose the following records are."""
-        self._introduce_writer()
-        self._pump = Pump(
-            self._open_writer,
-            self._log,
-            flush_seconds=self.settings.flush_seconds,
-            sync_seconds=self.settings.sync_seconds,
-            limit_bytes=self.settings.queue_megabytes << 20,
-            trouble=self._warn,
-            first_step=lambda segment, step: segments.settle(self.dir, segment, step),
-        )
-        self._queue = self._pump.queue
-        if self._carrier is not None:
-            self._pump.chores.append(self._carry)
-        who = {"rank": self.rank, "writer": self._writer_name, "host": place.host(), "pid": os.getpid()}
-        self._emit("segment", self.segment.start_step or 0, self.segment.fields() | who, checked=True)
-
-    def _carry(self) -> None:
-        try:
-            assert self._carrier is not None
-            self._carrier.carry()
-        except (OSError, ValueError) as error:
-            self._warn(
-                f"could not bring records to {self._log_path} ({error}); they are kept in {self._log.path}",
-                key="carry",
-            )
-
-    def _open_writer(self) -> Any:
-        from barograph.store.writer import Writer
-
-        return Writer(
-            self._store_folder,
-            rank=self.rank,
-            seal_points=self.settings.seal_points,
-            log_start=self._log_start,
-        )
-
-    def _introduce_writer(self) -> None:
-        """Say which log file this process writes and from which byte on: readers need both."""
-        self._store_folder = self.dir / "store" / self._writer_name
-        self._store_folder.mkdir(parents=True, exist_ok=True)
-        self._log_start = self._log.position
-        about = {
-            "log": os.path.relpath(self._log_path, self.dir),
-            "log_start": self._log_start,
-            "segment": self.segment.number,
-            "rank": self.rank,
-            "host": place.host(),
-            "pid": os.getpid(),
-        }
-        (self._store_folder / "writer.json").write_bytes(msgspec.json.encode(about) + b"\n")
-
-    def continue_after(self, step: int | None) -> None:
-        """Let `log` without a step count on from here."""
-        if step is not None:
-            self._next_step = max(self._next_step, step + 1)
-
-    # -- any names and numbers ---------------------------------------------------------------------
-
-    def log(self, values: Mapping[Any, Any], step: int | None = None) -> None:
-        """Record named numbers at a step (default: one more than the last).
-
-        Numbers may be Python's, NumPy's or torch's; one on an accelerator is read later, without
-        waiting for it. Nested mappings are joined with `/`. Strings and None are kept in the log file.
-        More than `wide_threshold` names go to the columnar store alone.
-        """
-        try:
-            shape = self._shapes.find(tuple(values))
-            if shape is None or not shape.simple:
-                self._log_slowly(values, step)
-                return
-            if shape.wide:
-                packed = shape.pack(*values.values())
-                self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
-                return
-            body = _encode(values)
-            if b":null" in body:  # NaN or infinity among them
-                self._log_slowly(values, step)
-                return
-            if type(step) is not int or step < 0:
-                step = self._at(step)
-            else:
-                self._next_step = step + 1
-            microseconds = time.time_ns() // 1000
-            second, fraction = divmod(microseconds, 1_000_000)
-            if second != self._second:
-                self._head = _head_of(second)
-                self._second = second
-            data = b'%b%06d","step":%d,%b' % (self._head, fraction, step, body[1:])
-            log = self._log
-            with log.lock:  # the queue in the log's order: the store says how far it covers the log
-                end = log.append_locked(data)
-                # in a real training the processor's caches are cold here: the thread unpacks the values
-                line = (shape.names, step, microseconds, body, self.segment.number, end)
-                if len(self._queue) < LONG_QUEUE and not self._pump.dropping:
-                    self._queue.append(line)
-                else:
-                    self._pump.overflow(line)
-            if self._callback is not None:
-                self._call_back(self._callback, data)
-        except Exception:
-            try:
-                self._log_slowly(values, step)
-            except Exception as error:
-                self._failed("set of metrics", error)
-
-    def _log_slowly(self, values: Mapping[Any, Any], step: int | None) -> None:
-        """Anything that is not plainly a dictionary of known names to finite numbers."""
-        if not isinstance(values, Mapping):
-            self._odd(f"run.log takes a mapping of names to numbers, not a {type(values).__name__}")
-            return
-        if self._finished:
-            self._odd(f"run {self.id} is finished; what is logged now is not recorded")
-            return
-        if on_device(values):
-            self._waiting.append((DeviceValues(values), self._at(step)))
-            if self._read_device_values not in self._pump.chores:
-                self._pump.chores.append(self._read_device_values)
-            return
-        flat = flatten(values, self._odd)
-        if not flat:
-            return
-        self._shapes.remember(values)
-        if len(flat) > self.settings.wide_threshold:
-            named = {name: value for name, value in flat.items() if isinstance(value, (int, float))}
-            if len(named) < len(flat):
-                self._odd("a wide record holds only numbers; its other values were left out")
-            self.log_wide(named, step)
-        else:
-            self._emit("metrics", self._at(step), flat, checked=True)
-
-    def _read_device_values(self) -> None:
-        """In the pump's thread: record what has arrived from the accelerator, in order."""
-        while self._waiting and self._waiting[0][0].ready():
-            arrived, step = self._waiting.popleft()
-            self._emit("metrics", step, flatten(arrived.values, self._odd), checked=True)
-
-    def _at(self, step: Any) -> int:
-        whole: int = self._next_step if step is None else self._step(step)
-        self._next_step = whole + 1
-        return whole
-
-    # -- wide data: the columnar store alone ---------------------------------------------------------
-
-    def log_wide(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Thousands of named numbers at a step. They reach the disk within `flush_seconds`."""
-        try:
-            names = tuple(values)
-            shape = self._shapes.find(names)
-            if shape is None or not shape.wide:
-                if any(type(name) is not str for name in names):
-                    values = flatten(values, self._odd)
-                    names = tuple(values)
-                shape = self._shapes.add(names, False, True)
-            packed = shape.pack(*values.values())
-            self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
-        except Exception as error:
-            self._failed("wide record", error)
-
-    def log_layers(self, step: int, layers: Mapping[str, Mapping[str, float]], prefix: str = "layers") -> None:
-        """Statistics by layer: `{layer: {statistic: value}}` becomes series `{prefix}/{layer}/{statistic}`."""
-        try:
-            shape = self._shapes.of_table(prefix, layers)
-            packed = shape.pack(*[value for statistics in layers.values() for value in statistics.values()])
-            self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
-        except Exception as error:
-            self._failed("layer table", error)
-
-    def log_expert_loads(self, step: int, loads: Mapping[str, Sequence[float]], prefix: str = "moe") -> None:
-        """Tokens by expert: `{layer: [load, …]}` becomes series `{prefix}/{layer}/load/{expert}`."""
-        try:
-            table = {
-                f"{layer}/load": {str(expert): float(load) for expert, load in enumerate(row)}
-                for layer, row in loads.items()
-            }
-            self.log_layers(step, table, prefix)
-        except Exception as error:
-            self._failed("set of expert loads", error)
-
-    def log_histogram(
-        self, name: str, values: Any, step: int | None = None, *, edges: Any = None, bins: int = 64
-    ) -> None:
-        """A distribution: raw `values` of any shape, counted into `bins` later by another thread; or, with
-        `edges` (n + 1 of them), n counts. Non-finite values are left out."""
-        try:
-            import numpy
-
-            if hasattr(values, "detach"):
-                values = values.detach().float().cpu().numpy()
-            array = numpy.array(values, numpy.float64 if edges is not None else None, copy=True)
-            borders = None if edges is None else numpy.array(edges, numpy.float64)
-            if borders is not None and len(borders) != array.size + 1:
-                raise ValueError(f"{array.size} counts need {array.size + 1} edges, not {len(borders)}")
-            item = Histogram(text(name), self._at(step), time.time_ns() // 1000, borders, array, self.segment.number)
-            self._enqueue(item._replace(edges=bins) if borders is None else item)
-        except Exception as error:
-            self._failed("histogram", error)
-
-    # -- one way to the store -------------------------------------------------------------------------
-
-    def _collect(self, made: Record, end: int) -> None:
-        if made.kind in ("step", "eval"):
-            self._next_step = max(self._next_step, made.step + 1)
-        named = dict(numbers(made))
-        if named:
-            names = tuple(named)
-            shape = self._shapes.find(names) or self._shapes.add(names, False, False)
-            self._queue_row(shape.names, made.step, made.time, shape.pack(*named.values()), end)
-            if made.kind in ("step", "eval"):
-                self._last |= named
-
-    def _queue_row(self, names: tuple[str, ...], step: int, microseconds: int, packed: bytes, end: int) -> None:
-        self._enqueue(Row(names, step, microseconds, packed, self.segment.number, end))
-
-    def _enqueue(self, item: Row | Histogram) -> None:
-        narrow = type(item) is Row and len(item.packed) < 1000
-        in_log = type(item) is Row and item.log_end > 0
-        if len(self._queue) < (LONG_QUEUE if narrow else 500) and not (in_log and self._pump.dropping):
-            self._queue.append(item)
-        else:
-            self._pump.overflow(item)
 
     # -- segments ------------------------------------------------------------------------------------
 
@@ -401,27 +109,30 @@ class Run(TrainingRunLogger):
             self._read_device_values()
             time.sleep(0.001)
         for chore in self.at_finish:
-            chore()
+            try:
+                chore()
+            except Exception as error:
+                self._failed("last word of a probe", error)
         took = time.monotonic() - self._began
         last = self._next_step - 1 if self._next_step else 0
         self._emit("end", last, {"status": status, "wall_seconds": round(took, 3)}, checked=True)
         self._finished = True
         self._shapes = Shapes(0)
         if not self._pump.stop(timeout):
-            self._warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
+            self.warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
         if self._pump.lost_rows:
-            self._warn(f"{self._pump.lost_rows} wide rows were not recorded: the store could not keep up")
+            self.warn(f"{self._pump.lost_rows} wide rows were not recorded: the store could not keep up")
         self._console.close()
         if self._carrier is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._carrier.close()
         self._log.close()
         if self._log.lost:
-            self._warn(f"{self._log.lost} records were not written: {self._log.path} had no room")
+            self.warn(f"{self._log.lost} records were not written: {self._log.path} had no room")
         if self._is_main:
             before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
             spent = manifest.spent(round(before + took, 3), self._gpus(), self.settings.price_per_gpu_hour)
-            self._note(status=status, finished=_now(), final_metrics=self._last, **spent)
+            self._note(status=status, finished=_now(), final_metrics=self._pump.last, **spent)
         open_runs.discard(self)
 
     def _gpus(self) -> int:
@@ -468,6 +179,8 @@ class Run(TrainingRunLogger):
         self._shapes = Shapes(self.settings.wide_threshold)
         self._finish_lock = threading.RLock()
         self._waiting.clear()
+        self._clock = None
+        self.at_finish = []  # the parent's probes stop in the parent
 
     def _open_after_fork(self, path: Path) -> JsonLog:
         self._carrier = None
@@ -485,10 +198,6 @@ def _attach(folder: str, settings: Settings, config: Mapping[str, Any]) -> Run:
     """The run in `folder`, written by this process too."""
     path = Path(folder)
     return Run(path, settings, config, segments.join(path))
-
-
-def _head_of(second: int) -> bytes:
-    return encode(Record("metrics", second * 1_000_000, 0, {})).partition(b".")[0] + b"."
 
 
 def _now() -> str:

@@ -1,0 +1,1 @@
+"""Probes watch a training and hand records to its run: speed, machine, memory, ranks, data."""

@@ -259,14 +259,14 @@ class TrainingRunLogger:
         except Exception as error:
             self._failed(f"{kind} record", error)
 
-    def _typed(self, kind: str, step: Any, values: dict[str, Any], typed: int) -> None:
+    def _typed(self, kind: str, step: Any, values: dict[str, Any], typed: int, draw: bool = True) -> None:
         """A record whose first `typed` values are numbers whatever they were given as."""
-        if all(type(value) in PLAIN for value in values.values()):
-            self._emit(kind, step, values, checked=True)
+        if all(type(value) in PLAIN or type(value) is str for value in values.values()):
+            self._emit(kind, step, values, checked=True, draw=draw)
         elif not self._defer(kind, step, values):
             for name in list(values)[:typed]:
                 values[name] = number(values[name])
-            self._emit(kind, step, values)
+            self._emit(kind, step, values, draw=draw)
 
     def _defer(self, kind: str, step: int, values: dict[str, Any]) -> bool:
         """Whether the record is written later, because some of its values are on an accelerator."""

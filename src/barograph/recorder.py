@@ -56,6 +56,7 @@ class Recorder(TrainingRunLogger):
         self._finish_lock = threading.RLock()
         self._began = time.monotonic()
         self._clock: Any = None  # a StepClock, once steps or phases are timed
+        self.position: dict[str, Any] | None = None  # of the data loader, as told last
         log_file = Path(settings.log_file) if settings.log_file else folder / "training.json"
         super().__init__(
             log_file if rank == 0 else log_file.with_name(f"training-{self._writer_name}.json"),
@@ -318,10 +319,10 @@ class Recorder(TrainingRunLogger):
     def _collect(self, made: Record, end: int) -> None:
         if made.kind in ("step", "eval", "speed"):
             self._next_step = max(self._next_step, made.step + 1)
-            if self._clock is not None and self._clock.loose and made.kind == "step":
-                self._clock.mark(made.step)
         if made.kind in HAS_NUMBERS:
             self._enqueue(Logged(made, self.segment.number, end))
+        if made.kind in ("step", "metrics") and self._clock is not None and self._clock.loose:
+            self._clock.mark(made.step)
 
     def _queue_row(self, names: tuple[str, ...], step: int, microseconds: int, packed: bytes, end: int) -> None:
         self._enqueue(Row(names, step, microseconds, packed, self.segment.number, end))

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,3 +144,37 @@ def test_the_speed_of_light_is_a_share_of_the_estimate():
     assert step(course, step_tokens=500, duration_ms=1000).sol == 50.0
     course.sol(Record("sol", 0, 0, {"tps": -1}))
     assert step(course, step_tokens=500, duration_ms=1000).sol is None
+
+
+def test_a_course_goes_on_from_a_checkpoint_as_if_it_had_not_stopped():
+    whole, first, second = Course(100), Course(100), Course(100)
+    records = [
+        Record("step", 0, n, {"loss": 5.0 / (n + 1), "duration_ms": 100.0, "step_tokens": 10}) for n in range(40)
+    ]
+    shown = [whole.step(record, now=n * 0.1) for n, record in enumerate(records)]
+    for n in range(20):
+        first.step(records[n], now=n * 0.1)
+    second.restore(first.state(), step=19)
+    for n in range(20, 40):
+        step = second.step(records[n], now=n * 0.1)
+        assert step.smoothed == pytest.approx(shown[n].smoothed)
+        assert step.warm_seconds == pytest.approx(shown[n].warm_seconds)
+        assert step.warm_eta == pytest.approx(shown[n].warm_eta)
+
+
+def test_a_course_goes_on_from_picollms_own_loop_state():
+    course, total = Course(), 0.0
+    for _ in range(100):
+        total = 0.9 * total + 0.1 * 3.0
+    course.restore({"smooth_train_loss": total, "min_val_bpb": float("inf"), "total_training_time": 60.0}, step=99)
+    assert course.step(Record("step", 0, 100, {"loss": 3.0, "duration_ms": 1000.0}), 0.0).smoothed == pytest.approx(3.0)
+    assert course.state()["total_training_time"] == pytest.approx(61.0)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"smooth_train_loss": "x"}, {"smooth_train_loss": float("nan")}, {"total_training_time": -1}]
+)
+def test_a_loop_state_of_nonsense_is_passed_over(state):
+    course = Course()
+    course.restore(state, step=3)
+    assert course.step(Record("step", 0, 4, {"loss": 2.0}), 0.0).smoothed == pytest.approx(2.0)

@@ -149,11 +149,15 @@ class Run(Recorder):
     def save_checkpoint(self, path: str | os.PathLike[str], step: int, **about: Any) -> Path | None:
         """Write the metadata of the checkpoint at `path` beside it, atomically, and note it in the run.
 
-        about: `val_loss`, `val_bpb`, `loader_state` ({pq_idx, rg_idx, epoch}), `loop_state` (smoothed and
-        best loss, total training time, rates) and anything else that is to come back with `restore`.
+        about: `val_loss`, `val_bpb`, `loader_state` ({pq_idx, rg_idx, epoch}; by default the position told
+        last), `loop_state` (beside the smoothed and best loss and the training time, which are there already)
+        and anything else that is to come back with `restore`.
         """
         try:
             about.setdefault("config", self.config)
+            if self.position is not None:
+                about.setdefault("loader_state", self.position)
+            about["loop_state"] = self._console.state() | dict(about.get("loop_state") or {})
             extra = {name: about.pop(name) for name in set(about) - _CHECKPOINT_FIELDS}
             written = manifest.write_checkpoint(path, step=self._step(step), extra=extra, **about)
             fields = {"path": str(path), "metadata": str(written)}
@@ -167,12 +171,19 @@ class Run(Recorder):
             return None
 
     def restore(self) -> dict[str, Any] | None:
-        """The metadata of the run's last whole checkpoint, or None: where to go on after a resume."""
+        """The metadata of the run's last whole checkpoint, or None: where to go on after a resume.
+
+        The console goes on too: its smoothed loss and training time are those of the checkpoint.
+        """
         try:
             places = {self.dir / "checkpoints"}
             places.update(Path(item["path"]).parent for item in manifest.read(self.dir).get("checkpoints", []))
             found = [state for folder in places if (state := manifest.last_checkpoint(folder))]
-            return max(found, key=lambda state: state.get("step", 0), default=None)
+            last = max(found, key=lambda state: state.get("step", 0), default=None)
+            if last is not None:
+                self._console.restore(last.get("loop_state"), last["step"])
+                self.position = last.get("dataloader_state_dict") or None
+            return last
         except Exception as error:
             self._failed("restore", error)
             return None

@@ -84,6 +84,15 @@ class Console:
         """Whether nobody reads any more: the stream is closed or its reader has left."""
         return self._terminal.gone
 
+    def state(self) -> dict[str, float]:
+        """The averages and sums that later lines need, for a checkpoint."""
+        return self._course.state()
+
+    def restore(self, state: Any, step: int) -> None:
+        """Go on from the state in a checkpoint made after `step`."""
+        if isinstance(state, dict):
+            self._course.restore(state, step)
+
     def draw(self, record: Record) -> None:
         """Show the record if it is to be shown. Never raises; takes microseconds whatever the reader does."""
         if record.kind not in _DRAWN:

@@ -92,6 +92,7 @@ class Course:
         self._norms = NormAverage()
         self._smoothed = Smoothed()
         self._losses = Mean()
+        self._best: dict[str, float] = {}  # least finite val_loss and val_bpb
         self._compared: tuple[int, float | None] | None = None
         self._router: tuple[int, float | None, float | None] | None = None
         self._light: float | None = None  # tokens per second at the speed of light
@@ -151,6 +152,9 @@ class Course:
         """Take in an evaluation. Several at one step (one a data set) compare with the same training steps."""
         fields, step = record.fields, _bounded(record.step)
         loss, duration = number(fields.get("loss")), number(fields.get("duration_ms"))
+        for name, value in (("val_loss", loss), ("val_bpb", number(fields.get("val_bpb")))):
+            if value is not None and math.isfinite(value):
+                self._best[name] = min(value, self._best.get(name, value))
         if self._losses.count or self._compared is None or self._compared[0] != step:
             self._compared = (step, self._losses.value if self._losses.count else None)
             self._losses = Mean()
@@ -167,6 +171,31 @@ class Course:
             step_ms=trained / max(step, 1) if trained is not None else 1000 * self._trained.mean,
             fields=fields,
         )
+
+    def state(self) -> dict[str, float]:
+        """What a later process needs to go on as if it were this one, by S4's names for a loop's state.
+
+        `smooth_train_loss` is the sum before debiasing, as S4 keeps it; `smooth_train_weight` its divisor.
+        """
+        found = {f"min_{name}": value for name, value in self._best.items()}
+        if self._smoothed.weight:
+            found |= {"smooth_train_loss": self._smoothed.sum, "smooth_train_weight": self._smoothed.weight}
+        return found | {"total_training_time": self._warm.seconds}
+
+    def restore(self, state: Mapping[str, Any], step: int) -> None:
+        """Go on from `state()`, or from S4's own loop state, of a checkpoint after `step`."""
+        total, weight = number(state.get("smooth_train_loss")), number(state.get("smooth_train_weight"))
+        if weight is None:
+            weight = 1 - 0.9 ** (max(step, 0) + 1)
+        if total is not None and math.isfinite(total) and 0 < weight <= 1:
+            self._smoothed.restore(total, weight)
+        trained = number(state.get("total_training_time"))
+        if trained is not None and 0 <= trained < math.inf:
+            self._warm.restore(trained, step)
+        for name in ("val_loss", "val_bpb"):
+            best = number(state.get(f"min_{name}"))
+            if best is not None and math.isfinite(best):
+                self._best[name] = best
 
     def _trend(self, loss: float | None) -> str:
         if loss is None or not math.isfinite(loss):
@@ -250,15 +279,24 @@ class Smoothed:
     """An exponential average with beta 0.9, debiased: after n finite values divided by 1 - 0.9^n (S4)."""
 
     def __init__(self) -> None:
-        self._sum, self._missing = 0.0, 1.0
+        self.sum, self._missing = 0.0, 1.0
+
+    @property
+    def weight(self) -> float:
+        """What the sum is divided by: 1 - 0.9^n."""
+        return 1 - self._missing
 
     def add(self, value: float | None) -> float | None:
         """The average with this value in it; a non-finite value is given back and left out of the average."""
         if value is None or not math.isfinite(value):
             return value
-        self._sum = 0.9 * self._sum + 0.1 * value
+        self.sum = 0.9 * self.sum + 0.1 * value
         self._missing *= 0.9
-        return self._sum / (1 - self._missing)
+        return self.sum / self.weight
+
+    def restore(self, total: float, weight: float) -> None:
+        """Go on from the sum and its divisor."""
+        self.sum, self._missing = total, 1 - weight
 
 
 class Elapsed:
@@ -281,6 +319,11 @@ class Elapsed:
         self._last = step
         self._count += stride
         self._sum += seconds * stride
+
+    def restore(self, seconds: float, step: int) -> None:
+        """Go on after `step`, up to which it took so long."""
+        self._sum, self._last, self._unseen = seconds, step, 0
+        self._count = max(0, step - self._skip)
 
     @property
     def mean(self) -> float:

@@ -26,7 +26,7 @@ class Watched:
         self.warnings: list[str] = []
         self.current_step = 0
 
-    def record(self, kind: str, step: int, fields: dict[str, Any]) -> None:
+    def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
         self.records.append((kind, step, fields))
 
     def warn(self, sentence: str, key: str | None = None) -> None:

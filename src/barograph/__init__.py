@@ -14,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from barograph.adapters.tensorboard import TensorBoardBackend
+    from barograph.adapters.wandb import WandBBackend
     from barograph.config import ConfigError
     from barograph.logger import LogVerbosity, TrainingRunLogger
     from barograph.logtext import LogFileError, read_log
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from barograph.run import Run
     from barograph.simple import SimpleLogger
     from barograph.start import fork, init
+    from barograph.tracker import MetricsConfig, MetricsTracker, StepMetrics
 
 __version__ = "0.1.0"
 
@@ -28,11 +31,16 @@ _HOMES = {
     "ConfigError": "config",
     "LogFileError": "logtext",
     "LogVerbosity": "logger",
+    "MetricsConfig": "tracker",
+    "MetricsTracker": "tracker",
     "Run": "run",
     "SimpleLogger": "simple",
     "fork": "start",
+    "StepMetrics": "tracker",
     "StoredRun": "query",
+    "TensorBoardBackend": "adapters.tensorboard",
     "TrainingRunLogger": "logger",
+    "WandBBackend": "adapters.wandb",
     "init": "start",
     "read_log": "logtext",
     "runs": "query",
@@ -42,10 +50,15 @@ __all__ = [
     "ConfigError",
     "LogFileError",
     "LogVerbosity",
+    "MetricsConfig",
+    "MetricsTracker",
     "Run",
     "SimpleLogger",
+    "StepMetrics",
     "StoredRun",
+    "TensorBoardBackend",
     "TrainingRunLogger",
+    "WandBBackend",
     "fork",
     "init",
     "read_log",

@@ -104,6 +104,60 @@ class Run(Recorder):
         """The loader's batches, with the wait for each of them timed as the next step's phase `data`."""
         return self.clock.wrap(loader)
 
+    def speed_of_light(
+        self,
+        model: Any,
+        *,
+        sequence: int | None = None,
+        dtypes: Mapping[str, str] | str = "bf16",
+        devices: int | None = None,
+        device: str | None = None,
+        peak_tflops: float | None = None,
+        recompute: str = "none",
+        show: bool = True,
+        **architecture: Any,
+    ) -> dict[str, Any] | None:
+        """Say what is trained on what: from now on steps have an MFU, and their speed a share of the possible.
+
+        model: a torch model, a configuration (a mapping or object with Hugging Face's or similar names), or
+        an `Architecture`; `architecture` gives fields of it that you know better. sequence: tokens of a
+        training sequence. dtypes: precision of "blocks", "lm_head", "attention", or one for all. devices: how
+        many share the work (default: one a rank). device: its name (default: the one torch uses). peak_tflops:
+        of one device, over the table. recompute: "none", "selective" or "full", for the HFU.
+
+        Returns the estimate, which is recorded and (with `show`) drawn; None, with a warning that says what is
+        missing, where it can't be made.
+        """
+        from barograph.probes.expectation import expect
+
+        try:
+            return expect(
+                self,
+                self.clock,
+                model,
+                {"sequence": sequence, **architecture},
+                dtypes=dtypes,
+                devices=self.world_size if devices is None else devices,
+                device=device,
+                peak_tflops=self.settings.peak_tflops if peak_tflops is None else peak_tflops,
+                recompute=recompute,
+                show=show,
+            )
+        except ValueError as error:
+            if self.strict:
+                raise
+            self.warn(f"no MFU and no speed of light: {error}")
+        except Exception as error:
+            self._failed("speed of light", error)
+        return None
+
+    def profile_communication(self, every: int = 1000, first: int = 10) -> None:
+        """Profile one timed step in `every`, beginning with the `first`: how much of the communication between
+        ranks is hidden behind computation, and how much of it the step waits for."""
+        from barograph.probes.communication import CommunicationProfile
+
+        self.clock.profile = CommunicationProfile(self, every, first)
+
     def log_timed_step(
         self, step: int, timed: StepTime, tokens: float, values: Mapping[str, Any], draw: bool = True
     ) -> None:

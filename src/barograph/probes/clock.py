@@ -85,6 +85,7 @@ class StepClock:
         self.hardware_flops_per_token = math.nan  # with recomputation
         self.peak_flops = math.nan  # a second, of all devices together
         self.formula = ""
+        self.profile: Any = None  # a CommunicationProfile, if one was asked for
         self.busy = ""  # the phase or span that is open, for the watchdog
         self._run = run
         self._now = now
@@ -199,6 +200,8 @@ class StepClock:
             self._events.clear()
         self.loose = False
         self._look_for_device()
+        if self.profile is not None:
+            self.profile.begin()
         if self._make_event is not None:
             self._began_event = self._make_event()
         # the wait for the batch came before: the step began with it
@@ -230,6 +233,8 @@ class StepClock:
     def record(self, step: int, timed: StepTime, tokens: float = math.nan, **extra: Any) -> None:
         """Write the step's `speed` record; with device events, once they have arrived."""
         fields: dict[str, Any] = {"step_ms": round(timed.seconds * 1e3, 3)}
+        if self.profile is not None and self.profile.end(step):
+            fields["profiled"] = True
         if tokens == tokens:
             fields["tokens"] = tokens
             fields["tokens_per_second"] = timed.tokens_per_second

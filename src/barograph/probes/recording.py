@@ -26,11 +26,12 @@ class Recording(Protocol):
     def current_step(self) -> int:
         """The step that was begun or logged last; 0 before the first."""
 
-    def record(self, kind: str, step: int, fields: dict[str, Any]) -> None:
+    def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
         """Write a record of a kind in `record.KINDS`. From any thread; microseconds; never raises.
 
         Values are Python's own: float, int, bool, str, None, and lists and dictionaries of them. NaN and
-        infinity are welcome. Numbers, also nested ones, become the series `{family}/{name}/…`.
+        infinity are welcome. Numbers, also nested ones, become the series `{family}/{name}/…`. `draw`: show it
+        where the console shows records of that kind.
         """
 
     def warn(self, sentence: str, key: str | None = None) -> None:

@@ -118,9 +118,12 @@ def sol_lines(fields: Mapping[str, Any]) -> list[Line]:
     for kind in dict.fromkeys(kinds.values()):
         name = {"fp32": "tf32", "float32": "tf32", "bfloat16": "bf16", "float16": "fp16"}.get(kind, kind)
         name = "fp8" if name.startswith(("fp8", "float8", "e4m3", "e5m2")) else name
+        if kind in ("fp32", "float32") and positive(fields.get("fp32_peak")) is not None:
+            name = "fp32"  # measured, or of a device without shorter products
         peak = positive(fields.get(f"{name}_peak"))  # -1 is "not known"
         if peak is not None:
-            shown.append(line(f"  {f'Peak {name.upper()}:':<11}{fixed(peak, 8, 1)} TFLOP/s"))
+            rate = f"{fixed(peak, 8, 1)} TFLOP/s" if peak >= 1 else f"{fixed(peak * 1e3, 8, 1)} GFLOP/s"
+            shown.append(line(f"  {f'Peak {name.upper()}:':<11}{rate}"))
     for part, title in {"blocks": "Blocks:", "lm_head": "LM-Head:", "attention": "Attention:"}.items():
         count, unit = _flop(number(fields.get(part)))
         shown.append(line(f"  {title:<11}{count} {unit}   in {kinds[part]}"))

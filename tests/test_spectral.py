@@ -1,0 +1,105 @@
+"""Spectral norms: near the exact ones at two reads of the weights, whatever the weights are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from barograph.probes.spectral import SpectralNorms, matrices  # noqa: E402
+
+
+def exact(weights: dict[str, Any]) -> Any:
+    return torch.stack(
+        [torch.linalg.matrix_norm(w.detach().double().reshape(len(w), -1), ord=2) for w in matrices(weights).values()]
+    )
+
+
+def test_norms_are_within_one_percent_after_twenty_steps_of_a_real_training() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(64, 96), torch.nn.Linear(96, 384), torch.nn.GELU(), torch.nn.Linear(384, 96),
+        torch.nn.LayerNorm(96), torch.nn.Linear(96, 64),
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    followed = SpectralNorms()
+    tokens = torch.randint(0, 64, (32, 16))
+    for _ in range(20):
+        loss = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found = followed.update(dict(model.named_parameters()))
+    assert found.names == ("0.weight", "1.weight", "3.weight", "5.weight")
+    wanted = exact(dict(model.named_parameters()))
+    assert ((found.norms - wanted) / wanted).abs().max() <= 0.01
+    assert (found.norms <= wanted * 1.00001).all(), "a Ritz value comes from below"
+
+
+def test_the_stable_rank_is_frobenius_over_spectral_squared() -> None:
+    weight = torch.diag(torch.tensor([3.0, 2.0, 1.0]))
+    found = SpectralNorms().update({"w": weight}, iterations=40)
+    assert float(found.norms[0]) == pytest.approx(3.0, rel=1e-4)
+    assert float(found.stable_ranks[0]) == pytest.approx(14 / 9, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
+def test_no_scale_overflows_or_vanishes(scale: float) -> None:
+    torch.manual_seed(1)
+    weight = torch.randn(40, 30, dtype=torch.float64)
+    found = SpectralNorms().update({"w": (weight * scale).float()}, iterations=50)
+    assert float(found.norms[0]) / scale == pytest.approx(float(torch.linalg.matrix_norm(weight, ord=2)), rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_are_followed(dtype: Any) -> None:
+    torch.manual_seed(2)
+    weight = torch.randn(20, 50).to(dtype)
+    found = SpectralNorms().update({"w": weight}, iterations=60)
+    assert float(found.norms[0]) == pytest.approx(float(exact({"w": weight})[0]), rel=0.01)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 50), (50, 1), (3, 4, 5, 6), (2, 9)])
+def test_every_shape_has_a_norm(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(3)
+    weight = torch.randn(shape)
+    found = SpectralNorms().update({"w": weight}, iterations=100)
+    assert float(found.norms[0]) == pytest.approx(float(exact({"w": weight})[0]), rel=0.01)
+
+
+def test_zeros_have_the_norm_zero() -> None:
+    found = SpectralNorms().update({"w": torch.zeros(8, 8)})
+    assert float(found.norms[0]) == 0.0 and float(found.stable_ranks[0]) == 0.0
+
+
+def test_a_matrix_gone_wrong_is_nan_and_comes_back() -> None:
+    torch.manual_seed(4)
+    weight, followed = torch.randn(30, 20), SpectralNorms()
+    followed.update({"w": weight})
+    broken = weight.clone()
+    broken[0, 0] = float("nan")
+    assert not torch.isfinite(followed.update({"w": broken}).norms[0])
+    found = followed.update({"w": weight}, iterations=50)
+    assert float(found.norms[0]) == pytest.approx(float(exact({"w": weight})[0]), rel=0.01)
+
+
+def test_vectors_and_integers_and_nothing_at_all_have_no_norm() -> None:
+    weights = {"b": torch.zeros(3), "i": torch.zeros(3, 3, dtype=torch.int64), "e": torch.zeros(0, 3)}
+    assert SpectralNorms().update(weights).names == ()
+    assert SpectralNorms().update({}).names == ()
+
+
+def test_a_shape_that_changes_begins_anew() -> None:
+    followed = SpectralNorms()
+    followed.update({"w": torch.randn(5, 6)})
+    weight = torch.diag(torch.arange(1.0, 9.0))
+    assert float(followed.update({"w": weight}, iterations=60).norms[0]) == pytest.approx(8.0, rel=1e-3)
+
+
+def test_the_summary_has_the_documents_names() -> None:
+    weights = {"a": torch.eye(4), "b": 3 * torch.eye(4)}
+    found = SpectralNorms().update(weights, iterations=5).summary()
+    assert found["spectral_norm_max"] == pytest.approx(3) and found["spectral_norm_mean"] == pytest.approx(2)
+    assert found["spectral_norm_std"] == pytest.approx(2**0.5)

@@ -56,6 +56,7 @@ class Recorder(TrainingRunLogger):
         self._finish_lock = threading.RLock()
         self._began = time.monotonic()
         self._clock: Any = None  # a StepClock, once steps or phases are timed
+        self._recorded_problem: BaseException | None = None
         self.position: dict[str, Any] | None = None  # of the data loader, as told last
         log_file = Path(settings.log_file) if settings.log_file else folder / "training.json"
         super().__init__(

@@ -1,0 +1,217 @@
+"""Watched: a Recorder with the probes a training loop may use: steps, phases, memory, data, ranks, the model.
+
+In:   a loop's calls; each imports its probe when it is first used.
+Out:  records of what the probes saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from barograph.recorder import Recorder
+from barograph.values import number
+
+if TYPE_CHECKING:
+    from barograph.probes.clock import Phase, StepClock, StepTime
+    from barograph.probes.data import DataWatch
+    from barograph.probes.memory import ActivationMeter
+
+_POSITION = {"pq_idx": "pq", "rg_idx": "rg"}  # S4's names in the loader's state, and in its line
+
+
+class Step:
+    """One step of `with run.step(...) as step`. What it was is told by `set`, at any time before its end."""
+
+    __slots__ = ("_clock", "_run", "number", "tokens", "values")
+
+    def __init__(self, run: Watched, number: int, tokens: Any):
+        self._run, self._clock = run, run.clock
+        self.number, self.tokens = number, tokens
+        self.values: dict[str, Any] = {}
+
+    def set(self, **values: Any) -> None:
+        """`loss`, `norm` (L2 of the gradients), `lr`, `epoch`, `tokens`, `position` (the loader's {pq_idx,
+        rg_idx, epoch}), and anything else that is to stand in the step's record."""
+        self.values.update(values)
+
+    def __enter__(self) -> Step:
+        self._clock.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: Any) -> None:
+        if problem is not None:
+            self._clock.abandon()
+            self._run.ended_by(problem)
+            return
+        try:
+            self.tokens = self.values.pop("tokens", self.tokens)
+            tokens = number(self.tokens) if self.tokens is not None else math.nan
+            timed = self._clock.end(tokens)
+            if self.values:
+                self._run.log_timed_step(self.number, timed, tokens, self.values)
+            self._clock.record(self.number, timed, tokens)
+        except Exception as error:
+            self._run._failed("timed step", error)
+
+
+class Watched(Recorder):
+    """What a `Run` watches a training with."""
+
+    # -- steps and phases ----------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> StepClock:
+        """Times this run's steps."""
+        if self._clock is None:
+            from barograph.probes.clock import StepClock
+
+            self._clock = StepClock(self)
+            self.at_each_round(self._clock.poll)
+            self.at_finish.append(lambda: self._clock.poll(wait=True))
+        clock: StepClock = self._clock
+        return clock
+
+    def step(self, tokens: int | None = None, step: int | None = None) -> Step:
+        """`with run.step(tokens=…) as step:` times one optimizer step and records it.
+
+        tokens: those of all ranks; also by `step.set(tokens=…)`. step: default one more than the last.
+        With `step.set(loss=…, norm=…, lr=…)` the step's own record is written too, and shown.
+        """
+        return Step(self, self._next_step if step is None else self._step(step), tokens)
+
+    def phase(self, name: str) -> Phase:
+        """`with run.phase("forward"):` times a part of a step: data, forward, backward, optimizer, or a name
+        of yours; or something between steps, such as eval and checkpoint. Phases may stand in phases."""
+        return self.clock.phase(name)
+
+    def wrap(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The loader's batches, with the wait for each of them timed as the next step's phase `data`."""
+        return self.clock.wrap(loader)
+
+    def speed_of_light(
+        self,
+        model: Any,
+        *,
+        sequence: int | None = None,
+        dtypes: Mapping[str, str] | str = "bf16",
+        devices: int | None = None,
+        device: str | None = None,
+        peak_tflops: float | None = None,
+        recompute: str = "none",
+        show: bool = True,
+        **architecture: Any,
+    ) -> dict[str, Any] | None:
+        """Say what is trained on what: from now on steps have an MFU, and their speed a share of the possible.
+
+        model: a torch model, a configuration (a mapping or object with Hugging Face's or similar names), or
+        an `Architecture`; `architecture` gives fields of it that you know better. sequence: tokens of a
+        training sequence. dtypes: precision of "blocks", "lm_head", "attention", or one for all. devices: how
+        many share the work (default: one a rank). device: its name (default: the one torch uses). peak_tflops:
+        of one device, over the table. recompute: "none", "selective" or "full", for the HFU.
+
+        Returns the estimate, which is recorded and (with `show`) drawn; None, with a warning that says what is
+        missing, where it can't be made.
+        """
+        from barograph.probes.expectation import expect
+
+        try:
+            return expect(
+                self,
+                self.clock,
+                model,
+                {"sequence": sequence, **architecture},
+                dtypes=dtypes,
+                devices=self.world_size if devices is None else devices,
+                device=device,
+                peak_tflops=self.settings.peak_tflops if peak_tflops is None else peak_tflops,
+                recompute=recompute,
+                show=show,
+            )
+        except ValueError as error:
+            if self.strict:
+                raise
+            self.warn(f"no MFU and no speed of light: {error}")
+        except Exception as error:
+            self._failed("speed of light", error)
+        return None
+
+    def profile_communication(self, every: int = 1000, first: int = 10) -> None:
+        """Profile one timed step in `every`, beginning with the `first`: how much of the communication between
+        ranks is hidden behind computation, and how much of it the step waits for."""
+        from barograph.probes.communication import CommunicationProfile
+
+        self.clock.profile = CommunicationProfile(self, every, first)
+
+    def log_timed_step(
+        self, step: int, timed: StepTime, tokens: float, values: Mapping[str, Any], draw: bool = True
+    ) -> None:
+        """A step's record in S0's order, of what the clock and the loop know; what nobody knows is left out."""
+        given = dict(values)
+        position = given.pop("position", None)
+        if isinstance(position, Mapping):
+            self.position = dict(position)
+            given |= {short: position[name] for name, short in _POSITION.items() if name in position}
+            given.setdefault("epoch", position.get("epoch"))
+        fields: dict[str, Any] = {}
+        if given.get("epoch") is not None:
+            fields["epoch"] = given["epoch"]
+        if tokens == tokens:
+            fields["step_tokens"] = int(tokens) if tokens % 1 == 0 else tokens
+        fields["duration_ms"] = round(timed.seconds * 1000, 3)
+        fields |= {name: given[name] for name in ("norm", "loss", "lr") if name in given}
+        fields |= {name: value for name, value in given.items() if name not in fields and name != "epoch"}
+        if timed.mfu == timed.mfu:
+            fields |= {"mfu": timed.mfu, "formula": self.clock.formula, "peak_tflops": self.clock.peak_flops / 1e12}
+        if self._phase:
+            fields["phase"] = self._phase
+        self._typed("step", step, fields, 0, draw)
+
+    # -- memory and data -------------------------------------------------------------------------------
+
+    def log_memory(self, step: int, model: Any = (), optimizer: Any = (), activations: Any = None) -> None:
+        """What holds memory, by segment (weights, gradients, optimizer, activations, lora, qlora), and how much
+        is in use. model, optimizer: one or several. activations: what `measure_activations` measured."""
+        try:
+            from barograph.probes import memory
+
+            places = None if activations is None else activations.places
+            self.log_allocator(memory.segments(model, optimizer, activations_bytes=places), step)
+            memory.record(self, step)
+        except Exception as error:
+            self._failed("memory table", error)
+
+    def measure_activations(self, model: Any = None) -> ActivationMeter:
+        """`with run.measure_activations(model) as meter:` around one step measures what autograd saves."""
+        from barograph.probes.memory import ActivationMeter
+
+        return ActivationMeter(model)
+
+    def guard(self, models: Any = (), optimizers: Any = ()) -> Any:
+        """`with run.guard(model, optimizer):` around a training: an out-of-memory error leaves in the log what
+        held the memory, by name, before it goes on its way."""
+        from barograph.probes.out_of_memory import guard
+
+        return guard(self, models, optimizers)
+
+    def watch_data(self, **options: Any) -> DataWatch:
+        """A watch whose `observe(batch)` counts tokens and padding and finds batches that come again.
+
+        Options: `pad_id`, `window` (batches), `every` (batches a record), `ranks`, `ignore_id`, `fingerprint`.
+        """
+        from barograph.probes.data import DataWatch
+
+        watch = DataWatch(self, **options)
+        self.at_each_round(watch.poll)
+        return watch
+
+    def ended_by(self, problem: BaseException | None) -> None:
+        """An exception is on its way out of a step or of the run: what it takes to understand it is recorded."""
+        with contextlib.suppress(Exception):  # the exception that is on its way is the one to see
+            from barograph.probes.out_of_memory import is_out_of_memory, snapshot
+
+            if problem is not None and problem is not self._recorded_problem and is_out_of_memory(problem):
+                self._recorded_problem = problem
+                snapshot(self, problem)

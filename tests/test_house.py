@@ -36,22 +36,26 @@ MAY_IMPORT = {
     "shapes": "record values",
     "recorder": "config jsonlog logger logtext place processes pump record segments shapes spool store values",
     "probes": "columns config manifest place record values",
-    "adapters": "place",
-    "goodput": "record",
+    "adapters": "place values",
+    "causes": "",
+    "walltime": "",
+    "goodput": "causes logtext record walltime",
+    "accounts": "goodput probes record",
+    "tracker": "adapters config place probes processes run start values",
     "watched": "probes recorder values",
-    "run": "config jsonlog manifest place processes record segments shapes values watched",
+    "run": "accounts config jsonlog manifest place processes record segments shapes values watched",
     "start": "config liveness logtext manifest naming place record run segments values",
     "simple": "naming start",
-    "query": "columns liveness logtext manifest record segments spool store",
+    "query": "columns goodput liveness logtext manifest probes record segments spool store",
     "follow": "logtext query record",
-    "overview": "query record",
+    "overview": "goodput query record",
     "export": "query record",
     "demo": "columns logger manifest query run sinks start",
     "cli": "demo export follow overview query record sinks spool store",
     "__main__": "cli",
-    "__init__": "config logtext logger query run simple start",
+    "__init__": "adapters config logtext logger query run simple start tracker",
 }
-WRITING = {"logger", "pump", "run", "start", "simple", "spool"}
+WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
 READING = {"query", "follow", "overview", "export", "cli"}
 LIBRARIES = {
     "record.py": {"msgspec"},
@@ -67,11 +71,16 @@ LIBRARIES = {
     "config.py": {"yaml"},
     "columns.py": {"numpy"},
     "sinks/progress.py": {"rich"},
+    "probes/fingerprints.py": {"numpy", "torch"},
+    "probes/batches.py": {"numpy", "torch"},
+    "probes/data.py": {"numpy"},
 }
 
 
 def allowed(path: Path) -> set[str]:
     relative = path.relative_to(PACKAGE).as_posix()
+    if relative.startswith("adapters/"):
+        return {path.stem}
     if relative.startswith("store/"):
         return {"numpy", "pyarrow", "msgspec"}
     if relative.startswith("demo/"):

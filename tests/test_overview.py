@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.overview import printable, sparkline, table
+from barograph.goodput import Totals
+from barograph.overview import _bar, cost_lines, printable, sparkline, table, time_lines
 
 
 def row(**changes: object) -> dict[str, object]:
@@ -46,3 +48,44 @@ def test_a_sparkline_never_fails_and_never_grows(values: list[float], width: int
 @given(st.text())
 def test_printable_text_drives_no_terminal(text: str) -> None:
     assert all(char.isprintable() for char in printable(text))
+
+
+SPENT = Totals(
+    wall=92_480.5, productive=80_000, data=3000, communication=1200, evaluation=2000, checkpoint=900, startup=600,
+    redone=2400, downtime=1800, other=380, idle=200.5, paused=86_400, parts=4, crashes=2, redone_steps=1234,
+    names={"sampling\x1b[31m text from the model": 300, "x" * 90: 80},
+)  # fmt: skip
+COST = {
+    "kwh": 2.0535, "watts": 740.0, "gpu_joules": 6.49e6, "cpu_joules": 9e5, "gpus": 16, "gpus_measured": 8,
+    "tokens": 523_763_712.0, "tokens_per_joule": 70.85, "gpu_hours": 205.5, "price_per_gpu_hour": 2.5,
+    "gpu_cost": 513.75, "price_per_kwh": 0.3, "electricity_cost": 0.61605, "cost": 514.366,
+    "price_per_million_tokens": 0.98,
+}  # fmt: skip
+
+
+def test_time_and_cost_fit_a_terminal_of_80_columns_and_drive_none() -> None:
+    lines = time_lines(SPENT, price=2.5, gpu_hours=200.0) + cost_lines(COST)
+    assert max(map(len, lines)) <= 80 and all(printable(line) == line for line in lines)
+    shown = [line.split()[0] for line in lines[2:6]]
+    assert shown == ["productive", "waiting", "steps", "evaluation"]  # the largest loss first
+    assert "86.5%" in lines[2] and "22h13m" in lines[2] and "441.11" in lines[2]
+    wall = next(line for line in lines if "wall time" in line)
+    assert wall.split()[-1] == "500.00" and "25h41m" in wall
+    down = next(line for line in lines if "down after" in line)
+    assert down.rstrip().endswith("1.9%")  # nobody held a device then
+    assert any("24h00m" in line for line in lines) and any(
+        "1,234 steps done again, 2 restarts" in line for line in lines
+    )
+    assert any("8 of 16 GPUs measured" in line for line in lines) and any("0.98 per million" in line for line in lines)
+
+
+def test_without_prices_there_is_no_money_and_without_steps_no_block() -> None:
+    assert not any("COST" in line or "441" in line for line in time_lines(SPENT))
+    assert time_lines(Totals(wall=5, startup=5)) == [] and cost_lines({}) == [] and cost_lines({"tokens": 5.0}) == []
+
+
+@given(st.floats(0, 1), st.integers(1, 60))
+def test_a_bar_is_as_long_as_its_share_and_never_hides_what_there_is(share: float, width: int) -> None:
+    drawn = _bar(share, width)
+    assert len(drawn) <= width and bool(drawn) == (share > 0)
+    assert len(drawn) == pytest.approx(share * width, abs=1.01)

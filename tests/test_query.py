@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,47 @@ def test_any_points_come_back_from_a_log_file(
         series = back.series(name)
         assert series.step.tolist() == [step for step, _, _ in expected]
         numpy.testing.assert_array_equal(series.value, [value for _, _, value in expected])
+
+
+def test_time_and_money_of_a_run_while_it_goes_on_and_after(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        (live,) = barograph.runs(tmp_path)
+        assert live.goodput(now=time.time() + 50).startup > 50 and live.cost() == {}
+        for step in range(10):
+            time.sleep(0.01)
+            run.log_step(step, 0, 1000, 10.0, 1.0, 2.0, 1e-3)
+        assert 0.09 <= live.goodput().productive <= 0.11  # the file has grown: it is read again
+        for _ in range(11):
+            run.record("gpu", 9, {"id": 0, "power": 500_000, "energy": None})
+            time.sleep(0.002)
+    back = StoredRun(run.dir)
+    totals, cost = back.goodput(), back.cost(price_per_gpu_hour=3600.0, price_per_kwh=3.6e6)
+    assert totals.wall == pytest.approx(back.manifest["wall_seconds"], abs=0.2)
+    assert cost["tokens"] == 10_000 and cost["joules"] == pytest.approx(500 * cost["gpu_seconds"])
+    assert cost["gpu_cost"] == pytest.approx(totals.held) and cost["electricity_cost"] == pytest.approx(cost["joules"])
+    assert "cost" not in back.cost()  # the run had no prices of its own
+
+
+def test_the_prices_that_a_run_counted_with_are_its_own(tmp_path: Path) -> None:
+    with start(tmp_path, price_per_gpu_hour=2.0) as run:
+        run.log_step(0, 0, 1000, 10.0, 1.0, 2.0, 1e-3)
+        run.record("gpu", 0, {"id": 0, "power": 1000})
+        run.record("energy", 0, {"price_per_gpu_hour": 2.0, "price_per_kwh": 0.25})
+    cost = StoredRun(run.dir).cost()
+    assert cost["price_per_gpu_hour"] == 2.0 and cost["gpu_cost"] == pytest.approx(cost["gpu_hours"] * 2.0)
+    assert StoredRun(run.dir).cost(price_per_gpu_hour=5.0)["price_per_gpu_hour"] == 5.0
+
+
+def test_devices_of_other_ranks_count_and_tokens_do_not(tmp_path: Path) -> None:
+    moment = 10**15
+    for rank, host in ((0, "a"), (1, "a"), (8, "b")):
+        name = "training.json" if rank == 0 else f"training.rank{rank}.json"
+        log = JsonLog(tmp_path / name)
+        log.append(encode(Record("segment", moment, 0, {"segment": 1, "pid": rank, "host": host})))
+        for n in range(1, 12):
+            log.append(encode(Record("gpu", moment + n * 10**7, n, {"id": 0, "power": 100_000})))
+            log.append(encode(Record("step", moment + n * 10**7, n, {"duration_ms": 9000, "step_tokens": 64})))
+        log.close()
+    cost, totals = StoredRun(tmp_path).cost(), StoredRun(tmp_path).goodput()
+    assert cost["gpu_joules"] == 20_000 and cost["gpus"] == 2 and cost["tokens"] == 704
+    assert totals.productive == 99 and totals.wall == 110

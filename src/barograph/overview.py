@@ -11,6 +11,7 @@ import shutil
 import time
 from typing import Any
 
+from barograph.goodput import CAUSES, Totals, fields, money
 from barograph.query import StoredRun
 from barograph.record import parse_time
 
@@ -94,6 +95,8 @@ def detail(run: StoredRun) -> dict[str, Any]:
         **about,
         **summary(run),
         "segments": [segment.fields() for segment in run.segments],
+        "goodput": fields(run.goodput()),
+        "energy": run.cost(),
         "series": {name: _facts(run, name) for name in run.names()[:200]},
         "series_count": len(run.names()),
         "log_files": [str(path) for path in run.log_files()],
@@ -140,6 +143,9 @@ def page(run: StoredRun, most_series: int = 24) -> str:
             f"  segment {s.number}: {s.kind}" + (f" at step {s.start_step}" if s.start_step is not None else "")
             for s in run.segments
         ]
+    totals, cost = run.goodput(), run.cost()
+    lines += time_lines(totals, cost.get("price_per_gpu_hour"), cost.get("gpu_hours"))
+    lines += cost_lines(cost)
     names = _interesting(run.names())
     if names:
         lines += ["", f"  {'SERIES':<34} {'POINTS':>9} {'LAST':>11} {'MIN':>11} {'MAX':>11}"]
@@ -155,6 +161,90 @@ def page(run: StoredRun, most_series: int = 24) -> str:
         lines.append(f"  … and {len(names) - most_series:,} more: barograph show {run.id} --names")
     lines += [f"  ! {printable(problem)}" for problem in run.problems]
     return "\n".join(lines)
+
+
+_CAUSES = {
+    "productive": "productive", "data": "waiting for data", "communication": "communication",
+    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "steps done again",
+    "downtime": "down after a crash", "other": "other", "idle": "idle",
+}  # fmt: skip
+
+
+def time_lines(totals: Totals, price: float | None = None, gpu_hours: float | None = None, bar: int = 24) -> list[str]:
+    """Where the wall time went, a line a cause, the productive part first; nothing before the first step.
+
+    price, gpu_hours: with both, a column of money.
+    """
+    if totals.productive <= 0 or totals.wall <= 0:
+        return []
+    priced = price is not None and bool(gpu_hours) and totals.held > 0
+    spent = money(totals, (gpu_hours or 0.0) * 3600.0 / totals.held, price or 0.0) if priced else {}
+    head = f"  {'WHERE THE TIME WENT':<{20 + bar}} {'TIME':>9} {'SHARE':>7}" + (f" {'COST':>11}" if priced else "")
+    lines = ["", head]
+
+    def line(name: str, seconds: float, cost: float | None) -> None:
+        drawn = _bar(seconds / totals.wall, bar)
+        text = f"  {_shorten(name, 18):<19} {drawn:<{bar}} {_duration(seconds):>9} {100 * seconds / totals.wall:>6.1f}%"
+        lines.append(f"{text} {_money(cost):>11}" if cost is not None else text)
+
+    causes = sorted(CAUSES[1:], key=lambda cause: -getattr(totals, cause))
+    for cause in ("productive", *causes):
+        if getattr(totals, cause) > 0:
+            line(_CAUSES[cause], getattr(totals, cause), spent.get(cause))
+        if cause == "other" and totals.names:
+            longest = sorted(totals.names.items(), key=lambda one: -one[1])[:3]
+            lines.append(_shorten(f"    {', '.join(f'{printable(n)} {_duration(s)}' for n, s in longest)}", 21 + bar))
+    line("wall time", totals.wall, spent.get("cost"))
+    if totals.paused > 0:
+        lines.append(f"  {'paused, not counted':<19} {'':<{bar}} {_duration(totals.paused):>9}")
+    if totals.redone_steps:
+        crashes = f", {_many(totals.crashes, 'restart')} after a crash" if totals.crashes else ""
+        lines.append(f"  {_many(totals.redone_steps, 'step')} done again{crashes}")
+    return lines
+
+
+def cost_lines(cost: dict[str, Any]) -> list[str]:
+    """Energy, tokens and money of an `energy` record's fields, as far as they are known."""
+    lines = []
+    if "kwh" in cost:
+        whose = [f"GPU {_kwh(cost['gpu_joules'] / 3.6e6)}"] if "gpu_joules" in cost else []
+        whose += [f"CPU {_kwh(cost['cpu_joules'] / 3.6e6)}"] if "cpu_joules" in cost else []
+        lines.append(f"  energy   {_kwh(cost['kwh'])} kWh ({' + '.join(whose)}), {cost['watts']:,.0f} W on average")
+        if "gpus_measured" in cost:
+            lines.append(
+                f"           {cost['gpus_measured']} of {cost['gpus']} GPUs measured, the others taken to be alike"
+            )
+    if "tokens_per_joule" in cost:
+        lines.append(f"  tokens   {cost['tokens']:,.0f}, {_number(cost['tokens_per_joule'])} a joule")
+    if "cost" in cost:
+        parts = []
+        if "gpu_cost" in cost:
+            hours, price = cost["gpu_hours"], cost["price_per_gpu_hour"]
+            parts.append(f"{_kwh(hours)} GPU hours at {price:g}")
+        if "electricity_cost" in cost:
+            parts.append(f"electricity {_money(cost['electricity_cost'])} at {cost['price_per_kwh']:g}")
+        lines.append(f"  cost     {_money(cost['cost'])} ({' + '.join(parts)})")
+        if "price_per_million_tokens" in cost:
+            lines.append(f"           {_money(cost['price_per_million_tokens'])} per million tokens")
+    return ["", *lines] if lines else []
+
+
+def _bar(share: float, width: int) -> str:
+    """A share of 1 as a bar, to an eighth of a character; anything above 0 is seen."""
+    eighths = max(1, round(min(1.0, share) * width * 8)) if share > 0 else 0
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _kwh(value: float) -> str:
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def _money(value: Any) -> str:
+    return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.2g}" if value >= 1e-4 else f"{value:.1e}"
 
 
 def sparkline(values: list[float], width: int = 20) -> str:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -72,6 +72,16 @@ Line = tuple[tuple[str, ...], int, int, bytes, int, int]
 """A row as `run.log` leaves it: Row's fields, the values as the JSON object that they were encoded to."""
 
 
+class Listener(Protocol):
+    """Gets the records of the log file, in its order, in the pump's thread."""
+
+    def take(self, record: Record) -> None:
+        """A record."""
+
+    def settle(self) -> None:
+        """All that waited has been given; called about once in `flush_seconds`."""
+
+
 class Pump:
     """Owns the thread and the store's writer. `queue.append` is all that a log call does."""
 
@@ -88,6 +98,7 @@ class Pump:
     ):
         self.queue: deque[Row | Histogram | Logged | Line] = deque()
         self.chores: list[Callable[[], Any]] = []  # called once a round, such as a spool's carrier
+        self.listeners: list[Listener] = []
         self.dropping = False  # the queue was full: rows of the log file are read back from it
         self.lost_rows = 0
         self.last: dict[str, float] = {}  # value of each series of steps and evaluations
@@ -189,15 +200,14 @@ class Pump:
 
     def _round(self, flush: bool) -> None:
         for chore in tuple(self.chores):
-            try:
-                chore()
-            except Exception as error:
-                self._complain(f"a background task met {type(error).__name__}: {error}")
+            self._guard(chore)
         if flush:
             self._flushed_at = time.monotonic()
             self._take()
             if self._held or self.dropping:
                 self._store()
+            for listener in self.listeners:
+                self._guard(listener.settle)
         self._log.retry()
         if time.monotonic() - self._synced_at >= self._sync_seconds or self._stopping:
             self._log.restore_if_deleted()
@@ -206,6 +216,16 @@ class Pump:
                 with contextlib.suppress(OSError):
                     self._writer.sync()
             self._synced_at = time.monotonic()
+
+    def _guard(self, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception as error:
+            self._complain(f"a background task met {type(error).__name__}: {error}")
+
+    def wake(self) -> None:
+        """Have a round now, with a flush."""
+        self._wake.set()
 
     def _take(self) -> None:
         """Move the queue's rows to `_held`; read back from the log file what the queue could not hold."""
@@ -251,7 +271,11 @@ class Pump:
                 self.last.update(named)
         else:
             names, step, moment, body, segment, log_end = item
-            values = list(_decode(body).values())
+            fields = _decode(body)
+            values = list(fields.values())
+            record = Record("metrics", moment, step, fields)
+        for listener in self.listeners:
+            self._guard(listener.take, record)
         try:
             packed = struct.pack(f"<{len(names)}d", *values)
         except struct.error:  # a name that held numbers before holds text this time

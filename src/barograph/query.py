@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
+    from barograph.goodput import Goodput, Totals
+    from barograph.probes.energy import Energy
     from barograph.store.reader import StoreReader
 
 DEFAULT_DIR = "runs"
@@ -79,6 +82,7 @@ class StoredRun:
         self._manifest: dict[str, Any] | None = None
         self._reader: StoreReader | None = None
         self._tails: dict[Path, tuple[tuple[int, int, int], _Tail]] = {}
+        self._accounted: tuple[list[tuple[Path, int, int]], Goodput, Energy] | None = None
 
     def __repr__(self) -> str:
         return f"<StoredRun {self.project}/{self.id} {self.status}>"
@@ -286,6 +290,55 @@ class StoredRun:
         """The main log as dictionaries, as `read_log` gives them."""
         files = self.log_files()
         return read_log(files[0]) if files else []
+
+    # -- time and money ---------------------------------------------------------------------------------
+
+    def goodput(self, now: float | None = None) -> Totals:
+        """Where the wall time went, in seconds by cause, from rank 0's log; also while the run goes on.
+
+        now: seconds since 1970 up to which a run that goes on counts; the present if not given.
+        """
+        if now is None and self.status == "running":
+            now = time.time()
+        return self._accounts()[0].totals(now)
+
+    def cost(self, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None) -> dict[str, Any]:
+        """Energy and money so far, as the fields of an `energy` record: what is not known is absent.
+
+        The prices are the run's own where they are not given.
+        """
+        from barograph.probes.energy import Prices
+
+        energy, about = self._accounts()[1], self.manifest
+        hours, wall = about.get("gpu_hours"), about.get("wall_seconds")
+        if hours and wall:
+            gpus = round(hours * 3600.0 / wall)
+            known = about["cost"] / hours if about.get("cost") is not None else None
+        else:
+            devices = (about.get("hardware") or {}).get("gpus")
+            gpus, known = (int(about.get("world_size") or 1) if devices or energy.gpus else 0), None
+        given = (price_per_gpu_hour, energy.said.get("price_per_gpu_hour"), known)
+        price = next((one for one in given if one is not None), None)
+        kwh = energy.said.get("price_per_kwh") if price_per_kwh is None else price_per_kwh
+        return energy.fields(Prices(per_gpu_hour=price, per_kwh=kwh), self.goodput().held * gpus / 3600.0, gpus)
+
+    def _accounts(self) -> tuple[Goodput, Energy]:
+        """Read from the log files; again once they have grown."""
+        from barograph.goodput import LONG_LOG, Goodput, replay
+        from barograph.probes.energy import Energy
+
+        files = self.log_files()
+        state = [(path, found.st_size, found.st_mtime_ns) for path in files for found in (path.stat(),)]
+        if self._accounted is None or self._accounted[0] != state:
+            goodput, energy = Goodput(), Energy()
+            if files:
+                replay(files[0], (goodput, energy), state[0][1])
+            if sum(size for _, size, _ in state[1:]) <= LONG_LOG:  # else the devices of rank 0's machine stand for all
+                for path in files[1:]:
+                    for record, _ in records_from(path):
+                        energy.add(record, path.name)
+            self._accounted = state, goodput, energy
+        return self._accounted[1:]
 
     # -- inside ----------------------------------------------------------------------------------------
 

@@ -113,8 +113,12 @@ class Recorder(TrainingRunLogger):
         self._queue = self._pump.queue
         if self._carrier is not None:
             self._pump.chores.append(self._carry)
+        self._attach()
         who = {"rank": self.rank, "writer": self._writer_name, "host": place.host(), "pid": os.getpid()}
         self._emit("segment", self.segment.start_step or 0, self.segment.fields() | who, checked=True)
+
+    def _attach(self) -> None:
+        """Where a Run has its accounts listen, before the first record."""
 
     def _carry(self) -> None:
         try:
@@ -320,7 +324,7 @@ class Recorder(TrainingRunLogger):
     def _collect(self, made: Record, end: int) -> None:
         if made.kind in ("step", "eval", "speed"):
             self._next_step = max(self._next_step, made.step + 1)
-        if made.kind in HAS_NUMBERS:
+        if made.kind in HAS_NUMBERS or self._pump.listeners:
             self._enqueue(Logged(made, self.segment.number, end))
         if made.kind in ("step", "metrics") and self._clock is not None and self._clock.loose:
             self._clock.mark(made.step)

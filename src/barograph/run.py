@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barograph import manifest, place, segments
 from barograph.config import Settings
@@ -24,6 +24,9 @@ from barograph.shapes import Shapes
 from barograph.values import text
 from barograph.watched import Watched
 
+if TYPE_CHECKING:
+    from barograph.accounts import Accounts
+
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 
 
@@ -32,6 +35,14 @@ class Run(Watched):
 
     Attributes: `dir` (the run's folder), `id`, `name`, `project`, `config`, `rank`.
     """
+
+    def _attach(self) -> None:
+        self._accounts: Accounts | None = None
+        if self._is_main:
+            from barograph.accounts import Accounts
+
+            self._accounts = Accounts(self, self._log.path, self._log_start, self._gpus)
+            self._pump.listeners.append(self._accounts)
 
     # -- segments ------------------------------------------------------------------------------------
 
@@ -124,6 +135,10 @@ class Run(Watched):
                 chore()
             except Exception as error:
                 self._failed("last word of a probe", error)
+        price = self.settings.price_per_gpu_hour
+        if self._accounts is not None:
+            self._accounts.finish(self._pump.wake)
+            price = self._accounts.price_per_gpu_hour()
         took = time.monotonic() - self._began
         last = self._next_step - 1 if self._next_step else 0
         self._emit("end", last, {"status": status, "wall_seconds": round(took, 3)}, checked=True)
@@ -142,7 +157,7 @@ class Run(Watched):
             self.warn(f"{self._log.lost} records were not written: {self._log.path} had no room")
         if self._is_main:
             before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
-            spent = manifest.spent(round(before + took, 3), self._gpus(), self.settings.price_per_gpu_hour)
+            spent = manifest.spent(round(before + took, 3), self._gpus(), price)
             self._note(status=status, finished=_now(), final_metrics=self._pump.last, **spent)
         open_runs.discard(self)
 

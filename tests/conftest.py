@@ -22,3 +22,6 @@ def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("BAROGRAPH_") and name not in ("BAROGRAPH_CI", "BAROGRAPH_REALLOGS"):
             monkeypatch.delenv(name)
+    # a test that looks at all of a run's records says itself what it watches
+    monkeypatch.setenv("BAROGRAPH_MACHINE", "false")
+    monkeypatch.setenv("BAROGRAPH_WATCHDOG", "false")

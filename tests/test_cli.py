@@ -95,7 +95,7 @@ def test_tail_draws_the_latest_records(runs: Path, capsys: pytest.CaptureFixture
     code, out, _ = type_in(capsys, "tail", "first", "--dir", runs, "-n", 4)
     assert code == 0 and ":: step       9" in out and ">> eval" in out and ":: step       3" not in out
     code, out, _ = type_in(capsys, "tail", "first", "--dir", runs, "-n", 3, "--json")
-    assert [json.loads(line)["log"] for line in out.splitlines()] == ["eval", "metrics", "end"]
+    assert [json.loads(line)["log"] for line in out.splitlines()] == ["goodput", "energy", "end"]
 
 
 def test_tail_follows_a_live_run_until_it_ends(tmp_path: Path) -> None:

@@ -103,7 +103,9 @@ def test_memory_is_that_of_the_weights(tiny: Path) -> None:
     held = {stat["name"]: stat["pageable"] for stat in record["stats"]}
     saved = torch.load(the_run().dir / "checkpoints" / "model_000001.pt", weights_only=True)
     weights = sum(weight.nbytes for weight in saved["model"].values())
-    assert held["weights"] == held["gradients"] == weights
+    buffers = sum(buffer.nbytes for buffer in gpt.ByteGPT(gpt.Shape(**the_run().config["model"])).buffers())
+    assert held["weights"] - buffers == held["gradients"] == weights
+    assert held["activations"] > 0
     assert held["optimizer"] == pytest.approx(2 * weights, rel=0.05)  # two moments, and a count a weight
 
 
@@ -224,7 +226,7 @@ def test_a_checkpoint_says_where_the_loader_and_the_loop_were(tiny: Path) -> Non
     assert about is not None
     assert about["dataloader_state_dict"] == {"pq_idx": 0, "rg_idx": 2, "epoch": 1}
     assert about["val_bpb"] == pytest.approx(about["val_loss"] / 0.693147, rel=1e-5)
-    assert about["loop_state"].keys() == {"smooth_train_loss", "best_val_loss", "total_training_time"}
+    assert {"smooth_train_loss", "best_val_loss", "total_training_time"} <= about["loop_state"].keys()
 
 
 def test_a_disk_that_takes_no_checkpoint_stops_no_training(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,12 @@ def _parser() -> argparse.ArgumentParser:
     made = command("gc", _gc, "seal what ended or killed runs left unsealed, and clear leftovers")
     common(made, run=False)
 
+    made = command("bench", _bench, "measure what the device at hand can do, for the speed of light")
+    made.add_argument("what", choices=("peak",), help="peak: the achievable TFLOP/s of matrix products")
+    made.add_argument("--device", metavar="DEVICE", help="cpu, cuda or cuda:N; the first GPU if there is one")
+    made.add_argument("--seconds", type=float, default=3.0, metavar="N", help="seconds for each precision (default 3)")
+    made.add_argument("--json", action="store_true", help="print JSON")
+
     made = command("demo", _demo, "train a small GPT on Python's own source text, with everything on")
     made.add_argument("--steps", type=int, help="optimizer steps (default: about a minute's worth)")
     made.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
@@ -157,7 +163,8 @@ def _tail(options: argparse.Namespace) -> int:
         about = run.manifest
         console = Console(1, total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"), patient=True)
         show = console.draw
-    for record in follow(run, last=options.lines, wait=None if options.no_follow else lambda: time.sleep(0.2)):
+    wait = None if options.no_follow else lambda: time.sleep(0.2)
+    for record in follow(run, options.lines, wait, drawn=not options.json):
         show(record)
         if console is not None and console.gone:
             return 0
@@ -207,3 +214,9 @@ def _demo(options: argparse.Namespace) -> int:
     given = {"steps": options.steps, "resume": options.resume}
     chosen = {name: value for name, value in given.items() if value is not None}
     return run_demo(dir=options.dir, seed=options.seed, moe=options.moe, quiet=options.quiet, **chosen)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from barograph.probes.achieved import bench_peak
+
+    return bench_peak(options.device, options.seconds, options.json)

@@ -17,11 +17,17 @@ from barograph.query import StoredRun
 from barograph.record import Record
 
 _TAIL_BYTES = 4 << 20
-_QUIET = frozenset({"option", "cmd"})  # of no interest to somebody who watches
+# of no interest to somebody who watches
+_QUIET = frozenset({"option", "cmd"})
+_UNDRAWN = frozenset({"host", "speed", "span", "goodput", "energy", "memory", "data", "ranks"})
 
 
-def follow(run: StoredRun, last: int = 20, wait: Callable[[], Any] | None = None) -> Iterator[Record]:
-    """The `last` records, then those that follow. `wait` is called between looks; None: don't follow."""
+def follow(
+    run: StoredRun, last: int = 20, wait: Callable[[], Any] | None = None, drawn: bool = True
+) -> Iterator[Record]:
+    """The `last` records, then those that follow. `wait` is called between looks; None: don't follow.
+    `drawn`: only those of kinds that a console may show."""
+    quiet = _QUIET | _UNDRAWN if drawn else _QUIET
     offsets: dict[Path, int] = {}
     recent: deque[Record] = deque(maxlen=last)
     for path in run.log_files():
@@ -29,7 +35,7 @@ def follow(run: StoredRun, last: int = 20, wait: Callable[[], Any] | None = None
             offsets[path] = max(0, path.stat().st_size - _TAIL_BYTES)
             for record, end in records_from(path, offsets[path]):
                 offsets[path] = end
-                if record.kind not in _QUIET:
+                if record.kind not in quiet:
                     recent.append(record)
     yield from sorted(recent, key=lambda record: record.time)
     while wait is not None:
@@ -38,7 +44,7 @@ def follow(run: StoredRun, last: int = 20, wait: Callable[[], Any] | None = None
             with contextlib.suppress(OSError):
                 for record, end in records_from(path, offsets.get(path, 0)):
                     offsets[path] = end
-                    if record.kind not in _QUIET:
+                    if record.kind not in quiet:
                         yield record
         if ended:
             return

@@ -146,6 +146,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
     totals, cost = run.goodput(), run.cost()
     lines += time_lines(totals, cost.get("price_per_gpu_hour"), cost.get("gpu_hours"))
     lines += cost_lines(cost)
+    lines += phase_lines(run)
     names = _interesting(run.names())
     if names:
         lines += ["", f"  {'SERIES':<34} {'POINTS':>9} {'LAST':>11} {'MIN':>11} {'MAX':>11}"]
@@ -201,6 +202,33 @@ def time_lines(totals: Totals, price: float | None = None, gpu_hours: float | No
         crashes = f", {_many(totals.crashes, 'restart')} after a crash" if totals.crashes else ""
         lines.append(f"  {_many(totals.redone_steps, 'step')} done again{crashes}")
     return lines
+
+
+def phase_lines(run: StoredRun, bar: int = 24) -> list[str]:
+    """A step's phases, the median of each over the run and its share of the step's; none that were not timed."""
+    import numpy
+
+    names = [name for name in run.names() if name.startswith(_PHASE) and "/" not in name[len(_PHASE) :]]
+    if not names or "speed/step_ms" not in run.names():
+        return []
+    whole = run.series("speed/step_ms").value
+    medians = {name[len(_PHASE) : -len("_ms")]: float(numpy.nanmedian(run.series(name).value)) for name in names}
+    step = float(numpy.nanmedian(whole))
+    if not step > 0:
+        return []
+    lines = ["", f"  {'A STEP, ITS MEDIAN':<{20 + bar}} {'TIME':>9} {'SHARE':>7}"]
+    for name, took in sorted(medians.items(), key=lambda one: (one[0] == "other", -one[1])):
+        share = f"{100 * took / step:>6.1f}%"
+        lines.append(f"  {_shorten(printable(name), 18):<19} {_bar(took / step, bar):<{bar}} {_ms(took):>9} {share}")
+    lines.append(f"  {'step':<19} {_bar(1, bar)} {_ms(step):>9}")
+    return lines
+
+
+_PHASE = "speed/phase/"
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{1000 * value:.0f} µs"
 
 
 def cost_lines(cost: dict[str, Any]) -> list[str]:

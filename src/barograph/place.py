@@ -381,7 +381,7 @@ def _limit(folder: Path, *files: str) -> list[float]:
             words += (folder / file).read_text().split()
         except OSError:
             return []
-    return [float(word) for word in words if word.isdigit() and int(word) > 0]
+    return [float(word) for word in words if word.isascii() and word.isdigit() and int(word) > 0]
 
 
 def _gpus_of_torch() -> list[dict[str, Any]]:

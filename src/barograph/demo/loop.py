@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from barograph.demo import model as gpt
 from barograph.demo.text import Corpus, Loader, fixed_windows
 
 if TYPE_CHECKING:
+    from barograph.probes.data import DataWatch
     from barograph.run import Run
 
 PROMPT = b"class Reader:\n    def "
@@ -93,6 +95,9 @@ class Loop:
         self.seconds = 0.0
         self.average = 0.0  # of losses, biased towards 0 until divided by 1 - SMOOTHING ** step
         self.val_loss = self.best_val_loss = math.inf
+        self._first = 1  # step that this process does first
+        self._data: DataWatch | None = None
+        self._seen: Any = None  # what the data watch of the process before had seen
 
     @property
     def parameters(self) -> int:
@@ -106,63 +111,70 @@ class Loop:
     # -- a step ------------------------------------------------------------------------------------
 
     def train_step(self) -> None:
-        """Do the next step and record it: the step itself, the layers, and now and then a histogram."""
+        """Do the next step and record it: the step itself, its phases, the layers, and now and then more."""
         began = time.perf_counter()
-        step, plan = self.step + 1, self.plan
-        share = plan.share(step)
+        run, plan = self.run, self.plan
+        number = self.step + 1
+        share = plan.share(number)
         for group in self.optimizer.param_groups:
             group["lr"] = plan.learning_rate * share
-        place = self.loader.state()
-        batch = tensor(self.loader.next_batch())
-        logits, routings = self.model(batch[:, :-1])
-        loss = gpt.next_byte_loss(logits, batch[:, 1:])
-        torch.autograd.backward(loss + gpt.router_loss(routings))
-        layers = gpt.layer_norms(self.model)
-        if step % HISTOGRAM_EVERY == 0 or step == 1:
-            self._log_gradients(step)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip))  # before clipping
-        self.optimizer.step()
-        if step == 1:
-            self._log_memory()
-        self.optimizer.zero_grad()
-        value, tokens = loss.item(), batch[:, 1:].numel()
-        took = time.perf_counter() - began
-        self.step, self.seconds = step, self.seconds + took
+        with run.step(step=number) as step:
+            with run.phase("data"):
+                place = self.loader.state()
+                batch = tensor(self.loader.next_batch())
+            if self._data is None:
+                self._data = run.watch_data()
+                if self._seen is not None:
+                    self._data.restore(self._seen)
+            self._data.observe(batch[:, 1:], step=number, epoch=place["epoch"], position=place)
+            meter = run.measure_activations(self.model) if number == self._first else nullcontext()
+            with meter as activations:
+                with run.phase("forward"):
+                    logits, routings = self.model(batch[:, :-1])
+                    loss = gpt.next_byte_loss(logits, batch[:, 1:])
+                with run.phase("backward"):
+                    torch.autograd.backward(loss + gpt.router_loss(routings))
+            with run.phase("watching"):
+                layers = gpt.layer_norms(self.model)
+                if number % HISTOGRAM_EVERY == 0 or number == 1:
+                    self._log_gradients(number)
+            with run.phase("optimizer"):
+                norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip))  # before clipping
+                self.optimizer.step()
+            if number == self._first:
+                run.log_memory(number, self.model, self.optimizer, activations)
+            self.optimizer.zero_grad()
+            value = loss.item()
+            stats = gpt.moe_stats(routings)
+            moe = {f"moe_{name}": one for name, one in stats.items() if name != "valid"} if stats["valid"] else {}
+            step.set(
+                tokens=batch[:, 1:].numel(),
+                loss=value,
+                norm=norm,
+                lr=plan.learning_rate * share,
+                lrm=share,
+                position=place,
+                **{"epoch": self.loader.epochs} | moe,
+            )
+        self.step = number
+        self.seconds += time.perf_counter() - began
         self.average += (1 - SMOOTHING) * (value - self.average)
-
-        about: dict[str, Any] = {"lrm": share, "pq": place["pq_idx"], "rg": place["rg_idx"]}
-        stats = gpt.moe_stats(routings)
-        if stats["valid"]:
-            about |= {f"moe_{name}": number for name, number in stats.items() if name != "valid"}
-        rate = plan.learning_rate * share
-        self.run.log_step(step, self.loader.epochs, tokens, round(took * 1000), norm, value, rate, **about)
-        self.run.log(
+        run.log(
             {
-                "train/loss_smooth": self.average / (1 - SMOOTHING**step),
+                "train/loss_smooth": self.average / (1 - SMOOTHING**number),
                 "model/weight_norm": math.hypot(*(numbers["weight_norm"] for numbers in layers.values())),
             },
-            step=step,
+            step=number,
         )
-        self.run.log_layers(step, layers)
+        run.log_layers(number, layers)
         if routings:
             loads = {f"blocks.{number}": routing.loads.tolist() for number, routing in enumerate(routings)}
-            self.run.log_expert_loads(step, loads)
+            run.log_expert_loads(number, loads)
 
     def _log_gradients(self, step: int) -> None:
         for name, weight in self.model.named_parameters():
             if weight.dim() > 1 and weight.grad is not None:
                 self.run.log_histogram(f"gradients_hist/{name.removesuffix('.weight')}", weight.grad, step)
-
-    def _log_memory(self) -> None:
-        weights = list(self.model.parameters())
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        moments = [item for state in self.optimizer.state.values() for item in state.values()]
-        self.run.log_allocator(
-            {
-                name: {"device": 0, "managed": 0, "pinned": 0, "pageable": sum(item.nbytes for item in held)}
-                for name, held in (("weights", weights), ("gradients", gradients), ("optimizer", moments))
-            }
-        )
 
     # -- what is done now and then -------------------------------------------------------------------
 
@@ -174,9 +186,13 @@ class Loop:
         """Half-way, and at the end."""
         return self.step in (self.plan.steps // 2, self.plan.steps)
 
-    @torch.inference_mode()
     def evaluate(self) -> None:
         """Record the mean loss over held-out windows, always the same ones."""
+        with self.run.phase("eval"):
+            self._evaluate()
+
+    @torch.inference_mode()
+    def _evaluate(self) -> None:
         began = time.perf_counter()
         total = 0.0
         for part in torch.split(self.eval_bytes, EVAL_BATCH):
@@ -201,6 +217,10 @@ class Loop:
 
     def save(self) -> Path | None:
         """Write a checkpoint, whole or not at all, and its metadata beside it; None if the disk did not let it."""
+        with self.run.phase("checkpoint"):
+            return self._save()
+
+    def _save(self) -> Path | None:
         path = self.run.dir / "checkpoints" / f"model_{self.step:06d}.pt"
         held = io.BytesIO()
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -220,10 +240,11 @@ class Loop:
             val_bpb=self.val_loss / math.log(2),
             loader_state=self.loader.state(),
             loop_state={
-                "smooth_train_loss": self.average / (1 - SMOOTHING**self.step),
+                "loss_smooth": self.average / (1 - SMOOTHING**self.step),
                 "best_val_loss": self.best_val_loss,
-                "total_training_time": self.seconds,
+                "seconds": self.seconds,
             },
+            data=self._data.state() if self._data is not None else None,
         )
         return path
 
@@ -243,9 +264,10 @@ class Loop:
             self.loader.restore(about["dataloader_state_dict"])
             loop = about["loop_state"]
             self.step = int(held["step"])
-            self.average = loop["smooth_train_loss"] * (1 - SMOOTHING**self.step)
+            self.average = loop["loss_smooth"] * (1 - SMOOTHING**self.step)
             self.val_loss, self.best_val_loss = about["val_loss"], loop["best_val_loss"]
-            self.seconds = loop["total_training_time"]
+            self.seconds = loop["seconds"]
+            self._first, self._seen = self.step + 1, about.get("data")
         except Exception as error:  # torch raises whatever its parsers raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{path} is no checkpoint to go on from: {reason}") from None

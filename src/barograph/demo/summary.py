@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barograph import overview, query
 from barograph.sinks.parts import escape
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ def finished(loop: Loop, first_loss: float, before: str, after: str, seconds: fl
             f"Everything is in {_short(loop.run.dir)}",
         ]
     )
+
+
+def spent(folder: Path) -> str:
+    """Where the time of the run in `folder` went, and a step's."""
+    run = query.StoredRun(folder)
+    return "\n".join(overview.time_lines(run.goodput()) + overview.phase_lines(run))
 
 
 def interrupted(folder: Path, step: int) -> str:

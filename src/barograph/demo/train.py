@@ -186,6 +186,19 @@ def _begin(
     return run
 
 
+def _expect(loop: Loop) -> None:
+    """What this machine could do at best: measured in half a second, for the speed of light of the steps."""
+    from barograph.probes import achieved
+
+    try:
+        peak = achieved.stored().get("fp32") or achieved.measure("cpu", "fp32", 0.5)
+    except achieved.MeasureError:
+        return
+    loop.run.speed_of_light(
+        loop.model, sequence=loop.model.shape.context, dtypes="fp32", devices=1, peak_tflops=peak.tflops
+    )
+
+
 def _introduce(loop: Loop, corpus: text.Corpus) -> None:
     kind = "mixture of experts" if loop.plan.moe else "GPT"
     sentence = f"A {kind} of {loop.parameters:,} parameters learns to write Python from the standard library."
@@ -198,6 +211,7 @@ def _introduce(loop: Loop, corpus: text.Corpus) -> None:
         train | {"file_index": place["pq_idx"], "chunk_index": place["rg_idx"], "seed": seed},
         held_out | {"file_index": 0, "chunk_index": 0, "seed": seed},
     )
+    _expect(loop)
 
 
 # -- the run -----------------------------------------------------------------------------------------
@@ -253,5 +267,6 @@ def _train(loop: Loop, dir: Folder | None, quiet: bool, began: float) -> int:
         print(summary.interrupted(run.dir, loop.step))
     else:
         print(summary.finished(loop, first, before, after, time.perf_counter() - began))
+    print(summary.spent(run.dir))
     print(summary.what_next(run.dir, dir, goes_on=after is None), flush=True)
     return 0 if after is not None else 130

@@ -296,11 +296,13 @@ def sparkline(values: list[float], width: int = 20) -> str:
 
 
 def _interesting(names: list[str]) -> list[str]:
-    """Losses first, then training, evaluation, other families; wide tables last."""
+    """Losses first, then training, evaluation, other families, what is watched by itself; wide tables last."""
     families = ("train/", "eval/", "val/", "moe/", "perf/", "gpu/")
+    itself = ("speed/", "data/", "memory/", "ranks/", "host/", "span/", "goodput/", "energy/", "sol/", "allocator/")
 
     def place(name: str) -> tuple[int, int, str]:
         family = next((at for at, lead in enumerate(families) if name.startswith(lead)), len(families))
+        family = next((7 + at for at, lead in enumerate(itself) if name.startswith(lead)), family)
         return (0 if name in _LOSSES + _EVALS else 1, family + (10 if name.count("/") > 1 else 0), name)
 
     return sorted(names, key=place)

@@ -72,6 +72,7 @@ def test_the_list_of_options_is_frozen() -> None:
         "console", "verbosity", "total_steps", "total_tokens",
         "strict", "git",
         "flops_formula", "peak_tflops", "machine", "machine_seconds", "watchdog", "watchdog_seconds",
+        "ranks",
         "price_per_gpu_hour", "prices",
         "report_to", "wandb_project", "wandb_name", "aim_experiment", "aim_repo", "aim_name",
         "log_interval", "enable_wandb", "enable_tensorboard", "wandb_run_name", "wandb_run_id", "tensorboard_dir",

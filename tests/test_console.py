@@ -36,6 +36,7 @@ RECORDS = {
     "goodput": {"wall_seconds": 10.0},
     "energy": {"kwh": 0.1},
     "memory": {"allocated_gb": 1.0},
+    "model": {"grad_norm": 1.0},
     "oom": {"error": "out of memory"},
     "data": {"tokens_seen": 1},
     "ranks": {"loss": {"min": 1.0, "mean": 1.0, "max": 1.0}},

@@ -74,4 +74,3 @@ class Accounts:
         self._ending.set()
         wake()
         self._done.wait(timeout)
-

@@ -183,6 +183,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _gc(options: argparse.Namespace) -> int:
+    from barograph.liveness import OPEN
     from barograph.query import runs
     from barograph.spool import carry_leftovers
     from barograph.store.seal import seal
@@ -192,7 +193,7 @@ def _gc(options: argparse.Namespace) -> int:
     for run in runs(options.dir):
         for folder in sorted((run.dir / "store").glob("*/")):
             before = _size(folder)
-            seal(folder, closed=run.status not in ("running", "stalled"))
+            seal(folder, closed=run.status not in OPEN)
             if (after := _size(folder)) != before:
                 report.append({"run": run.id, "writer": folder.name, "bytes_before": before, "bytes_after": after})
     if options.json:

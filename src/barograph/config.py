@@ -109,7 +109,9 @@ class Settings:
     git: bool = _option(True, FLAG, "record the commit and the changes that are not committed")
     # speed, machine, ranks
     flops_formula: str = _option(
-        "palm", Accepts("choice", words=FORMULAS), "what counts as a token's FLOPs; docs/throughput.md tells them apart"
+        "nanogpt",
+        Accepts("choice", words=FORMULAS),
+        "what counts as a token's FLOPs; see docs/throughput.md",
     )
     peak_tflops: float | None = _option(
         None, Accepts("number", 0.001, 1e6), "peak TFLOP/s of one device, where the table does not know it"
@@ -120,10 +122,11 @@ class Settings:
     watchdog_seconds: float | None = _option(
         None, Accepts("number", 0.1, 1e6), "how long no step may come; ten median steps, at least 120, if not given"
     )
+    ranks: bool = _option(True, FLAG, "compare the ranks of torch.distributed at each timed step")
     price_per_gpu_hour: float | None = _option(
         None, Accepts("number", 0, 1e6), "price of one GPU for an hour, in any currency, for the run's cost"
     )
-    prices: dict[str, float] = _option(
+    prices: dict[str, float] = _option(  # noqa: RUF009
         {}, Accepts("prices", 0, 1e6), "price of an hour by device name, and of a kilowatt-hour as kwh"
     )
     # mirrors [S0]

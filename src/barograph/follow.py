@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from barograph.liveness import OPEN
 from barograph.logtext import records_from
 from barograph.query import StoredRun
 from barograph.record import Record
@@ -19,7 +20,7 @@ from barograph.record import Record
 _TAIL_BYTES = 4 << 20
 # of no interest to somebody who watches
 _QUIET = frozenset({"option", "cmd"})
-_UNDRAWN = frozenset({"host", "speed", "span", "goodput", "energy", "memory", "data", "ranks"})
+_UNDRAWN = frozenset({"host", "speed", "span", "goodput", "energy", "memory", "data", "ranks", "model"})
 
 
 def follow(
@@ -39,7 +40,7 @@ def follow(
                     recent.append(record)
     yield from sorted(recent, key=lambda record: record.time)
     while wait is not None:
-        ended = run.status not in ("running", "stalled")
+        ended = run.status not in OPEN
         for path in run.log_files():
             with contextlib.suppress(OSError):
                 for record, end in records_from(path, offsets.get(path, 0)):

@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 
 from barograph.place import host
 
+ALIVE = ("running", "silent", "stuck")  # its process was seen on this machine, or was heard of lately
+OPEN = (*ALIVE, "stalled")  # something may still be written
 QUIET_SECONDS = 120.0  # a process on another machine that wrote nothing for so long counts as stalled
 LONG_SECONDS = 1800.0  # start-up, evaluations, checkpoints
 _QUIET_STEPS = 10  # steps' time without a record or a step

@@ -120,7 +120,7 @@ class StoredRun:
 
     @property
     def status(self) -> str:
-        """running, finished, failed, interrupted, crashed (its process is gone) or stalled."""
+        """How the run ended, or what `liveness` finds: running, silent, stuck, stalled, crashed."""
         return liveness.status(self.dir, self.manifest) if not self._bare_log else "log file"
 
     @property
@@ -298,7 +298,7 @@ class StoredRun:
 
         now: seconds since 1970 up to which a run that goes on counts; the present if not given.
         """
-        if now is None and self.status == "running":
+        if now is None and self.status in liveness.ALIVE:
             now = time.time()
         return self._accounts()[0].totals(now)
 

@@ -34,6 +34,7 @@ KINDS: dict[str, str] = {
     "span": "something long between steps",
     "goodput": "where the run's time went so far",
     "energy": "energy and money spent so far",
+    "model": "the model as a whole: norms, flow over depth",
     "memory": "device memory in use",
     "oom": "what held memory when there was no more",
     "data": "what the batches were like",
@@ -184,7 +185,7 @@ def _restore(value: Any) -> Any:
 _FAMILY = {"step": "train"} | {
     kind: kind
     for kind in (
-        "eval", "moe", "sol", "speed", "host", "goodput", "energy", "memory", "data", "ranks",
+        "eval", "moe", "model", "sol", "speed", "host", "goodput", "energy", "memory", "data", "ranks",
     )
 }  # fmt: skip
 HAS_NUMBERS = frozenset(_FAMILY) | {"metrics", "gpu", "allocator", "span"}

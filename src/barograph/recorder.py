@@ -56,6 +56,7 @@ class Recorder(TrainingRunLogger):
         self._finish_lock = threading.RLock()
         self._began = time.monotonic()
         self._clock: Any = None  # a StepClock, once steps or phases are timed
+        self._beat: Callable[[int], None] | None = None  # a watchdog's
         self._recorded_problem: BaseException | None = None
         self.position: dict[str, Any] | None = None  # of the data loader, as told last
         log_file = Path(settings.log_file) if settings.log_file else folder / "training.json"
@@ -205,6 +206,8 @@ class Recorder(TrainingRunLogger):
                 self._call_back(self._callback, data)
             if self._clock is not None and self._clock.loose:
                 self._clock.mark(step)
+            if self._beat is not None:
+                self._beat(step)
         except Exception:
             try:
                 self._log_slowly(values, step)
@@ -324,6 +327,8 @@ class Recorder(TrainingRunLogger):
     def _collect(self, made: Record, end: int) -> None:
         if made.kind in ("step", "eval", "speed"):
             self._next_step = max(self._next_step, made.step + 1)
+            if self._beat is not None and made.kind != "eval":
+                self._beat(made.step)
         if made.kind in HAS_NUMBERS or self._pump.listeners:
             self._enqueue(Logged(made, self.segment.number, end))
         if made.kind in ("step", "metrics") and self._clock is not None and self._clock.loose:

@@ -206,7 +206,7 @@ class Run(Watched):
         self._shapes = Shapes(self.settings.wide_threshold)
         self._finish_lock = threading.RLock()
         self._waiting.clear()
-        self._clock = None
+        self._clock = self._beat = self._ranks = None
         self.at_finish = []  # the parent's probes stop in the parent
 
     def _open_after_fork(self, path: Path) -> JsonLog:

@@ -99,7 +99,7 @@ def fork(
     run = Run(made, settings, mixed, segment)
     run.continue_after(step - 1)
     _describe(run, settings, mixed, {})
-    _look_after(run, settings)
+    run.look_after()
     return run
 
 
@@ -119,16 +119,8 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any) -> Run:
         run.continue_after(_last_step(folder))
     if run.rank == 0 and not busy:
         _describe(run, settings, config, before)
-    _look_after(run, settings)
+    run.look_after()
     return run
-
-
-def _look_after(run: Run, settings: Settings) -> None:
-    """Start the threads that watch the machine and the run itself."""
-    if settings.machine:
-        from barograph.probes.machine import Machine
-
-        Machine(run).start()
 
 
 # -- which folder ----------------------------------------------------------------------------------

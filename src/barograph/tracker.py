@@ -169,6 +169,7 @@ class MetricsTracker:
         shown = due or not math.isfinite(loss)  # a step gone wrong is news
         self.run.log_timed_step(step, timed, tokens, values, draw=shown)
         self._clock.record(step, timed, tokens, smoothed={k: v for k, v in averages.items() if v == v})
+        self.run.compare_ranks(step, timed, values)
         if not due:
             return None
         metrics = StepMetrics(loss, grad_norm, lr, timed.tokens_per_second, timed.mfu, timed.seconds, **memory)

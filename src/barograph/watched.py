@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from barograph.recorder import Recorder
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from barograph.probes.clock import Phase, StepClock, StepTime
     from barograph.probes.data import DataWatch
     from barograph.probes.memory import ActivationMeter
+    from barograph.probes.ranks import Ranks
 
 _POSITION = {"pq_idx": "pq", "rg_idx": "rg"}  # S4's names in the loader's state, and in its line
 
@@ -25,17 +27,22 @@ _POSITION = {"pq_idx": "pq", "rg_idx": "rg"}  # S4's names in the loader's state
 class Step:
     """One step of `with run.step(...) as step`. What it was is told by `set`, at any time before its end."""
 
-    __slots__ = ("_clock", "_run", "number", "tokens", "values")
+    __slots__ = ("_clock", "_reduced", "_run", "number", "tokens", "values")
 
     def __init__(self, run: Watched, number: int, tokens: Any):
         self._run, self._clock = run, run.clock
         self.number, self.tokens = number, tokens
         self.values: dict[str, Any] = {}
+        self._reduced: dict[str, Any] = {}
 
     def set(self, **values: Any) -> None:
         """`loss`, `norm` (L2 of the gradients), `lr`, `epoch`, `tokens`, `position` (the loader's {pq_idx,
         rg_idx, epoch}), and anything else that is to stand in the step's record."""
         self.values.update(values)
+
+    def reduce(self, **values: Any) -> None:
+        """More numbers of this rank to compare with the other ranks', beside loss and norm."""
+        self._reduced.update(values)
 
     def __enter__(self) -> Step:
         self._clock.begin()
@@ -53,12 +60,16 @@ class Step:
             if self.values:
                 self._run.log_timed_step(self.number, timed, tokens, self.values)
             self._clock.record(self.number, timed, tokens)
+            self._run.compare_ranks(self.number, timed, self.values, self._reduced)
         except Exception as error:
             self._run._failed("timed step", error)
 
 
 class Watched(Recorder):
     """What a `Run` watches a training with."""
+
+    _ranks: Ranks | None = None
+    _data: DataWatch | None = None
 
     # -- steps and phases ----------------------------------------------------------------------------
 
@@ -169,6 +180,31 @@ class Watched(Recorder):
             fields["phase"] = self._phase
         self._typed("step", step, fields, 0, draw)
 
+    # -- ranks -----------------------------------------------------------------------------------------
+
+    def reduce(self, step: int, values: Mapping[str, Any], **about: Any) -> Any:
+        """Compare named numbers over the ranks of torch.distributed: minimum, mean, maximum, and which rank.
+
+        Every rank calls it at the same steps with the same names. It returns at once; rank 0 records the result
+        when all ranks' values are there. Steps timed by `run.step` or the tracker do it by themselves. about:
+        `step_ms`, `wait_ms`, `sums`, `fingerprint` of the batch, `checksum` of what should be equal.
+        """
+        if self._ranks is None:
+            from barograph.probes.ranks import Ranks
+
+            self._ranks = Ranks(self)
+        if self._data is not None and self._data.last_step == step:
+            about.setdefault("fingerprint", self._data.last_fingerprint)
+        return self._ranks.reduce(step, values, **about)
+
+    def compare_ranks(
+        self, step: int, timed: StepTime, values: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Reduce a timed step's loss and norm where there are other ranks to compare with."""
+        if self.world_size > 1 and self.settings.ranks:
+            named = {name: values[name] for name in ("loss", "norm") if name in values}
+            self.reduce(step, named | dict(more), step_ms=timed.seconds * 1000)
+
     # -- memory and data -------------------------------------------------------------------------------
 
     def log_memory(self, step: int, model: Any = (), optimizer: Any = (), activations: Any = None) -> None:
@@ -203,9 +239,25 @@ class Watched(Recorder):
         """
         from barograph.probes.data import DataWatch
 
-        watch = DataWatch(self, **options)
+        watch = self._data = DataWatch(self, **options)
         self.at_each_round(watch.poll)
         return watch
+
+    def look_after(self) -> None:
+        """Start the threads that watch the machine, the steps and the process. `init` does it."""
+        if self.settings.machine:
+            from barograph.probes.machine import Machine
+
+            Machine(self).start()
+        if self.settings.watchdog:
+            from barograph.probes.heartbeat import Heartbeat
+            from barograph.probes.watchdog import Watchdog
+
+            self._beat = Watchdog(self, folder=self._store_folder, busy=self._busy).beat
+            Heartbeat(self, self._store_folder, state=self._busy)
+
+    def _busy(self) -> str | None:
+        return None if self._clock is None else self._clock.between()
 
     def ended_by(self, problem: BaseException | None) -> None:
         """An exception is on its way out of a step or of the run: what it takes to understand it is recorded."""

@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import barograph
-from barograph import manifest, query
+from barograph import liveness, manifest, query
 from barograph.demo import summary, text
 from barograph.sinks.progress import Work, progress
 
@@ -86,7 +86,7 @@ def _find(which: str, dir: Folder | None) -> query.StoredRun:
         raise Refusal(str(error.args[0])) from None
     if stored.project != PROJECT or not isinstance(stored.config.get("plan"), Mapping):
         raise Refusal(f"{stored.id} is not a run of the demo, so the demo can't go on with it.")
-    if stored.status == "running":
+    if stored.status in liveness.ALIVE:
         raise Refusal(f"{stored.id} is still running; stop it first, or wait for its end.")
     return stored
 

@@ -86,7 +86,7 @@ class StepClock:
         self.peak_flops = math.nan  # a second, of all devices together
         self.formula = ""
         self.profile: Any = None  # a CommunicationProfile, if one was asked for
-        self.busy = ""  # the phase or span that is open, for the watchdog
+        self.busy = ""  # the phase or span that is open
         self._run = run
         self._now = now
         self._given_events = events
@@ -102,6 +102,10 @@ class StepClock:
         self._ended: int | None = None  # the last step's end
         self._between = 0  # nanoseconds of spans since then
         self._pending: deque[_Pending] = deque()
+
+    def between(self) -> str | None:
+        """What the run does between steps, such as `eval`; None in a step, or where nothing was said."""
+        return self.busy if self._began is None and self.busy not in ("", *STEP_PHASES) else None
 
     # -- phases ----------------------------------------------------------------------------------
 

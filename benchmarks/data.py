@@ -23,8 +23,8 @@ import numpy
 import torch
 
 import barograph
-from barograph.probes.data import DataWatch
-from barograph.probes.fingerprints import combine, device_sums, fingerprint
+from barograph.probes.data.batch_watch import DataWatch
+from barograph.probes.data.fingerprints import combine, device_sums, fingerprint
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import barograph
-from barograph.probes.host import Host
-from barograph.probes.nvml import Nvidia
-from barograph.probes.readings import MissingError
+from barograph.probes.machine.host import Host
+from barograph.probes.machine.nvml import Nvidia
+from barograph.probes.machine.readings import MissingError
 
 ANSWERS = str(Path(__file__).parents[1] / "tests")
 RECORD_SECONDS = 10
@@ -32,8 +32,8 @@ LIVE = """
 import json, os, sys, time, psutil, barograph
 sys.path.insert(0, sys.argv[1])
 from nvml_answers import Nvml, h100
-from barograph.probes.machine import Machine
-from barograph.probes.nvml import Nvidia
+from barograph.probes.machine.sampler import Machine
+from barograph.probes.machine.nvml import Nvidia
 folder, devices, seconds, watched = sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5] == "yes"
 run = barograph.init(project="p", dir=folder, verbosity=-2, git=False, machine=False)
 backends = [Nvidia(Nvml([h100(index) for index in range(devices)]), {})]

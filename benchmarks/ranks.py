@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from barograph.probes.straggler import Straggler
+from barograph.probes.ranks.straggler import Straggler
 
 RANKS = 4
 
@@ -62,7 +62,7 @@ def reduction(options: argparse.Namespace) -> None:
         import torch.distributed as distributed
 
         import barograph
-        from barograph.probes.ranks import Ranks
+        from barograph.probes.ranks.reduction import Ranks
 
         distributed.init_process_group("gloo")
         run = barograph.init(project="p", output_dir=folder, verbosity=-2, git=False)
@@ -155,8 +155,8 @@ def real(options: argparse.Namespace) -> None:
         import torch.distributed as distributed
 
         import barograph
-        from barograph.probes.ranks import Ranks
-        from barograph.probes.waiting import time_collectives
+        from barograph.probes.ranks.reduction import Ranks
+        from barograph.probes.ranks.waiting import time_collectives
 
         distributed.init_process_group("gloo")
         run = barograph.init(project="p", output_dir=folder, verbosity=-2, git=False)

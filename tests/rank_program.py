@@ -25,10 +25,10 @@ if __name__ == "__main__":
     import torch.distributed as distributed
 
     import barograph
-    from barograph.probes.heartbeat import Heartbeat
-    from barograph.probes.ranks import Ranks, checksum
-    from barograph.probes.waiting import time_collectives, watch_collectives
-    from barograph.probes.watchdog import Watchdog
+    from barograph.probes.ranks.heartbeat import Heartbeat
+    from barograph.probes.ranks.reduction import Ranks, checksum
+    from barograph.probes.ranks.waiting import time_collectives, watch_collectives
+    from barograph.probes.ranks.watchdog import Watchdog
 
 
 def launch(scenario: str, ranks: int, folder: Path, seconds: float = 120) -> subprocess.CompletedProcess[str]:

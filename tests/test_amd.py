@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.probes.amd import Amd, visible
-from barograph.probes.readings import DOCUMENT_ORDER, MissingError, ordered
+from barograph.probes.machine.amd import Amd, visible
+from barograph.probes.machine.readings import DOCUMENT_ORDER, MissingError, ordered
 
 GIB = 1 << 30
 

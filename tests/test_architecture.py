@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.probes.architecture import Architecture, FlopsError, parameters
-from barograph.probes.configurations import architecture
+from barograph.probes.speed.architecture import Architecture, FlopsError, parameters
+from barograph.probes.speed.configurations import architecture
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import barograph
 from barograph.config import Settings
-from barograph.probes.clock import StepClock
+from barograph.probes.speed.clock import StepClock
 
 
 class Watched:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.probes.communication import length, overlap, split, union
+from barograph.probes.speed.communication import length, overlap, split, union
 
 _intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
 
@@ -27,7 +28,7 @@ def test_overlaps_are_those_of_the_moments_covered(first: list[tuple[int, int]],
     assert length(first) == len(covered(first))
     assert overlap(first, second) == len(covered(first) & covered(second)) == overlap(second, first)
     joined = union(first)
-    assert all(left[1] < right[0] for left, right in zip(joined, joined[1:], strict=False))
+    assert all(left[1] < right[0] for left, right in pairwise(joined))
 
 
 def event(name: str, began: float, ended: float, device: str = "DeviceType.CPU") -> Any:

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from barograph.demo.model import ByteGPT, Shape, next_byte_loss  # noqa: E402
-from barograph.probes.architecture import FlopsError, parameters  # noqa: E402
-from barograph.probes.counting import architecture_of, count  # noqa: E402
-from barograph.probes.flops import flops_per_token, hardware_flops, parts  # noqa: E402
+from barograph.probes.speed.architecture import FlopsError, parameters  # noqa: E402
+from barograph.probes.speed.counting import architecture_of, count  # noqa: E402
+from barograph.probes.speed.flops import flops_per_token, hardware_flops, parts  # noqa: E402
 
 SIZES: dict[str, Any] = {
     "vocab_size": 1024,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.probes.energy import Energy, Prices
+from barograph.probes.speed.energy import Energy, Prices
 from barograph.record import KINDS, Record, numbers
 
 SECOND = 1_000_000

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import barograph
-from barograph.probes import fingerprints
-from barograph.probes.fingerprints import Seen, Window, combine, device_sums, fingerprint, host_sums
+from barograph.probes.data import fingerprints
+from barograph.probes.data.fingerprints import Seen, Window, combine, device_sums, fingerprint, host_sums
 
 SOURCE = str(Path(barograph.__file__).parents[1])
 
@@ -144,7 +144,7 @@ def test_rows_have_fingerprints_of_their_own() -> None:
 def test_it_is_the_same_in_another_process_and_has_not_changed() -> None:
     """States live in checkpoints for months: a change of the arithmetic must not pass unseen."""
     script = (
-        "import numpy; from barograph.probes.fingerprints import fingerprint;"
+        "import numpy; from barograph.probes.data.fingerprints import fingerprint;"
         "print(fingerprint(numpy.arange(64).reshape(2, 32)))"
     )
     environment = {"PYTHONPATH": SOURCE, "PYTHONHASHSEED": "1"}

@@ -15,7 +15,7 @@ from typing import Any
 import barograph
 from barograph.config import Settings
 from barograph.liveness import process, pulses
-from barograph.probes.heartbeat import FILE, Heartbeat
+from barograph.probes.ranks.heartbeat import FILE, Heartbeat
 
 
 class Recorder:

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.probes.host import ControlGroup, Host, _Packages
-from barograph.probes.readings import MissingError
+from barograph.probes.machine.host import ControlGroup, Host, _Packages
+from barograph.probes.machine.readings import MissingError
 
 GIB = 1 << 30
 

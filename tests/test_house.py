@@ -71,9 +71,6 @@ LIBRARIES = {
     "config.py": {"yaml"},
     "columns.py": {"numpy"},
     "sinks/progress.py": {"rich"},
-    "probes/fingerprints.py": {"numpy", "torch"},
-    "probes/batches.py": {"numpy", "torch"},
-    "probes/data.py": {"numpy"},
 }
 
 
@@ -81,6 +78,10 @@ def allowed(path: Path) -> set[str]:
     relative = path.relative_to(PACKAGE).as_posix()
     if relative.startswith("adapters/"):
         return {path.stem}
+    if relative.startswith("probes/machine/"):
+        return {"pynvml", "amdsmi", "psutil"}
+    if relative.startswith("probes/"):
+        return {"torch", "triton", "numpy"}
     if relative.startswith("store/"):
         return {"numpy", "pyarrow", "msgspec"}
     if relative.startswith("demo/"):

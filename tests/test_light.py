@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import barograph
 from barograph import record
-from barograph.probes import achieved
-from barograph.probes.achieved import Measured, MeasureError, bench_peak, measure, peaks_file, store, stored
-from barograph.probes.architecture import Architecture, FlopsError
-from barograph.probes.flops import parts
-from barograph.probes.light import PARTS, estimate, peak_for
-from barograph.probes.peaks import find
+from barograph.probes.speed import achieved
+from barograph.probes.speed.achieved import Measured, MeasureError, bench_peak, measure, peaks_file, store, stored
+from barograph.probes.speed.architecture import Architecture, FlopsError
+from barograph.probes.speed.flops import parts
+from barograph.probes.speed.light import PARTS, estimate, peak_for
+from barograph.probes.speed.peaks import find
 from barograph.sinks.lines import sol_lines
 
 H100 = "NVIDIA H100 80GB HBM3"

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvml_answers import GIB, LOST, ULONGLONG, Device, Fail, Nvml, NVMLError, a100, consumer, h100, old
 
-from barograph.probes import nvml
-from barograph.probes.nvidia import throttle, throttled
-from barograph.probes.nvml import XIDS, Nvidia, properties, runtime_version, samples_devices, visible
-from barograph.probes.readings import DOCUMENT_ORDER, Energy, MissingError, Rate, ordered, sane
+from barograph.probes.machine import nvml
+from barograph.probes.machine.nvidia import throttle, throttled
+from barograph.probes.machine.nvml import XIDS, Nvidia, properties, runtime_version, samples_devices, visible
+from barograph.probes.machine.readings import DOCUMENT_ORDER, Energy, MissingError, Rate, ordered, sane
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.probes.peaks import PRECISIONS, Peak, devices, find, peaks_table, precision
+from barograph.probes.speed.peaks import PRECISIONS, Peak, devices, find, peaks_table, precision
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "throughput.md"
 

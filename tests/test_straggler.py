@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.probes.straggler import Finding, Straggler, excesses, median
+from barograph.probes.ranks.straggler import Finding, Straggler, excesses, median
 
 
 def training(

@@ -19,8 +19,8 @@ import pytest
 
 import barograph
 from barograph.config import Settings
-from barograph.probes.stacks import describe, is_library, parse_dump, stacks, summary, where
-from barograph.probes.watchdog import Watchdog, is_gone, read_whole, write_whole
+from barograph.probes.ranks.stacks import describe, is_library, parse_dump, stacks, summary, where
+from barograph.probes.ranks.watchdog import Watchdog, is_gone, read_whole, write_whole
 
 sys.path.insert(0, str(Path(__file__).parent))
 from rank_program import launch

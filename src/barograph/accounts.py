@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from barograph.goodput import Goodput, fields, replay
-from barograph.probes.energy import Energy, Prices
 from barograph.probes.recording import Recording
+from barograph.probes.speed.energy import Energy, Prices
 from barograph.record import Record
 
 EVERY = 60.0  # seconds

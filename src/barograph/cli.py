@@ -218,6 +218,6 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from barograph.probes.achieved import bench_peak
+    from barograph.probes.speed.achieved import bench_peak
 
     return bench_peak(options.device, options.seconds, options.json)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from barograph.goodput import Goodput, Totals
-    from barograph.probes.energy import Energy
+    from barograph.probes.speed.energy import Energy
     from barograph.store.reader import StoreReader
 
 DEFAULT_DIR = "runs"
@@ -307,7 +307,7 @@ class StoredRun:
 
         The prices are the run's own where they are not given.
         """
-        from barograph.probes.energy import Prices
+        from barograph.probes.speed.energy import Prices
 
         energy, about = self._accounts()[1], self.manifest
         hours, wall = about.get("gpu_hours"), about.get("wall_seconds")
@@ -325,7 +325,7 @@ class StoredRun:
     def _accounts(self) -> tuple[Goodput, Energy]:
         """Read from the log files; again once they have grown."""
         from barograph.goodput import LONG_LOG, Goodput, replay
-        from barograph.probes.energy import Energy
+        from barograph.probes.speed.energy import Energy
 
         files = self.log_files()
         state = [(path, found.st_size, found.st_mtime_ns) for path in files for found in (path.stat(),)]

@@ -179,9 +179,9 @@ class MetricsTracker:
 
     def _memory(self, step: int) -> dict[str, float]:
         """S3's five figures of the accelerator, also recorded; {} on a CPU."""
-        from barograph.probes import memory
+        from barograph.probes.memory import usage
 
-        figures = memory.record(self.run, step)
+        figures = usage.record(self.run, step)
         return {} if figures is None else {name: getattr(figures, name) for name in _MEMORY}
 
     def log_eval(self, metrics: Mapping[str, Any], step: int) -> None:

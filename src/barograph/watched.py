@@ -16,10 +16,10 @@ from barograph.recorder import Recorder
 from barograph.values import number
 
 if TYPE_CHECKING:
-    from barograph.probes.clock import Phase, StepClock, StepTime
-    from barograph.probes.data import DataWatch
-    from barograph.probes.memory import ActivationMeter
-    from barograph.probes.ranks import Ranks
+    from barograph.probes.data.batch_watch import DataWatch
+    from barograph.probes.memory.usage import ActivationMeter
+    from barograph.probes.ranks.reduction import Ranks
+    from barograph.probes.speed.clock import Phase, StepClock, StepTime
 
 _POSITION = {"pq_idx": "pq", "rg_idx": "rg"}  # S4's names in the loader's state, and in its line
 
@@ -77,7 +77,7 @@ class Watched(Recorder):
     def clock(self) -> StepClock:
         """Times this run's steps."""
         if self._clock is None:
-            from barograph.probes.clock import StepClock
+            from barograph.probes.speed.clock import StepClock
 
             self._clock = StepClock(self)
             self.at_each_round(self._clock.poll)
@@ -126,7 +126,7 @@ class Watched(Recorder):
         Returns the estimate, which is recorded and (with `show`) drawn; None, with a warning that says what is
         missing, where it can't be made.
         """
-        from barograph.probes.expectation import expect
+        from barograph.probes.speed.expectation import expect
 
         try:
             return expect(
@@ -152,7 +152,7 @@ class Watched(Recorder):
     def profile_communication(self, every: int = 1000, first: int = 10) -> None:
         """Profile one timed step in `every`, beginning with the `first`: how much of the communication between
         ranks is hidden behind computation, and how much of it the step waits for."""
-        from barograph.probes.communication import CommunicationProfile
+        from barograph.probes.speed.communication import CommunicationProfile
 
         self.clock.profile = CommunicationProfile(self, every, first)
 
@@ -189,13 +189,38 @@ class Watched(Recorder):
         when all ranks' values are there. Steps timed by `run.step` or the tracker do it by themselves. about:
         `step_ms`, `wait_ms`, `sums`, `fingerprint` of the batch, `checksum` of what should be equal.
         """
-        if self._ranks is None:
-            from barograph.probes.ranks import Ranks
-
-            self._ranks = Ranks(self)
         if self._data is not None and self._data.last_step == step:
             about.setdefault("fingerprint", self._data.last_fingerprint)
-        return self._ranks.reduce(step, values, **about)
+        return self.ranks.reduce(step, values, **about)
+
+    @property
+    def ranks(self) -> Ranks:
+        """This run's comparison of ranks."""
+        if self._ranks is None:
+            from barograph.probes.ranks.reduction import Ranks
+
+            self._ranks = Ranks(self)
+        return self._ranks
+
+    def watch_ranks(self, model: Any = None) -> None:
+        """Measure how long this rank waits for the others: the one that waits least holds them up, and is named.
+
+        model: a DistributedDataParallel model, before its first step; without one, the waits in collectives that
+        are called from Python are timed until the run ends. Call it on every rank.
+        """
+        try:
+            from barograph.probes.ranks.waiting import time_collectives, watch_collectives
+
+            if model is not None:
+                self.ranks.waits = watch_collectives(model)
+            else:
+                waits = time_collectives()
+                self.ranks.waits = waits.__enter__()
+                self.at_finish.append(lambda: waits.__exit__(None, None, None))
+        except ValueError as error:
+            self._odd(str(error))
+        except Exception as error:
+            self._failed("measure of waiting", error)
 
     def compare_ranks(
         self, step: int, timed: StepTime, values: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})
@@ -211,24 +236,24 @@ class Watched(Recorder):
         """What holds memory, by segment (weights, gradients, optimizer, activations, lora, qlora), and how much
         is in use. model, optimizer: one or several. activations: what `measure_activations` measured."""
         try:
-            from barograph.probes import memory
+            from barograph.probes.memory import usage
 
             places = None if activations is None else activations.places
-            self.log_allocator(memory.segments(model, optimizer, activations_bytes=places), step)
-            memory.record(self, step)
+            self.log_allocator(usage.segments(model, optimizer, activations_bytes=places), step)
+            usage.record(self, step)
         except Exception as error:
             self._failed("memory table", error)
 
     def measure_activations(self, model: Any = None) -> ActivationMeter:
         """`with run.measure_activations(model) as meter:` around one step measures what autograd saves."""
-        from barograph.probes.memory import ActivationMeter
+        from barograph.probes.memory.usage import ActivationMeter
 
         return ActivationMeter(model)
 
     def guard(self, models: Any = (), optimizers: Any = ()) -> Any:
         """`with run.guard(model, optimizer):` around a training: an out-of-memory error leaves in the log what
         held the memory, by name, before it goes on its way."""
-        from barograph.probes.out_of_memory import guard
+        from barograph.probes.memory.out_of_memory import guard
 
         return guard(self, models, optimizers)
 
@@ -237,7 +262,7 @@ class Watched(Recorder):
 
         Options: `pad_id`, `window` (batches), `every` (batches a record), `ranks`, `ignore_id`, `fingerprint`.
         """
-        from barograph.probes.data import DataWatch
+        from barograph.probes.data.batch_watch import DataWatch
 
         watch = self._data = DataWatch(self, **options)
         self.at_each_round(watch.poll)
@@ -246,12 +271,12 @@ class Watched(Recorder):
     def look_after(self) -> None:
         """Start the threads that watch the machine, the steps and the process. `init` does it."""
         if self.settings.machine:
-            from barograph.probes.machine import Machine
+            from barograph.probes.machine.sampler import Machine
 
             Machine(self).start()
         if self.settings.watchdog:
-            from barograph.probes.heartbeat import Heartbeat
-            from barograph.probes.watchdog import Watchdog
+            from barograph.probes.ranks.heartbeat import Heartbeat
+            from barograph.probes.ranks.watchdog import Watchdog
 
             self._beat = Watchdog(self, folder=self._store_folder, busy=self._busy).beat
             Heartbeat(self, self._store_folder, state=self._busy)
@@ -262,7 +287,7 @@ class Watched(Recorder):
     def ended_by(self, problem: BaseException | None) -> None:
         """An exception is on its way out of a step or of the run: what it takes to understand it is recorded."""
         with contextlib.suppress(Exception):  # the exception that is on its way is the one to see
-            from barograph.probes.out_of_memory import is_out_of_memory, snapshot
+            from barograph.probes.memory.out_of_memory import is_out_of_memory, snapshot
 
             if problem is not None and problem is not self._recorded_problem and is_out_of_memory(problem):
                 self._recorded_problem = problem

@@ -25,7 +25,7 @@ from barograph.demo import model as gpt
 from barograph.demo.text import Corpus, Loader, fixed_windows
 
 if TYPE_CHECKING:
-    from barograph.probes.data import DataWatch
+    from barograph.probes.data.batch_watch import DataWatch
     from barograph.run import Run
 
 PROMPT = b"class Reader:\n    def "

@@ -188,7 +188,7 @@ def _begin(
 
 def _expect(loop: Loop) -> None:
     """What this machine could do at best: measured in half a second, for the speed of light of the steps."""
-    from barograph.probes import achieved
+    from barograph.probes.speed import achieved
 
     try:
         peak = achieved.stored().get("fp32") or achieved.measure("cpu", "fp32", 0.5)

@@ -19,10 +19,11 @@ from nvml_answers import LOST, Fail, Nvml, h100, old
 
 import barograph
 from barograph.config import Settings
-from barograph.probes import machine, nvml
-from barograph.probes.machine import Machine
-from barograph.probes.nvml import Nvidia
-from barograph.probes.readings import MissingError, News
+from barograph.probes.machine import nvml
+from barograph.probes.machine import sampler as machine
+from barograph.probes.machine.nvml import Nvidia
+from barograph.probes.machine.readings import MissingError, News
+from barograph.probes.machine.sampler import Machine
 from barograph.record import Record, numbers
 
 
@@ -256,8 +257,8 @@ def test_nothing_is_loaded_on_a_machine_without_drivers(tmp_path: Path) -> None:
     script = (
         "import sys, time, pathlib\n"
         "sys.path.insert(0, 'tests')\n"
-        "from test_machine import Recorder\n"
-        "from barograph.probes.machine import Machine\n"
+        "from test_sampler import Recorder\n"
+        "from barograph.probes.machine.sampler import Machine\n"
         "loaded = lambda: sorted({'pynvml', 'amdsmi', 'psutil', 'torch'} & set(sys.modules))\n"
         "run = Recorder(pathlib.Path(sys.argv[1]))\n"
         "Machine(run).start().stop()\n"

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from barograph.probes.readings import (
+from barograph.probes.machine.readings import (
     MOST_BYTES,
     SILENT_SAMPLES,
     Energy,

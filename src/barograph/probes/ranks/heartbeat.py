@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from barograph import place
+from barograph.probes.ranks.watchdog import read_whole, write_whole
 from barograph.probes.recording import Recording
-from barograph.probes.watchdog import read_whole, write_whole
 
 SECONDS = 10.0
 FILE = "heartbeat.json"

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from barograph import place
+from barograph.probes.ranks.stacks import describe, parse_dump, stacks, summary, where
 from barograph.probes.recording import Recording
-from barograph.probes.stacks import describe, parse_dump, stacks, summary, where
 
 LEAST_SECONDS = 120.0
 STEPS = 10  # median steps without a step

@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from barograph.probes.architecture import Architecture, FlopsError, parameters, whole
-from barograph.probes.configurations import architecture, check_names
+from barograph.probes.speed.architecture import Architecture, FlopsError, parameters, whole
+from barograph.probes.speed.configurations import architecture, check_names
 
 # Operators that multiply matrices, known by a part of their name; one that torch has no count for is refused.
 _PRODUCTS = ("mm", "conv", "attention", "matmul", "linear", "einsum", "bmm")

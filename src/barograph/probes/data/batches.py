@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from barograph.probes import fingerprints
-from barograph.probes.storages import is_tensor
+from barograph.probes.data import fingerprints
+from barograph.probes.memory.storages import is_tensor
 from barograph.values import DeviceValues
 
 TOKENS = ("input_ids", "tokens", "inputs", "input", "ids", "idx", "x")

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import barograph
-from barograph.probes import memory, storages
-from barograph.probes.memory import ActivationMeter, segments
+from barograph.probes.memory import storages
+from barograph.probes.memory import usage as memory
+from barograph.probes.memory.usage import ActivationMeter, segments
 
 
 class Recorder:
@@ -269,7 +270,7 @@ def test_figures_of_an_allocator_are_in_gib_and_peak_over_total() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 def test_the_process_figures_follow_its_memory() -> None:
     script = (
-        "from barograph.probes.memory import process_figures\n"
+        "from barograph.probes.memory.usage import process_figures\n"
         "before = process_figures()\n"
         "block = bytearray(b'x') * (64 << 20)\n"
         "during = process_figures()\n"

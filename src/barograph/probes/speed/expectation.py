@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.probes import light
-from barograph.probes.clock import StepClock
-from barograph.probes.configurations import architecture
-from barograph.probes.flops import flops_per_token, hardware_flops
 from barograph.probes.recording import Recording
+from barograph.probes.speed import light
+from barograph.probes.speed.clock import StepClock
+from barograph.probes.speed.configurations import architecture
+from barograph.probes.speed.flops import flops_per_token, hardware_flops
 
 
 def expect(
@@ -36,7 +36,7 @@ def expect(
     """
     known = {name: value for name, value in given.items() if value is not None}
     if callable(getattr(model, "named_parameters", None)):  # a torch model
-        from barograph.probes.counting import architecture_of
+        from barograph.probes.speed.counting import architecture_of
 
         arch = architecture_of(model, **known)
     else:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from barograph.probes import memory
+from barograph.probes.memory import usage
+from barograph.probes.memory.storages import PLACES, Holding, holdings, tensors_in
 from barograph.probes.recording import Recording
-from barograph.probes.storages import PLACES, Holding, holdings, tensors_in
 
 SECONDS = 2.0  # most time for looking; the record is written after that whatever was found
 _FULL = 3  # snapshots of a run in full; a loop that skips batches on such errors is not to wait each time
@@ -146,21 +146,21 @@ def _request(fields: dict[str, Any], error: BaseException) -> None:
 
 
 def _device(fields: dict[str, Any], error: BaseException) -> None:
-    seen = memory.figures()
+    seen = usage.figures()
     if seen is None:
         return
     fields["device"] = {name: round(value, 6) for name, value in asdict(seen).items()}
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         free, total = cuda.mem_get_info()
-        fields["device"]["free_gb"] = round(free / memory.GIB, 6)
+        fields["device"]["free_gb"] = round(free / usage.GIB, 6)
         # neither free nor this process's allocator's: contexts, NCCL, other processes
-        outside = total / memory.GIB - free / memory.GIB - seen.reserved_gb
+        outside = total / usage.GIB - free / usage.GIB - seen.reserved_gb
         fields["device"]["outside_gb"] = round(max(0.0, outside), 6)
 
 
 def _process(fields: dict[str, Any], error: BaseException) -> None:
-    fields["process"] = memory.process_figures()
+    fields["process"] = usage.process_figures()
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -189,8 +189,8 @@ def _look(fields: dict[str, Any], error: BaseException, models: Any, optimizers:
 
     def models_and_optimizers() -> None:
         with contextlib.suppress(Exception):
-            fields["allocator"] = memory.segments(models, optimizers)
-        for segment, name, tensor in memory.named_tensors(models, optimizers):
+            fields["allocator"] = usage.segments(models, optimizers)
+        for segment, name, tensor in usage.named_tensors(models, optimizers):
             # `gradient of …` says whose; weights and state have names of their own
             keep(tensor, f"gradient of {name}" if segment == "gradients" else name, segment)
 
@@ -327,7 +327,7 @@ def remedies(fields: dict[str, Any]) -> list[str]:
     totals = {row["name"]: sum(row[place] for place in PLACES) for row in fields.get("allocator", ()) if row["name"]}
     weights = totals.get("weights", 0) + totals.get("lora", 0) + totals.get("qlora", 0)
     device = fields.get("device", {})
-    allocated = device.get("allocated_gb", 0) * memory.GIB
+    allocated = device.get("allocated_gb", 0) * usage.GIB
     on_device = sum(row["device"] + row["managed"] for row in fields.get("allocator", ()))
     # Python sees few of the activations: what the allocator gave out beyond the segments are the others
     outside = max(fields.get("outside_model_bytes", 0), allocated - on_device)
@@ -358,15 +358,15 @@ def remedies(fields: dict[str, Any]) -> list[str]:
             float(gradients),
             f"gradients hold {_size(gradients)}: zero_grad(set_to_none=True) before the forward pass frees them",
         ))  # fmt: skip
-    idle = device.get("unallocated_gb", 0) * memory.GIB
+    idle = device.get("unallocated_gb", 0) * usage.GIB
     # what the cache can't reuse: PyTorch's own message advises so where reserved is much more than allocated
-    if idle > 0.1 * device.get("reserved_gb", 0) * memory.GIB and idle > 64 << 20:
+    if idle > 0.1 * device.get("reserved_gb", 0) * usage.GIB and idle > 64 << 20:
         said.append((
             idle,
             f"{_size(idle)} are reserved by torch's allocator and in no tensor: "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lessens fragmentation",
         ))  # fmt: skip
-    elsewhere = device.get("outside_gb", 0) * memory.GIB
+    elsewhere = device.get("outside_gb", 0) * usage.GIB
     if elsewhere > 1 << 30:
         said.append((
             elsewhere,
@@ -407,5 +407,5 @@ def _dump_history(run: Recording, step: int | None) -> None:
             return
         at = run.current_step if step is None else step
         path = run.dir / f"memory_{at:06d}.pickle"
-        torch.cuda.memory._dump_snapshot(str(path))
+        torch.cuda.usage._dump_snapshot(str(path))
         run.record("info", at, {"type": "message", "message": f"torch's memory snapshot is in {path}"})

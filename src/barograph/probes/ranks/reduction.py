@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from barograph import place
-from barograph.probes.exchange import Entry, Frame, Link
+from barograph.probes.ranks.exchange import Entry, Frame, Link
+from barograph.probes.ranks.straggler import Finding, Straggler
 from barograph.probes.recording import Recording
-from barograph.probes.straggler import Finding, Straggler
 from barograph.values import PLAIN, DeviceValues, number, on_device, text
 
 CLOSE_SECONDS = 2.0  # how long the end of a run waits for the other ranks' last values
@@ -217,7 +217,7 @@ class Ranks:
             for name, value in (("step_ms", entry.step_ms), ("wait_ms", entry.wait_ms))
             if math.isfinite(value)
         }
-        if times:
+        if "wait_ms" in times:  # the step's time alone is in its `speed` record
             self.run.record("ranks", step, {"by_rank": {str(self.run.rank): times}})
 
     # -- the first rank ----------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class Ranks:
     def _say_straggler(self, link: Link, finding: Finding) -> None:
         about, rank = link.places[finding.rank], link.ranks[finding.rank]
         fields = finding._asdict() | {"rank": rank, "host": about.get("host"), "device": about.get("device")}
-        self.run.record("straggler", finding.step, fields)
+        self.run.record("straggler", fields.pop("step"), fields)
         where = f"rank {rank} ({about.get('host')}, {about.get('device')})"
         if finding.recovered:
             sentence = f"{where} keeps up with the others again since step {finding.since}"

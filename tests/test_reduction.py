@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import barograph
 from barograph.config import Settings
-from barograph.probes import exchange
-from barograph.probes.exchange import Frame, Offsets, _halves, _whole, reduce_rows
-from barograph.probes.ranks import Ranks, Reduced, checksum
+from barograph.probes.ranks import exchange
+from barograph.probes.ranks.exchange import Frame, Offsets, _halves, _whole, reduce_rows
+from barograph.probes.ranks.reduction import Ranks, Reduced, checksum
 from barograph.record import Record, numbers
 
 sys.path.insert(0, str(Path(__file__).parent))

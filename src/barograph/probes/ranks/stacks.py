@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 _MOST_THREADS, _MOST_FRAMES = 64, 60
@@ -20,7 +21,7 @@ _LIBRARIES = tuple(
     for path in {*(sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
     if path
 )
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OWN = str(Path(__file__).parents[2]) + os.sep  # this package
 _COLLECTIVE = re.compile(r"torch/distributed/|torch/nn/parallel/distributed|process_group", re.IGNORECASE)
 _OWN_WAITS = {"_timed": "a collective", "_swap": "Ranks.reduce"}  # this library's functions that wait for ranks
 _WRAPPERS = frozenset({"wrapper", "_wrapper", "wait", "inner", "func", "<lambda>", "__call__", "_call_impl"})

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from barograph import place
-from barograph.probes.nvidia import GONE, ClosedError, Device, code, memory_of
-from barograph.probes.readings import MOST_BYTES, SILENT_SAMPLES, LostError, MissingError, News, whole
+from barograph.probes.machine.nvidia import GONE, ClosedError, Device, code, memory_of
+from barograph.probes.machine.readings import MOST_BYTES, SILENT_SAMPLES, LostError, MissingError, News, whole
 
 _LIBRARY = "libnvidia-ml.so.1"  # what the driver installs, and a container's runtime mounts
 _MOST_DEVICES = 256

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from barograph.probes.architecture import Architecture, FlopsError, parameters
+from barograph.probes.speed.architecture import Architecture, FlopsError, parameters
 
 FORMULAS: dict[str, str] = {
     "palm": "6 N + 12 L H Q T, N every parameter a token meets with its embeddings",

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.probes.achieved import Measured, device_name, stored
-from barograph.probes.architecture import Architecture, FlopsError
-from barograph.probes.flops import Parts, parts
-from barograph.probes.peaks import Peak, find, precision
+from barograph.probes.speed.achieved import Measured, device_name, stored
+from barograph.probes.speed.architecture import Architecture, FlopsError
+from barograph.probes.speed.flops import Parts, parts
+from barograph.probes.speed.peaks import Peak, find, precision
 
 PARTS = ("blocks", "lm_head", "attention")
 FORMULA = "surogate"

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import barograph
-from barograph.probes import batches, data, fingerprints
-from barograph.probes.data import DataWatch, LoaderState
+from barograph.probes.data import batch_watch as data
+from barograph.probes.data import batches, fingerprints
+from barograph.probes.data.batch_watch import DataWatch, LoaderState
 
 SOURCE = str(Path(barograph.__file__).parents[1])
 
@@ -310,7 +311,7 @@ def test_a_replay_after_a_resume_is_found_through_the_checkpoint(tmp_path: Path)
     script = """
 import sys
 import numpy, barograph
-from barograph.probes.data import DataWatch
+from barograph.probes.data.batch_watch import DataWatch
 folder, first, last, offset = sys.argv[1], *map(int, sys.argv[2:])
 run = barograph.init(project="p", id="r", dir=folder, verbosity=-2, git=False, resume="allow")
 watch = DataWatch(run)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from barograph import place
+from barograph.probes.memory.storages import PLACES, holdings, tensors_in
 from barograph.probes.recording import Recording
-from barograph.probes.storages import PLACES, holdings, tensors_in
 
 GIB = 1 << 30  # S3's "gb" are GiB
 SEGMENTS = ("weights", "gradients", "optimizer", "activations", "lora", "qlora")  # S0's order

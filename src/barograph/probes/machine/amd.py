@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph import place
-from barograph.probes.readings import (
+from barograph.probes.machine.readings import (
     MOST_BYTES,
     SILENT_SAMPLES,
     Energy,

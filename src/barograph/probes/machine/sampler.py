@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barograph import place
-from barograph.probes.amd import Amd
-from barograph.probes.host import Host
-from barograph.probes.nvml import Nvidia
-from barograph.probes.readings import Backend, MissingError, News
+from barograph.probes.machine.amd import Amd
+from barograph.probes.machine.host import Host
+from barograph.probes.machine.nvml import Nvidia
+from barograph.probes.machine.readings import Backend, MissingError, News
 from barograph.probes.recording import Recording
 
 QUIET_SECONDS = 0.2  # a run shorter than this loads no library and asks no driver

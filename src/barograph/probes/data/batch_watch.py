@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from barograph.probes import batches
-from barograph.probes.batches import Measured, Pending
-from barograph.probes.fingerprints import Seen, Window
+from barograph.probes.data import batches
+from barograph.probes.data.batches import Measured, Pending
+from barograph.probes.data.fingerprints import Seen, Window
 from barograph.probes.recording import Recording
 
 _ROWS_SEEN = 65_536  # sequences remembered

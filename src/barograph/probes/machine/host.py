@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph import place
-from barograph.probes.readings import Energy, MissingError, Rate, rounded, sane, whole
+from barograph.probes.machine.readings import Energy, MissingError, Rate, rounded, sane, whole
 
 _MOST_MEMORY = 1 << 60
 _MOST_CHILDREN = 4096

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barograph.place import hardware
-from barograph.probes.peaks import find
+from barograph.probes.speed.peaks import find
 
 # (rows, columns, inner) of the products tried. Squares fill a device evenly; the long ones are those of a
 # feed-forward layer and a head. Which is best differs by device, so several are tried.

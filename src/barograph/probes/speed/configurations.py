@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from barograph.probes.architecture import Architecture, FlopsError, whole
+from barograph.probes.speed.architecture import Architecture, FlopsError, whole
 
 
 class _Family(NamedTuple):

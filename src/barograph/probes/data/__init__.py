@@ -1,0 +1,1 @@
+"""What the batches are like: tokens, padding, lengths, and those that come again."""

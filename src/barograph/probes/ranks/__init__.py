@@ -1,0 +1,1 @@
+"""Ranks beside each other: values reduced, stragglers, a watchdog, signs of life."""

@@ -143,6 +143,8 @@ def test_what_it_says_at_the_end_is_true_and_works(tiny: Path, capsys: pytest.Ca
     run = the_run(folder)
     assert "Training: 3 done" in said.err and "::" not in said.out
     first, last = (float(run.series("eval/loss").value[at]) for at in (0, -1))
+    assert run.series("sol/tps").value[0] > 0 and len(run.series("train/mfu")) == 3
+    assert "WHERE THE TIME WENT" in said.out and "A STEP, ITS MEDIAN" in said.out and "backward" in said.out
     assert f"Held-out loss {first:.2f} nats" in said.out and f"→ {last:.2f} nats" in said.out
     assert "3 steps, 1,344 tokens" in said.out
     assert f"Everything is in {folder}/demo/{run.id}\n" in said.out

@@ -342,3 +342,16 @@ def test_the_real_model_learns(tmp_path: Path, moe: bool) -> None:
     (run,) = barograph.runs(tmp_path)
     values = run.series("eval/loss").value
     assert values[0] > 5.0 and values[-1] < 2.7
+
+
+def test_the_check_of_widths_tells_the_two_parametrisations_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--mup", "--dir", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "Coordinate check: fail" in out and "Coordinate check: pass" in out
+    run = the_run(str(tmp_path))
+    assert all(
+        (run.dir / f"widths_{name}.{kind}").stat().st_size for name in ("standard", "mup") for kind in ("png", "json")
+    )
+    assert run.series("mup/readout/slope").value[1] == pytest.approx(0.0, abs=0.1)

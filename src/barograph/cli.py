@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
     made.add_argument("--seed", type=int, default=0, help="the same seed gives the same losses (default 0)")
     made.add_argument("--moe", action="store_true", help="a mixture of experts")
+    made.add_argument("--mup", action="store_true", help="check a parametrisation over widths instead of training")
     made.add_argument("--quiet", action="store_true", help="a progress bar and the summary alone")
     made.add_argument("--resume", metavar="RUN", help="go on with a demo's run from its last checkpoint")
     return parser
@@ -212,6 +213,10 @@ def _size(folder: Path) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from barograph.demo.train import run_demo
 
+    if options.mup:
+        from barograph.demo.train import run_mup
+
+        return run_mup(options.dir, options.seed)
     given = {"steps": options.steps, "resume": options.resume}
     chosen = {name: value for name, value in given.items() if value is not None}
     return run_demo(dir=options.dir, seed=options.seed, moe=options.moe, quiet=options.quiet, **chosen)

@@ -69,6 +69,19 @@ def run_demo(
     return _train(loop, dir, quiet, began)
 
 
+def run_mup(dir: Folder | None = None, seed: int = 0) -> int:
+    """The coordinate check of `widths`, refused with a sentence where there is no torch."""
+    try:
+        _check(None, seed)
+        _import_torch(quiet=False)
+    except Refusal as refusal:
+        print(f"barograph: {refusal}", file=sys.stderr)
+        return refusal.code
+    from barograph.demo.widths import run_widths
+
+    return run_widths(dir, seed)
+
+
 # -- before the run ----------------------------------------------------------------------------------
 
 

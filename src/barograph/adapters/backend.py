@@ -1,6 +1,6 @@
 """The base of every door to another tracker: a queue that never waits, and one thread that does.
 
-In:   `log(metrics, step)` from the training loop: microseconds, no exception.
+In:   `log(metrics, step)` from the training loop: microseconds, no exception. Or a source that the thread asks.
 Out:  a subclass's `_open`, `_write`, `_flush` and `_close`, called in order on a daemon thread.
 
 The copy that goes to another tracker is never the only one, so nothing here may hurt the training. A
@@ -41,6 +41,8 @@ class LoggingBackend:
     name: ClassVar[str] = "the backend"
     package: ClassVar[str] = ""  # the library's import name
     install: ClassVar[str] = ""  # what brings it
+    takes_text: ClassVar[bool] = False  # whether `_write` takes text among the values
+    marks: ClassVar[bool] = False  # whether `_held` gives back what a mirror wrote: see there
 
     queue_records = 10_000  # waiting records; a record of 20 numbers takes about 2 kB
     queue_values = 2_000_000  # waiting numbers, about 200 MB
@@ -63,6 +65,11 @@ class LoggingBackend:
         self._failures, self._refusal = 0, ""
         self._warned: set[str] = set()
         self._exit_hooks: list[Callable[..., Any]] = []  # the library's
+        self._source: Callable[[], bool] | None = None
+        self.run_id = ""  # the library's identity of the run, once it is known
+        self.exit_code: int | None = None  # how the run ended, where that is known; read by `_close`
+        self.begins_anew = False  # `_open` found nothing of the run that `_resume` told of
+        self.later = ""  # how to send later what was not sent, for the sentences that say so
 
     @property
     def lost(self) -> int:
@@ -88,8 +95,42 @@ class LoggingBackend:
         """Hand over a distribution: `counts[i]` values between `edges[i]` and `edges[i + 1]`."""
         raise NotImplementedError(f"{self.name} gets no histograms")
 
+    def _write_text(self, name: str, content: str, step: int, seconds: float) -> None:
+        """Hand over a text, such as a sample of what the model writes."""
+        raise NotImplementedError(f"{self.name} gets no text")
+
+    def _write_note(self, title: str, content: str, level: str, step: int, seconds: float) -> None:
+        """Hand over something that a person should read now; level: info, warning or critical."""
+        raise NotImplementedError(f"{self.name} gets no notes")
+
+    def _write_parts(self, name: str, title: str, parts: dict[str, float], step: int, seconds: float) -> None:
+        """Hand over the parts of a whole, for a pie."""
+        raise NotImplementedError(f"{self.name} gets no pies")
+
+    def _write_rewind(self, step: int, seconds: float) -> None:
+        """The training went back to `step`: what was written at it or later is an old branch."""
+        raise NotImplementedError(f"{self.name} gets no rewinds")
+
     def _flush(self) -> None:
-        """Let others see what was written; called when the queue is empty, at most every `poll_seconds`."""
+        """Let others see what was written; called when the queue is empty, at most every `poll_seconds`.
+
+        A mirror notes what was written as sent once this has returned.
+        """
+
+    def _state(self) -> dict[str, Any]:
+        """What another process needs to go on with this run, as plain JSON values; asked after `_flush`."""
+        return {"run_id": self.run_id} if self.run_id else {}
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        """Before `_open`: go on with the run that `_state` told of."""
+
+    def _held(self, name: str) -> list[float] | None:
+        """Every value of `name` that the run holds, in any order; None where that can't be told.
+
+        Asked after `_open`, when an earlier sender was interrupted. A class that answers sets `marks`: its rows
+        then get numbers of the mirror's own, by which the mirror sees what has arrived.
+        """
+        return None
 
     def _close(self) -> None:
         """End the library's run."""
@@ -188,12 +229,55 @@ class LoggingBackend:
         self._closing = True
         self._wake.set()
 
+    # -- instead of the queue ------------------------------------------------------------------------
+
+    def feed(self, source: Callable[[], bool]) -> None:
+        """Have the thread, which is started now, call `source` whenever there may be something to send.
+
+        The source sends by `deliver`, and returns whether it has more at once. `close` lets it finish.
+        """
+        with self._lock:
+            if self._thread is None and not self._off:
+                self._source = source
+                self._start()
+
+    def deliver(self, send: Callable[..., Any], *arguments: Any) -> bool:
+        """In the thread: one call into the library, counted and reported; whether it was taken."""
+        self._busy_since, self._doing = time.monotonic(), "write"
+        try:
+            send(*arguments)
+            self._accepted()
+            return True
+        except BaseException as error:
+            self._refused(error)
+            return False
+        finally:
+            self._doing = ""
+
+    @property
+    def refusing(self) -> bool:
+        """The last records were refused, and perhaps the next one will be too."""
+        return self._failures > 0
+
+    @property
+    def off(self) -> bool:
+        """Nothing is sent any more."""
+        return self._off
+
+    @property
+    def failed(self) -> bool:
+        """Off because of trouble."""
+        return self._failed
+
     # -- the thread ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
         try:
             if self._call("start", self._open_watched):
-                while self._drain() and not (self._closing and not self._queue):
+                while True:
+                    closing = self._closing  # asked first: what came before it is sent
+                    if not self._drain() or (closing and not self._queue):
+                        break
                     self._wake.wait(self.poll_seconds)
                 self._call("end", self._close)
         finally:
@@ -219,15 +303,12 @@ class LoggingBackend:
         sent = 0
         while self._queue and not self._off:
             send, arguments, size = self._queue.popleft()
-            self._busy_since, self._doing = time.monotonic(), "write"
-            try:
-                send(*arguments)
-                self._accepted()
-            except BaseException as error:
-                self._refused(error)
-            self._doing = ""
+            self.deliver(send, *arguments)
             self._values_out += size
             sent += 1
+        if self._source is not None:
+            while not self._off and self._source():
+                pass
         return not self._off and (not sent or self._call("flush", self._flush))
 
     def _call(self, doing: str, call: Callable[[], Any]) -> bool:
@@ -296,6 +377,7 @@ class LoggingBackend:
         level = logging.INFO if key in self._warned else logging.WARNING
         self._warned.add(key)
         kept = f". The records are in {self.log_file}" if self.log_file else ""
+        kept += f"; {self.later}" if self.later else ""
         _logger.log(level, "barograph: %s%s", sentence, kept)
 
     def _odd(self, sentence: str) -> None:

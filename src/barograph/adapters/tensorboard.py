@@ -17,6 +17,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ class TensorBoardBackend(LoggingBackend):
         self._file = -1
         self._end = 0  # bytes of whole records in the file
         self._pending, self._pending_records = bytearray(), 0
+        self._before: tuple[str, int] | None = None  # an earlier process's file, and its whole bytes
 
     def rewind(self, step: int) -> None:
         """The training goes back to `step`: viewers hide what was logged from there on."""
@@ -65,6 +67,8 @@ class TensorBoardBackend(LoggingBackend):
             raise ValueError(f"tensorboard_dir is {self.folder!r}, but it has to be a folder of this machine")
         folder = Path(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
+        if self._before is not None and self._go_on(folder / self._before[0], self._before[1]):
+            return
         while self._file < 0:
             self.path = folder / (
                 f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
@@ -75,6 +79,35 @@ class TensorBoardBackend(LoggingBackend):
                 continue
         self._append(self._event(wall_time=time.time(), file_version="brain.Event:2"))
         self._flush()
+
+    def _go_on(self, path: Path, size: int) -> bool:
+        """Write behind the noted bytes of an earlier process's file; what it wrote after that note is cut off.
+
+        False where the file is gone, or shorter after a power cut: the run is to be sent from its beginning.
+        """
+        self.begins_anew = True
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        if os.fstat(handle).st_size < size:
+            os.close(handle)
+            os.unlink(path)
+            return False
+        self.begins_anew = False
+        os.ftruncate(handle, size)
+        self._file = handle
+        os.lseek(self._file, size, os.SEEK_SET)
+        self.path, self._end = path, size
+        return True
+
+    def _resume(self, state: Mapping[str, Any]) -> None:
+        if state.get("file"):
+            self._before = (os.path.basename(str(state["file"])), int(state.get("bytes", 0)))
+
+    def _state(self) -> dict[str, Any]:
+        os.fsync(self._file)  # a power cut must not leave less than is noted
+        return {"file": self.path.name if self.path else "", "bytes": self._end}
 
     def _write(self, metrics: dict[str, Any], step: int, seconds: float) -> None:
         event = self._event(wall_time=seconds, step=step)
@@ -98,9 +131,19 @@ class TensorBoardBackend(LoggingBackend):
     def _write_config(self, config: dict[str, Any]) -> None:
         lines = ["| option | value |", "|---|---|"]
         lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in config.items()]
-        tensor = self._tensor(dtype=self._types.DT_STRING, string_val=["\n".join(lines).encode()])
-        event = self._event(wall_time=time.time(), step=0)
-        event.summary.value.add(tag="config", tensor=tensor, metadata=self._text_metadata)
+        self._write_markdown("config", "\n".join(lines), 0, time.time())
+
+    def _write_text(self, name: str, content: str, step: int, seconds: float) -> None:
+        self._write_markdown(name, html.escape(content).replace("\n", "<br>"), step, seconds)
+
+    def _write_note(self, title: str, content: str, level: str, step: int, seconds: float) -> None:
+        shown = f"**{html.escape(level)}: {html.escape(title)}**<br>{html.escape(content)}"
+        self._write_markdown("notes", shown.replace("\n", "<br>"), step, seconds)
+
+    def _write_markdown(self, tag: str, content: str, step: int, seconds: float) -> None:
+        tensor = self._tensor(dtype=self._types.DT_STRING, string_val=[content.encode()])
+        event = self._event(wall_time=seconds, step=step)
+        event.summary.value.add(tag=tag, tensor=tensor, metadata=self._text_metadata)
         self._append(event)
 
     def _write_rewind(self, step: int, seconds: float) -> None:

@@ -35,7 +35,8 @@ class Readout(nn.Linear):
         nn.init.normal_(self.weight, std=(BASE if mup else width) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) * self.factor
+        answer: Tensor = super().forward(x) * self.factor
+        return answer
 
 
 class Attention(nn.Module):
@@ -53,7 +54,8 @@ class Attention(nn.Module):
         logits = self.scores(query @ key.transpose(-1, -2) * self.scale)
         mask = torch.ones(time, time, dtype=torch.bool).triu(1)
         mixed = logits.masked_fill(mask, -1e9).softmax(-1) @ value
-        return self.out(mixed.transpose(1, 2).reshape(batch, time, width))
+        answer: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, time, width))
+        return answer
 
 
 class Block(nn.Module):
@@ -84,14 +86,16 @@ class GPT(nn.Module):
                 nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
         with torch.no_grad():  # appendix D.2: queries and readout start at 0, so that no chance is left in either
             self.readout.weight.zero_()
-            for block in self.blocks:
-                block.attention.qkv.weight[:width].zero_()
+            for name, weight in self.named_parameters():
+                if name.endswith("qkv.weight"):
+                    weight[:width].zero_()
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return self.readout(self.norm(x))
+        logits: Tensor = self.readout(self.norm(x))
+        return logits
 
 
 INPUT_AND_OUTPUT = ("first", "readout", "tokens", "places")
@@ -101,7 +105,8 @@ def adam(rate: float, mup: bool) -> Any:
     """The optimizer at a width: in muP the rate of hidden matrices is divided by width / BASE."""
 
     def make(model: nn.Module, width: int) -> torch.optim.Optimizer:
-        hidden, others = [], []
+        hidden: list[Tensor] = []
+        others: list[Tensor] = []
         for name, weight in model.named_parameters():
             inside = weight.dim() == 2 and not name.startswith(INPUT_AND_OUTPUT)
             (hidden if inside else others).append(weight)

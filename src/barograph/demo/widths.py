@@ -68,7 +68,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
-        return x + self.down(functional.gelu(self.up(self.feed_norm(x))))
+        answer: Tensor = x + self.down(functional.gelu(self.up(self.feed_norm(x))))
+        return answer
 
 
 class GPT(nn.Module):
@@ -110,7 +111,7 @@ def adam(rate: float, mup: bool) -> Any:
         for name, weight in model.named_parameters():
             inside = weight.dim() == 2 and not name.startswith(INPUT_AND_OUTPUT)
             (hidden if inside else others).append(weight)
-        groups = [{"params": hidden, "lr": rate * BASE / width if mup else rate}, {"params": others}]
+        groups: list[dict[str, Any]] = [{"params": hidden, "lr": rate * BASE / width if mup else rate}, {"params": others}]
         return torch.optim.Adam(groups, lr=rate)
 
     return make

@@ -189,30 +189,6 @@ def test_stats_are_sums_of_losses_and_means_of_loads() -> None:
 # -- measures and text ---------------------------------------------------------------------------------
 
 
-@SHAPES
-def test_norms_are_those_of_each_matrix(shape: gpt.Shape) -> None:
-    model, text = made(shape), some_bytes(2, 9)
-    logits, routings = model(text[:, :-1])
-    (gpt.next_byte_loss(logits, text[:, 1:]) + gpt.router_loss(routings)).backward()
-    norms = gpt.layer_norms(model)
-    count = 0
-    for name, weight in model.named_parameters():
-        assert weight.grad is not None
-        if weight.dim() == 3:
-            pairs = [(f"{name}.{expert}", weight[expert], weight.grad[expert]) for expert in range(4)]
-        else:
-            pairs = [(name.removesuffix(".weight"), weight, weight.grad)]
-        for layer, one, gradient in pairs:
-            count += 1
-            expected = {"grad_norm": gradient.norm().item(), "weight_norm": one.norm().item()}
-            assert norms[layer] == pytest.approx(expected, rel=1e-5)
-    assert len(norms) == count
-
-
-def test_norms_before_any_gradient_are_zero() -> None:
-    assert all(numbers["grad_norm"] == 0.0 for numbers in gpt.layer_norms(made(TINY)).values())
-
-
 def test_text_is_drawn_by_the_seed_and_goes_on_past_the_context() -> None:
     model = made(TINY)
     text = gpt.generate(model, b"def ", 40, seed=3)

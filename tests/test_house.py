@@ -48,15 +48,16 @@ MAY_IMPORT = {
     "simple": "naming start",
     "query": "columns goodput liveness logtext manifest probes record segments spool store",
     "follow": "liveness logtext query record",
-    "overview": "goodput query record",
+    "inside": "query sinks",
+    "overview": "goodput inside query record",
     "export": "query record",
-    "demo": "columns liveness logger manifest overview probes query run sinks start",
+    "demo": "columns inside liveness logger manifest overview probes query run sinks start",
     "cli": "demo export follow liveness overview probes query record sinks spool store",
     "__main__": "cli",
-    "__init__": "adapters config logtext logger query run simple start tracker",
+    "__init__": "adapters config logtext logger probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
-READING = {"query", "follow", "overview", "export", "cli"}
+READING = {"query", "inside", "follow", "overview", "export", "cli"}
 LIBRARIES = {
     "record.py": {"msgspec"},
     "logtext.py": {"msgspec"},

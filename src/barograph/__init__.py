@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barograph.config import ConfigError
     from barograph.logger import LogVerbosity, TrainingRunLogger
     from barograph.logtext import LogFileError, read_log
+    from barograph.probes.monitor import TrainingMonitor
     from barograph.query import StoredRun, runs
     from barograph.run import Run
     from barograph.simple import SimpleLogger
@@ -39,6 +40,7 @@ _HOMES = {
     "StepMetrics": "tracker",
     "StoredRun": "query",
     "TensorBoardBackend": "adapters.tensorboard",
+    "TrainingMonitor": "probes.monitor",
     "TrainingRunLogger": "logger",
     "WandBBackend": "adapters.wandb",
     "init": "start",
@@ -57,6 +59,7 @@ __all__ = [
     "StepMetrics",
     "StoredRun",
     "TensorBoardBackend",
+    "TrainingMonitor",
     "TrainingRunLogger",
     "WandBBackend",
     "fork",

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from barograph.goodput import CAUSES, Totals, fields, money
+from barograph.inside import expert_lines, flow_lines
 from barograph.query import StoredRun
 from barograph.record import parse_time
 
@@ -147,6 +148,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
     lines += time_lines(totals, cost.get("price_per_gpu_hour"), cost.get("gpu_hours"))
     lines += cost_lines(cost)
     lines += phase_lines(run)
+    lines += flow_lines(run) + expert_lines(run)
     names = _interesting(run.names())
     if names:
         lines += ["", f"  {'SERIES':<34} {'POINTS':>9} {'LAST':>11} {'MIN':>11} {'MAX':>11}"]

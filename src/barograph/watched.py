@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barograph.probes.data.batch_watch import DataWatch
     from barograph.probes.memory.usage import ActivationMeter
     from barograph.probes.ranks.reduction import Ranks
+    from barograph.probes.watch import ModelWatch
     from barograph.probes.speed.clock import Phase, StepClock, StepTime
 
 _POSITION = {"pq_idx": "pq", "rg_idx": "rg"}  # S4's names in the loader's state, and in its line
@@ -179,6 +180,28 @@ class Watched(Recorder):
         if self._phase:
             fields["phase"] = self._phase
         self._typed("step", step, fields, 0, draw)
+
+    # -- the model -------------------------------------------------------------------------------------
+
+    def watch(self, model: Any, optimizer: Any = None, **options: Any) -> ModelWatch | None:
+        """Look at the model from inside while it is trained: gradients, weights, updates, activations, experts.
+
+        model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one or several; found by themselves if
+        not given. Options are intervals in steps, 0 is off: `gradients`, `updates`, `weights`, `histograms`,
+        `activations`, `spectral`, `optimizer_state`, `moe`; and `scaler`, `budget` (share of the step time),
+        `memory_budget_mb`, `modules`: docs/model.md has them all. None, with a warning, where it can't.
+        """
+        try:
+            from barograph.probes.watch import ModelWatch
+
+            if self.settings.verbosity > 0:
+                options.setdefault("show", self._console.say)
+            return ModelWatch(self, model, optimizer, **options)
+        except (ValueError, TypeError) as error:
+            self._odd(f"the model is not watched: {error}")
+        except Exception as error:
+            self._failed("watch", error)
+        return None
 
     # -- ranks -----------------------------------------------------------------------------------------
 

@@ -34,7 +34,11 @@ EVALUATIONS = 8  # in a whole training, and one before it
 EVAL_APART = 10  # steps, at least
 EVAL_WINDOWS = 128
 EVAL_BATCH = 32
-HISTOGRAM_EVERY = 25
+# how often the model is looked at from inside, in steps: often, for a run this short
+WATCH = {
+    "gradients": 5, "updates": 5, "weights": 25, "histograms": 25, "activations": 25, "spectral": 25,
+    "optimizer_state": 25, "moe": 5,
+}  # fmt: skip
 SMOOTHING = 0.95  # of the smoothed loss: about the last twenty steps
 
 
@@ -124,6 +128,7 @@ class Loop:
                 batch = tensor(self.loader.next_batch())
             if self._data is None:
                 self._data = run.watch_data()
+                run.watch(self.model, self.optimizer, **WATCH)
                 if self._seen is not None:
                     self._data.restore(self._seen)
             self._data.observe(batch[:, 1:], step=number, epoch=place["epoch"], position=place)
@@ -134,10 +139,6 @@ class Loop:
                     loss = gpt.next_byte_loss(logits, batch[:, 1:])
                 with run.phase("backward"):
                     torch.autograd.backward(loss + gpt.router_loss(routings))
-            with run.phase("watching"):
-                layers = gpt.layer_norms(self.model)
-                if number % HISTOGRAM_EVERY == 0 or number == 1:
-                    self._log_gradients(number)
             with run.phase("optimizer"):
                 norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip))  # before clipping
                 self.optimizer.step()
@@ -159,22 +160,7 @@ class Loop:
         self.step = number
         self.seconds += time.perf_counter() - began
         self.average += (1 - SMOOTHING) * (value - self.average)
-        run.log(
-            {
-                "train/loss_smooth": self.average / (1 - SMOOTHING**number),
-                "model/weight_norm": math.hypot(*(numbers["weight_norm"] for numbers in layers.values())),
-            },
-            step=number,
-        )
-        run.log_layers(number, layers)
-        if routings:
-            loads = {f"blocks.{number}": routing.loads.tolist() for number, routing in enumerate(routings)}
-            run.log_expert_loads(number, loads)
-
-    def _log_gradients(self, step: int) -> None:
-        for name, weight in self.model.named_parameters():
-            if weight.dim() > 1 and weight.grad is not None:
-                self.run.log_histogram(f"gradients_hist/{name.removesuffix('.weight')}", weight.grad, step)
+        run.log({"train/loss_smooth": self.average / (1 - SMOOTHING**number)}, step=number)
 
     # -- what is done now and then -------------------------------------------------------------------
 

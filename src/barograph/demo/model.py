@@ -223,27 +223,6 @@ def moe_stats(routings: Sequence[Routing]) -> MoEStats:
     )
 
 
-@torch.no_grad()
-def layer_norms(model: ByteGPT) -> dict[str, dict[str, float]]:
-    """Norm (L2) of each layer's weight and, after a backward pass, gradient; one expert is one layer."""
-    names: list[str] = []
-    weights: list[Tensor] = []
-    gradients: list[Tensor] = []
-    for name, weight in model.named_parameters():
-        gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        stacked = weight.dim() == 3  # one matrix an expert
-        plain = name.removesuffix(".weight")
-        names += [f"{plain}.{expert}" for expert in range(len(weight))] if stacked else [plain]
-        weights += weight.unbind(0) if stacked else [weight]
-        gradients += gradient.unbind(0) if stacked else [gradient]
-    norms = torch.stack(torch._foreach_norm(gradients) + torch._foreach_norm(weights)).tolist()
-    pairs = zip(norms[: len(names)], norms[len(names) :], strict=True)
-    return {
-        name: {"grad_norm": gradient, "weight_norm": weight}
-        for name, (gradient, weight) in zip(names, pairs, strict=True)
-    }
-
-
 @torch.inference_mode()
 def generate(model: ByteGPT, prompt: bytes, length: int, seed: int, temperature: float = 0.7) -> bytes:
     """`length` bytes drawn one by one after a prompt that is not empty; the same seed draws the same."""

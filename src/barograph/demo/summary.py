@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barograph import overview, query
+from barograph import inside, overview, query
 from barograph.sinks.parts import escape
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ def finished(loop: Loop, first_loss: float, before: str, after: str, seconds: fl
 
 
 def spent(folder: Path) -> str:
-    """Where the time of the run in `folder` went, and a step's."""
+    """The model of the run in `folder` from inside; where its time went, and a step's."""
     run = query.StoredRun(folder)
-    return "\n".join(overview.time_lines(run.goodput()) + overview.phase_lines(run))
+    model = inside.flow_lines(run) + inside.expert_lines(run)
+    return "\n".join(model + overview.time_lines(run.goodput()) + overview.phase_lines(run))
 
 
 def interrupted(folder: Path, step: int) -> str:

@@ -110,6 +110,18 @@ class Console:
         except Exception:  # no line is worth a training step
             return
 
+    def say(self, shown: list[str], level: str = "INFO") -> None:
+        """Show lines that are no record, each behind its level, on rank 0. Never raises, waits for nothing."""
+        if not self._shows() or not self._acquire():
+            return
+        try:
+            colour = "yellow" if level == "WARNING" else ""
+            self._terminal.show([line(f"{level:<8} {escape(text, 200)}", colour) for text in shown])
+        except Exception:  # no line is worth a training step
+            return
+        finally:
+            self._lock.release()
+
     def lines(self, record: Record) -> list[str]:
         """The lines that `draw` would show, as plain text; the record is taken in as by `draw`."""
         return [plain(parts) for parts in self._draw(record)]

@@ -1,0 +1,227 @@
+"""What watching a model costs a real training step on the CPU, beside other ways to do it.
+
+    python benchmarks/monitor.py [--small] [--tokens N] [--rounds N] [--threads N] [--json]
+
+One model with GPT-2's shapes (124M parameters; `--small`: 10M) trains with AdamW and clipping. Every way to watch is
+attached in turn, for two steps after one that is not counted, in another order each round; all in one process. A
+way's cost is the median over rounds of its step / the step alone in the same round − 1. "default intervals" follows
+from the rows above it: each family's cost divided by its default interval. The watch's own clock stands
+beside, as the least of its looks: it is less noisy than a difference of steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import barograph
+from barograph.probes.watch import ModelWatch
+
+OFF = dict.fromkeys(("gradients", "updates", "weights", "histograms", "activations", "optimizer_state"), 0)
+DEFAULTS = {
+    "norms": 1, "gradients": 10, "updates": 10, "weights": 100, "activations": 100, "optimizer_state": 100,
+    "histograms": 500,
+}  # fmt: skip
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.c_down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        parts = self.c_attn(self.ln_1(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.c_proj(seen.transpose(1, 2).flatten(2))
+        return x + self.c_down(functional.gelu(self.c_fc(self.ln_2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, width: int, depth: int, vocabulary: int) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(1024, width)
+        self.h = nn.ModuleList(Block(width, width // 64) for _ in range(depth))
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+        for block in self.h:
+            x = block(x)
+        return self.ln_f(x) @ self.wte.weight.T
+
+
+class Way:
+    """A way to watch. `attach` returns (what to call after backward, what to call at the end)."""
+
+    def __init__(self, name: str, attach: Callable[[], tuple[Callable[[], Any], Callable[[], Any]]]) -> None:
+        self.name, self.attach = name, attach
+
+
+def nothing() -> None:
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    model = GPT(256, 6, 20_000) if options.small else GPT(768, 12, 50_257)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    vocabulary = model.wte.num_embeddings
+    folder = tempfile.mkdtemp()
+    run = barograph.init(project="bench", dir=folder, verbosity=-2, git=False, machine=False, watchdog=False)
+    clocks: dict[str, dict[str, list[float]]] = {}
+
+    def train(after_backward: Callable[[], Any]) -> float:
+        tokens = torch.randint(0, vocabulary, (1, options.tokens))
+        began = time.perf_counter()
+        loss = functional.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        after_backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log({"loss": loss.item()})
+        return time.perf_counter() - began
+
+    def watch(name: str, **intervals: int) -> Way:
+        def attach() -> tuple[Callable[[], Any], Callable[[], Any]]:
+            watched = ModelWatch(run, model, optimizer, **OFF | intervals)
+            looks = watched._looks
+            tell = looks.tell
+
+            def listen(found: Any) -> None:
+                for family, seconds in found.costs.items():
+                    clocks.setdefault(name, {}).setdefault(family, []).append(seconds)
+                tell(found)
+
+            looks.tell = listen  # type: ignore[method-assign]
+            return nothing, watched.close
+
+        return Way(name, attach)
+
+    def naive() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        def look() -> None:
+            found = {}
+            for name, parameter in model.named_parameters():
+                gradient = parameter.grad
+                found[f"gradients/{name}/norm"] = gradient.norm().item()
+                found[f"gradients/{name}/mean"] = gradient.mean().item()
+                found[f"gradients/{name}/std"] = gradient.std().item()
+                found[f"weights/{name}/norm"] = parameter.detach().norm().item()
+
+        return look, nothing
+
+    def plain_hooks() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        kept: dict[int, Any] = {}
+
+        def hook(parameter: Any) -> None:
+            gradient = parameter.grad
+            kept[id(parameter)] = (gradient.norm(), gradient.mean(), gradient.std())
+
+        handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in model.parameters()]
+        return nothing, lambda: [handle.remove() for handle in handles]
+
+    def wandb_watch() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        import wandb
+
+        wandb.watch(model, log="all", log_freq=1)
+        return lambda: wandb.log({"x": 1.0}), lambda: wandb.unwatch(model)
+
+    ways = [
+        Way("step alone", lambda: (nothing, nothing)),
+        watch("norms"),
+        watch("gradients and updates", gradients=1, updates=1),
+        watch("all but histograms", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1),
+        watch("all, every step", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1, histograms=1),
+        watch("all and spectra, every step", **dict.fromkeys(OFF, 1), spectral=1),
+        Way("naive loop: norm, mean, std, |W| by .item()", naive),
+        Way("plain hooks: norm, mean, std kept", plain_hooks),
+    ]
+    try:
+        os.environ.setdefault("WANDB_MODE", "offline")
+        os.environ.setdefault("WANDB_SILENT", "true")
+        import wandb
+
+        wandb.init(project="bench", dir=folder)
+        ways.append(Way('W&B watch(log="all", log_freq=1)', wandb_watch))
+    except Exception as error:
+        print(f"W&B not measured: {error}", file=sys.stderr)
+
+    times: dict[str, list[float]] = {way.name: [] for way in ways}
+    for number in range(options.rounds):
+        shift = number % len(ways)
+        for way in ways[shift:] + ways[:shift]:
+            after_backward, end = way.attach()
+            train(after_backward)
+            times[way.name].append(min(train(after_backward) for _ in range(2)))
+            end()
+            gc.collect()
+    run.finish()
+
+    alone = times["step alone"]
+    shares = {
+        name: statistics.median(one / other for one, other in zip(some, alone, strict=True)) - 1
+        for name, some in times.items()
+    }
+    step = statistics.median(alone)
+    least = {
+        family: min(min(known[family]) for known in clocks.values() if family in known)
+        for family in {family for known in clocks.values() for family in known}
+    }
+    # a step with histograms reads gradients and weights once, with a sketch: what that adds to the other two
+    own = {family: seconds for family, seconds in least.items() if family in DEFAULTS}
+    if "histograms" in own:
+        own["histograms"] = max(0.0, own["histograms"] - own.get("gradients", 0.0) - own.get("weights", 0.0))
+    default = sum(seconds / DEFAULTS[family] for family, seconds in own.items()) / step
+    by_steps = (
+        shares["norms"]
+        + (shares["gradients and updates"] - shares["norms"]) / 10
+        + (shares["all but histograms"] - shares["gradients and updates"]) / 100
+        + (shares["all, every step"] - shares["all but histograms"]) / 500
+    )
+    result = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "step_ms": 1e3 * step,
+        "shares": shares,
+        "looks_ms": {family: 1e3 * seconds for family, seconds in sorted(least.items())},
+        "default_by_steps": by_steps,
+        "default_by_clock": default,
+    }
+    if options.json:
+        print(json.dumps(result))
+        return
+    print(f"{result['parameters'] / 1e6:.0f}M parameters, {options.tokens} tokens, {options.threads} threads")
+    print(f"{'step alone':46} {step * 1e3:9.1f} ms")
+    for name, share in shares.items():
+        if name != "step alone":
+            print(f"{name:46} {share:+9.1%}")
+    print(f"{'default intervals, from the rows above':46} {by_steps:+9.2%}")
+    print(f"{'default intervals, by the watch’s own clock':46} {default:+9.2%}")
+    print("one look, ms:", ", ".join(f"{family} {value:.1f}" for family, value in result["looks_ms"].items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Gradients that are missing, and why.
+
+In:   which parameters had a gradient at each step, what a backward pass left, how far the loop is.
+Out:  one sentence for each thing that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+AFTER = 5  # steps; a parameter that only some batches use has had its chance
+SILENT = 3  # steps in a row without any gradient
+_NAMED = 8
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names, and how many more."""
+    all_names = list(names)
+    more = len(all_names) - _NAMED
+    return ", ".join(all_names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+class Witness:
+    """Follows which parameters receive gradients. `warn(sentence, key)` is called once for each finding."""
+
+    def __init__(self, warn: Callable[[str, str], object]):
+        self._warn = warn
+        self.waiting: set[str] = set()  # never had a gradient
+        self.rounds = 0
+        self.backward_left_gradients = False
+        self._with_gradients = 0
+        self._silent = 0
+        self._reported = False
+
+    def follow(self, names: Iterable[str]) -> None:
+        """These parameters learn; those not known before are waited for."""
+        self.waiting |= set(names)
+
+    def saw(self, present: set[str], names: tuple[str, ...], holds: bool) -> None:
+        """A step: the parameters that had a gradient, all watched ones, and whether the optimizers hold those."""
+        self.rounds += 1
+        if self.waiting:
+            self.waiting -= present
+            self.waiting &= set(names)
+        if present:
+            self._silent = 0
+            self._with_gradients += 1
+            if self.waiting and self._with_gradients >= AFTER and not self._reported:
+                self._reported = True
+                self._warn(
+                    f"no gradient has reached {len(self.waiting)} of {len(names)} parameters in "
+                    f"{self._with_gradients} steps: {listed(sorted(self.waiting))}; they do not learn (freeze them "
+                    "with requires_grad_(False) if that is meant)",
+                    "never received",
+                )
+            return
+        self._silent += 1
+        if self._silent == SILENT and names:
+            self._warn(f"the watch has seen no gradient for {SILENT} steps: {self._reason(holds)}", "no gradient")
+
+    def _reason(self, holds: bool) -> str:
+        if not holds:
+            return (
+                "the optimizer holds none of the watched model's parameters (the model was replaced, or wrapped after "
+                "the optimizer was made); watch the model that is trained"
+            )
+        if self.backward_left_gradients:
+            return (
+                "backward left gradients, but they were gone at optimizer.step(); call zero_grad after the step, not "
+                "before it"
+            )
+        return "no backward pass reached the watched model's parameters; watch the model whose loss is trained on"
+
+    def no_steps(self, steps: int, given: bool) -> None:
+        """The loop logged so many steps and no watched optimizer made one."""
+        what = (
+            "the optimizer given to run.watch was never stepped; give the one that the loop calls"
+            if given
+            else "no torch optimizer stepped its parameters; give it to run.watch(model, optimizer)"
+        )
+        self._warn(f"the watch has seen no optimizer step in {steps} steps of the run: {what}", "no steps")

@@ -111,7 +111,7 @@ def test_memory_is_that_of_the_weights(tiny: Path) -> None:
 
 
 def test_a_mixture_of_experts_records_its_routers(tiny: Path) -> None:
-    assert run_demo(steps=4, moe=True) == 0
+    assert run_demo(steps=6, moe=True) == 0
     run = the_run()
     steps = [record for record in log(run) if record["log"] == "step"]
     for record in steps:

@@ -80,9 +80,13 @@ class WandBBackend(LoggingBackend):
         self.run = wandb.init(
             project=_word(self._config, "wandb_project", "project") or None,
             name=_word(self._config, "wandb_run_name", "wandb_name", "name") or None,
-            id=_word(self._config, "wandb_run_id") or self._before.get("run_id") or None,  # read now: a checkpoint may have restored it
+            id=_word(self._config, "wandb_run_id")
+            or self._before.get("run_id")
+            or None,  # read now: a checkpoint may have restored it
             resume="allow",
             config=flatten(self._run_config, self._odd) if self._run_config else None,
+            tags=[text(tag) for tag in getattr(self._config, "tags", None) or ()] or None,
+            notes=_word(self._config, "notes") or None,
             settings=settings,
             **_beside_others(wandb),
         )
@@ -112,7 +116,7 @@ class WandBBackend(LoggingBackend):
         import wandb
 
         page = f"<pre style='white-space:pre-wrap'>{html.escape(content)}</pre>"
-        self._write({name: wandb.Html(page, inject=False)}, step, seconds)
+        self._write({name: wandb.Html(page, inject=False)} | self.mark, step, seconds)
 
     def _write_note(self, title: str, content: str, level: str, step: int, seconds: float) -> None:
         import wandb
@@ -122,7 +126,7 @@ class WandBBackend(LoggingBackend):
     def _write_parts(self, name: str, title: str, parts: dict[str, float], step: int, seconds: float) -> None:
         import wandb
 
-        self._write({name: wandb.Html(pie(title, parts), inject=False)}, step, seconds)
+        self._write({name: wandb.Html(pie(title, parts), inject=False)} | self.mark, step, seconds)
 
     def _resume(self, state: Mapping[str, Any]) -> None:
         self._before = dict(state)
@@ -138,6 +142,7 @@ class WandBBackend(LoggingBackend):
         files = [Path(path) for path in self._before.get("files", ())]
         if not files:
             last = self.run.summary.get(name) if self.run is not None else None
+            self.holds_last = True
             return [float(last)] if isinstance(last, (int, float)) else None
         if self._read is None:
             self._read = {}
@@ -152,7 +157,7 @@ class WandBBackend(LoggingBackend):
         import wandb
 
         bins: Any = (counts, edges)  # lists do, though its signature says arrays
-        self._write({name: wandb.Histogram(np_histogram=bins)}, step, seconds)
+        self._write({name: wandb.Histogram(np_histogram=bins)} | self.mark, step, seconds)
 
     def _close(self) -> None:
         if self.run is not None:

@@ -119,9 +119,7 @@ class WandBBackend(LoggingBackend):
         self._write({name: wandb.Html(page, inject=False)} | self.mark, step, seconds)
 
     def _write_note(self, title: str, content: str, level: str, step: int, seconds: float) -> None:
-        import wandb
-
-        self.run.alert(title=title[:200], text=content[:2000], level=wandb.AlertLevel[_LEVELS.get(level, "ERROR")])
+        self.run.alert(title=title[:200], text=content[:2000], level=_LEVELS.get(level, "ERROR"))
 
     def _write_parts(self, name: str, title: str, parts: dict[str, float], step: int, seconds: float) -> None:
         import wandb

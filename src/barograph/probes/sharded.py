@@ -48,13 +48,11 @@ def way(parameter: Any) -> Key | None:
     return (mesh, dimensions) if dimensions else None
 
 
-def is_first(parameter: Any) -> bool:
-    """Whether this rank is the one that records a parameter: the first of its mesh."""
-    mesh = mesh_of(parameter)
-    if mesh is None:
-        return True
-    place = mesh.get_coordinate()
-    return place is not None and not any(place)
+def is_recorder(parameters: Sequence[Any]) -> bool:
+    """Whether this rank records what all ranks know: the first of a mesh; every rank where nothing is spread."""
+    meshes = {id(mesh): mesh for parameter in parameters if (mesh := mesh_of(parameter)) is not None}
+    places = [mesh.get_coordinate() for mesh in meshes.values()]
+    return not places or any(place is not None and not any(place) for place in places)
 
 
 class Shards:

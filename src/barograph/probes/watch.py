@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from barograph.probes import blocks, flow, report
@@ -27,6 +27,7 @@ from barograph.probes.parameters import mesh_of
 from barograph.probes.recording import Recording
 from barograph.probes.rounds import Round
 from barograph.probes.schedule import Schedule
+from barograph.probes.sharded import is_recorder
 
 _MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
 
@@ -343,11 +344,9 @@ class ModelWatch:
 
     def _safely_write(self, found: Round) -> None:
         try:
-            if not first_of(self._looks.parameters):
-                return
             self._looks.tell(found)
             made = report.make(found, self._blocks)
-            if not self.records:
+            if not self.records or not is_recorder(self._looks.parameters):
                 return
             report.write(made, found, self._outlet, self._run.record)
             if self.show is not None and self._run.settings.verbosity >= 1:
@@ -378,13 +377,6 @@ class ModelWatch:
             self._sentinel.remove()
         self.flush()
         self._looks.close()
-
-
-def first_of(parameters: Sequence[Any]) -> bool:
-    """Whether this rank is the one that records these parameters."""
-    from barograph.probes.sharded import is_first
-
-    return not parameters or any(is_first(parameter) for parameter in parameters)
 
 
 def _records(run: Recording, model: Any) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from barograph.adapters.tensorboard import TensorBoardBackend
     from barograph.adapters.wandb import WandBBackend
     from barograph.config import ConfigError
+    from barograph.importing.read import read
     from barograph.logger import LogVerbosity, TrainingRunLogger
     from barograph.logtext import LogFileError, read_log
     from barograph.probes.monitor import TrainingMonitor
@@ -44,6 +45,7 @@ _HOMES = {
     "TrainingRunLogger": "logger",
     "WandBBackend": "adapters.wandb",
     "init": "start",
+    "read": "importing.read",
     "read_log": "logtext",
     "runs": "query",
 }
@@ -64,6 +66,7 @@ __all__ = [
     "WandBBackend",
     "fork",
     "init",
+    "read",
     "read_log",
     "runs",
 ]

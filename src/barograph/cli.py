@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph import __version__
+from barograph.config import BACKENDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,6 +83,24 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--layout", choices=("wide", "long"), help="a row a step or a point (Parquet: long)")
     made.add_argument("--series", action="append", default=[], metavar="PATTERN", help="only series such as 'train/*'")
     made.add_argument("--branch", choices=("live", "all"), default="live", help="all: superseded steps too")
+
+    made = command("import", _import, "read other tools' logs and keep them as runs")
+    made.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="files and folders, of any kind that is known")
+    made.add_argument("--project", help="the project they go to (default: what the source says)")
+    made.add_argument("--name", help="what to call the run, where it is one")
+    made.add_argument("--kind", help="take the paths for this kind of log instead of finding out")
+    made.add_argument("--aliases", type=Path, metavar="FILE", help="a YAML file with names of yours")
+    made.add_argument("--follow", action="store_true", help="keep reading while the other program writes")
+    made.add_argument("--dry-run", action="store_true", help="say what would be read, and write nothing")
+    common(made, run=False)
+
+    made = command("sync", _sync, "send runs to another tracker, live or after the fact, each point once")
+    made.add_argument("runs", nargs="+", metavar="RUN", help="runs' ids, names or folders")
+    made.add_argument("--to", required=True, choices=BACKENDS, help="the tracker that gets a copy")
+    made.add_argument("--follow", action="store_true", help="go on while the run is written")
+    made.add_argument("--out", metavar="WHERE", help="the folder, project or address that gets it")
+    made.add_argument("--name", metavar="NAME", help="what the run is called there")
+    common(made, run=False)
 
     made = command("gc", _gc, "seal what ended or killed runs left unsealed, and clear leftovers")
     common(made, run=False)
@@ -226,3 +245,29 @@ def _bench(options: argparse.Namespace) -> int:
     from barograph.probes.speed.achieved import bench_peak
 
     return bench_peak(options.device, options.seconds, options.json)
+
+
+def _import(options: argparse.Namespace) -> int:
+    from barograph.importing.command import run_import
+
+    return run_import(
+        options.paths,
+        project=options.project,
+        dir=options.dir,
+        follow=options.follow,
+        dry_run=options.dry_run,
+        as_json=options.json,
+        name=options.name,
+        kind=options.kind,
+        aliases=options.aliases,
+    )
+
+
+def _sync(options: argparse.Namespace) -> int:
+    from barograph.mirrors.sync import sync
+    from barograph.query import find
+
+    folders = [find(run, options.dir).dir for run in options.runs]
+    return sync(
+        folders, options.to, follow=options.follow, out=options.out, name=options.name, as_json=options.json
+    )

@@ -52,7 +52,8 @@ class Recorder(TrainingRunLogger):
         self._second, self._head = -1, b""
         self._waiting: deque[tuple[DeviceValues, str, int, int]] = deque()  # values, kind, step, moment
         self._finished = False
-        self.at_finish: list[Callable[[], Any]] = []  # called when the run ends
+        self.at_finish: list[Callable[[], Any]] = []  # called when the run ends, before its last record
+        self.at_end: list[Callable[[], Any]] = []  # called when all is written
         self._finish_lock = threading.RLock()
         self._began = time.monotonic()
         self._clock: Any = None  # a StepClock, once steps or phases are timed

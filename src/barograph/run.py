@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,11 +130,7 @@ class Run(Watched):
         while self._waiting and time.monotonic() < deadline:
             self._read_device_values()
             time.sleep(0.001)
-        for chore in self.at_finish:
-            try:
-                chore()
-            except Exception as error:
-                self._failed("last word of a probe", error)
+        self._call_all(self.at_finish)
         price = self.settings.price_per_gpu_hour
         if self._accounts is not None:
             self._accounts.finish(self._pump.wake)
@@ -160,6 +156,14 @@ class Run(Watched):
             spent = manifest.spent(round(before + took, 3), self._gpus(), price)
             self._note(status=status, finished=_now(), final_metrics=self._pump.last, **spent)
         open_runs.discard(self)
+        self._call_all(self.at_end)
+
+    def _call_all(self, chores: list[Callable[[], Any]]) -> None:
+        for chore in chores:
+            try:
+                chore()
+            except Exception as error:
+                self._failed("last word of a probe", error)
 
     def _gpus(self) -> int:
         """Accelerators that the run holds: one a rank, if torch has started one."""
@@ -207,7 +211,7 @@ class Run(Watched):
         self._finish_lock = threading.RLock()
         self._waiting.clear()
         self._clock = self._beat = self._ranks = None
-        self.at_finish = []  # the parent's probes stop in the parent
+        self.at_finish, self.at_end = [], []  # the parent's probes stop in the parent
 
     def _open_after_fork(self, path: Path) -> JsonLog:
         self._carrier = None

@@ -243,17 +243,15 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         **liveness.process(),
     }
     manifest.update(run.dir, **about)
-    if settings.backends:
-        _warnings.warning(
-            "barograph: report_to=%s: this version has no mirrors yet; the run is recorded in %s",
-            ",".join(settings.backends),
-            run.dir,
-        )
     run.log_cmd(about["command"])
     run.log_options(config)
     looking = threading.Thread(target=_look_around, args=(run.dir, settings.git), name="barograph-place", daemon=True)
     looking.start()
     run.at_finish.append(lambda: looking.join(_LOOK_SECONDS))
+    if settings.backends:
+        from barograph.mirrors.live import open_mirrors
+
+        run.at_end.append(open_mirrors(run).close)
 
 
 def _look_around(folder: Path, git: bool) -> None:

@@ -30,6 +30,7 @@ _logger = logging.getLogger("barograph")
 STEP = "step"  # the column that charts are drawn over
 _MARKS = "barograph_"  # begins the names of a mirror's own numbers
 _SETTLED_SECONDS = 2.0  # W&B's service writes its file each second, also for a while after the program died
+_SERVICE_SECONDS = 30.0  # and then it goes: in less than 5 s on a busy machine
 _LEVELS = {"info": "INFO", "warning": "WARN"}
 
 
@@ -133,7 +134,7 @@ class WandBBackend(LoggingBackend):
         earlier = [text(path) for path in self._before.get("files", ())]
         path = getattr(self.run.settings, "sync_file", None)
         files = [*earlier, text(path)] if getattr(self.run, "offline", False) and path else earlier
-        return {"run_id": self.run_id, "row": self._row, "files": list(dict.fromkeys(files))}
+        return {"run_id": self.run_id, "row": self._row, "pid": os.getpid(), "files": list(dict.fromkeys(files))}
 
     def _held(self, name: str) -> list[float] | None:
         """From the run's own files where it is kept offline, else the last one, which the server knows."""
@@ -144,8 +145,9 @@ class WandBBackend(LoggingBackend):
             return [float(last)] if isinstance(last, (int, float)) else None
         if self._read is None:
             self._read = {}
+            gone = _await_end_of_service(self._before.get("pid"))
             for path in files:
-                _read_numbers(path, self._read)
+                _read_numbers(path, self._read, settled=gone)
         return self._read.get(name, [])
 
     def _write_config(self, config: dict[str, Any]) -> None:
@@ -186,7 +188,25 @@ def pie(title: str, parts: Mapping[str, float]) -> str:
     )
 
 
-def _read_numbers(path: Path, into: dict[str, list[float]]) -> None:
+def _await_end_of_service(pid: Any) -> bool:
+    """Wait until W&B's service of an earlier process has gone; False where that can't be seen."""
+    if not isinstance(pid, int) or not os.path.isdir("/proc/self"):
+        return False
+    wanted = b"--pid\0%d\0" % pid
+    deadline = time.monotonic() + _SERVICE_SECONDS
+    while time.monotonic() < deadline:
+        found = False
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError):
+                    found |= wanted in Path("/proc", name, "cmdline").read_bytes() and int(name) != os.getpid()
+        if not found:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _read_numbers(path: Path, into: dict[str, list[float]], settled: bool) -> None:
     """The row numbers and a mirror's own numbers in a run's file, once nobody writes it any more.
 
     The file is LevelDB's log: blocks of 32 KiB, in each records or parts of one, each with its checksum, length and
@@ -197,7 +217,7 @@ def _read_numbers(path: Path, into: dict[str, list[float]]) -> None:
     messages: Any = wandb_internal_pb2  # which picks the file of the installed protobuf
     try:
         seen = path.stat()
-        while time.time() - seen.st_mtime < _SETTLED_SECONDS:
+        while not settled and time.time() - seen.st_mtime < _SETTLED_SECONDS:
             time.sleep(0.2)
             seen = path.stat()
         data = path.read_bytes()

@@ -1,0 +1,1 @@
+"""Old logs are input like new ones: what a path holds is found out, read, and kept as runs."""

@@ -1,0 +1,153 @@
+"""Which column of a table is the step, which the time, which the name; and what a cell says.
+
+In:   the names of columns, cells as text or JSON values.
+Out:  the columns that are no metrics, numbers, times in microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from barograph.importing.names import normal
+from barograph.record import parse_time
+
+# In the order in which they are chosen; what they count.
+_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("step", (
+        "step", "global_step", "_step", "train/global_step", "trainer/global_step", "iteration", "iter", "it", "iters",
+        "iterations", "n_iter", "steps", "current_steps", "train_step", "training_step", "global_steps", "update",
+        "num_updates", "updates", "train/step", "step_num", "batch_idx", "optimizer_step",
+    )),
+    ("samples", ("samples", "consumed_samples", "n_samples", "num_samples", "samples_seen", "examples")),
+    ("tokens", ("tokens", "consumed_tokens", "tokens_seen", "n_tokens", "num_tokens", "total_tokens", "train/tokens")),
+    ("epoch", ("epoch", "epochs", "_epoch", "epoch_num", "epoch_idx")),
+)  # fmt: skip
+_TIMES = (
+    "_timestamp", "timestamp", "wall_time", "walltime", "datetime", "date_time", "time", "date", "created_at", "ts",
+    "logged_at", "_wall_time",
+)  # fmt: skip
+_NAMES = ("name", "metric", "tag", "metric_name", "key", "variable", "series")
+_VALUES = ("value", "metric_value", "val", "scalar", "y")
+_SPLITS = ("split", "phase", "mode", "set", "stage", "subset", "type", "event", "kind", "dataset", "log_type")
+# Words of a split column, and the family that a loss of such rows belongs to.
+SPLITS = {
+    "train": "train", "training": "train", "val": "eval", "valid": "eval", "validation": "eval", "eval": "eval",
+    "evaluation": "eval", "dev": "eval", "test": "test", "testing": "test",
+}  # fmt: skip
+MISSING = frozenset({"", "none", "null", "na", "n/a", "-", "--", "<na>"})
+_NOT_FINITE = {
+    "nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf,
+    "+infinity": math.inf, "-nan": math.nan, "1.#qnan": math.nan, "1.#inf": math.inf, "-1.#inf": -math.inf,
+}  # fmt: skip
+_WORDS = {"true": 1.0, "false": 0.0}
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
+_TENSOR = re.compile(r"tensor\(\s*([^\s,()\[\]]+)\s*[,)].*")
+
+
+class Axes(NamedTuple):
+    """Which columns a table's rows are placed by; None where there is none.
+
+    x: what the step column counts; "row" where rows are counted because nothing else is.
+    name, value: of a table with a row a point. split: a column that tells training from evaluation.
+    """
+
+    step: str | None
+    x: str
+    time: str | None
+    name: str | None
+    value: str | None
+    split: str | None
+
+
+def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> Axes:
+    """The axes of a table by its columns' names and its first rows (cells as text or JSON values)."""
+    known: dict[str, str] = {}
+    for column in columns:
+        known.setdefault(normal(column), column)
+    step, x = next(
+        ((known[name], x) for x, names in _STEPS for name in names if name in known and _counts(known[name], rows)),
+        (None, "row"),
+    )
+    time = next((known[name] for name in _TIMES if name in known and _is_time(known[name], rows)), None)
+    name, value = (next((known[one] for one in words if one in known), None) for words in (_NAMES, _VALUES))
+    if name is None or value is None or name == value or not _are_words(name, rows):
+        name = value = None
+    split = next((known[one] for one in _SPLITS if one in known and _splits(known[one], rows)), None)
+    return Axes(step, x, time, name, value, split)
+
+
+def _cells(column: str, rows: list[dict[str, Any]]) -> list[Any]:
+    cells = [row[column] for row in rows if row.get(column) is not None]
+    return [cell for cell in cells if not (isinstance(cell, str) and cell.strip().lower() in MISSING)]
+
+
+def _counts(column: str, rows: list[dict[str, Any]]) -> bool:
+    """Whether a column holds whole numbers from 0, but for a tenth that is damaged, and in more than a few rows."""
+    cells = _cells(column, rows)
+    whole = [number(cell) for cell in cells]
+    good = sum(1 for one in whole if one is not None and one >= 0 and one == one // 1)
+    return bool(good) and good >= 0.9 * len(cells) and (len(cells) >= 0.5 * len(rows) or len(cells) > 1)
+
+
+def _is_time(column: str, rows: list[dict[str, Any]]) -> bool:
+    cells = _cells(column, rows)
+    return bool(cells) and sum(1 for cell in cells if moment(cell)) >= 0.9 * len(cells)
+
+
+def _are_words(column: str, rows: list[dict[str, Any]]) -> bool:
+    cells = _cells(column, rows)
+    return bool(cells) and all(isinstance(cell, str) and number(cell) is None for cell in cells)
+
+
+def _splits(column: str, rows: list[dict[str, Any]]) -> bool:
+    cells = _cells(column, rows)
+    words = sum(1 for cell in cells if isinstance(cell, str) and cell.strip().lower() in SPLITS)
+    return bool(words) and words >= 0.5 * len(cells)
+
+
+def number(cell: Any, comma: bool = False) -> float | None:
+    """The number in a cell, None if there is none. comma: the decimal mark is a comma."""
+    if isinstance(cell, (bool, int, float)):
+        try:
+            return float(cell)
+        except OverflowError:
+            return math.inf if cell > 0 else -math.inf
+    if not isinstance(cell, str):
+        return None
+    text = cell.strip()
+    if comma and _COMMA.fullmatch(text):
+        text = text.replace(",", ".")
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        pass
+    lower = text.lower()
+    if lower in _NOT_FINITE or lower in _WORDS:
+        return _NOT_FINITE.get(lower, _WORDS.get(lower))
+    if text.endswith("%"):
+        return number(text[:-1], comma)
+    if not comma and _THOUSANDS.fullmatch(text):
+        return float(text.replace(",", ""))
+    if match := _TENSOR.fullmatch(text):
+        return number(match[1])
+    return None
+
+
+def moment(cell: Any) -> int:
+    """Microseconds since 1970 of a cell that is a time of day and date, 0 if it is not.
+
+    Numbers count where they are seconds, milliseconds, microseconds or nanoseconds of the years 2001 to 2096.
+    """
+    value = number(cell)
+    if value is not None:
+        for scale in (1.0, 1e3, 1e6, 1e9):
+            if 1e9 <= value / scale < 4e9:
+                return round(value / scale * 1e6)
+        return 0
+    if not isinstance(cell, str) or len(cell) < 10:
+        return 0
+    return parse_time(cell.strip().removesuffix(" UTC").replace("/", "-", 2))

@@ -1,0 +1,304 @@
+"""The command `barograph import`: find the runs in paths, store them, say what was and was not understood.
+
+In:   paths and options as typed.
+Out:  stored runs; text, or JSON; an exit code: 0 if everything that was found is stored, 1 if a path is missing
+      or holds nothing that is understood, or a run could not be stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from barograph.importing import folders
+from barograph.importing.collect import Collector, SourceFailed, Tally
+from barograph.importing.names import Alias, read_aliases
+from barograph.importing.registry import identify, source_of
+from barograph.importing.rehearsal import Rehearsal, rehearse
+from barograph.importing.source import Found, Source, Unread
+from barograph.sinks.progress import progress
+
+_SHOWN_NAMES = 12
+_SHOWN_PROBLEMS = 5
+
+Findings = list[tuple[Source, Found]]
+
+
+def run_import(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    project: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    follow: bool = False,
+    dry_run: bool = False,
+    as_json: bool = False,
+    name: str | None = None,
+    kind: str | None = None,
+    aliases: str | os.PathLike[str] | None = None,
+) -> int:
+    """Import what is in the paths into the folder of runs; returns the exit code.
+
+    project, name: instead of what the source says; a name fits one run alone. dir: the folder of runs (default
+    `BAROGRAPH_DIR`, else `runs`). follow: keep reading until interrupted, or until every run has ended.
+    dry_run: write nothing. kind: take the paths for this kind of log. aliases: a YAML file with `aliases`.
+    Raises ValueError with one sentence for an option that does not fit.
+    """
+    if kind:
+        source_of(kind)
+    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", "runs"))
+    known = read_aliases(aliases) if aliases else None
+    found, problems, missing = look(paths, kind, root)
+    if name and len(found) > 1:
+        raise ValueError(f"--name fits one run, but {len(found)} were found; leave it out or name one file")
+    for sentence in missing:
+        print(f"barograph: {sentence}", file=sys.stderr)
+    if dry_run:
+        _show_rehearsals([(source, one, rehearse(source, one, known)) for source, one in found], problems, as_json)
+        return 1 if missing else 0
+    if follow:
+        from barograph.importing.pursuit import pursue
+
+        return pursue(paths, root, project=project or "", name=name or "", kind=kind, aliases=known)
+    results = _import_all(found, root, project or "", name or "", known)
+    _show(results, problems, as_json)
+    return 1 if missing or any(one["failure"] for one in results) else 0
+
+
+def look(
+    paths: Sequence[str | os.PathLike[str]], kind: str | None, root: Path
+) -> tuple[Findings, list[Unread], list[str]]:
+    """The runs in the paths, notes about what could not be looked at, and a sentence for each path without any."""
+    found: Findings = []
+    problems: list[Unread] = []
+    missing: list[str] = []
+    for path in paths:
+        notes: list[Unread] = []
+        try:
+            here = [one for one in identify(path, kind, notes) if not _is_inside(one[1].path, root)]
+        except OSError as error:
+            missing.append(f"{path}: {error.strerror or error}")
+            continue
+        if not here:
+            missing.append(_nothing(Path(path), kind, notes))
+        found += here
+        problems += notes
+    return found, problems, missing
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Whether a path lies in the folder of runs itself: those are stored already."""
+    with contextlib.suppress(OSError, ValueError):
+        return path.resolve().is_relative_to(root.resolve())
+    return False
+
+
+def _nothing(path: Path, kind: str | None, notes: list[Unread]) -> str:
+    """Why nothing was found, with the first line of a file."""
+    if notes:
+        return f"{notes[0].file}: {notes[0].why}"
+    what = f"a log of kind {kind}" if kind else "a training log of a known kind"
+    if path.is_dir():
+        return f"{path}: nothing in this folder is {what}"
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        for number, line in enumerate(file.read(4096).splitlines(), 1):
+            if line.strip():
+                shown = line.strip()[:60].decode("utf-8", "replace")
+                return f"{path}: not {what}; line {number} is {shown!r}"
+        return f"{path}: the file is empty" if not path.stat().st_size else f"{path}: not {what}"
+    return f"{path}: not {what}"
+
+
+# -- importing ---------------------------------------------------------------------------------------
+
+
+def _import_all(
+    found: Findings, root: Path, project: str, name: str, aliases: Mapping[str, Alias] | None
+) -> list[dict[str, Any]]:
+    results = []
+    sizes = [_size(one.path) for _, one in found]
+    many = f"{len(found)} runs" if len(found) != 1 else found[0][1].name if found else ""
+    with progress(f"import {many}, MB", max(1.0, sum(sizes) / 1e6)) if found else contextlib.nullcontext() as work:
+        for (source, one), size in zip(found, sizes, strict=True):
+            done = 0.0
+
+            def advance(state: Mapping[str, Any], size: float = size) -> None:
+                nonlocal done
+                offset = state.get("offset")
+                if work is not None and isinstance(offset, (int, float)) and done < offset <= size:
+                    work.advance((offset - done) / 1e6)
+                    done = float(offset)
+
+            results.append(import_one(source, one, root, project, name, aliases, advance))
+            if work is not None:
+                work.advance(max(0.0, size - done) / 1e6)
+    return results
+
+
+def import_one(
+    source: Source,
+    found: Found,
+    root: Path,
+    project: str,
+    name: str,
+    aliases: Mapping[str, Alias] | None,
+    advance: Any = lambda state: None,
+) -> dict[str, Any]:
+    """Import one run; what came of it as plain data."""
+    try:
+        with Collector(source, found, root, project=project, name=name, aliases=aliases) as collector:
+            failure = ""
+            try:
+                collector.read(advance)
+            except SourceFailed as error:
+                failure = str(error)
+            folder = collector.finish(failure)
+            return result(source, found, folder, collector.project, collector.tally)
+    except folders.Busy as busy:
+        return result(source, found, None, project, Tally()) | {"busy": str(busy)}
+    except OSError as error:
+        where = error.filename or found.path
+        return result(source, found, None, project, Tally(failure=f"{where}: {error.strerror or error}"))
+
+
+def result(source: Source, found: Found, folder: Path | None, project: str, tally: Tally) -> dict[str, Any]:
+    """What came of one run."""
+    told = asdict(tally)
+    return {
+        "kind": source.kind,
+        "path": str(found.path),
+        "key": found.key,
+        "run": folder.name if folder else None,
+        "project": project,
+        "dir": str(folder) if folder else None,
+        "new": {name: told[name] for name in ("points", "rows", "facts", "histograms", "restarts")},
+        "last_step": tally.last_step,
+        "unread": {"count": tally.unread, "examples": tally.examples},
+        "replaced": tally.replaced,
+        "failure": tally.failure,
+        "busy": "",
+    }
+
+
+def _size(path: Path) -> float:
+    """Bytes of a file, or of the files in a folder."""
+    try:
+        if not path.is_dir():
+            return float(path.stat().st_size)
+        return float(sum(one.stat().st_size for one in list(path.iterdir())[:10_000] if one.is_file()))
+    except OSError:
+        return 0.0
+
+
+# -- showing -----------------------------------------------------------------------------------------
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    from barograph.record import mark_non_finite
+
+    print(msgspec.json.format(msgspec.json.encode(mark_non_finite(value)), indent=2).decode())
+
+
+def _show(results: list[dict[str, Any]], problems: list[Unread], as_json: bool) -> None:
+    if as_json:
+        _print_json({"runs": results, "problems": [_fields(one) for one in problems]})
+        return
+    for one in results:
+        print("\n".join(result_lines(one)))
+    _show_problems(problems)
+
+
+def result_lines(one: Mapping[str, Any]) -> list[str]:
+    """A few lines about one imported run."""
+    lines = [f"{one['kind']}  {printable(one['path'])}" + (f"  [{printable(one['key'])}]" if one["key"] else "")]
+    if one["busy"]:
+        return [*lines, f"  {printable(one['busy'])}; left to it"]
+    if one["dir"]:
+        lines.append(f"  → {printable(one['dir'])}")
+        lines.append(f"  {_new(one)}")
+    if one["replaced"]:
+        lines.append("  the path held something else when it was imported before; that run stays as it was")
+    lines += unread_lines(one["unread"])
+    if one["failure"]:
+        lines.append(f"  ! {printable(one['failure'])}")
+    return lines
+
+
+def _new(one: Mapping[str, Any]) -> str:
+    new = one["new"]
+    parts = [f"{new['points']:,} numbers in {new['rows']:,} rows"] if new["points"] else []
+    parts += [f"{new[what]:,} {what}" for what in ("histograms", "facts", "restarts") if new[what]]
+    if not parts:
+        return "nothing new"
+    step = f", up to step {one['last_step']:,}" if one["last_step"] is not None else ""
+    return "new: " + ", ".join(parts) + step
+
+
+def unread_lines(unread: Mapping[str, Any]) -> list[str]:
+    """What was not understood: how much, and a few examples."""
+    if not unread["count"]:
+        return []
+    lines = [f"  ! {unread['count']:,} not understood" + (", such as" if unread["examples"] else "")]
+    for example in unread["examples"]:
+        where = f"{Path(example['file']).name}:{example['where']}" if example["where"] else Path(example["file"]).name
+        text = f": {example['text']}" if example["text"] else ""
+        lines.append(f"    {printable(where)}  {printable(example['why'])}{printable(text)[:100]}")
+    return lines
+
+
+def _show_problems(problems: list[Unread]) -> None:
+    for one in problems[:_SHOWN_PROBLEMS]:
+        print(f"! {printable(one.file)}: {printable(one.why)}", file=sys.stderr)
+    if len(problems) > _SHOWN_PROBLEMS:
+        print(f"! … and {len(problems) - _SHOWN_PROBLEMS:,} more that could not be looked at", file=sys.stderr)
+
+
+def _show_rehearsals(seen: list[tuple[Source, Found, Rehearsal]], problems: list[Unread], as_json: bool) -> None:
+    if as_json:
+        runs = []
+        for source, found, one in seen:
+            about = {"kind": source.kind, "path": str(found.path), "key": found.key, "name": found.name}
+            told = asdict(one) | {"x": sorted(one.x), "config": dict(found.config), "status": found.status}
+            names = {name: {"series": series, "factor": factor} for name, (series, factor) in one.names.items()}
+            runs.append(about | told | {"names": names})
+        _print_json({"runs": runs, "problems": [_fields(one) for one in problems]})
+        return
+    for source, found, one in seen:
+        print("\n".join(_rehearsal_lines(source, found, one)))
+    _show_problems(problems)
+
+
+def _rehearsal_lines(source: Source, found: Found, one: Rehearsal) -> list[str]:
+    key = f"  [{printable(found.key)}]" if found.key else ""
+    lines = [f"{source.kind}  {printable(found.path)}{key}"]
+    steps = f", steps {one.first_step:,} to {one.last_step:,}" if one.last_step is not None else ""
+    counted = "" if one.x <= {"step"} else f", placed by {' and '.join(sorted(one.x))}"
+    lines.append(f"  {one.points:,} numbers in {one.rows:,} rows{steps}{counted}")
+    for original, (series, factor) in list(one.names.items())[:_SHOWN_NAMES]:
+        times = f" × {factor:g}" if factor != 1.0 else ""
+        renamed = f"{printable(original)}{times} → {printable(series)}" if series != original else printable(original)
+        lines.append(f"    {one.counts[original]:>9,}  {renamed}")
+    if len(one.names) > _SHOWN_NAMES:
+        lines.append(f"               … and {len(one.names) - _SHOWN_NAMES:,} more names")
+    others = [f"{count:,} {kind}" for kind, count in sorted(one.facts.items())]
+    others += [f"{one.histograms:,} histograms"] if one.histograms else []
+    others += [f"{one.restarts:,} restarts"] if one.restarts else []
+    if others:
+        lines.append(f"  {', '.join(others)}")
+    lines += unread_lines({"count": one.unread, "examples": one.examples})
+    return [*lines, f"  ! {printable(one.failure)}"] if one.failure else lines
+
+
+def _fields(one: Unread) -> dict[str, Any]:
+    return {"file": str(one.file), "where": one.where, "text": one.text, "why": one.why}
+
+
+def printable(text: Any) -> str:
+    """Text that can't drive a terminal: control characters are written out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(text))

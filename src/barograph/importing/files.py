@@ -1,0 +1,181 @@
+"""The files of a run that is being imported: log file, segments, store; one commit for all of them.
+
+In:   blocks of numbers, records, histograms, segments; then the fields of a mark.
+Out:  a run's files, in which nothing counts before its commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from barograph import manifest, segments
+from barograph.importing import journal
+from barograph.jsonlog import JsonLog
+from barograph.record import Record, encode
+from barograph.store.seal import seal
+from barograph.store.writer import Writer
+
+_WAITING_POINTS = 500_000  # small blocks of the same names wait for each other up to this many values
+_WAITING_RECORDS = 10_000
+_NO_ROWS: NDArray[Any] = numpy.empty(0, numpy.int64)
+
+
+class RunFiles:
+    """Writes one run's folder, behind what is committed there; opens the files when there is something to write.
+
+    position: bytes of the log file that are committed, 0 for a new run. clock: the last time known, in µs.
+    `uncommitted`: values taken since the last commit.
+    """
+
+    def __init__(self, folder: Path, position: int = 0, clock: int = 0, created: int = 0):
+        self.folder = folder
+        self.uncommitted = 0
+        self.clock = clock
+        self._position, self._created = position, created
+        self._log: JsonLog | None = None
+        self._writer: Writer | None = None
+        self._sealer: subprocess.Popen[bytes] | None = None
+        self._groups: dict[tuple[tuple[str, ...], int], list[tuple[Any, Any, Any]]] = {}
+        self._records: list[Record] = []
+        self._segments: list[segments.Segment] = []
+        self._waiting = 0
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store" / journal.WRITER
+
+    def add_block(
+        self, series: tuple[str, ...], segment: int, steps: NDArray[Any], times: NDArray[Any], values: NDArray[Any]
+    ) -> None:
+        """Rows of numbers; small blocks of the same names are put together."""
+        self._groups.setdefault((series, segment), []).append((steps, times, values))
+        self._waiting += values.size
+        self.uncommitted += values.size
+        if self._waiting >= _WAITING_POINTS:
+            self._write_groups(self._opened()[1])
+
+    def add_record(self, record: Record) -> None:
+        """A record for the log file; its numbers are to come as a block too."""
+        self._records.append(record)
+        if len(self._records) > _WAITING_RECORDS:
+            self._write_records(self._opened()[0])
+
+    def add_histogram(
+        self, name: str, step: int, time: int, edges: NDArray[Any], counts: NDArray[Any], segment: int
+    ) -> None:
+        """A distribution."""
+        self._opened()[1].write_histogram(name, step, time, edges, counts, segment)
+        self.uncommitted += 2 * len(counts)
+
+    def add_segment(self, made: segments.Segment) -> None:
+        """What comes from here on belongs to this segment."""
+        self._segments.append(made)
+        self.add_record(Record("segment", made.time, made.start_step or 0, made.fields() | {"rank": 0}))
+
+    def commit(self, step: int, fields: dict[str, Any]) -> None:
+        """All that was added counts from now on, with these fields as the mark that goes with it."""
+        log, writer = self._opened()
+        self._write_groups(writer)
+        self._write_records(log)
+        position = log.append(encode(Record("info", self.clock, step, {"type": journal.TYPE} | fields)))
+        self._check(log)
+        log.sync()  # before the flush: after a power cut the store must not be ahead of the log file
+        writer.write_points((), _NO_ROWS, _NO_ROWS, numpy.empty((0, 0)), log_end=position)
+        for made in self._segments:
+            self._write_segment(made)
+        writer.flush()
+        self._segments.clear()
+        self.uncommitted, self._position = 0, position
+        if writer.sealable and (self._sealer is None or self._sealer.poll() is not None):
+            writer.sealable = 0
+            self._sealer = _start_sealer(self.store)
+
+    def discard(self) -> None:
+        """Let go of the files; what was not committed does not count. The next import removes it."""
+        if self._writer is not None:
+            self._writer._let_go()  # no flush: as if this process had been killed
+        if self._log is not None:
+            self._log.close()
+        self._writer = self._log = None
+
+    def close(self) -> bool:
+        """Let go of the files after a commit, and seal the store; whether there was anything to close."""
+        if self._writer is None:
+            return False
+        self._writer.close()
+        if self._log is not None:
+            self._log.close()
+        self._writer = self._log = None
+        if self._sealer is not None:
+            self._sealer.wait()
+            self._sealer = None
+        with contextlib.suppress(OSError):  # readable as it is; `barograph gc` tries again
+            seal(self.store, closed=True)
+        return True
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _opened(self) -> tuple[JsonLog, Writer]:
+        if self._log is None or self._writer is None:
+            self.store.mkdir(parents=True, exist_ok=True)
+            (self.folder / segments.FOLDER).mkdir(exist_ok=True)
+            self._log = JsonLog(self.folder / journal.LOG)
+            about = {"log": journal.LOG, "log_start": 0, "segment": 1, "rank": 0}
+            manifest.write_json(self.store / "writer.json", about)
+            if not self._position:
+                first = segments.Segment(1, time=self._created)
+                self._write_segment(first)
+                self._records.insert(0, Record("segment", self._created, 0, first.fields() | {"rank": 0}))
+            self._writer = Writer(self.store, log_start=self._position)
+        return self._log, self._writer
+
+    def _write_groups(self, writer: Writer) -> None:
+        for (series, segment), blocks in self._groups.items():
+            step, when, value = blocks[0] if len(blocks) == 1 else map(numpy.concatenate, zip(*blocks, strict=True))
+            writer.write_points(series, step, when, value, segment=segment)
+        self._groups.clear()
+        self._waiting = 0
+
+    def _write_records(self, log: JsonLog) -> None:
+        """One of no known time gets that of its neighbour, for the order of the log."""
+        clock = self.clock or next((one.time for one in self._records if one.time > 0), 0)
+        for record in self._records:
+            clock = record.time if record.time > 0 else clock
+            log.append(encode(record if record.time > 0 else record._replace(time=clock)))
+        self.clock = clock
+        self._records.clear()
+        self._check(log)
+
+    def _check(self, log: JsonLog) -> None:
+        if log.waiting:
+            reason = "the disk does not take it; what was imported before is safe, import again to go on"
+            raise OSError(28, reason, str(self.folder))
+
+    def _write_segment(self, made: segments.Segment) -> None:
+        path = self.folder / segments.FOLDER / f"{made.number:04d}.json"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(msgspec.json.encode(made.fields() | {"time": made.time}) + b"\n")
+        os.replace(temporary, path)
+
+
+def _start_sealer(folder: Path) -> subprocess.Popen[bytes] | None:
+    """Seal what is full in a process of its own, while reading goes on."""
+    command = [sys.executable, "-m", "barograph.store.seal", str(folder)]
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return None

@@ -1,0 +1,117 @@
+"""The records in a JSON log of any age, with where each begins and ends, and what could not be read.
+
+In:   bytes of a log file.
+Out:  whole records, and damaged stretches.
+
+Besides our own logs these are Surogate's and llmq's. Their writers escape nothing, so a quote, a backslash or a
+line break in a message breaks the record; llmq writes a bare `nan`. Both are repaired where only one reading is
+possible; what is left is damage.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+_BETWEEN = re.compile(rb"[\s,\[\]\x00]*")
+_WHITE = b" \t\r\n\0"
+_MOST_LINES = 400  # a record of Surogate's over several lines: ten values a line
+_MOST_BYTES = 4 << 20
+BARE = re.compile(r"(?<=[:,\[\s])([+-]?)(nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
+# a text at the record's end, as every message, option and path of theirs is
+_LAST_TEXT = re.compile(r'(\{.*?"(?:message|value|text|path|cmd|name|phase|type)"\s*:\s*")(.*)("\s*\})', re.DOTALL)
+_STARTS = re.compile(rb'\s*\{\s*"log"\s*:')
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_loads = json.JSONDecoder(strict=False)  # line breaks inside a text
+
+
+class Piece(NamedTuple):
+    """A record, or None for damage; bytes `start` to `end` of the data."""
+
+    item: dict[str, Any] | None
+    start: int
+    end: int
+
+
+def pieces(data: bytes, last: bool) -> Iterator[Piece]:
+    """What is in the data, in order. last: nothing follows; else what may be torn at the end waits for the rest."""
+    at, size = 0, len(data)
+    while True:
+        found = _BETWEEN.match(data, at)
+        at = found.end() if found else at
+        if at >= size:
+            return
+        line = data.find(b"\n", at)
+        stop = size if line < 0 else line
+        text = data[at:stop].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
+        item = _quick(text)
+        if item is not None:
+            yield Piece(item, at, at + len(text))
+            at += len(text)
+            continue
+        piece = _slow(data, at)
+        if piece is None:
+            if line < 0 and last and len(text) < _MOST_BYTES:
+                return  # torn: its end may still come
+            if not last and size - at < _MOST_BYTES:
+                return
+            piece = Piece(None, at, stop)
+        yield piece
+        at = piece.end
+
+
+def _quick(text: bytes) -> dict[str, Any] | None:
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _slow(data: bytes, at: int) -> Piece | None:
+    """A record over several lines, or one that needs repair; damage; None if it may not be there whole."""
+    if data[at : at + 1] != b"{":
+        stop = data.find(b"\n", at)
+        return Piece(None, at, stop) if stop >= 0 else None
+    stop = at
+    for _ in range(_MOST_LINES):
+        line = data.find(b"\n", stop)
+        closed = line if line >= 0 else len(data)
+        text = data[at:closed].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
+        if text.endswith(b"}") and (item := _repair(text)) is not None:
+            return Piece(item, at, at + len(text))
+        if line < 0 or closed - at > _MOST_BYTES:
+            break
+        if _STARTS.match(data, line):  # the next record begins: this one never ended
+            return Piece(None, at, line)
+        stop = line + 1
+    else:
+        return Piece(None, at, data.find(b"\n", at))
+    return None
+
+
+def _repair(text: bytes) -> dict[str, Any] | None:
+    """The record in a text that is not JSON, if there is one way to read it."""
+    plain = text.decode("utf-8", "replace")
+    for attempt in (plain, BARE.sub(r'"\1\2"', plain)):
+        try:
+            item, end = _loads.raw_decode(attempt)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(item, dict) and not attempt[end:].strip():
+            return item
+    if plain.count('"log"') > 1:  # two records ran into each other
+        return None
+    found = _LAST_TEXT.fullmatch(BARE.sub(r'"\1\2"', plain))
+    if found is None:
+        return None
+    inner = found[2].replace("\\", "\\\\").replace('"', '\\"')
+    try:
+        item, _ = _loads.raw_decode(found[1] + inner + found[3])
+    except (ValueError, RecursionError):
+        return None
+    return item if isinstance(item, dict) else None

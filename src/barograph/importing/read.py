@@ -1,0 +1,54 @@
+"""Reading logs of other tools without importing them.
+
+In:   a file or folder.
+Out:  its runs, with the interface of stored ones. They are kept in a temporary folder until the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from barograph.importing.collect import collect
+from barograph.importing.names import parse_aliases
+from barograph.importing.registry import identify
+from barograph.importing.source import Unread
+from barograph.query import StoredRun
+from barograph.segments import FOLDER as SEGMENTS
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    kind: str | None = None,
+    aliases: dict[str, str | list[str]] | None = None,
+) -> list[StoredRun]:
+    """The runs in a file or folder of any kind that `barograph import` reads, in the order of their paths.
+
+    kind: take it for this kind of log. aliases: canonical name → the names of yours that mean it.
+    A folder that is a run already is given as it is. Raises OSError if the path is not there or can't be read,
+    ValueError if nothing in it is understood.
+    """
+    given = Path(path)
+    if kind is None and (given / SEGMENTS).is_dir():
+        return [StoredRun(given)]
+    known = parse_aliases(aliases) if aliases else None
+    problems: list[Unread] = []
+    found = list(identify(given, kind, problems))
+    if not found:
+        raise ValueError(f"nothing in {path} is a training log that can be read" + _because(problems))
+    root = Path(tempfile.mkdtemp(prefix="barograph-read-"))
+    atexit.register(_remove, root, os.getpid())
+    return [StoredRun(collect(source, one, root, aliases=known)[0]) for source, one in found]
+
+
+def _because(problems: list[Unread]) -> str:
+    return f" ({problems[0].file}: {problems[0].why})" if problems else ""
+
+
+def _remove(root: Path, process: int) -> None:
+    if os.getpid() == process:  # not in a forked child
+        shutil.rmtree(root, ignore_errors=True)

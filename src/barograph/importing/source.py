@@ -1,0 +1,108 @@
+"""What a source of runs is: one file a tool or dialect, all with the same few names.
+
+In:   a path that a user gave.
+Out:  `Found` runs in it, and from each a stream of items: points by the thousand, facts, histograms, and what
+      was not understood.
+
+A source never raises for what a file holds: a damaged part is an `Unread`, and reading goes on behind it. It
+holds no more than a few megabytes of a file at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+
+class Found(NamedTuple):
+    """A run that a path holds. `key` tells it from the others in that path, also at the next import."""
+
+    kind: str  # the source's
+    path: Path  # the file or folder that is read
+    key: str  # stable: relative path, run id, rank; "" if the path holds one run
+    name: str  # what to call it
+    project: str = ""
+    config: Mapping[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    created: float = 0.0  # seconds since 1970; 0 if not known
+    status: str = ""  # "finished", "failed", "running", …; "" if not known
+
+
+class Points(NamedTuple):
+    """Rows of one set of names. NaN where a row has no value of a name is *not* allowed: use another block.
+
+    names: as the source has them, n; steps, times: m whole numbers, microseconds since 1970 (0: not known);
+    values: m × n. `x`: what the source's steps count: "step", "samples", "tokens", "epoch".
+    """
+
+    names: tuple[str, ...]
+    steps: NDArray[Any]
+    times: NDArray[Any]
+    values: NDArray[Any]
+    x: str = "step"
+
+
+class Fact(NamedTuple):
+    """A record that is no row of numbers: kind as in `record.KINDS` (option, info, sample, eval, sol, …)."""
+
+    kind: str
+    step: int
+    time: int
+    fields: dict[str, Any]
+
+
+class Distribution(NamedTuple):
+    """A histogram: `counts[i]` values between `edges[i]` and `edges[i + 1]`."""
+
+    name: str
+    step: int
+    time: int
+    edges: NDArray[Any]
+    counts: NDArray[Any]
+
+
+class Restart(NamedTuple):
+    """The source begins anew here: what follows is a new segment from `step` on (a crash, a resume)."""
+
+    step: int
+    time: int
+
+
+class Unread(NamedTuple):
+    """Something that was not understood: where (a line number, or a byte), the text's beginning, and why."""
+
+    file: Path
+    where: int
+    text: str
+    why: str
+
+
+class Mark(NamedTuple):
+    """How far a source has been read: `read` given this later goes on behind it. Plain JSON values."""
+
+    state: dict[str, Any]
+
+
+Item = Points | Fact | Distribution | Restart | Unread | Mark
+
+
+class Source(Protocol):
+    """One tool's or dialect's files."""
+
+    kind: str  # "tensorboard", "nanochat", …
+    about: str  # a few words, shown by `barograph import --help` and in the documentation
+
+    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+        """The runs in a file or folder, or none if it is not this source's.
+
+        head: the first 64 kB of a file, b"" for a folder. Cheap: called for every file below what the user
+        named. A folder that is claimed is not looked into by other sources.
+        """
+
+    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        """A run's items in the source's order; from behind `since` if given. Ends with a `Mark`, and may give
+        marks in between: what comes before one is whole."""

@@ -1,0 +1,342 @@
+"""Tables of any shape: JSON lines, JSON documents, CSV with any delimiter.
+
+In:   a file that no other source knows.
+Out:  its columns of numbers. Which column is the step, which the time: `axes`.
+
+Rows are placed by the step that the table itself has. Where it counts samples, tokens or epochs instead, that is
+told; where it counts nothing, rows are numbered from 0 and that is told too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+
+from barograph.importing import delimited, documents
+from barograph.importing.axes import SPLITS, Axes, choose, number
+from barograph.importing.blocks import Order, split
+from barograph.importing.jsonrecords import BARE
+from barograph.importing.names import CANONICAL, Names, normal
+from barograph.importing.objects import ObjectRows, flatten
+from barograph.importing.source import Fact, Found, Item, Mark, Points, Unread
+
+_CHUNK = 4 << 20
+_MOST_LINE = 4 << 20
+_SAMPLE_LINES = 200
+_MOST_DOCUMENT = 256 << 20  # a document is parsed whole
+_TRIED_DOCUMENT = 4 << 20  # up to here it is parsed to find out whether it holds series
+_METRIC = re.compile(
+    r"(^|[^a-z])(loss|losses|nll|bpb|ppl|perplexity|acc|accuracy|lr|learning rate|reward|mfu)([^a-z]|$)"
+)
+_METRIC_LIST = re.compile(
+    rb'"[^"\n]*(loss|perplexity|accuracy|learning_rate|grad_norm|reward)[^"\n]*"\s*:\s*[\[\d-]', re.I
+)
+_TABLE_ENDINGS = frozenset({".csv", ".tsv"})
+_CHUNK_STATE = {"offset": 0, "line": 1}
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_names = Names()
+
+
+def is_metric(name: str) -> bool:
+    """Whether a name is one of those that trainings log."""
+    return _names.canonical(name).name in CANONICAL or _METRIC.search(normal(name).replace("_", " ")) is not None
+
+
+def _name(path: Path) -> str:
+    """What to call the run: the file, and its folder where the file's name says nothing."""
+    plain = {"log", "logs", "metrics", "history", "train", "training", "results", "train_log", "progress", "stats"}
+    parent = path.absolute().parent.name
+    return f"{parent} {path.stem}" if path.stem.lower() in plain and parent else path.stem
+
+
+class LinesSource:
+    kind = "jsonl"
+    about = "JSON lines with numbers in them"
+    patient = False
+
+    def find(self, path: Path, head: bytes) -> list[Found]:
+        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not text.startswith(b"{"):
+            return []
+        lines = text.split(b"\n")
+        whole = lines[:-1] if len(head) == 64 << 10 else lines
+        rows = [flatten(row) for row in map(_object, whole[:_SAMPLE_LINES]) if row is not None]
+        said = [line for line in whole[:_SAMPLE_LINES] if line.strip()]
+        if not rows or _object(said[0]) is None or len(rows) < 0.5 * len(said):
+            return []
+        if len(said) == 1 and path.suffix == ".json":
+            return []  # a document
+        axes = choose(dict.fromkeys(name for row in rows for name in row), rows)
+        numeric = {name for row in rows for name, cell in row.items() if number(cell) is not None} - {
+            axes.step,
+            axes.time,
+        }
+        if not numeric or not (axes.step or any(map(is_metric, numeric))):
+            return []
+        return [Found(self.kind, path, "", _name(path))]
+
+    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        state: dict[str, Any] = dict(since.state) if since else dict(_CHUNK_STATE)
+        with open(found.path, "rb") as file:
+            head = file.read(64 << 10).removeprefix(b"\xef\xbb\xbf").split(b"\n")[:_SAMPLE_LINES]
+            sample = [flatten(row) for row in map(_object, head) if row is not None]
+            chosen = choose(dict.fromkeys(name for row in sample for name in row), sample)
+            axes = Axes(*state["axes"]) if "axes" in state else chosen  # a file that grows keeps its axes
+            rows = ObjectRows(axes, found.path, state.get("rows"))
+            while True:
+                file.seek(state["offset"])
+                data = file.read(_CHUNK)
+                at_end = len(data) < _CHUNK
+                used = data.rfind(b"\n") + 1
+                rest = data[used:].strip()
+                if at_end and rest and _object(rest) is not None:  # an object says itself where it ends
+                    used = len(data)
+                if not used and not at_end:
+                    used = len(data)  # a line of 4 MB is no row
+                line = int(state["line"])
+                for text in data[:used].split(b"\n"):
+                    if stripped := text.strip(b" \t\r\0\xef\xbb\xbf"):
+                        row = _object(stripped)
+                        if row is not None:
+                            yield from rows.add(row, line)
+                        else:
+                            yield Unread(found.path, line, stripped[:200].decode("utf-8", "replace"), "no JSON object")
+                    line += 1
+                yield from rows.take()
+                state = {"offset": state["offset"] + used, "line": state["line"] + data.count(b"\n", 0, used)}
+                state |= {"rows": rows.state, "axes": list(axes)}
+                yield Mark(state)
+                if at_end:
+                    return
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """The object in a line; Python's bare NaN and Infinity, and others' bare nan, are read too."""
+    try:
+        return _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    if not line.lstrip().startswith(b"{") or len(line) > _MOST_LINE:
+        return None
+    text = line.decode("utf-8", "replace")
+    for attempt in (text, BARE.sub(r'"\1\2"', text)):
+        try:
+            item = json.loads(attempt)
+        except (ValueError, RecursionError):
+            continue
+        return item if isinstance(item, dict) else None
+    return None
+
+
+class CsvSource:
+    kind = "csv"
+    about = "CSV and the like, a row a step or a row a point"
+    patient = False  # set when a file is followed: a last row without a line break waits for it
+
+    def find(self, path: Path, head: bytes) -> list[Found]:
+        made = delimited.layout(head, len(head) < 64 << 10)
+        if made is None:
+            return []
+        numeric = [
+            one for one in made.columns if one and one not in made.texts and one not in (made.axes.step, made.axes.time)
+        ]
+        told = made.axes.step is not None and made.axes.x != "row"
+        if made.axes.name is not None:
+            known = told
+        elif path.suffix.lower() in _TABLE_ENDINGS:
+            known = bool(numeric) and (told or any(map(is_metric, numeric)))
+        else:  # other files must look like a training's table, not like a text with commas
+            known = told and bool(numeric) and any(map(is_metric, numeric))
+        return [Found(self.kind, path, "", _name(path))] if known else []
+
+    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        with open(found.path, "rb") as file:
+            head = file.read(64 << 10)
+        made = delimited.layout(head, len(head) < 64 << 10)
+        if made is None:
+            yield Unread(found.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
+            yield since or Mark(dict(_CHUNK_STATE))
+            return
+        state: dict[str, Any] = dict(since.state) if since else {"offset": made.begin, "line": made.lines + 1}
+        if "axes" in state:  # a file that grows keeps its axes
+            made.axes, made.texts, made.comma = Axes(*state["axes"]), frozenset(state["texts"]), bool(state["comma"])
+        reader = delimited.Reader(found.path, made, int(state["offset"]), int(state["line"]), self.patient)
+        taker = TableRows(made, found.path, state)
+        for piece in reader.stretches():
+            if isinstance(piece, Unread):
+                yield piece
+                continue
+            yield from taker.take(piece, reader.line)
+            yield Mark({"offset": reader.offset, "line": reader.line} | taker.state)
+        yield Mark({"offset": reader.offset, "line": reader.line} | taker.state)
+
+
+class TableRows:
+    """Stretches of a table as items. `state` is plain JSON."""
+
+    def __init__(self, made: delimited.Layout, where: Path, state: dict[str, Any]):
+        self._layout, self._where = made, where
+        self._order = Order(state.get("order"))
+        self._row = int(state.get("row", 0))
+        self._words: dict[str, str] = dict(state.get("words") or {})
+        axes = made.axes
+        aside = {axes.step, axes.time, axes.split} | ({axes.name, axes.value} if axes.name else set())
+        self._metrics = tuple(one for one in made.columns if one and one not in made.texts and one not in aside)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        made = self._layout
+        kept = {"axes": list(made.axes), "texts": sorted(made.texts), "comma": made.comma}
+        return {"order": self._order.state, "row": self._row, "words": self._words} | kept
+
+    def take(self, piece: delimited.Stretch, line: int) -> Iterator[Item]:
+        """The items of a stretch that begins about `line`."""
+        if not piece.rows:
+            return
+        axes, x = self._layout.axes, self._layout.axes.x
+        times = delimited.moments(piece, axes.time)
+        order: Order | None = self._order
+        if axes.step is None:
+            steps, order = numpy.arange(self._row, self._row + piece.rows), None
+            placed = numpy.ones(piece.rows, bool)
+        else:
+            counts, there = piece.cells[axes.step], piece.given[axes.step]
+            placed = there & numpy.isfinite(counts) & (counts == numpy.floor(counts)) & (numpy.abs(counts) < 2**53)
+            steps = numpy.where(placed, counts, 0).astype(numpy.int64)
+            for row in numpy.flatnonzero(~placed).tolist():
+                yield Unread(
+                    self._where, line + row, self._shown(piece, row), f"a row whose {axes.step} is no whole number"
+                )
+        self._row += piece.rows
+        yield from self._said(piece)
+        rows = slice(None) if bool(placed.all()) else numpy.flatnonzero(placed)
+        if axes.name is not None and axes.value is not None:
+            yield from self._long(piece, steps, times, placed, x)
+            return
+        if not self._metrics:
+            return
+        values = numpy.column_stack([piece.cells[name] for name in self._metrics])
+        given = numpy.column_stack([piece.given[name] for name in self._metrics])
+        if axes.split is None:
+            yield from split(self._metrics, steps[rows], times[rows], values[rows], given[rows], x, order)
+            return
+        words = numpy.array([SPLITS.get(word.strip().lower(), "") for word in piece.words[axes.split]])
+        for word in dict.fromkeys(words.tolist()):
+            lead = f"{word}/" if word else ""
+            names = tuple(name if name.partition("/")[0] in SPLITS else lead + name for name in self._metrics)
+            mine = numpy.flatnonzero((words == word) & placed)
+            yield from split(names, steps[mine], times[mine], values[mine], given[mine], x, None)
+
+    def _long(self, piece: delimited.Stretch, steps: Any, times: Any, placed: Any, x: str) -> Iterator[Points]:
+        """A row a point: the points of each name as a block."""
+        axes = self._layout.axes
+        assert axes.name is not None and axes.value is not None
+        names, which = numpy.unique(numpy.array(piece.words[axes.name]), return_inverse=True)
+        values, given = piece.cells[axes.value], piece.given[axes.value] & placed
+        for number_, name in enumerate(names.tolist()):
+            rows = numpy.flatnonzero((which == number_) & given)
+            if len(rows) and name.strip():
+                yield Points((name.strip(),), steps[rows], times[rows], values[rows, None], x)
+
+    def _said(self, piece: delimited.Stretch) -> Iterator[Fact]:
+        """What a column of words says in the first row where it says something: configuration."""
+        axes = self._layout.axes
+        for name, words in piece.words.items():
+            if name not in self._words and name not in (axes.name, axes.split, axes.time):
+                word = next((one.strip() for one in words if one.strip()), "")
+                if word:
+                    self._words[name] = word[:100]
+                    yield Fact("option", 0, 0, {"name": name, "value": word[:500]})
+
+    def _shown(self, piece: delimited.Stretch, row: int) -> str:
+        cells = {name: values[row] for name, values in piece.cells.items() if piece.given[name][row]}
+        return ", ".join(f"{name}={value:g}" for name, value in cells.items())[:200]
+
+
+class DocumentSource:
+    kind = "json"
+    about = "JSON documents with lists of numbers or of objects"
+    rewrites = True  # the whole file is written anew; `read` finds out itself what is new
+
+    def find(self, path: Path, head: bytes) -> list[Found]:
+        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if path.suffix.lower() != ".json" or not text.startswith((b"{", b"[")):
+            return []
+        size = path.stat().st_size
+        if size <= _TRIED_DOCUMENT:
+            document, _ = _parse(path)
+            found = documents.understand(document)
+            known = any(is_metric(name) for columns in found.columns for name in columns.names)
+            known = known or any(
+                is_metric(name) for _, rows in found.objects for row in rows[:20] for name in flatten(row)
+            )
+        else:
+            known = bool(_METRIC_LIST.search(head))
+        return [Found(self.kind, path, "", _name(path))] if known else []
+
+    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        before: dict[str, Any] = since.state if since else {}
+        document, why = _parse(found.path)
+        if document is None:
+            if before.get("unread") != why:
+                yield Unread(found.path, 0, "", why)
+            yield Mark(before | {"unread": why})
+            return
+        understood = documents.understand(document)
+        made = list(documents.items(understood, found.path))
+        prints: dict[str, list[Any]] = {}
+        fresh: list[Item] = []
+        for item in made:
+            if not isinstance(item, Points):
+                fresh += [item] if not before else []
+                continue
+            key = "\0".join(item.names)
+            told = prints.setdefault(key, [])
+            earlier = (before.get("prints") or {}).get(key) or []
+            old = earlier[len(told)] if len(told) < len(earlier) else None
+            told.append([len(item.steps), _print(item, len(item.steps))])
+            if old is None:
+                fresh.append(item)
+            elif old[0] > len(item.steps) or _print(item, old[0]) != old[1]:
+                yield Mark({})  # what was read before is not there any more
+                yield from self.read(found)
+                return
+            elif old[0] < len(item.steps):
+                rows = slice(old[0], None)
+                fresh.append(item._replace(steps=item.steps[rows], times=item.times[rows], values=item.values[rows]))
+        for name, value in understood.scalars.items() if not before else ():
+            yield Fact("option", 0, 0, {"name": name, "value": value})
+        yield from fresh
+        yield Mark({"prints": prints})
+
+
+def _print(points: Points, rows: int) -> str:
+    values = numpy.ascontiguousarray(points.values[:rows])
+    return hashlib.sha256(numpy.ascontiguousarray(points.steps[:rows]).tobytes() + values.tobytes()).hexdigest()[:16]
+
+
+def _parse(path: Path) -> tuple[Any, str]:
+    """The document, or None and why there is none."""
+    size = path.stat().st_size
+    if size > _MOST_DOCUMENT:
+        return (
+            None,
+            f"a JSON document of {size >> 20} MB; up to {_MOST_DOCUMENT >> 20} are read, as JSON lines any size",
+        )
+    try:
+        return json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")), ""
+    except json.JSONDecodeError as error:
+        return None, f"line {error.lineno}: not whole JSON ({error.msg})"
+    except RecursionError:
+        return None, "nested too deeply"
+
+
+SOURCES = (LinesSource(), DocumentSource(), CsvSource())

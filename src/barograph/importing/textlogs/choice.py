@@ -1,0 +1,228 @@
+"""Which dialect a file is in, and which runs it holds.
+
+In:   a path and the first bytes of the file.
+Out:  the one dialect whose rows are most, and a `Found` for each run.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from barograph.importing.source import Found
+from barograph.importing.textlogs import chunks, prefixes
+
+if TYPE_CHECKING:
+    from barograph.importing.textlogs.engine import Dialect
+
+FAR = 4 << 20  # bytes looked at when the head holds no rows: source code and the shell's trace come first
+SCANNED = 1 << 28  # bytes searched for the beginnings of further runs
+BEGINNINGS = 200  # of runs in a file that are looked at
+# never logs: read by other sources, or text in which rows are only quoted
+_ENDINGS = (
+    "json csv tsv md rst py ipynb yaml yml toml c cu cpp h cuh rs go js ts html htm css pdf pt pth bin safetensors npy "
+    "npz parquet arrow feather db sqlite wandb zip tar png jpg svg pkl"
+)
+_OTHERS = frozenset(_ENDINGS.split())
+_SAYING_NOTHING = "log logs main train training output out stdout stderr trainer_log console run slurm"
+_PLAIN_NAMES = frozenset(_SAYING_NOTHING.split())
+
+
+def choose(path: Path, head: bytes) -> Dialect | None:
+    """The dialect with the most rows in the beginning of a file, or None."""
+    if path.suffix.lower()[1:] in _OTHERS or not head:
+        return None
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return None
+    return _choose(path, zlib.crc32(head), len(head), size, head)
+
+
+@lru_cache(maxsize=8)
+def _choose(path: Path, _check: int, _length: int, size: int, head: bytes) -> Dialect | None:
+    text = chunks.opening(path, head)
+    if text.count(0) > len(text) // 10:
+        return None  # binary
+    whole = len(text) < 1 << 16
+    found = most(text, whole)
+    if found is not None or whole:
+        return found
+    try:  # source code or the shell's trace comes first: look on, a piece at a time
+        far = len(text)
+        for piece in chunks.blocks(path, far, 1 << 18):
+            far += len(piece)
+            found = most(piece, whole=False)
+            if found is not None or far > FAR:
+                return found
+    except OSError:
+        return None
+    # all was seen, and no piece of it has two rows; the last ones may have one
+    return most(b"".join(_bounded(path, max(far - (1 << 18), 0), 1 << 18)), whole=True)
+
+
+def most(text: bytes, whole: bool) -> Dialect | None:
+    """The dialect with the most rows in a text; of equals the first. One row is enough in a file seen whole."""
+    from barograph.importing.textlogs import SOURCES
+
+    best, rows = None, 0
+    for dialect in SOURCES:
+        if dialect.last_resort and best is not None:
+            break
+        count = dialect.sure(text)
+        if count > rows and (count >= 2 or (whole and not dialect.last_resort)):
+            best, rows = dialect, count
+    return best
+
+
+def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[Found]:
+    """A `Found` for each run in a file of this dialect."""
+    text = chunks.opening(path, head)
+    if first_step(dialect, text) is None:
+        text = b"".join(_bounded(path, 0, FAR))
+    base = name_of(path)
+    for number, (offset, _, _) in enumerate(parts(dialect, path)):
+        if number:
+            text = b"".join(_bounded(path, offset, 1 << 18))
+        preamble = before_rows(dialect, text)
+        stamp = prefixes.TIME.search(preamble)
+        created = float(prefixes.parse_times([stamp[1]])[0]) / 1e6 if stamp else 0.0
+        yield Found(
+            dialect.kind,
+            path,
+            "" if number == 0 else str(number + 1),
+            base if number == 0 else f"{base}-{number + 1}",
+            config=dialect.settings(preamble),
+            created=max(created, 0.0),
+        )
+
+
+def name_of(path: Path) -> str:
+    """A file's name without endings; the folder's before it where the file's says nothing."""
+    stem = re.sub(r"(?i)\.(log|txt|out|err|jsonl|gz)(?=\.|$)", "", path.name) or path.name
+    folder = path.resolve().parent.name
+    return f"{folder}-{stem}" if stem.lower() in _PLAIN_NAMES and folder else stem
+
+
+def before_rows(dialect: Dialect, text: bytes) -> bytes:
+    """What stands before the first row, and that row's own beginning: at most the last 64 kB of it."""
+    for at, window in _windows(text):
+        lines = chunks.clean(window).replace(b"\r", b"\n").split(b"\n")
+        if (first := _first(dialect, lines)) is not None:
+            before = b"\n".join([*lines[: first[0]], lines[first[0]][:32]])
+            return chunks.clean(text[max(at - 65536, 0) : at]) + before
+    return chunks.clean(text[-65536:])
+
+
+def first_step(dialect: Dialect, text: bytes) -> int | None:
+    """The step of the first row in a text that says one."""
+    for _, window in _windows(text):
+        first = _first(dialect, dialect.prepare(chunks.clean(window).replace(b"\r", b"\n")).split(b"\n"))
+        if first is not None:
+            return first[1]
+    return None
+
+
+def _windows(text: bytes, size: int = 1 << 16) -> Iterator[tuple[int, bytes]]:
+    """A text in pieces of whole lines, each with its place."""
+    at = 0
+    while at < len(text):
+        end = text.rfind(b"\n", at, at + size) + 1
+        end = end if end > at else min(at + size, len(text))
+        yield at, text[at:end]
+        at = end
+
+
+def _first(dialect: Dialect, lines: list[bytes]) -> tuple[int, int] | None:
+    picks = dialect.candidates(lines)
+    for begin in range(0, len(picks), 64):  # the first rows are near the beginning, as a rule
+        left, found = picks[begin : begin + 64], []
+        for form in dialect.shapes:
+            rows, left = form.take(lines, left)
+            found += [(int(row.where[0]), int(row.steps[0]) if row.steps else 0) for row in rows if row.main]
+        if found:
+            return min(found)
+    return None
+
+
+def _bounded(path: Path, offset: int, size: int) -> Iterator[bytes]:
+    for piece in chunks.blocks(path, offset):
+        yield piece[:size]
+        size -= len(piece)
+        if size <= 0:
+            return
+
+
+def parts(dialect: Dialect, path: Path) -> list[tuple[int, int, int | None]]:
+    """Offset, line and first step of each run in a file; the first begins at 0."""
+    found: list[tuple[int, int, int | None]] = [(0, 1, None)]
+    if not dialect.begins:
+        return found
+    first = None
+    for offset, line, step in beginnings(dialect, path, 0, 1):
+        if first is None:
+            first = step
+        elif step <= first:
+            found.append((offset, line, step))
+            first = step
+    return found
+
+
+def beginnings(dialect: Dialect, path: Path, offset: int, line: int) -> Iterator[tuple[int, int, int]]:
+    """Where the program begins: offset, line, and the step of the first row behind it."""
+    at, rest, marks = offset, b"", 0
+    waiting: tuple[int, int] | None = None
+    for piece in chunks.blocks(path, offset, chunks.SIZE):
+        if at - offset > SCANNED or marks > BEGINNINGS:
+            return
+        text = rest + piece
+        cut = text.rfind(b"\n") + 1
+        if not cut and len(text) < chunks.LONGEST:
+            rest = text
+            continue
+        cut = cut or len(text)
+        body, rest = text[:cut], text[cut:]
+        starts = _starts(body, dialect.begins)
+        edges = [0, *starts, cut]
+        for number in range(len(edges) - 1):
+            if number:
+                marks += 1
+                waiting = waiting or (at + edges[number], line + body.count(b"\n", 0, edges[number]))
+            if waiting is not None and edges[number] < edges[number + 1]:
+                step = first_step(dialect, body[edges[number] : edges[number + 1]])
+                if step is not None:
+                    yield (*waiting, step)
+                    waiting = None
+        at, line = at + cut, line + body.count(b"\n")
+
+
+def _starts(body: bytes, words: tuple[bytes, ...]) -> list[int]:
+    """Where the lines begin that hold one of the words, other than in a program's text."""
+    found = set()
+    for word in words:
+        at = body.find(word)
+        while at >= 0:
+            start = body.rfind(b"\n", 0, at) + 1
+            if not re.search(rb"[\"'(]", body[start:at][-200:]):
+                found.add(start)
+            at = body.find(word, at + len(word))
+    return sorted(found)
+
+
+def span(dialect: Dialect, path: Path, key: str, offset: int | None, first: int | None) -> tuple[int, int, int | None]:
+    """Offset and line at which a run of a file begins, and the offset at which it ends (None: at the file's end)."""
+    if not dialect.begins:
+        return 0, 1, None
+    number = int(key) - 1 if key.isdigit() else 0
+    if offset is not None and first is not None:  # go on: only what is new may hold another beginning
+        later = (begin for begin, _, step in beginnings(dialect, path, offset, 1) if step <= first)
+        return offset, 1, next(later, None)
+    found: list[Any] = parts(dialect, path)
+    if number >= len(found):
+        raise OSError(f"run {key} is no longer in the file")
+    end = found[number + 1][0] if number + 1 < len(found) else None
+    return found[number][0], found[number][1], end

@@ -1,0 +1,170 @@
+"""The text of a log in pieces of whole lines, whatever it is wrapped in.
+
+In:   the path of a log: plain, gzip-compressed, UTF-8 or UTF-16, with colours and progress bars.
+Out:  `Chunk`s of a megabyte or two: whole lines without escape codes, carriage returns as line breaks.
+
+Offsets count bytes of the plain UTF-8 text. The last line is left alone until its line break is there.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
+LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
+_PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+
+class Chunk(NamedTuple):
+    """Whole lines. `breaks` is the text as long as `text` in which only true line ends are line breaks."""
+
+    text: bytes
+    breaks: bytes
+    line: int  # number of the first line, from 1
+    end: int  # offset behind it
+    dropped: int  # lines too long, dropped before this text
+    partial: int  # bytes behind it that are no whole line yet; 0 but for the last
+
+    def number(self, lines: list[bytes], index: int) -> int:
+        """The line number in the file of `lines[index]`, where lines is the text split."""
+        if self.breaks is self.text:
+            return self.line + index
+        return self.line + self.breaks[: sum(map(len, lines[:index])) + index].count(b"\n")
+
+
+def clean(text: bytes) -> bytes:
+    """Without escape codes."""
+    return _ESCAPE.sub(b"", text) if b"\x1b" in text else text
+
+
+def encoding(head: bytes) -> str:
+    """ "utf-16-le", "utf-16-be" or "" (bytes are taken as they are)."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16-le" if head[:1] == b"\xff" else "utf-16-be"
+    sample = head[:4096]
+    half = len(sample) // 2
+    if half >= 16:
+        low, high = sample[1::2].count(0), sample[0::2].count(0)
+        if low > 0.9 * half and high < 0.1 * half:
+            return "utf-16-le"
+        if high > 0.9 * half and low < 0.1 * half:
+            return "utf-16-be"
+    return ""
+
+
+def _unpack(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """Several gzip members one behind the other, as far as they are whole; ends silently where they are not."""
+    engine = zlib.decompressobj(wbits=31)
+    for piece in raw:
+        for begin in range(0, len(piece), _PACKED):
+            rest = piece[begin : begin + _PACKED]
+            while rest:
+                try:
+                    yield engine.decompress(rest)
+                except zlib.error:
+                    return
+                rest = b""
+                if engine.eof:
+                    rest = engine.unused_data.lstrip(b"\0")
+                    engine = zlib.decompressobj(wbits=31)
+
+
+def blocks(path: Path, offset: int = 0, size: int = SIZE) -> Iterator[bytes]:
+    """The plain text from `offset` on, in pieces of about `size` bytes. Raises OSError if it can't be opened."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+        if head[:2] != b"\x1f\x8b" and not encoding(head):
+            file.seek(offset)
+            while piece := file.read(size):
+                yield piece
+            return
+        file.seek(0)
+        pieces: Iterator[bytes] = iter(lambda: file.read(size), b"")
+        if head[:2] == b"\x1f\x8b":
+            pieces = _unpack(pieces)
+        skip, decoder = offset, None
+        for number, piece in enumerate(pieces):
+            if number == 0 and (name := encoding(piece)):
+                decoder = codecs.getincrementaldecoder(name)(errors="replace")
+            text = decoder.decode(piece).lstrip("\ufeff").encode("utf-8", "replace") if decoder else piece
+            if skip >= len(text):
+                skip -= len(text)
+                continue
+            yield text[skip:]
+            skip = 0
+
+
+def opening(path: Path, head: bytes, size: int = 1 << 16) -> bytes:
+    """The first `size` bytes of the plain text; `head` is the file's first bytes as they are on the disk."""
+    if head[:2] != b"\x1f\x8b" and not encoding(head):
+        return head[:size]
+    found = b""
+    try:
+        for piece in blocks(path, 0, size):
+            found += piece
+            if len(found) >= size:
+                break
+    except OSError:
+        return b""
+    return found[:size]
+
+
+def chunks(
+    path: Path,
+    offset: int = 0,
+    line: int = 1,
+    end: int | None = None,
+    hold: Callable[[bytes], int] | None = None,
+) -> Iterator[Chunk]:
+    """The whole lines from `offset` on, up to `end` if given. Always yields a last chunk, perhaps an empty one.
+
+    hold: given whole lines as they are in the file, how many bytes at their end belong to something that isn't whole.
+    """
+    rest, at, dropped, dropping = b"", offset, 0, False
+    for piece in blocks(path, offset):
+        if end is not None and at + len(rest) + len(piece) >= end:
+            piece = piece[: max(end - at - len(rest), 0)]
+        if dropping:
+            cut = min((where for where in (piece.find(b"\n"), piece.find(b"\r")) if where >= 0), default=-1)
+            if cut < 0:
+                at += len(piece)
+                continue
+            piece, at, dropping = piece[cut:], at + cut, False
+        text = rest + piece if rest else piece
+        cut = text.rfind(b"\n") + 1 or text.rfind(b"\r") + 1
+        if hold is not None and cut:
+            cut -= min(hold(text[max(cut - (1 << 16), 0) : cut]), cut)
+        if cut:
+            yield _chunk(text[:cut], line, at + cut, dropped, 0)
+            line, at, dropped = line + text.count(b"\n", 0, cut), at + cut, 0
+        rest = text[cut:]
+        if len(rest) > LONGEST:
+            at, rest, dropped, dropping = at + len(rest), b"", dropped + 1, True
+        if end is not None and at + len(rest) >= end:
+            break
+    yield _chunk(b"", line, at, dropped, len(rest))
+
+
+def _chunk(text: bytes, line: int, end: int, dropped: int, partial: int) -> Chunk:
+    text = clean(text)
+    if b"\r" not in text:
+        return Chunk(text, text, line, end, dropped, partial)
+    breaks = text.replace(b"\r\n", b"\n")
+    text = breaks.replace(b"\r", b"\n") if b"\r" in breaks else breaks
+    return Chunk(text, breaks if text is not breaks else text, line, end, dropped, partial)
+
+
+def tail(path: Path, offset: int, limit: int = 1 << 16) -> bytes:
+    """The last line without its end, from `offset` on; b"" if it is longer than `limit`."""
+    found = b""
+    for piece in blocks(path, offset, limit):
+        found += piece
+        if len(found) > limit:
+            return b""
+    return clean(found)

@@ -1,0 +1,77 @@
+"""DeepSpeed's own lines, for training scripts that print none.
+
+In:   `[Rank 0] step=10, skipped=0, lr=[1e-05, 1e-05], mom=[(0.9, 0.999)]`,
+      `steps: 10 loss: 2.3010 iter time (s): 0.512 samples/sec: 125.0` (pipelines),
+      `epoch=0/micro_step=100/global_step=10, RunningAvgSamplesPerSec=4.1, CurrSamplesPerSec=4.2, …`,
+      `time (ms) | fwd_microstep: 71.12 | bwd_microstep: 140.93 | …`.
+Out:  the names as printed; lr is the first parameter group's, `lr[1]` … the others' where they differ.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from barograph.importing.textlogs import engine, forms
+
+_STEP = re.compile(rb"(?<![\w./])step=(\d{1,15}), skipped=(\d+), lr=\[([^\]]*)\], mom=\[")
+_TIMES = re.compile(rb"(?<![\w.])time \(ms\) \| (?=\w+: )")
+_TIME = re.compile(rb"(?<!\w)(\w{1,60}): (" + forms.NUMBER + rb")(?=\s*(?:\||$))")
+_LIST = re.compile(forms.NUMBER)
+
+
+def _step(line: bytes) -> forms.Parsed | None:
+    found = _STEP.search(line)
+    if found is None:
+        return None
+    rates = _LIST.findall(found[3].replace(b",", b" "))
+    names: dict[str, Any] = {"skipped": found[2]}
+    for index, rate in enumerate(rates[:64]):
+        if index == 0:
+            names["lr"] = rate
+        elif rate != rates[0]:
+            names[f"lr[{index}]"] = rate
+    return found.start(), found[1], tuple(names), tuple(names.values()), True
+
+
+def _times(line: bytes) -> forms.Parsed | None:
+    found = _TIMES.search(line)
+    parts = dict(_TIME.findall(line, found.end())) if found else {}
+    if found is None or not parts:
+        return None
+    return found.start(), None, tuple(f"time (ms)/{name.decode()}" for name in parts), tuple(parts.values()), False
+
+
+class DeepSpeed(engine.Dialect):
+    kind = "deepspeed"
+    about = "DeepSpeed's own lines"
+    hints = (b"skipped=", b"steps: ", b"global_step=", b"time (ms) | ")
+    looks = re.compile(rb"(?<![\w./])(?:step=\d+, skipped=|steps: \d+ loss: |global_step=\d+, RunningAvg)")
+    shapes = (
+        forms.Lines(_step),
+        forms.pairs(
+            rb"(?<![\w./])steps: (\d{1,15}) (?=loss: )",
+            rb"([A-Za-z][\w /()]{0,60}?): (" + forms.NUMBER + rb")(?=\s|$)",
+        ),
+        forms.pairs(
+            rb"(?<![\w.])(?:epoch=\d+/micro_step=\d+/)?global_step=(\d{1,15}), ",
+            rb"(?<!\w)(\w{1,60})=(" + forms.NUMBER + rb")(?:GB)?(?=\s*(?:,|$))",
+        ),
+        forms.Lines(_times),
+    )
+    clock: ClassVar[engine.Clock] = {"iter time (s)": ("duration", 1e6)}
+    aliases: ClassVar[engine.Aliases] = {
+        "lr": "train/lr",
+        "skipped": "train/skipped_steps",
+        "loss": "train/loss",
+        "lm loss": "train/lm_loss",
+        "iter time (s)": ("train/duration_ms", 1000.0),
+        "samples/sec": "train/samples_per_second",
+        "CurrSamplesPerSec": "train/samples_per_second",
+        "RunningAvgSamplesPerSec": "train/mean_samples_per_second",
+        "MemAllocated": "memory/allocated_gb",
+        "MaxMemAllocated": "memory/peak_allocated_gb",
+    }
+
+
+SOURCE = DeepSpeed()

@@ -1,0 +1,435 @@
+"""The reader that all dialects share: chunks of lines become blocks of numbers.
+
+In:   a log, and a dialect's forms of lines.
+Out:  `Points` by the thousand, `Restart`s, what was not understood, and `Mark`s from which to go on.
+
+A row is taken once: from the lowest rank that prints such rows, and once a step. A step that goes back is a
+restart. A program that prints its beginning again and starts at the first step again is another run.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from barograph.importing.source import Fact, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.textlogs import chunks, forms, prefixes
+
+SHOWN = 200  # bytes of a line in an `Unread`
+UNREAD = 1000  # told one by one in a file; the rest is counted
+RESTARTS = 1000  # a file with more of them isn't in order, and its steps are taken as they come
+WIDEST = 1 << 14  # bytes of a row; longer lines are none
+SHAPES = 2000  # sets of names in a file; more is damage
+
+Aliases = Mapping[str, str | tuple[str, float]]
+Clock = Mapping[str, tuple[str, float]]
+
+
+class Dialect:
+    """One way to print a training. A dialect's file sets these and adds what is its own."""
+
+    kind = ""
+    about = ""
+    shapes: tuple[forms.Form | forms.Lines, ...] = ()
+    hints: tuple[bytes, ...] = ()  # every row has one of these in it
+    looks: Any = None  # a pattern: the beginning of a row; a line that has it and is no row is `Unread`
+    begins: tuple[bytes, ...] = ()  # what the program prints once, before its first row
+    clock: ClassVar[Clock] = {}  # name → "duration" of a step or "elapsed", and how many µs one is
+    aliases: ClassVar[Aliases] = {}  # name → canonical name, and the factor to its unit
+    closers: tuple[bytes, ...] = ()  # a last line that ends with one of these is whole without its line break
+    last_resort = False
+
+    def sure(self, head: bytes) -> int:
+        """How many lines of some text are rows of this dialect."""
+        if not any(hint in head for hint in self.hints):
+            return 0
+        text = self.prepare(chunks.clean(head).replace(b"\r", b"\n"))
+        lines = text.split(b"\n")
+        picks = self.candidates(lines)
+        count, left = 0, picks
+        for form in self.shapes:
+            left_before = len(left)
+            _, left = form.take(lines, left)
+            count += left_before - len(left)
+        return count
+
+    def candidates(self, lines: list[bytes]) -> list[int]:
+        """The lines worth looking at: with a hint, and not so long that looking takes long."""
+        if len(self.hints) == 1:
+            hint = self.hints[0]
+            return [index for index, line in enumerate(lines) if hint in line and len(line) <= WIDEST]
+        if len(self.hints) < 4:
+            one, two, three = (*self.hints, self.hints[-1])[:3]
+            return [
+                index
+                for index, line in enumerate(lines)
+                if (one in line or two in line or three in line) and len(line) <= WIDEST
+            ]
+        hints = self.hints
+        return [
+            index for index, line in enumerate(lines) if len(line) <= WIDEST and any(hint in line for hint in hints)
+        ]
+
+    def prepare(self, text: bytes) -> bytes:
+        """Text with as many line breaks, in which each row is on one line."""
+        return text
+
+    def hold(self, text: bytes) -> int:
+        """How many bytes at the end of whole lines belong to a row that isn't whole yet."""
+        return 0
+
+    def settings(self, preamble: bytes) -> dict[str, Any]:
+        """The configuration that stands before the first row."""
+        return {}
+
+    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+        """Rows with steps that only the lines around them, or rows before, can say. `own` is kept in marks."""
+        return rows
+
+    def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+        """Points as they leave: a dialect corrects known artefacts here and says so once."""
+        yield points
+
+    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+        from barograph.importing.textlogs import choice
+
+        return choice.runs(self, path, head) if head and choice.choose(path, head) is self else ()
+
+    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        return Reading(self, found, since).items()
+
+
+class Reading:
+    """One run being read: where we are, and what the next rows are compared with."""
+
+    def __init__(self, dialect: Dialect, found: Found, since: Mark | None) -> None:
+        self.dialect, self.path, self.key = dialect, found.path, found.key
+        state = copy.deepcopy(since.state) if since is not None else {}
+        try:
+            with self.path.open("rb") as file:
+                opening = file.read(256)
+        except OSError:
+            opening = b""
+        # a fingerprint of the opening tells a file that grew from one that was written anew
+        length = min(int(state.get("opening_bytes", len(opening))), len(opening))
+        if state and zlib.crc32(opening[:length]) != state.get("opening"):
+            state = {}
+        if not state:
+            state = {"opening": zlib.crc32(opening), "opening_bytes": len(opening)}
+        self.state: dict[str, Any] = {
+            "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
+            "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
+            "restarts": 0, "own": {},
+        } | state  # fmt: skip
+
+    def items(self) -> Iterator[Item]:
+        from barograph.importing.textlogs import choice
+
+        state = self.state
+        try:
+            begin, line, end = choice.span(self.dialect, self.path, self.key, state["offset"], state["first"])
+            if state["offset"] is None:
+                state["offset"], state["line"] = begin, line
+            for chunk in chunks.chunks(self.path, state["offset"], state["line"], end, self.dialect.hold):
+                if chunk.dropped:
+                    state["unread"] += chunk.dropped
+                    yield Unread(self.path, chunk.line, "", f"a line of more than {chunks.LONGEST >> 20} MB")
+                yield from self.take(chunk)
+                state["offset"], state["line"] = chunk.end, chunk.line + chunk.breaks.count(b"\n")
+                if chunk.text:
+                    yield self.mark()
+            if end is None:
+                yield from self.close()
+        except OSError as problem:
+            yield Unread(self.path, state["line"], "", f"can't be read: {problem.strerror or problem}")
+        yield self.mark()
+
+    def mark(self) -> Mark:
+        return Mark(copy.deepcopy(self.state))
+
+    def close(self) -> Iterator[Item]:
+        """A last line that has no line break but ends as only whole rows end."""
+        state = self.state
+        if not self.dialect.closers:
+            return
+        last = chunks.tail(self.path, state["offset"])
+        if last and last.rstrip().endswith(self.dialect.closers) and self.dialect.sure(last) == 1:
+            yield from self.take(chunks.Chunk(last, last, state["line"], 0, 0, 0))
+            state["offset"] += sum(map(len, chunks.blocks(self.path, state["offset"])))
+
+    # -----------------------------------------------------------------------------------------
+
+    def take(self, chunk: chunks.Chunk) -> Iterator[Item]:
+        """A chunk's rows, in order, and what looked like one and wasn't."""
+        state, dialect = self.state, self.dialect
+        if not chunk.text:
+            return
+        text = dialect.prepare(chunk.text)
+        lines = text.split(b"\n")
+        state["lines"] += chunk.breaks.count(b"\n")
+        left = dialect.candidates(lines)
+        rows: list[forms.Raw] = []
+        for form in dialect.shapes:
+            if not left:
+                break
+            found, left = form.take(lines, left)
+            rows += found
+        strange = [index for index in left if dialect.looks.search(lines[index])] if dialect.looks and left else []
+        rows = [part for block in dialect.place(lines, rows, state["own"]) for part in forms.split(block)]
+        blocks: list[_Block] = []
+        for row in rows:
+            block, bad = self.number(lines, row)
+            strange += bad
+            if block is not None and len(block.where):
+                blocks.append(block)
+        for index in sorted(strange):
+            state["unread"] += 1
+            if state["unread"] <= UNREAD:
+                shown = lines[index][:SHOWN].decode("utf-8", "replace").strip()
+                why = "looks like a row and isn't one" if index in left else "a value is no number"
+                yield Unread(self.path, chunk.number(lines, index), shown, why)
+        blocks = self.choose_ranks(lines, blocks)
+        if blocks:
+            yield from self.arrange(lines, blocks)
+
+    def number(self, lines: list[bytes], row: forms.Raw) -> tuple[_Block | None, list[int]]:
+        """Text as numbers; the lines of those that are none."""
+        self.state["matched"] += len(row.where)
+        if not row.columns:
+            return None, []
+        values, bad = [], set()
+        for column in row.columns:
+            numbers, wrong = forms.floats(column)
+            values.append(numbers)
+            bad.update(wrong)
+        steps = None if row.steps is None else forms.whole(row.steps)
+        starts = np.array(row.starts, np.int64)
+        block = _Block(row.names, row.where, starts, steps, np.stack(values, axis=1), row.main, row.x)
+        if not bad:
+            return block, []
+        self.state["matched"] -= len(bad)
+        keep = np.ones(len(row.where), bool)
+        keep[list(bad)] = False
+        return block.part(keep), row.where[~keep].tolist()
+
+    def choose_ranks(self, lines: list[bytes], blocks: list[_Block]) -> list[_Block]:
+        """Without the rows of other ranks; times from the beginnings of lines."""
+        known, kept = self.state["ranks"], []
+        for block in blocks:
+            if block.starts.any():
+                before = [lines[index][: min(start, prefixes.LONGEST)] for index, start in block.places()]
+                if not b"".join(before).strip():  # blanks alone
+                    kept.append(block)
+                    continue
+                block.times = prefixes.times(before)
+                ranks = prefixes.ranks(before)
+                if (ranks >= 0).any():
+                    key = "\n".join(block.names)
+                    if key not in known and len(known) < SHAPES:
+                        known[key] = int(ranks[ranks >= 0].min())
+                    keep = (ranks == known.get(key, 0)) | (ranks < 0)
+                    self.state["other_ranks"] += int((~keep).sum())
+                    block = block.part(keep)
+            if len(block.where):
+                kept.append(block)
+        return kept
+
+    def arrange(self, lines: list[bytes], blocks: list[_Block]) -> Iterator[Item]:
+        """Steps for all rows, segments, times; each step once."""
+        state = self.state
+        stepped = [block for block in blocks if block.steps is not None]
+        cuts: list[tuple[int, int]] = []  # a line's index, and the step of the segment that begins there
+        if stepped:
+            where, steps = _ordered(stepped)
+            main = [block for block in stepped if block.main]
+            if not main and state["last"] is None:
+                main = stepped
+            if main:
+                cuts = self.restarts(main, where, steps)
+            for block in blocks:
+                if block.steps is None:
+                    at = np.searchsorted(where, block.where) - 1
+                    block.steps = np.where(at < 0, state["carry"], steps[np.maximum(at, 0)])
+            state["carry"] = int(steps[-1])
+        for block in blocks:
+            if block.steps is None:
+                block.steps = np.full(len(block.where), state["carry"], np.int64)
+        self.tell_time(lines, blocks)
+        edges = [cut[0] for cut in cuts] + [len(lines)]
+        begin = 0
+        for number, edge in enumerate(edges):
+            if number:
+                state["restarts"] += 1
+                state["tops"] = {}
+                yield Restart(cuts[number - 1][1], self.time_at(blocks, begin))
+            for block in blocks:
+                low, high = np.searchsorted(block.where, (begin, edge))
+                if low < high:
+                    yield from self.once(block.part(slice(low, high)))
+            begin = edge
+
+    def restarts(self, main: list[_Block], where: Any, steps: Any) -> list[tuple[int, int]]:
+        """Where steps of main rows go back, each moved up to the other rows that already belong to the new segment."""
+        state = self.state
+        at, rows = _ordered(main)
+        if state["first"] is None:
+            state["first"] = int(rows[0])
+        before = np.concatenate(([rows[0] if state["last"] is None else state["last"]], rows[:-1]))
+        if state["crowded"] is None and len(rows) >= 8:
+            # many processes print the same rows and say no rank: the same step and names again and again
+            again = sum(int((np.diff(block.steps) == 0).sum()) for block in main if block.steps is not None)
+            state["crowded"] = again > 0.3 * len(rows)
+        if state["crowded"]:
+            highest = np.maximum.accumulate(np.concatenate((before[:1], rows[:-1])))
+            ahead = np.diff(rows)
+            gap = float(np.median(ahead[ahead > 0])) if (ahead > 0).any() else 1.0
+            back = rows < highest - 3 * gap  # a process may lag behind the others by a row or two
+            state["last"] = int(max(highest[-1], rows[-1]))
+            if back.any():
+                first = int(np.flatnonzero(back)[0])
+                back[first + 1 :] = rows[first + 1 :] < before[first + 1 :] - 3 * gap
+                state["last"] = int(rows[-1])
+        else:
+            back = rows < before
+            state["last"] = int(rows[-1])
+        cuts = []
+        for index in np.flatnonzero(back)[: max(RESTARTS - state["restarts"], 0)].tolist():
+            low = at[index - 1] if index else -1
+            inside = (where > low) & (where < at[index]) & (steps <= rows[index]) & (steps < before[index])
+            cuts.append((int(where[inside][0]) if inside.any() else int(at[index]), int(rows[index])))
+        return cuts
+
+    def tell_time(self, lines: list[bytes], blocks: list[_Block]) -> None:
+        """Times of rows whose lines say none: from durations, since the last line that said one."""
+        state = self.state
+        if any(block.times is not None and block.times.any() for block in blocks):
+            self.borrow_time(blocks)
+            return
+        timed = []
+        for block in blocks:
+            name = next((name for name in block.names if name in self.dialect.clock), None)
+            if name is not None and block.steps is not None:
+                how, scale = self.dialect.clock[name]
+                timed.append((block, how, np.nan_to_num(block.values[:, block.names.index(name)]) * scale))
+        if not timed:
+            return
+        where = np.concatenate([block.where for block, _, _ in timed])
+        order = np.argsort(where, kind="stable")
+        where = where[order]
+        spent = np.concatenate([took for _, _, took in timed])[order]
+        steps = np.concatenate([block.steps for block, _, _ in timed if block.steps is not None])[order]
+        elapsed = timed[0][1] == "elapsed"
+        previous = state.get("timed_step")
+        ahead = np.diff(steps, prepend=steps[0] - 1 if previous is None else previous)
+        if elapsed:  # a counter that begins anew counts from where it was
+            spent = np.diff(spent, prepend=state.get("elapsed", 0.0))
+            state["elapsed"] = float(state.get("elapsed", 0.0) + spent.sum())
+            ahead = np.ones(len(spent), np.int64)
+        spent = np.clip(spent, 0.0, 1e12) * np.clip(ahead, 1, 100_000)
+        state["timed_step"] = int(steps[-1])
+        seen, moments = prefixes.anchors(lines, where.tolist())
+        total = np.cumsum(spent)
+        base = np.full(len(spent), float(state["clock"]))
+        if len(seen):
+            index = np.searchsorted(seen, where) - 1
+            passed = np.concatenate(([0.0], total))[np.searchsorted(where, seen)]
+            base = np.where(index < 0, base, (moments - passed)[np.maximum(index, 0)])
+        times = np.where(base > 0, base + total, 0.0) if state["clock"] or len(seen) else np.zeros(len(spent))
+        # before the first line that says a time, rows have none
+        if not state["clock"] and len(seen):
+            times[np.searchsorted(seen, where) == 0] = 0.0
+        times = times.astype(np.int64)
+        state["clock"] = int(max(times[-1], moments[-1] if len(seen) else 0))
+        for block in blocks:
+            at = np.searchsorted(where, block.where, side="right") - 1
+            block.times = np.where(at < 0, 0, times[np.maximum(at, 0)])
+
+    def borrow_time(self, blocks: list[_Block]) -> None:
+        """Rows whose lines say no time, among rows that do: that of the row before."""
+        said = [block for block in blocks if block.times is not None]
+        where = np.concatenate([block.where for block in said])
+        order = np.argsort(where, kind="stable")
+        where, times = where[order], np.concatenate([block.times for block in said if block.times is not None])[order]
+        times = np.maximum.accumulate(times)
+        for block in blocks:
+            at = np.searchsorted(where, block.where, side="right") - 1
+            before = np.where(at < 0, self.state["clock"], times[np.maximum(at, 0)])
+            block.times = before if block.times is None else np.where(block.times > 0, block.times, before)
+        self.state["clock"] = int(times[-1])
+
+    @staticmethod
+    def time_at(blocks: list[_Block], index: int) -> int:
+        found = [
+            int(block.times[at])
+            for block in blocks
+            if block.times is not None and (at := int(np.searchsorted(block.where, index))) < len(block.where)
+        ]
+        return min((time for time in found if time), default=0)
+
+    def once(self, block: _Block) -> Iterator[Item]:
+        """Rows of one segment, without those whose step was the last of the same names."""
+        tops, key = self.state["tops"], "\n".join(block.names)
+        steps = block.steps
+        assert steps is not None
+        if key not in tops and len(tops) >= SHAPES:
+            self.state["unread"] += len(steps)
+            return
+        previous = np.concatenate(([tops.get(key, -1)], steps[:-1]))
+        if self.state["crowded"]:
+            previous = np.maximum.accumulate(previous)
+            keep = steps > previous
+        else:
+            keep = steps != previous
+        tops[key] = int(max(steps[-1], previous[-1])) if self.state["crowded"] else int(steps[-1])
+        if not keep.all():
+            self.state["repeated"] += int((~keep).sum())
+            block = block.part(keep)
+            steps = block.steps
+            assert steps is not None
+        if len(block.where):
+            times = block.times if block.times is not None else np.zeros(len(block.where), np.int64)
+            points = Points(block.names, steps, times, block.values, block.x)
+            yield from self.dialect.refine(points, self.state["own"], self.state["restarts"])
+
+
+class _Block:
+    """Rows of the same names as numbers, ascending by line."""
+
+    __slots__ = ("main", "names", "starts", "steps", "times", "values", "where", "x")
+
+    def __init__(
+        self, names: tuple[str, ...], where: Any, starts: Any, steps: Any, values: Any, main: bool, x: str
+    ) -> None:
+        self.names, self.where, self.starts, self.values, self.main, self.x = names, where, starts, values, main, x
+        self.steps: NDArray[Any] | None = steps
+        self.times: NDArray[Any] | None = None
+
+    def part(self, keep: Any) -> _Block:
+        steps = None if self.steps is None else self.steps[keep]
+        block = _Block(self.names, self.where[keep], self.starts[keep], steps, self.values[keep], self.main, self.x)
+        block.times = None if self.times is None else self.times[keep]
+        return block
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        return zip(self.where.tolist(), self.starts.tolist(), strict=True)
+
+
+def _ordered(blocks: list[_Block]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Lines and steps of several blocks, by line."""
+    if len(blocks) == 1 and blocks[0].steps is not None:
+        return blocks[0].where, blocks[0].steps
+    where = np.concatenate([block.where for block in blocks])
+    steps = np.concatenate([block.steps for block in blocks if block.steps is not None])
+    order = np.argsort(where, kind="stable")
+    return where[order], steps[order]
+
+
+def note(points: Points, message: str) -> Fact:
+    """A sentence about an artefact, at the first of some points."""
+    return Fact("info", int(points.steps[0]), int(points.times[0]), {"message": message})

@@ -1,0 +1,115 @@
+"""fairseq and metaseq: JSON on log lines, and the older forms.
+
+In:   `2021-08-13 14:59:32 | INFO | train_inner | {"epoch": 1, "loss": "20.714", …, "num_updates": "10", …}`,
+      `[2022-01-01 10:00:00,123][train_inner][INFO] - {…}`, the same with `train`, `valid` and `test`;
+      `| epoch 001:    100 / 1102 loss=10.2, nll_loss=9.9, …, num_updates=100, lr=…`,
+      `| epoch 001 | valid on 'valid' subset | valid_loss 8.1 | valid_ppl 274 | num_updates 138`.
+Out:  the names as printed: `loss` of train_inner, `train_loss` of a whole epoch, `valid_loss`. The step is num_updates.
+
+Losses are in base 2 (bits), as fairseq prints them, and stay so; `ppl` is 2 to that power. A note says it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from barograph.importing.source import Item, Points
+from barograph.importing.textlogs import engine, forms
+
+_TAG = re.compile(
+    rb"(?:\| INFO \| |\]\[|\[)(train_inner|train|valid|test|dev)((?:/|_)?[\w.-]{0,60})"
+    rb"(?:\]\[INFO\])?(?: \||\]| -)[^{\n]{0,20}(\{\"[^\n]*\})\s*$"
+)
+_PAIR = re.compile(rb'"([^"]{1,100})": ?"?([^",}\]\[{]+)"?(?=[,}])')
+_OLD = re.compile(rb"\| ?epoch (\d+):\s+(\d+) /\s*(\d+) (?=\w+=)")
+_OLD_PAIR = re.compile(rb"(?<!\w)(\w{1,60})=(" + forms.NUMBER + rb")(?=[\s,(]|$)")
+_EPOCH = re.compile(rb"\| ?epoch (\d+) \| (?:(valid|test) on '([^']{1,60})' subset \| )?(?=\w+ [-+\d])")
+_EPOCH_PAIR = re.compile(rb"\| ?(\w{1,60}) (" + forms.NUMBER + rb")(?=\s*(?:\||$))")
+_NO_NUMBER = re.compile(rb"^\s*(?:null|none|true|false|n/a)?\s*$", re.I)
+
+
+def _json(line: bytes) -> forms.Parsed | None:
+    found = _TAG.search(line)
+    if found is None:
+        return None
+    tag = found[1].decode()
+    prefix = f"{tag}{found[2].decode('utf-8', 'replace')} " if found[2] else ""
+    names: dict[str, Any] = {}
+    step = None
+    for key, value in _PAIR.findall(found[3]):
+        name = key.decode("utf-8", "replace")
+        if name == "num_updates" or name.endswith("_num_updates"):
+            step = value if value.isdigit() and len(value) < 16 else step
+        elif not _NO_NUMBER.match(value):
+            names[prefix + name] = value
+    if not names or step is None:
+        return None
+    return found.start(), step, tuple(names), tuple(names.values()), tag == "train_inner"
+
+
+def _old(line: bytes) -> forms.Parsed | None:
+    found = _OLD.search(line)
+    if found is not None:
+        names = {key.decode(): value for key, value in _OLD_PAIR.findall(line, found.end())}
+        step = names.pop("num_updates", None)
+        main = True
+        names["epoch"] = found[1]
+    else:
+        found = _EPOCH.search(line)
+        if found is None:
+            return None
+        names = {key.decode(): value for key, value in _EPOCH_PAIR.findall(line, found.end() - 2)}
+        step = next((names.pop(key) for key in list(names) if key.endswith("num_updates")), None)
+        if not found[2]:  # the whole epoch's means, in the names that the JSON form has
+            names = {key if key.startswith("train_") else f"train_{key}": value for key, value in names.items()}
+        elif found[3] not in (b"valid", b"test"):
+            names = {f"{found[3].decode()} {key}": value for key, value in names.items()}
+        main = False
+    if step is None or not step.isdigit() or len(step) > 15 or not names:
+        return None
+    return found.start(), step, tuple(names), tuple(names.values()), main
+
+
+class Fairseq(engine.Dialect):
+    kind = "fairseq"
+    about = "fairseq and metaseq, JSON and older forms"
+    hints = (b"num_updates",)
+    looks = re.compile(
+        rb"(?:train_inner|\| valid|\]\[valid|\| train)\b[^{]{0,20}\{\"|\| ?epoch \d+(?::\s+\d+ / \d+ | \| )\w+[ =]"
+    )
+    shapes = (forms.Lines(_json), forms.Lines(_old))
+    closers = (b"}",)
+
+    def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+        if "told" not in own and any(name.endswith("loss") for name in points.names):
+            own["told"] = True
+            yield engine.note(points, "fairseq prints losses in base 2: multiply by 0.6931 to compare with others.")
+        yield points
+
+    aliases: ClassVar[engine.Aliases] = {
+        "loss": "train/loss",
+        "nll_loss": "train/nll_loss",
+        "ppl": "train/perplexity",
+        "wps": "train/tokens_per_second",
+        "ups": "train/steps_per_second",
+        "wpb": "train/step_tokens",
+        "bsz": "train/batch_size",
+        "lr": "train/lr",
+        "gnorm": "train/norm",
+        "clip": "train/clip_percent",
+        "loss_scale": "train/loss_scale",
+        "train_wall": "train/wall_seconds",
+        "wall": "train/elapsed_seconds",
+        "gb_free": "memory/free_gb",
+        "epoch": "train/epoch",
+        "train_loss": "train/epoch_loss",
+        "valid_loss": "eval/loss",
+        "valid_nll_loss": "eval/nll_loss",
+        "valid_ppl": "eval/perplexity",
+        "valid_best_loss": "eval/best_loss",
+    }
+
+
+SOURCE = Fairseq()

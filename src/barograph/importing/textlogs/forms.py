@@ -1,0 +1,273 @@
+"""How the lines of a dialect are written: a fixed form, or a beginning and then names with values.
+
+In:   lines that may be rows.
+Out:  `Raw` rows: lines of the same names, with the text of each value; and the lines that were none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from barograph.importing.textlogs import templates
+
+NUMBER = (
+    rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
+)
+STEP = rb"\d{1,15}"  # more is no step, and would not fit
+_SCALED = re.compile(rb"^\s*(" + NUMBER + rb")\s*([a-zA-Z%/]*)\s*$")
+LESSONS = 8  # lines of a chunk that may teach a template
+KEPT = 12  # templates of a form
+_SCALES = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9, b"T": 1e12}
+
+
+class Raw(NamedTuple):
+    """Rows of the same names. `values`: one column a name, as text (b"": not on that line) or numbers."""
+
+    names: tuple[str, ...]
+    where: NDArray[Any]  # index of each row's line, ascending
+    starts: list[int]  # where on its line a row begins
+    columns: Sequence[Sequence[Any]]  # one a name
+    steps: Sequence[Any] | None  # None: the lines say no step
+    main: bool  # a step going back means a restart
+    x: str
+
+
+class Form:
+    """A line of fixed form, optional parts included; fastest.
+
+    pattern: a group for each of `names`; "step" is the row's step, a name that begins with "_" is dropped.
+    """
+
+    def __init__(self, pattern: bytes, names: Sequence[str], *, main: bool = True, x: str = "step") -> None:
+        self.pattern = re.compile(pattern)
+        if self.pattern.groups != len(names):
+            raise ValueError(f"{self.pattern.groups} groups and {len(names)} names: give each group a name")
+        self.names, self.main, self.x = tuple(names), main, x
+
+    def take(self, lines: list[bytes], picks: list[int]) -> tuple[list[Raw], list[int]]:
+        """The rows among `picks`, and the picks that are none."""
+        found: list[Any] = list(map(self.pattern.search, map(lines.__getitem__, picks)))
+        left: list[int] = []
+        if None in found:
+            left = [index for index, match in zip(picks, found, strict=True) if match is None]
+            picks = [index for index, match in zip(picks, found, strict=True) if match is not None]
+            found = [match for match in found if match is not None]
+        if not found:
+            return [], left
+        columns = dict(zip(self.names, zip(*[match.groups(b"") for match in found], strict=True), strict=True))
+        steps = columns.pop("step", None)
+        names = tuple(name for name in columns if not name.startswith("_"))
+        starts = [match.start() for match in found]
+        values = [columns[name] for name in names]
+        return [Raw(names, np.array(picks, np.int64), starts, values, steps, self.main, self.x)], left
+
+
+Parsed = templates.Parsed  # start, step (None: the line says none), names, values, main
+
+
+class Lines:
+    """A line that a function reads: `parse(line)` gives start, step, names, values, main; None if it is no row.
+
+    Lines of a text that was read before are read by a pattern made from it, a dozen times as fast.
+    """
+
+    def __init__(self, parse: Callable[[bytes], Parsed | None], *, x: str = "step") -> None:
+        self.parse, self.x = parse, x
+        self.templates: list[templates.Template] = []
+
+    def take(self, lines: list[bytes], picks: list[int]) -> tuple[list[Raw], list[int]]:
+        rows: list[Raw] = []
+        left = picks
+        for template in list(self.templates):
+            if not left:
+                break
+            found, left = self.by(template, lines, left)
+            rows += found
+        none: list[int] = []
+        slow: dict[tuple[Any, ...], list[Any]] = {}
+        lessons, at = LESSONS, 0
+        while at < len(left):
+            index = left[at]
+            at += 1
+            parsed = self.parse(lines[index])
+            if parsed is None:
+                none.append(index)
+                continue
+            if lessons and len(left) - at > 2:
+                lessons -= 1
+                new = templates.learn(lines[index], parsed, self.parse)
+                if new is not None:
+                    self.templates = [new, *self.templates[: KEPT - 1]]
+                    found, left = self.by(new, lines, left[at - 1 :])
+                    rows, at = rows + found, 0
+                    continue
+            start, step, names, values, main = parsed
+            slow.setdefault((names, main, step is None), []).append((index, start, step, values))
+        rows += [raw(found, names, main, self.x) for (names, main, _), found in slow.items()]
+        return merge(rows), none
+
+    def by(self, template: templates.Template, lines: list[bytes], picks: list[int]) -> tuple[list[Raw], list[int]]:
+        """The rows that a template reads, and the picks that it doesn't."""
+        found: list[Any] = list(map(template.match, map(lines.__getitem__, picks)))
+        left: list[int] = []
+        if None in found:
+            left = [index for index, match in zip(picks, found, strict=True) if match is None]
+            picks = [index for index, match in zip(picks, found, strict=True) if match is not None]
+            found = [match for match in found if match is not None]
+        if not found:
+            return [], left
+        columns = list(zip(*[match.groups() for match in found], strict=True))
+        starts = [match.start(template.start) for match in found] if template.start else [0] * len(found)
+        steps = columns[template.step] if template.step >= 0 else None
+        values: list[Sequence[Any]] = [columns[pick] for pick in template.picks]
+        where = np.array(picks, np.int64)
+        return [Raw(template.names, where, starts, values, steps, template.main, self.x)], left
+
+
+def merge(rows: list[Raw]) -> list[Raw]:
+    """Rows of the same names that were read in different ways, as one block by line."""
+    groups: dict[tuple[Any, ...], list[Raw]] = {}
+    for row in rows:
+        groups.setdefault((row.names, row.main, row.steps is None, row.x), []).append(row)
+    merged = []
+    for same in groups.values():
+        if len(same) == 1:
+            merged += same
+            continue
+        where = np.concatenate([row.where for row in same])
+        order = np.argsort(where, kind="stable").tolist()
+        columns = [[value for row in same for value in row.columns[at]] for at in range(len(same[0].names))]
+        starts = [start for row in same for start in row.starts]
+        steps = None if same[0].steps is None else [step for row in same if row.steps is not None for step in row.steps]
+        merged.append(
+            same[0]._replace(
+                where=where[order],
+                starts=[starts[at] for at in order],
+                columns=[[column[at] for at in order] for column in columns],
+                steps=None if steps is None else [steps[at] for at in order],
+            )
+        )
+    return merged
+
+
+def raw(rows: list[Any], names: tuple[str, ...], main: bool, x: str) -> Raw:
+    where, starts, steps, values = zip(*rows, strict=True)
+    columns = list(zip(*values, strict=True)) if names else []
+    return Raw(names, np.array(where, np.int64), list(starts), columns, None if steps[0] is None else steps, main, x)
+
+
+def pairs(
+    anchor: bytes, pair: bytes, *, fixed: Sequence[str] = ("step",), main: bool = True, rename: Any = None
+) -> Lines:
+    """Lines that begin with `anchor` (groups: `fixed`) and go on with names and values as `pair` finds them.
+
+    pair: two groups, name and value. rename: name → name, or None to leave the value out.
+    """
+    begin, find = re.compile(anchor).search, re.compile(pair).findall
+    shown: dict[bytes, str | None] = {}
+
+    def name_of(key: bytes) -> str | None:
+        if key not in shown:
+            if len(shown) > 10_000:
+                shown.clear()
+            text = " ".join(key.decode("utf-8", "replace").split())
+            shown[key] = rename(text) if rename else text
+        return shown[key]
+
+    def parse(line: bytes) -> Parsed | None:
+        match = begin(line)
+        if match is None:
+            return None
+        names: dict[str, Any] = {}
+        step = None
+        for known, value in zip(fixed, match.groups(b""), strict=True):
+            if known == "step":
+                step = value
+            elif value and not known.startswith("_"):
+                names[known] = value
+        for key, value in find(line, match.end()):
+            name = name_of(key)
+            if name and name not in names:
+                names[name] = value
+        return (match.start(), step, tuple(names), tuple(names.values()), main) if names else None
+
+    return Lines(parse)
+
+
+def number(value: Any) -> float:
+    """One value as a float: thousands separators, k M B G T, units behind it. Raises ValueError."""
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        pass
+    match = _SCALED.match(value) if isinstance(value, bytes) else None
+    if match is None:
+        raise ValueError(f"no number: {value!r}")
+    unit = match[2]
+    return float(match[1].replace(b",", b"")) * (_SCALES.get(unit[:1], 1.0) if unit in _SCALES else 1.0)
+
+
+def floats(column: Sequence[Any]) -> tuple[NDArray[Any], list[int]]:
+    """A column as float64, and the indices of what was no number (their value is 0)."""
+    try:
+        return np.array(list(map(float, column)), np.float64), []
+    except (ValueError, TypeError, OverflowError):
+        pass
+    try:  # thousands separators: all at once
+        joined = b"\n".join(column)
+        if b"," in joined:
+            return np.array(list(map(float, joined.replace(b",", b"").split(b"\n"))), np.float64), []
+    except (ValueError, TypeError):
+        pass
+    values, bad = np.zeros(len(column)), []
+    for index, text in enumerate(column):
+        try:
+            values[index] = number(text)
+        except (ValueError, TypeError, OverflowError):
+            bad.append(index)
+    return values, bad
+
+
+def whole(column: Sequence[Any]) -> NDArray[Any]:
+    """Steps as whole numbers; the patterns let through nothing else."""
+    return np.array(list(map(int, column)), np.int64)
+
+
+def split(block: Raw) -> Iterable[Raw]:
+    """A block whose optional values are on some lines only, as blocks in which every value is there."""
+    mixed: list[NDArray[Any]] = []
+    kept: list[int] = []
+    for index, column in enumerate(block.columns):
+        gaps = column.count(b"")
+        if gaps == len(column):
+            continue
+        kept.append(index)
+        if gaps:
+            mixed.append(np.fromiter(map(len, column), np.int64, len(column)) > 0)
+    if not mixed:
+        if len(kept) < len(block.columns):
+            names = tuple(block.names[index] for index in kept)
+            yield block._replace(names=names, columns=[block.columns[index] for index in kept])
+        else:
+            yield block
+        return
+    bits = np.zeros(len(block.where), np.int64)
+    for bit, there in enumerate(mixed[:62]):
+        bits |= there.astype(np.int64) << bit
+    for code in np.unique(bits):
+        rows = np.flatnonzero(bits == code).tolist()
+        part = [index for index in kept if block.columns[index][rows[0]] != b""]
+        yield Raw(
+            tuple(block.names[index] for index in part),
+            block.where[rows],
+            [block.starts[row] for row in rows],
+            [[block.columns[index][row] for row in rows] for index in part],
+            None if block.steps is None else [block.steps[row] for row in rows],
+            block.main,
+            block.x,
+        )

@@ -1,0 +1,173 @@
+"""The dicts that Hugging Face's Trainer prints, also TRL's, Accelerate scripts' and Axolotl's.
+
+In:   `{'loss': 2.301, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.04}`,
+      `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`: with either quotes, values in quotes, nan, over several lines, progress bars between.
+Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where there is no
+      bar, rows are numbered 1, 2, 3 and a note says so. An evaluation has the step of the row before it.
+
+A loss of exactly 0.0 can be a hidden NaN: the Trainer leaves non-finite losses out of its means by default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from barograph.importing.source import Item, Points
+from barograph.importing.textlogs import engine, forms
+
+_PAIR = re.compile(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
+_START = re.compile(
+    rb"""\{(?=['"][\w./@-])(?=[^{}]*['"](?:loss|eval_loss|train_loss|train_runtime|eval_runtime|reward)['"]: ?)"""
+    rb"""(?=[^{}]*['"](?:epoch|learning_rate|train_runtime|eval_runtime)['"]: ?)"""
+)
+_OPEN = re.compile(rb"""\{['"][^{}\n]{0,2000}\n(?:[^{}\n]{0,2000}\n){0,60}?[^{}\n]{0,2000}\}""")
+_BAR = re.compile(rb"^\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{1,15}) \[")
+_TOTAL = re.compile(rb"Total optimization steps = ([\d,]{1,20})")
+_NEAR = 4  # lines between a dict and the bar that is drawn again behind it
+
+
+def _dict(line: bytes) -> forms.Parsed | None:
+    found = _START.search(line)
+    if found is None:
+        return None
+    end = line.find(b"}", found.start())
+    if end < 0:
+        return None
+    names = {name.decode(): value for _, name, value in _PAIR.findall(line, found.start(), end + 1)}
+    if not names or "current_steps" in names or "step" in names:
+        return None
+    train = not any(name.startswith(("eval_", "train_runtime", "train_loss", "test_")) for name in names)
+    return found.start(), None, tuple(names), tuple(names.values()), train
+
+
+class PrintedDicts(engine.Dialect):
+    kind = "hf_printed"
+    about = "dicts that Hugging Face's Trainer and TRL print"
+    hints = (b"loss'", b'loss"', b"_runtime'", b'_runtime"', b"%|", b"Total optimization")
+    looks = re.compile(rb"""^\s*\{['"](?:loss|eval_loss|train_runtime)['"]: """)
+    shapes = (forms.Lines(_dict),)
+    begins = (b"***** Running training *****",)
+    closers = (b"}",)
+    aliases: ClassVar[engine.Aliases] = {
+        "loss": "train/loss",
+        "grad_norm": "train/norm",
+        "learning_rate": "train/lr",
+        "epoch": "train/epoch",
+        "eval_loss": "eval/loss",
+        "eval_runtime": "eval/runtime_seconds",
+        "eval_samples_per_second": "eval/samples_per_second",
+        "eval_steps_per_second": "eval/steps_per_second",
+        "train_loss": "train/mean_loss",
+        "train_runtime": "train/runtime_seconds",
+        "train_samples_per_second": "train/samples_per_second",
+        "train_steps_per_second": "train/steps_per_second",
+        "total_flos": "train/total_flos",
+    }
+
+    def prepare(self, text: bytes) -> bytes:
+        if b"{'" not in text and b'{"' not in text:
+            return text
+
+        def join(match: re.Match[bytes]) -> bytes:
+            found = match[0]
+            return b" ".join(found.split()) + b"\n" * found.count(b"\n")
+
+        return _OPEN.sub(join, text)
+
+    def hold(self, text: bytes) -> int:
+        start = max(text.rfind(b"\n{'"), text.rfind(b'\n{"'), text.rfind(b"\r{'"))
+        if start < 0 or len(text) - start > 8192 or b"}" in text[start:]:
+            return 0
+        return len(text) - start - 1
+
+    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+        bars = [(i, int(m[1]), int(m[2])) for i, line in enumerate(lines) if b"%|" in line and (m := _BAR.match(line))]
+        for line in lines:
+            if b"Total optimization" in line and (said := _TOTAL.search(line)):
+                own["total"] = int(said[1].replace(b",", b"") or 0)
+        where = np.array([bar[0] for bar in bars], np.int64)
+        train = [row for row in rows if row.main]
+        if bars and "total" not in own:
+            own_total = self.total(bars, where, train)
+            if own_total:
+                own["total"] = own_total
+        steps: dict[int, int] = {}
+        total, last = own.get("total"), int(own.get("bar", 0))
+        if bars and total and own.get("how", "bars") == "bars":
+            mine = [bar for bar in bars if bar[2] == total]
+            for index in sorted(int(i) for row in train for i in row.where):
+                behind = next((bar for bar in mine if index <= bar[0] <= index + _NEAR), None)
+                before = max((bar for bar in mine if index - 64 < bar[0] <= index), default=None)
+                if behind or before:
+                    steps[index] = (behind or before or (0, 0, 0))[1]
+            if steps:
+                own["how"] = "bars"
+                own["bar"] = max(last, *steps.values())
+        placed = []
+        for row in rows:
+            if not row.main:
+                placed.append(row)
+            elif steps and own.get("how") == "bars":
+                near = sorted(steps)
+                found = [steps.get(int(i), steps[max((n for n in near if n <= i), default=near[0])]) for i in row.where]
+                placed.append(row._replace(steps=found))
+            else:
+                placed.append(row)
+        if own.get("how") != "bars" or not steps:
+            placed = self.count(placed, own)
+        return placed
+
+    @staticmethod
+    def total(bars: list[tuple[int, int, int]], where: Any, train: list[forms.Raw]) -> int:
+        """The length of the bar that is drawn again behind the dicts of training."""
+        votes: dict[int, int] = {}
+        for row in train:
+            for index in row.where:
+                at = int(np.searchsorted(where, index))
+                if at < len(bars) and bars[at][0] <= index + _NEAR:
+                    votes[bars[at][2]] = votes.get(bars[at][2], 0) + 1
+        return max(votes, key=lambda length: votes[length], default=0)
+
+    @staticmethod
+    def count(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+        """Rows numbered; where the epoch goes back, from about the row that had that epoch."""
+        order = sorted(
+            (int(index), number, at)
+            for number, row in enumerate(rows)
+            if row.main
+            for at, index in enumerate(row.where)
+        )
+        if not order:
+            return rows
+        own["how"] = "rows"
+        steps: dict[int, list[int]] = {number: [0] * len(row.where) for number, row in enumerate(rows) if row.main}
+        row_number, last_epoch = int(own.get("row", 0)), float(own.get("epoch", 0.0))
+        for _, number, at in order:
+            row = rows[number]
+            epoch = last_epoch
+            if "epoch" in row.names:
+                try:
+                    epoch = float(row.columns[row.names.index("epoch")][at])
+                except ValueError:
+                    epoch = last_epoch
+            if epoch < last_epoch and last_epoch > 0:
+                row_number = max(round(row_number * epoch / last_epoch) - 1, 0)
+            row_number, last_epoch = row_number + 1, epoch
+            steps[number][at] = row_number
+        own["row"], own["epoch"] = row_number, last_epoch
+        return [row._replace(steps=steps[number]) if row.main else row for number, row in enumerate(rows)]
+
+    def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+        if own.get("how") == "rows" and not own.get("told") and "loss" in points.names:
+            own["told"] = True
+            yield engine.note(
+                points, "These lines say no step and no progress bar stands beside them: rows are numbered 1, 2, 3."
+            )
+        yield points
+
+
+SOURCE = PrintedDicts()

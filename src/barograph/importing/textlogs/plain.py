@@ -1,0 +1,195 @@
+"""Whatever else says a step and a loss on one line.
+
+In:   `step 100 loss=0.52`, `Epoch 3 | loss: 0.5 | acc 0.91`, `[Epoch 1/10][Batch 5/100] loss 0.4 lr 1e-3`,
+      `iter=5 train_loss=…`, `Epoch: [2][100/5005] Loss 1.23 (1.30)`, `Validation: epoch 3, loss 0.61`.
+Out:  names as written, with "val" or "test" before them on a line about that. Steps as written; of an epoch and a
+      batch, the batches of the epochs before are added; lines that say only an epoch have x = "epoch".
+
+A line counts only if it says a step, an iteration, a batch or an epoch, and at least one known measure (loss,
+accuracy, perplexity, a rate, a norm …) with a number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+
+from barograph.importing.textlogs import engine, forms
+
+_COUNT = rb"[\s:=#\[(]{0,4}(\d{1,15})(?!\d|\.\d)(?:\s{0,4}(?:/|of)\s{0,4}(\d{1,15}))?"
+_STEP = re.compile(
+    rb"(?<![A-Za-z0-9./-])((?i:global[_ ]?steps?|train[_ ]steps?|steps?|iter(?:ation)?s?|updates?|it))" + _COUNT
+)
+_BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
+_EPOCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:epochs?|ep)" + _COUNT + rb"(?:\]?\[(\d{1,15})/(\d{1,15})\])?")
+_MEASURE = (
+    rb"(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:loss|nll|ce|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
+    rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
+    rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|top[-_]?[15])(?:[@_/.-][a-z0-9]{1,24}){0,3}"
+)
+_KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
+_PAIR = re.compile(
+    rb"(?<!\w)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2})\s{0,3}[=:]\s{0,8}("
+    + forms.NUMBER
+    + rb")(k|K|M|B|ms|s|%)?(?![\w:/]|\.\d)"
+    rb"|(?<![\w./-])((?i:" + _MEASURE + rb"))\s{1,8}(" + forms.NUMBER + rb")(k|K|M|B|ms|s|%)?(?![\w:/]|\.\d)"
+)
+_RATE = re.compile(
+    rb"(?<![\w.])("
+    + forms.NUMBER
+    + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
+)
+_PHASE = re.compile(
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev)|(test|testing))(?![A-Za-z_/.-])"
+)
+_COUNTS = re.compile(
+    rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|eta|time|rank|gpu)$"
+)
+_LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
+_SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
+_WIDEST = 4000  # bytes of a line that are looked at
+
+
+def _row(line: bytes) -> forms.Parsed | None:
+    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"', b"#"):
+        return None
+    step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
+    if step is None and epoch is None and batch is None:
+        return None
+    first = min(match.start() for match in (step, batch, epoch) if match)
+    phase = _PHASE.search(line)
+    prefix = "" if phase is None else ("val " if phase[1] else "test ")
+    names: dict[str, Any] = {}
+    known = False
+    for key, value, unit, word, value2, unit2 in _PAIR.findall(line):
+        name, number, scale = (key, value, unit) if key else (word, value2, unit2)
+        if _COUNTS.match(name):
+            continue
+        if not _KNOWN.match(name):
+            last = _LAST_WORD.search(name) if b" " in name else None
+            head, _, tail = name.rpartition(b" ")
+            if last and _PHASE.fullmatch(head):
+                pass  # "val loss", "test accuracy": the words belong together
+            elif last and not _KNOWN.match(tail):
+                continue
+            known = known or last is not None
+        else:
+            known = True
+        if scale in _SCALE:
+            number = _scaled(number, _SCALE[scale])
+        text = name.decode("utf-8", "replace")
+        if prefix and not _PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
+            text = prefix + text
+        names.setdefault(text, number)
+    if not known:
+        return None
+    for value, unit in _RATE.findall(line):
+        names.setdefault(unit.decode(), value)
+    extra: dict[str, Any] = {}
+    if epoch:
+        extra["_epoch"] = epoch[1]
+        if epoch[3]:  # PyTorch's ImageNet example: Epoch: [2][100/5005]
+            extra |= {"_batch": epoch[3], "_batches": epoch[4]}
+    if batch and "_batch" not in extra:
+        extra |= {"_batch": batch[1], "_batches": batch[2] or b""}
+    if step and not re.match(rb"(?i)global", step[1]) and epoch and step[2] and "_batch" not in extra:
+        extra |= {"_batch": step[2], "_batches": b""}  # of an epoch or of the run: the counts will tell
+    named = {**names, **extra, "_step": step[2] if step else b""}
+    return first, None, tuple(named), tuple(named.values()), not prefix
+
+
+def _scaled(number: bytes, factor: float) -> Any:
+    try:
+        return float(number.replace(b",", b"")) * factor
+    except ValueError:
+        return number
+
+
+class Plain(engine.Dialect):
+    kind = "plain"
+    about = "any line with a step and a loss"
+    hints = (b"tep", b"TEP", b"poch", b"POCH", b"ter", b"ITER", b"atch", b"pdate", b"it ", b"it:", b"ep ")
+    shapes = (forms.Lines(_row),)
+    last_resort = True
+    aliases: ClassVar[engine.Aliases] = {
+        "loss": "train/loss",
+        "Loss": "train/loss",
+        "acc": "train/accuracy",
+        "accuracy": "train/accuracy",
+        "ppl": "train/perplexity",
+        "val loss": "eval/loss",
+        "val Loss": "eval/loss",
+        "val acc": "eval/accuracy",
+        "val accuracy": "eval/accuracy",
+        "val ppl": "eval/perplexity",
+        "test loss": "test/loss",
+        "test acc": "test/accuracy",
+        "ms/iter": "train/duration_ms",
+        "ms/step": "train/duration_ms",
+        "s/it": ("train/duration_ms", 1000.0),
+        "tok/s": "train/tokens_per_second",
+        "tokens/s": "train/tokens_per_second",
+    }
+
+    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+        """A step for each row, out of its step, batch and epoch."""
+        order = sorted(
+            (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)
+        )
+        counts = [{name: row.columns[at] for at, name in enumerate(row.names) if name[0] == "_"} for row in rows]
+        steps: list[list[int | None]] = [[None] * len(row.where) for row in rows]
+        for _, number, at in order:
+            now = {name: int(column[at]) for name, column in counts[number].items() if column[at] != b""}
+            steps[number][at] = self.step(now, own)
+        placed = []
+        for row, found, said in zip(rows, steps, counts, strict=True):
+            kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
+            plain = row._replace(names=tuple(row.names[at] for at in kept), columns=[row.columns[at] for at in kept])
+            has_step = np.array([step is not None for step in found])
+            for mask, counted in ((has_step, True), (~has_step, False)):
+                if not mask.any():
+                    continue
+                picks = np.flatnonzero(mask).tolist()
+                part = plain._replace(
+                    where=plain.where[picks],
+                    starts=[plain.starts[at] for at in picks],
+                    columns=[[column[at] for at in picks] for column in plain.columns],
+                )
+                if counted:
+                    placed.append(part._replace(steps=[found[at] for at in picks]))
+                elif own.get("steps"):  # means of an epoch, between rows that count steps
+                    placed.append(part._replace(steps=None, main=False))
+                else:
+                    epochs = [int(said["_epoch"][at]) for at in picks]
+                    placed.append(part._replace(steps=epochs, x="epoch"))
+        return placed
+
+    @staticmethod
+    def step(said: dict[str, int], own: dict[str, Any]) -> int | None:
+        """A row's step; None if it says an epoch alone."""
+        if "_batch" not in said and "_step" not in said:
+            return None
+        own["steps"] = True
+        count = said["_batch"] if "_batch" in said else said["_step"]
+        epoch = said.get("_epoch")
+        if epoch is None or "_batch" not in said:
+            return count
+        first = own.setdefault("first_epoch", epoch)
+        if said.get("_batches"):
+            return (epoch - first) * said["_batches"] + count if epoch >= first else count
+        # no length is said: a count that falls as the epoch rises begins anew, behind the last one
+        bases, last = own.setdefault("bases", {}), own.get("epoch", epoch)
+        base = int(bases.get(str(last), 0))
+        if epoch > last and count < own.get("count", 0):
+            base += int(own["count"])
+        elif epoch < last:
+            base = int(bases.get(str(epoch), base))
+        if len(bases) < 10_000:
+            bases[str(epoch)] = base
+        own["epoch"], own["count"] = epoch, count
+        return base + count
+
+
+SOURCE = Plain()

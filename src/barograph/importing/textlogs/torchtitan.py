@@ -1,0 +1,89 @@
+"""torchtitan: coloured metrics in their versions, validation, and the table of losses it compares runs by.
+
+In:   `[titan] 2025-01-01 12:00:00,123 - root - INFO - step:  1  loss: 12.2683  grad_norm:  1.2345
+      memory: 40.45GiB(42.57%)  tps: 1,234  tflops: 12.34  mfu: 1.25%`, with wps in older versions;
+      `validate step:  10  loss: 4.2  …`; `17 3.0181124210357666`.
+Out:  the names as printed; memory in GiB and `memory(%)`; "validate" before those of validation.
+
+tps (older: wps) is tokens a second of one device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any, ClassVar
+
+from barograph.importing.textlogs import engine, forms
+
+_STEP = re.compile(rb"(?<![\w./:])(validate )?step:\s+(\d{1,15})\s+(?=[a-z_]+:)")
+_PAIR = re.compile(
+    rb"(?<![\w/])([a-z][\w/]{0,60}(?:\([^)\s]{1,12}\))?):\s*("
+    + forms.NUMBER
+    + rb")(?:GiB|MiB|%|s)?(?:\(("
+    + forms.NUMBER
+    + rb")%\))?(?=\s|$)"
+)
+_TABLE = re.compile(rb"^(\d{1,12}) (-?\d+\.\d+(?:e[-+]\d+)?|nan|inf)$")
+
+
+def _step(line: bytes) -> forms.Parsed | None:
+    found = _STEP.search(line)
+    if found is None:
+        return None
+    names: dict[str, Any] = {}
+    prefix = "validate " if found[1] else ""
+    for key, value, percent in _PAIR.findall(line, found.end()):
+        name = prefix + key.decode()
+        names[name] = value
+        if percent:
+            names[f"{name}(%)"] = percent
+    if not names or not any("loss" in name for name in names):
+        return None
+    return found.start(), found[2], tuple(names), tuple(names.values()), not prefix
+
+
+def _table(line: bytes) -> forms.Parsed | None:
+    found = _TABLE.match(line)
+    return (0, found[1], ("loss",), (found[2],), True) if found else None
+
+
+class Torchtitan(engine.Dialect):
+    kind = "torchtitan"
+    about = "torchtitan's metrics and its tables of losses"
+    hints = (b"step: ", b".")
+    looks = re.compile(rb"(?<![\w./:])(?:validate )?step:\s+\d+\s+loss:")
+    shapes = (forms.Lines(_step), forms.Lines(_table))
+    begins = (b"Starting job: ",)
+    closers = (b"%",)
+    aliases: ClassVar[engine.Aliases] = {
+        "loss": "train/loss",
+        "grad_norm": "train/norm",
+        "lr": "train/lr",
+        "tps": "train/tokens_per_second_per_device",
+        "wps": "train/tokens_per_second_per_device",
+        "tflops": "train/tflops_per_device",
+        "mfu": ("train/mfu", 0.01),
+        "memory": "memory/peak_reserved_gib",
+        "memory(%)": "memory/peak_reserved_percent",
+        "validate loss": "eval/loss",
+        "validate memory": "eval/memory_gib",
+        "validate memory(%)": "eval/memory_percent",
+        "validate tps": "eval/tokens_per_second_per_device",
+    }
+
+    def candidates(self, lines: list[bytes]) -> list[int]:
+        return [index for index, line in enumerate(lines) if b"step: " in line or (b"." in line and len(line) < 40)]
+
+    def sure(self, head: bytes) -> int:
+        """A table counts only if nothing else is in it: two numbers a line are nobody's own."""
+        if b"step: " in head:
+            return super().sure(head)
+        lines_ = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
+        if len(lines_) >= 3 and all(map(_TABLE.match, lines_)):
+            steps = [int(line.split()[0]) for line in lines_]
+            return len(lines_) if all(a < b for a, b in itertools.pairwise(steps)) else 0
+        return 0
+
+
+SOURCE = Torchtitan()

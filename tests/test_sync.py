@@ -1,0 +1,179 @@
+"""A sync may die anywhere: nothing is lost and nothing is doubled, as the trackers' own readers see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import mirror_runs
+import pytest
+from mirror_runs import Story, as_single, ours, tensorboard_points, wandb_points
+
+from barograph.mirrors.position import Turn
+from barograph.mirrors.send import copy_to_tensorboard, send
+from barograph.mirrors.sync import sync
+
+pytest.importorskip("tensorboard")
+
+
+def tensorboard(folder: Path) -> dict[str, str]:
+    return {"tensorboard_dir": str(folder / "tb")}
+
+
+def check_tensorboard(story: Story, folder: Path) -> None:
+    points, histograms = tensorboard_points(folder / "tb" / story.dir.name)
+    assert ours(points) == as_single(story.points)
+    assert histograms == story.histograms
+
+
+def test_every_point_arrives_once_and_a_second_sync_has_nothing_to_do(tmp_path: Path, capsys: Any) -> None:
+    story = Story(tmp_path)
+    story.train(range(150))
+    story.finish()
+    assert sync([story.dir], "tensorboard", out=str(tmp_path / "tb")) == 0
+    assert "has everything" in capsys.readouterr().out
+    check_tensorboard(story, tmp_path)
+    assert sync([story.dir], "tensorboard", as_json=True) == 0
+    [told] = json.loads(capsys.readouterr().out)
+    assert told["new"] == 0 and told["done"] and told["rows"] > 150
+    check_tensorboard(story, tmp_path)
+
+
+def test_what_comes_later_is_added_whether_the_store_is_live_or_sealed(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    for begin in range(0, 400, 100):
+        story.train(range(begin, begin + 100))
+        story.run.flush()
+        if begin == 100:
+            story.resume()  # the store's files are sealed, a new writer begins
+        assert send(story.dir, "tensorboard", tensorboard(tmp_path)).done
+    story.finish()
+    assert send(story.dir, "tensorboard").done
+    check_tensorboard(story, tmp_path)
+
+
+def test_rows_sealed_while_they_are_followed_arrive_once(tmp_path: Path) -> None:
+    story = Story(tmp_path, seal_points=2000, flush_seconds=0.02)
+    over = threading.Event()
+    results: list[Any] = []
+    follower = threading.Thread(
+        target=lambda: results.append(send(story.dir, "tensorboard", tensorboard(tmp_path), over=over.is_set))
+    )
+    follower.start()
+    for begin in range(0, 1500, 100):
+        story.train(range(begin, begin + 100))
+        time.sleep(0.05)
+    story.finish()
+    over.set()
+    follower.join(60)
+    assert results and results[0].done
+    check_tensorboard(story, tmp_path)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_sender_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
+    generator = random.Random(seed)
+    story = Story(tmp_path, seed)
+    killed = 0
+    for begin in range(0, 600, 200):
+        story.train(range(begin, begin + 200))
+        story.run.flush()
+        if begin == 200:
+            story.resume()
+        done = mirror_runs.send(story.dir, "tensorboard", tensorboard(tmp_path), generator.randint(1, 400))
+        killed += done.returncode == -signal.SIGKILL
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    story.finish()
+    assert killed
+    assert send(story.dir, "tensorboard").done
+    check_tensorboard(story, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_wandb_offline_holds_each_point_once_after_kills(tmp_path: Path, seed: int) -> None:
+    pytest.importorskip("wandb")
+    generator = random.Random(seed)
+    story = Story(tmp_path, seed)
+    variables = mirror_runs.wandb_variables(tmp_path)
+    killed = 0
+    for begin in range(0, 600, 200):
+        story.train(range(begin, begin + 200))
+        story.run.flush()
+        if begin == 200:
+            story.resume()
+        done = mirror_runs.send(story.dir, "wandb", {}, generator.randint(1, 500), variables)
+        killed += done.returncode == -signal.SIGKILL
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    story.finish()
+    assert killed
+    done = mirror_runs.send(story.dir, "wandb", {}, variables=variables)
+    assert done.returncode == 0 and "done=True" in done.stdout, done.stderr
+    points, histograms, ids = wandb_points(tmp_path)
+    assert ours(points) == story.points
+    assert histograms == story.histograms
+    assert len(set(ids)) == 1 and len(ids) > 1, "one run, in several parts"
+
+
+def test_a_copy_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.train(range(50))
+    story.finish()
+    assert send(story.dir, "tensorboard", tensorboard(tmp_path)).new
+    for path in (tmp_path / "tb").glob("*/events*"):
+        path.unlink()
+    assert send(story.dir, "tensorboard").new
+    check_tensorboard(story, tmp_path)
+
+
+def test_a_log_file_alone_is_a_run_too(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(
+        '[\n{"log": "step", "time": "2026-01-15 10:30:00.123456789", "step": 3, "loss": 2.5, "norm": "nan"}\n]'
+    )
+    assert send(path, "tensorboard", tensorboard(tmp_path)).done
+    points, _ = tensorboard_points(tmp_path / "tb" / "old")
+    assert sorted(points) == [("train/grad_norm", 3, "nan"), ("train/loss", 3, "2.5"), ("train/norm", 3, "nan")]
+
+
+def test_two_senders_take_turns(tmp_path: Path, capsys: Any) -> None:
+    story = Story(tmp_path)
+    story.train(range(5))
+    story.finish()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys, time; from pathlib import Path\nfrom barograph.mirrors.position import Turn\n"
+         "turn = Turn(Path(sys.argv[1]), 'tensorboard'); print(turn.take(), flush=True); time.sleep(60)", str(story.dir)],
+        stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": mirror_runs.SOURCE},
+    )  # fmt: skip
+    assert holder.stdout is not None and holder.stdout.readline() == b"True\n"
+    assert sync([story.dir], "tensorboard", out=str(tmp_path / "tb")) == 0
+    assert "another process is sending" in capsys.readouterr().out
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    turn = Turn(story.dir, "tensorboard")
+    assert turn.take() and not Turn(story.dir, "tensorboard").take()
+    turn.give_back()
+    assert sync([story.dir], "tensorboard", out=str(tmp_path / "tb")) == 0
+    check_tensorboard(story, tmp_path)
+
+
+def test_an_export_is_one_event_file_with_the_names_asked_for(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.train(range(60))
+    story.finish()
+    rows = copy_to_tensorboard(story.dir, tmp_path / "all")
+    assert rows > 60 and len(list((tmp_path / "all").iterdir())) == 1
+    points, histograms = tensorboard_points(tmp_path / "all")
+    assert ours(points) == as_single(story.points) and histograms == story.histograms
+    copy_to_tensorboard(story.dir, tmp_path / "some", lambda name: name.startswith("train/l"))
+    assert {name for name, _, _ in tensorboard_points(tmp_path / "some")[0]} == {"train/loss", "train/lr"}
+    assert not (story.dir / "mirrors").exists()

@@ -49,7 +49,8 @@ while (data := store.scan_data()) is not None:
     record = wandb_internal_pb2.Record()
     record.ParseFromString(data)
     if record.WhichOneof("record_type") == "history":
-        rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item})
+        items = record.history.item
+        rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
 spent = time.process_time() - begin
 json.dump({"seconds": spent, "found": rows, "version": wandb.__version__}, open(sys.argv[2], "w"))
 """
@@ -107,7 +108,8 @@ def read_ours(path: Path, source: Any) -> tuple[float, list[Any]]:
 def run_theirs(python: str, program: str, path: Path, folder: Path) -> dict[str, Any]:
     answer = folder / "theirs.json"
     subprocess.run([python, "-c", program, str(path), str(answer)], check=True, capture_output=True)
-    return json.loads(answer.read_text())
+    found: dict[str, Any] = json.loads(answer.read_text())
+    return found
 
 
 def measure_tensorboard(points: int, theirs: int, repeats: int) -> None:

@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional
 
 import barograph
-from barograph.probes.watch import ModelWatch
+from barograph.probes.model.watch import ModelWatch
 
 OFF = dict.fromkeys(("gradients", "updates", "weights", "histograms", "activations", "optimizer_state"), 0)
 DEFAULTS = {

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from barograph.probes.stats import PERCENTILES, collect
+from barograph.probes.stats.statistics import PERCENTILES, collect
 
 
 def shapes(layers: int = 12, width: int = 768, words: int = 50257, places: int = 1024) -> list[tuple[int, ...]]:

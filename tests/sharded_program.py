@@ -18,8 +18,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from watched_models import Model, Notes, loss_of
 
-from barograph.probes.monitor import TrainingMonitor
-from barograph.probes.watch import ModelWatch
+from barograph.probes.model.monitor import TrainingMonitor
+from barograph.probes.model.watch import ModelWatch
 
 STEPS = 5
 OPTIONS: dict[str, Any] = {

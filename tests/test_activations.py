@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from barograph.probes import attention, blocks  # noqa: E402
-from barograph.probes.activations import ActivationWatch, describe  # noqa: E402
+from barograph.probes.model import attention, blocks  # noqa: E402
+from barograph.probes.model.activations import ActivationWatch, describe  # noqa: E402
 
 
 class Block(nn.Module):

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from barograph.probes import flow
+from barograph.probes.model import flow
 
 
 @pytest.mark.parametrize("step, phase", [(0, "early"), (999, "early"), (1000, "mid"), (9999, "mid"), (10_000, "late")])

@@ -44,17 +44,19 @@ MAY_IMPORT = {
     "tracker": "adapters config place probes processes run start values",
     "watched": "probes recorder values",
     "run": "accounts config jsonlog manifest place processes record segments shapes values watched",
-    "start": "config liveness logtext manifest naming place record run segments values",
+    "start": "config liveness logtext manifest mirrors naming place record run segments values",
     "simple": "naming start",
+    "importing": "adapters columns jsonlog liveness logtext manifest naming query record segments sinks spool store values",
+    "mirrors": "adapters config liveness logtext manifest query record segments sinks spool store values",
     "query": "columns goodput liveness logtext manifest probes record segments spool store",
     "follow": "liveness logtext query record",
     "inside": "query sinks",
     "overview": "goodput inside query record",
     "export": "query record",
     "demo": "columns inside liveness logger manifest overview probes query run sinks start",
-    "cli": "demo export follow liveness overview probes query record sinks spool store",
+    "cli": "config demo export follow importing liveness mirrors overview probes query record sinks spool store",
     "__main__": "cli",
-    "__init__": "adapters config logtext logger probes query run simple start tracker",
+    "__init__": "adapters config importing logtext logger probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
 READING = {"query", "inside", "follow", "overview", "export", "cli"}
@@ -79,6 +81,8 @@ def allowed(path: Path) -> set[str]:
     relative = path.relative_to(PACKAGE).as_posix()
     if relative.startswith("adapters/"):
         return {path.stem}
+    if relative.startswith(("importing/", "mirrors/")):
+        return {"numpy", "msgspec", "pyarrow", "yaml"}
     if relative.startswith("probes/machine/"):
         return {"pynvml", "amdsmi", "psutil"}
     if relative.startswith("probes/"):

@@ -84,7 +84,7 @@ def test_points_facts_histograms_and_what_was_not_understood_are_a_stored_run(fo
     assert source["unread"]["count"] == 1 and len(source["unread"]["examples"][0]["text"]) == 160
     assert source["kind"] == "script" and source["path"] == str(found.path.resolve())
     assert run.manifest["final_metrics"]["train/loss"] == 99 and run.manifest["final_metrics"]["step"] == 99
-    assert (tally.points, tally.rows, tally.facts, tally.histograms) == (203, 100, 4, 1)
+    assert (tally.points, tally.rows, tally.facts, tally.histograms) == (204, 100, 4, 1)
 
 
 def test_importing_again_adds_only_what_is_new(found: Found, tmp_path: Path) -> None:

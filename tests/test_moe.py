@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 import barograph  # noqa: E402
 from barograph.demo import model as gpt  # noqa: E402
-from barograph.probes.moe import SUMS, RouterWatch, accumulate, route_statistics, summarize  # noqa: E402
+from barograph.probes.model.moe import SUMS, RouterWatch, accumulate, route_statistics, summarize  # noqa: E402
 
 SHAPE = gpt.Shape(context=16, width=24, layers=2, heads=2, hidden=32, experts=4, top_k=2)
 
@@ -302,7 +302,7 @@ RANK = """
 import os, sys, json, torch, torch.distributed as distributed
 sys.path.insert(0, {tests!r})
 from test_moe import made, some_bytes
-from barograph.probes.moe import RouterWatch
+from barograph.probes.model.moe import RouterWatch
 rank = int(sys.argv[1])
 distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
 model = made()

@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.optim import optimizer as optimizer_module  # noqa: E402
 from watched_models import Model, gradient_norm, hooks_left, loss_of  # noqa: E402
 
-from barograph.probes.monitor import TrainingMonitor  # noqa: E402
+from barograph.probes.model.monitor import TrainingMonitor  # noqa: E402
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ def test_nothing_raises_into_the_loop(
     def broken(*given: Any, **named: Any) -> Any:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("barograph.probes.monitor.norms", broken)
-    monkeypatch.setattr("barograph.probes.monitor.stats.collect", broken)
+    monkeypatch.setattr("barograph.probes.model.monitor.norms", broken)
+    monkeypatch.setattr("barograph.probes.model.monitor.stats.collect", broken)
     loss_of(model).backward()
     with TrainingMonitor(model, 1) as monitor:
         assert math.isnan(monitor.get_all_metrics(0)["param_norm"])

@@ -19,10 +19,10 @@ torch = pytest.importorskip("torch")
 from mup_models import BASE, CLASSES, GPT, INPUTS, MLP, adam, classes, sentences  # noqa: E402
 
 import barograph  # noqa: E402
-from barograph.probes.mup import coord_check  # noqa: E402
-from barograph.probes.mup_canvas import Board  # noqa: E402
-from barograph.probes.mup_fit import fit_line, student_quantile  # noqa: E402
-from barograph.probes.mup_transfer import compare_widths, transfer_check  # noqa: E402
+from barograph.probes.widths.canvas import Board  # noqa: E402
+from barograph.probes.widths.fit import fit_line, student_quantile  # noqa: E402
+from barograph.probes.widths.mup import coord_check  # noqa: E402
+from barograph.probes.widths.transfer import compare_widths, transfer_check  # noqa: E402
 
 WIDTHS = [64, 128, 256, 512]
 

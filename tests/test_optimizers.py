@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from barograph.probes.optimizers import COLUMNS, measure  # noqa: E402
-from barograph.probes.parameters import owned  # noqa: E402
+from barograph.probes.model.optimizers import COLUMNS, measure  # noqa: E402
+from barograph.probes.model.parameters import owned  # noqa: E402
 
 
 def table(optimizer: Any, model: nn.Module) -> dict[str, dict[str, float]]:
@@ -90,7 +90,7 @@ def test_other_optimizers_show_what_they_keep(make: Any, momentum: bool, second:
 
 
 def test_a_large_tensor_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barograph.probes.optimizers.SAMPLE", 10)
+    monkeypatch.setattr("barograph.probes.model.optimizers.SAMPLE", 10)
     rows = table(*stepped(torch.optim.AdamW))
     assert rows["0.weight"]["sampled"] == 10  # of 48, every fifth
     assert rows["2.bias"]["sampled"] == 4

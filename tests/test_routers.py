@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from barograph.probes.moe import RouterWatch, route_statistics  # noqa: E402
-from barograph.probes.routers import find_routers, plain_name  # noqa: E402
+from barograph.probes.model.moe import RouterWatch, route_statistics  # noqa: E402
+from barograph.probes.model.routers import find_routers, plain_name  # noqa: E402
 
 SIZES = {
     "vocab_size": 64,

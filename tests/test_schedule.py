@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.probes.schedule import FAMILIES, PATIENCE, WIDEST, Schedule
+from barograph.probes.model.schedule import FAMILIES, PATIENCE, WIDEST, Schedule
 
 
 def test_families_are_due_at_multiples_and_never_at_zero() -> None:

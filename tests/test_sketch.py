@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from barograph.probes.sketch import (
+from barograph.probes.stats.sketch import (
     BUCKETS,
     NEGATIVE,
     NOT_FINITE,

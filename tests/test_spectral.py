@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from barograph.probes.spectral import SpectralNorms, matrices  # noqa: E402
+from barograph.probes.model.spectral import SpectralNorms, matrices  # noqa: E402
 
 
 def exact(weights: dict[str, Any]) -> Any:

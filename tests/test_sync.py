@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -136,9 +137,8 @@ def test_a_copy_that_was_deleted_is_made_again(tmp_path: Path) -> None:
 
 def test_a_log_file_alone_is_a_run_too(tmp_path: Path) -> None:
     path = tmp_path / "old.json"
-    path.write_text(
-        '[\n{"log": "step", "time": "2026-01-15 10:30:00.123456789", "step": 3, "loss": 2.5, "norm": "nan"}\n]'
-    )
+    record = {"log": "step", "time": "2026-01-15 10:30:00.123456789", "step": 3, "loss": 2.5, "norm": "nan"}
+    path.write_text(f"[\n{json.dumps(record)}\n]")
     assert send(path, "tensorboard", tensorboard(tmp_path)).done
     points, _ = tensorboard_points(tmp_path / "tb" / "old")
     assert sorted(points) == [("train/grad_norm", 3, "nan"), ("train/loss", 3, "2.5"), ("train/norm", 3, "nan")]
@@ -148,11 +148,16 @@ def test_two_senders_take_turns(tmp_path: Path, capsys: Any) -> None:
     story = Story(tmp_path)
     story.train(range(5))
     story.finish()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys, time; from pathlib import Path\nfrom barograph.mirrors.position import Turn\n"
-         "turn = Turn(Path(sys.argv[1]), 'tensorboard'); print(turn.take(), flush=True); time.sleep(60)", str(story.dir)],
-        stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": mirror_runs.SOURCE},
-    )  # fmt: skip
+    body = """
+        import sys, time
+        from pathlib import Path
+        from barograph.mirrors.position import Turn
+        print(Turn(Path(sys.argv[1]), "tensorboard").take(), flush=True)
+        time.sleep(60)
+    """
+    environment = os.environ | {"PYTHONPATH": mirror_runs.SOURCE}
+    command = [sys.executable, "-c", textwrap.dedent(body), str(story.dir)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     assert holder.stdout is not None and holder.stdout.readline() == b"True\n"
     assert sync([story.dir], "tensorboard", out=str(tmp_path / "tb")) == 0
     assert "another process is sending" in capsys.readouterr().out

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from barograph.probes.norms import FollowedNorms, norms  # noqa: E402
-from barograph.probes.updates import SAMPLE, UpdateProbe, strides  # noqa: E402
+from barograph.probes.model.norms import FollowedNorms, norms  # noqa: E402
+from barograph.probes.model.updates import SAMPLE, UpdateProbe, strides  # noqa: E402
 
 
 def measured(weights: list[Any], move: Any, limit: int) -> tuple[list[float], list[float], UpdateProbe]:

@@ -18,7 +18,7 @@ from watched_models import TOKENS, Model, Notes, gradient_norm, hooks_left, loss
 
 import barograph  # noqa: E402
 from barograph.config import Settings  # noqa: E402
-from barograph.probes.watch import ModelWatch  # noqa: E402
+from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 QUIET = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
 EACH = dict.fromkeys(QUIET, 1)
@@ -511,7 +511,7 @@ def test_a_hook_of_ours_that_fails_costs_one_warning_and_no_step(run: Notes, mon
     def broken(*given: Any, **named: Any) -> Any:
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr("barograph.probes.looks.norms", broken)
+    monkeypatch.setattr("barograph.probes.model.looks.norms", broken)
     before = model.head.weight.detach().clone()
     train(run, model)
     assert not torch.equal(before, model.head.weight)

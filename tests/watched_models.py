@@ -33,18 +33,24 @@ class Notes:
     def current_step(self) -> int:
         return max(0, self._next_step - 1)
 
+    @property
+    def next_step(self) -> int:
+        return self._next_step
+
     def log(self, step: int) -> None:
         self._next_step = step + 1
 
     def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
         self.records.append((kind, step, fields))
 
-    def log_layers(self, step: int, layers: dict[str, dict[str, float]], prefix: str = "layers") -> None:
-        self._next_step = step + 1  # as the real one: the watch has to put it back
+    def log_layers(
+        self, step: int, layers: dict[str, dict[str, float]], prefix: str = "layers", *, advance: bool = True
+    ) -> None:
+        self._next_step = step + 1 if advance else self._next_step  # as the real one
         self.tables[prefix, step] = {name: dict(row) for name, row in layers.items()}
 
-    def log_histogram(self, name: str, values: Any, step: int, *, edges: Any = None) -> None:
-        self._next_step = step + 1
+    def log_histogram(self, name: str, values: Any, step: int, *, edges: Any = None, advance: bool = True) -> None:
+        self._next_step = step + 1 if advance else self._next_step
         self.histograms[name, step] = (edges, values)
 
     def warn(self, sentence: str, key: str | None = None) -> None:

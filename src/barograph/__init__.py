@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from barograph.importing.read import read
     from barograph.logger import LogVerbosity, TrainingRunLogger
     from barograph.logtext import LogFileError, read_log
-    from barograph.probes.monitor import TrainingMonitor
+    from barograph.probes.model.monitor import TrainingMonitor
+    from barograph.probes.widths.mup import coord_check
+    from barograph.probes.widths.transfer import transfer_check
     from barograph.query import StoredRun, runs
     from barograph.run import Run
     from barograph.simple import SimpleLogger
@@ -37,17 +39,19 @@ _HOMES = {
     "MetricsTracker": "tracker",
     "Run": "run",
     "SimpleLogger": "simple",
+    "coord_check": "probes.widths.mup",
     "fork": "start",
     "StepMetrics": "tracker",
     "StoredRun": "query",
     "TensorBoardBackend": "adapters.tensorboard",
-    "TrainingMonitor": "probes.monitor",
+    "TrainingMonitor": "probes.model.monitor",
     "TrainingRunLogger": "logger",
     "WandBBackend": "adapters.wandb",
     "init": "start",
     "read": "importing.read",
     "read_log": "logtext",
     "runs": "query",
+    "transfer_check": "probes.widths.transfer",
 }
 
 __all__ = [
@@ -64,11 +68,13 @@ __all__ = [
     "TrainingMonitor",
     "TrainingRunLogger",
     "WandBBackend",
+    "coord_check",
     "fork",
     "init",
     "read",
     "read_log",
     "runs",
+    "transfer_check",
 ]
 
 

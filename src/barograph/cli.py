@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--branch", choices=("live", "all"), default="live", help="all: superseded steps too")
 
     made = command("import", _import, "read other tools' logs and keep them as runs")
-    made.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="files and folders, of any kind that is known")
+    made.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="files and folders of any known kind")
     made.add_argument("--project", help="the project they go to (default: what the source says)")
     made.add_argument("--name", help="what to call the run, where it is one")
     made.add_argument("--kind", help="take the paths for this kind of log instead of finding out")

@@ -257,10 +257,16 @@ class Recorder(TrainingRunLogger):
         if chore not in self._pump.chores:
             self._pump.chores.append(chore)
 
-    def _at(self, step: Any) -> int:
+    def _at(self, step: Any, advance: bool = True) -> int:
         whole: int = self._next_step if step is None else self._step(step)
-        self._next_step = whole + 1
+        if advance:
+            self._next_step = whole + 1
         return whole
+
+    @property
+    def next_step(self) -> int:
+        """The step that `log` without a step would take."""
+        return self._next_step
 
     @property
     def current_step(self) -> int:
@@ -269,8 +275,10 @@ class Recorder(TrainingRunLogger):
 
     # -- wide data: the columnar store alone ---------------------------------------------------------
 
-    def log_wide(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Thousands of named numbers at a step. They reach the disk within `flush_seconds`."""
+    def log_wide(self, values: Mapping[str, float], step: int | None = None, *, advance: bool = True) -> None:
+        """Thousands of named numbers at a step. They reach the disk within `flush_seconds`.
+
+        advance: `log` without a step counts on from here; not for what comes late, or from another thread."""
         try:
             names = tuple(values)
             shape = self._shapes.find(names)
@@ -280,35 +288,48 @@ class Recorder(TrainingRunLogger):
                     names = tuple(values)
                 shape = self._shapes.add(names, False, True)
             packed = shape.pack(*values.values())
-            self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
+            self._queue_row(shape.names, self._at(step, advance), time.time_ns() // 1000, packed, 0)
         except Exception as error:
             self._failed("wide record", error)
 
-    def log_layers(self, step: int, layers: Mapping[str, Mapping[str, float]], prefix: str = "layers") -> None:
-        """Statistics by layer: `{layer: {statistic: value}}` becomes series `{prefix}/{layer}/{statistic}`."""
+    def log_layers(
+        self, step: int, layers: Mapping[str, Mapping[str, float]], prefix: str = "layers", *, advance: bool = True
+    ) -> None:
+        """Statistics by layer: `{layer: {statistic: value}}` becomes series `{prefix}/{layer}/{statistic}`.
+        advance: as for `log_wide`."""
         try:
             shape = self._shapes.of_table(prefix, layers)
             packed = shape.pack(*[value for statistics in layers.values() for value in statistics.values()])
-            self._queue_row(shape.names, self._at(step), time.time_ns() // 1000, packed, 0)
+            self._queue_row(shape.names, self._at(step, advance), time.time_ns() // 1000, packed, 0)
         except Exception as error:
             self._failed("layer table", error)
 
-    def log_expert_loads(self, step: int, loads: Mapping[str, Sequence[float]], prefix: str = "moe") -> None:
-        """Tokens by expert: `{layer: [load, …]}` becomes series `{prefix}/{layer}/load/{expert}`."""
+    def log_expert_loads(
+        self, step: int, loads: Mapping[str, Sequence[float]], prefix: str = "moe", *, advance: bool = True
+    ) -> None:
+        """Tokens by expert: `{layer: [load, …]}` becomes series `{prefix}/{layer}/load/{expert}`.
+        advance: as for `log_wide`."""
         try:
             table = {
                 f"{layer}/load": {str(expert): float(load) for expert, load in enumerate(row)}
                 for layer, row in loads.items()
             }
-            self.log_layers(step, table, prefix)
+            self.log_layers(step, table, prefix, advance=advance)
         except Exception as error:
             self._failed("set of expert loads", error)
 
     def log_histogram(
-        self, name: str, values: Any, step: int | None = None, *, edges: Any = None, bins: int = 64
+        self,
+        name: str,
+        values: Any,
+        step: int | None = None,
+        *,
+        edges: Any = None,
+        bins: int = 64,
+        advance: bool = True,
     ) -> None:
         """A distribution: raw `values` of any shape, counted into `bins` later by another thread; or, with
-        `edges` (n + 1 of them), n counts. Non-finite values are left out."""
+        `edges` (n + 1 of them), n counts. Non-finite values are left out. advance: as for `log_wide`."""
         try:
             import numpy
 
@@ -318,7 +339,8 @@ class Recorder(TrainingRunLogger):
             borders = None if edges is None else numpy.array(edges, numpy.float64)
             if borders is not None and len(borders) != array.size + 1:
                 raise ValueError(f"{array.size} counts need {array.size + 1} edges, not {len(borders)}")
-            item = Histogram(text(name), self._at(step), time.time_ns() // 1000, borders, array, self.segment.number)
+            at, now = self._at(step, advance), time.time_ns() // 1000
+            item = Histogram(text(name), at, now, borders, array, self.segment.number)
             self._enqueue(item._replace(edges=bins) if borders is None else item)
         except Exception as error:
             self._failed("histogram", error)

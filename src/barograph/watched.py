@@ -18,8 +18,8 @@ from barograph.values import number
 if TYPE_CHECKING:
     from barograph.probes.data.batch_watch import DataWatch
     from barograph.probes.memory.usage import ActivationMeter
+    from barograph.probes.model.watch import ModelWatch
     from barograph.probes.ranks.reduction import Ranks
-    from barograph.probes.watch import ModelWatch
     from barograph.probes.speed.clock import Phase, StepClock, StepTime
 
 _POSITION = {"pq_idx": "pq", "rg_idx": "rg"}  # S4's names in the loader's state, and in its line
@@ -192,7 +192,7 @@ class Watched(Recorder):
         `memory_budget_mb`, `modules`: docs/model.md has them all. None, with a warning, where it can't.
         """
         try:
-            from barograph.probes.watch import ModelWatch
+            from barograph.probes.model.watch import ModelWatch
 
             if self.settings.verbosity > 0:
                 options.setdefault("show", self._console.say)

@@ -10,6 +10,8 @@ of one width in Aim; others are spread over as many, 512 at most. Sending someth
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -118,9 +120,7 @@ class AimBackend(LoggingBackend):
 
     def _write_histogram(self, name: str, edges: list[float], counts: list[float], step: int, seconds: float) -> None:
         edges, counts = even(edges, counts)
-        import numpy
-
-        made = self._aim.Distribution.from_histogram(numpy.array(counts), (edges[0], edges[-1]))
+        made = self._aim.Distribution.from_histogram(counts, (edges[0], edges[-1]))
         self._track({name or "unnamed": made}, step, seconds)
         self._track_mark(step, seconds)
 
@@ -148,7 +148,7 @@ class AimBackend(LoggingBackend):
 
     def _track(self, values: dict[str, Any], step: int, seconds: float) -> None:
         """Aim's public call takes the time of now; the one below it takes the time as well."""
-        tracker = getattr(self.run, "_tracker", None)
+        tracker: Any = getattr(self.run, "_tracker", None)
         if hasattr(tracker, "_track"):
             tracker._track(values, seconds, None, step, None, context=None)
         else:
@@ -165,25 +165,34 @@ def even(edges: list[float], counts: list[float]) -> tuple[list[float], list[flo
 
     A bin without an end (an infinite edge) goes into the last one that has one.
     """
-    import numpy
+    inside = [place for place, edge in enumerate(edges) if math.isfinite(edge)]
+    if len(inside) < 2:
+        raise ValueError("a histogram needs two edges that are finite")
+    first, last = inside[0], inside[-1]
+    line, heights = edges[first : last + 1], counts[first:last]
+    heights[0] += sum(counts[:first])
+    heights[-1] += sum(counts[last:])
+    width = (line[-1] - line[0]) / len(heights)
+    # Aim computes its edges as numpy.linspace does; what differs by less than rounding is the same
+    is_even = all(abs(line[0] + place * width - edge) <= 1e-6 * abs(width) for place, edge in enumerate(line))
+    if (is_even and len(heights) <= _MOST_BINS) or width <= 0:
+        return line, heights
+    bins = min(max(len(heights), 64), _MOST_BINS)
+    made = [line[0] + place * (line[-1] - line[0]) / bins for place in range(bins)] + [line[-1]]
+    below = _below(line, heights, made)
+    return made, [high - low for low, high in itertools.pairwise(below)]
 
-    line, heights = numpy.array(edges, float), numpy.array(counts, float)
-    finite = numpy.isfinite(line)
-    if not finite.all():
-        inside = numpy.flatnonzero(finite)
-        if len(inside) < 2:
-            raise ValueError("a histogram needs two edges that are finite")
-        first, last = int(inside[0]), int(inside[-1])
-        kept = heights[first:last].copy()
-        kept[0] += heights[:first].sum()
-        kept[-1] += heights[last:].sum()
-        line, heights = line[first : last + 1], kept
-    widths = numpy.diff(line)
-    if len(heights) <= _MOST_BINS and numpy.allclose(widths, widths.mean(), rtol=1e-6, atol=0):
-        return line.tolist(), heights.tolist()
-    made = numpy.linspace(line[0], line[-1], min(max(len(heights), 64), _MOST_BINS) + 1)
-    below = numpy.interp(made, line, numpy.concatenate([[0.0], numpy.cumsum(heights)]))
-    return made.tolist(), numpy.diff(below).tolist()
+
+def _below(line: list[float], heights: list[float], places: list[float]) -> list[float]:
+    """How many values lie below each of the places, if each bin's are spread over its width."""
+    made, so_far, place = [], 0.0, 0
+    for wanted in places:
+        while place < len(heights) and line[place + 1] <= wanted:
+            so_far += heights[place]
+            place += 1
+        width = line[place + 1] - line[place] if place < len(heights) else 0.0
+        made.append(so_far + (heights[place] * (wanted - line[place]) / width if width > 0 else 0.0))
+    return made
 
 
 def _tree(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -211,10 +211,10 @@ def escape(name: str) -> str:
 
 
 def _part(part: str) -> str:
-    """A part that a path would lose: nothing, `.` and `..`."""
+    """A part that a path would lose, nothing or `.`, or that MLflow takes for the way up: `..` and what follows."""
     if not part:
         return "_x_"
-    return f"_x2E_{part[1:]}" if part in (".", "..") else part
+    return f"_x2E_{part[1:]}" if part == "." or part.startswith("..") else part
 
 
 def _place(uri: str) -> str | None:

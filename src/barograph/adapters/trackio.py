@@ -160,9 +160,7 @@ class TrackioBackend(LoggingBackend):
         return uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(place, default=text)).hex
 
     def _write_histogram(self, name: str, edges: list[float], counts: list[float], step: int, seconds: float) -> None:
-        import numpy
-
-        made = self._library.Histogram(np_histogram=(numpy.array(counts), numpy.array(edges)))
+        made = self._library.Histogram(np_histogram=(counts, edges))
         self._write({name: made._to_dict()} | self.mark, step, seconds)
 
     def _write_text(self, name: str, content: str, step: int, seconds: float) -> None:
@@ -220,9 +218,9 @@ class TrackioBackend(LoggingBackend):
     def _close(self) -> None:
         if self._store is not None:
             try:
-                if self._options_new and not self._rows and self._query("SELECT 1 FROM metrics WHERE 0") is not None:
-                    self._write_last_options()
                 self._flush()
+                if self._options_new:
+                    self._write_last_options()
             finally:
                 self._not_sent += len(self._rows)
 

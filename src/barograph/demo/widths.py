@@ -121,7 +121,7 @@ def run_widths(dir: str | os.PathLike[str] | None = None, seed: int = 0) -> int:
     """Check both parametrisations, record and tell; returns the exit code."""
     import barograph
     from barograph.demo.text import NoSources, fixed_windows, read_corpus
-    from barograph.probes.mup import coord_check
+    from barograph.probes.widths.mup import coord_check
 
     try:
         text = read_corpus().train.text

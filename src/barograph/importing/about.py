@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,7 +83,7 @@ def complete(
         "name": one.name,
         "tags": list(found.tags),
         "notes": found.notes,
-        "config": dict(found.config) | said.options,
+        "config": dict(found.config) | {n: v for n, v in said.options.items() if not _holds(found.config, n)},
         "status": word,
         "created": format_time(created) if created else _written_at(found.path),
         "finished": format_time(last_time) if last_time and word != "running" else None,
@@ -111,6 +112,15 @@ def complete(
     if word != "running":
         facts["final_metrics"] = _final_metrics(folder, x)
     manifest.update(folder, **facts)
+
+
+def _holds(config: Any, name: str) -> bool:
+    """Whether a nested configuration has the option that a log calls `section/name`."""
+    for part in name.split("/"):
+        if not isinstance(config, Mapping) or part not in config:
+            return False
+        config = config[part]
+    return True
 
 
 def _written_at(path: Path) -> str | None:

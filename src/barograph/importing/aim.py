@@ -242,23 +242,22 @@ class _Columns:
         """Steps, times and values where a column (`val`, or `time` for objects) has an entry."""
         wanted = np.array(self.hashes[begin], np.int64)
         values = np.array(self.values[begin], np.float64)
-        steps = self._at("step", wanted, wanted.astype(np.float64)) if self.hashes["step"] else wanted
-        times = self._at("time", wanted, np.zeros(len(wanted)))
+        steps, has_step = self._at("step", wanted) if self.hashes["step"] else (wanted, np.True_)
+        times, has_time = self._at("time", wanted) if self.hashes["time"] else (np.zeros(len(wanted)), np.True_)
+        whole = np.broadcast_to(has_step & has_time, wanted.shape)  # a writer's last row may still lack a part
         with np.errstate(invalid="ignore"):
             moments = np.where((times > 0) & (times < 1e11), times * 1e6, 0).round().astype(np.int64)
-            whole = np.where(np.isfinite(steps) & (abs(steps) < 2**62), steps, 0).astype(np.int64)
-        order = np.lexsort((moments, whole))
-        return whole[order], moments[order], values[order], wanted[order]
+            numbers = np.where(abs(steps) < 2**62, steps, 0).astype(np.int64)
+        order = np.lexsort((moments, numbers))
+        order = order[whole[order]]
+        return numbers[order], moments[order], values[order], wanted[order]
 
-    def _at(self, column: str, wanted: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    def _at(self, column: str, wanted: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """A column's values at these hashes, and which of them it has."""
         hashes, values = np.array(self.hashes[column], np.int64), np.array(self.values[column], np.float64)
-        if len(hashes) == len(wanted) and bool((hashes == wanted).all()):
-            return values
-        if not len(hashes):
-            return other
         order = np.argsort(hashes)
-        at = np.minimum(np.searchsorted(hashes[order], wanted), len(hashes) - 1)
-        return np.where(hashes[order][at] == wanted, values[order][at], other)
+        at = order[np.minimum(np.searchsorted(hashes, wanted, sorter=order), len(hashes) - 1)]
+        return values[at], hashes[at] == wanted
 
 
 class _Reader:

@@ -86,11 +86,11 @@ def _cells(column: str, rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def _counts(column: str, rows: list[dict[str, Any]]) -> bool:
-    """Whether a column holds whole numbers from 0, but for a tenth that is damaged, and in more than a few rows."""
+    """Whether a column holds whole numbers from 0, but for some that are damaged, and in more than a few rows."""
     cells = _cells(column, rows)
     whole = [number(cell) for cell in cells]
     good = sum(1 for one in whole if one is not None and one >= 0 and one == one // 1)
-    return bool(good) and good >= 0.9 * len(cells) and (len(cells) >= 0.5 * len(rows) or len(cells) > 1)
+    return bool(good) and good > 0.5 * len(cells) and (len(cells) >= 0.5 * len(rows) or len(cells) > 1)
 
 
 def _is_time(column: str, rows: list[dict[str, Any]]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,10 @@ def layout(head: bytes, whole: bool) -> Layout | None:
     if len(named) < 2 or any(number(column) is not None for column in named) or max(map(len, named)) > 300:
         return None
     columns = _distinct(columns)
-    sample = [dict(zip(columns, row, strict=False)) for row in rows[1 : _SAMPLE_ROWS + 1] if any(row)]
+    fits = (
+        row for row in rows[1:] if any(row) and len(row) >= len(columns) and [one.strip() for one in row] != columns
+    )
+    sample = [dict(zip(columns, row, strict=False)) for row in itertools.islice(fits, _SAMPLE_ROWS)]
     comma = delimiter != "," and _decimal_comma(sample)
     axes = choose([column for column in columns if column], sample)
     texts = frozenset(column for column in columns if _is_text(column, sample, comma))

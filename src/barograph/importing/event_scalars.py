@@ -58,6 +58,10 @@ class Columns(NamedTuple):
     times: NDArray[np.int64]
     values: NDArray[np.float64]
 
+    def part(self, which: Any) -> Columns:
+        """Some of the scalars, by a slice or by their numbers."""
+        return Columns(self.rows[which], self.tags[which], self.steps[which], self.times[which], self.values[which])
+
 
 def to_microseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     """Times of a clock; 0 where it is none (not finite, before 1970, behind 2262)."""

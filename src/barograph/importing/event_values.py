@@ -73,7 +73,9 @@ def read_event(data: bytes, start: int, stop: int) -> Event:
                 if part == 1 and part_wire == BYTES:
                     values.append(_read_value(data, a, b))
         elif number == 6 and wire == BYTES:
-            message = next((read_text(data, a, b) for n, w, a, b in read_fields(data, first, last) if (n, w) == (2, 2)), "")
+            message = next(
+                (read_text(data, a, b) for n, w, a, b in read_fields(data, first, last) if (n, w) == (2, 2)), ""
+            )
         elif number == 7 and wire == BYTES:
             starts = any((n, w, a) == (1, VARINT, _START) for n, w, a, _ in read_fields(data, first, last))
     return Event(int(to_microseconds(np.array([seconds]))[0]), step, values, starts, message)
@@ -136,7 +138,12 @@ def read_histogram_tensor(values: NDArray[Any], shape: tuple[int, ...], name: st
 
 
 def _distribution(name: str, event: Event, edges: NDArray[Any], counts: NDArray[Any]) -> Distribution | None:
-    if not np.isfinite(edges).all() or (np.diff(edges) < 0).any() or not np.isfinite(counts).all() or (counts < 0).any():
+    if (
+        not np.isfinite(edges).all()
+        or (np.diff(edges) < 0).any()
+        or not np.isfinite(counts).all()
+        or (counts < 0).any()
+    ):
         return None
     return Distribution(name, event.step, event.time, edges, counts)
 
@@ -195,7 +202,7 @@ def flatten(options: Mapping[str, Any], most: int = 20_000) -> dict[str, Any]:
         name, value = waiting.pop()
         looks += 1
         if isinstance(value, Mapping) and value and name.count("/") < 20:
-            waiting += [(f"{name}/{key}" if name else str(key), item) for key, item in reversed(value.items())]
+            waiting += [(f"{name}/{key}" if name else str(key), item) for key, item in reversed(list(value.items()))]
         elif name:
             found[name] = value
     return found

@@ -69,17 +69,20 @@ class HuggingFaceSource:
             yield Mark(before | {"unread": why})
             return
         history = [entry for entry in state.get("log_history") or () if isinstance(entry, dict)]
-        begin, segments_step = _continue(history, before)
-        if begin < 0:
-            yield Mark({})
-            begin = 0
-        if segments_step is not None:
-            yield Restart(segments_step, 0)
-        if begin == 0 or not before:
+        chain, known = _chain(history), str(before.get("chain", ""))
+        begin = _shared(chain, known)
+        if begin == len(history) and known:  # nothing new: the same state, or one of before
+            yield Mark(before)
+            return
+        if known and not begin:
+            yield Mark({})  # another training
+        elif 4 * begin < len(known):
+            yield Restart(_step(history[begin]), 0)
+        if not begin:
             yield from _facts(state, history)
         yield from _rows(path, history, begin)
         yield from _end(history, begin)
-        yield Mark({"entries": len(history), "prints": _prints(history)})
+        yield Mark({"chain": chain})
 
 
 def _newest(folder: Path) -> Path | None:
@@ -117,44 +120,20 @@ def _load(path: Path) -> tuple[dict[str, Any] | None, str]:
     return state, ""
 
 
-def _print(entry: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(entry, sort_keys=True, default=str).encode()).hexdigest()[:8]
+def _chain(history: list[dict[str, Any]]) -> str:
+    """Four letters an entry, of a digest of all entries up to it: where two histories part, so do their chains."""
+    digest, chain = hashlib.sha256(), []
+    for entry in history:
+        digest.update(json.dumps(entry, sort_keys=True, default=str).encode())
+        chain.append(digest.hexdigest()[:4])
+    return "".join(chain)
 
 
-def _prints(history: list[dict[str, Any]]) -> list[list[Any]]:
-    """Fingerprints of stretches that grow: the whole history up to some entries, and the step there."""
-    found, digest = [], hashlib.sha256()
-    marks = {len(history)} | {round(len(history) * part / 16) for part in range(1, 16)}
-    for number, entry in enumerate(history, 1):
-        digest.update(_print(entry).encode())
-        if number in marks:
-            found.append([number, digest.copy().hexdigest()[:16]])
-    return found
-
-
-def _continue(history: list[dict[str, Any]], before: dict[str, Any]) -> tuple[int, int | None]:
-    """From which entry on the history is new, and at which step a resumed training begins anew.
-
-    -1: nothing of what was read before is there any more.
-    """
-    prints = before.get("prints") or []
-    if not prints:
-        return 0, None
-    digest, kept = hashlib.sha256(), 0
-    expected = {int(number): told for number, told in prints}
-    for number, entry in enumerate(history, 1):
-        digest.update(_print(entry).encode())
-        if number in expected:
-            if digest.copy().hexdigest()[:16] != expected[number]:
-                break
-            kept = number
-    if kept == int(before.get("entries", 0)):
-        return kept, None
-    if kept == 0:
-        return -1, None
-    if kept == len(history):  # an earlier state: nothing new, and nothing taken back
-        return kept, None
-    return kept, _step(history[kept])
+def _shared(chain: str, before: str) -> int:
+    """How many entries two histories have in common."""
+    if before.startswith(chain) or chain.startswith(before):
+        return min(len(chain), len(before)) // 4
+    return next(at for at, (one, other) in enumerate(zip(chain, before, strict=False)) if one != other) // 4
 
 
 def _step(entry: dict[str, Any]) -> int:

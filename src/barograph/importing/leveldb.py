@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,7 +182,7 @@ def _walk_blocks(data: bytes, position: int) -> tuple[NDArray[np.int64], NDArray
     at = np.arange(position // BLOCK, len(data) // BLOCK) * BLOCK
     limits = at + BLOCK - 7  # the last place of a header
     at[:1] = position
-    found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]] = []
+    found: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
     while len(at):
         head = heads[at + 3] >> 8  # two bytes of length and one of type
         at = at + 7
@@ -215,9 +215,7 @@ def _is_record(view: memoryview, position: int, limit: int) -> bool:
         return False
     crc, length, kind = _HEADER.unpack_from(view, position)
     behind = position + 7 + length
-    return bool(
-        1 <= kind <= _LAST and behind <= limit and zlib.crc32(view[position + 7 : behind], _SEEDS[kind]) == crc
-    )
+    return bool(1 <= kind <= _LAST and behind <= limit and zlib.crc32(view[position + 7 : behind], _SEEDS[kind]) == crc)
 
 
 def read_batches(path: Path, offset: int = 7, blocks: int = _BLOCKS_AT_ONCE) -> Iterator[Batch | Damage]:

@@ -25,7 +25,7 @@ MAGIC = b"SQLite format 3\0"
 CHUNK = 50_000  # rows in memory at a time: some MB of short ones
 _MOST_BYTES = 32 << 20  # of the last column, which may hold anything
 _PART = 1000  # rows fetched at a time
-_BUSY_SECONDS = 2.0  # a writer holds the file for milliseconds; longer than this and a copy is read
+_BUSY_SECONDS = 1.0  # a writer holds the file for milliseconds; longer than this and a copy is read
 _MOST_FAILURES = 60  # damaged places in one table, after which the rest is given up
 
 Tables = Mapping[str, frozenset[str]]

@@ -37,7 +37,8 @@ from barograph.importing.tfrecord import Block, checksum, read_blocks
 _MOST_POINTS = 500_000  # held before they are given away: 20 MB
 _MOST_TAGS = 256  # tags by which a restart is known; they are in every mark
 _GENERIC = frozenset({"tb", "tb_logs", "tensorboard", "tensorboard_logs", "logs", "log", "runs", "events", "tfevents"})
-# Tags whose steps count something else. Megatron-LM's "… vs samples", DeepSpeed's monitor, Megatron-DeepSpeed's "…/y=…,x=…".
+# Tags whose steps count something else: Megatron-LM's "… vs samples", DeepSpeed's monitor, Megatron-DeepSpeed's
+# "…/y=…,x=…".
 _ENDINGS = ((" vs samples", "samples"), (",x=samples", "samples"), (" vs tokens", "tokens"), (",x=tokens", "tokens"))
 _BEGINNINGS = (("Train/Samples/", "samples"), ("Train/Eigenvalues/", "samples"))
 
@@ -79,10 +80,7 @@ class TensorBoardSource:
         return Found(self.kind, path, key, name, config=config, created=created)
 
     def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
-        if found.path.is_dir():
-            parts = run_parts(found.path)[0]
-        else:
-            parts = [Part(found.path, "", "", 0)]
+        parts = run_parts(found.path)[0] if found.path.is_dir() else [Part(found.path, "", "", 0)]
         yield from _Reading(found, since).read(parts)
 
 
@@ -173,11 +171,12 @@ class _Reading:
             decoder = self._decoders[part.folder] = ScalarDecoder()
             decoder.others = self._others.setdefault(part.folder, {})
         offset, searching = self._files.get(part.key, [0, False])
-        earlier = {} if not offset else None  # the tags' last steps in files before this one, for a new file alone
-        if earlier is not None:
-            earlier = {name: list(value) for name, value in self._last.items()}
+        # the tags' last steps in files before this one, for a new file alone
+        earlier = {name: list(value) for name, value in self._last.items()} if not offset else None
         self._started = False
-        blocks = read_blocks(part.file, offset, searching, chunk) if chunk else read_blocks(part.file, offset, searching)
+        blocks = (
+            read_blocks(part.file, offset, searching, chunk) if chunk else read_blocks(part.file, offset, searching)
+        )
         for item in blocks:
             if isinstance(item, Block):
                 yield from self._read_block(part, decoder, item, earlier)
@@ -227,7 +226,7 @@ class _Reading:
         done = 0
         for row, step, time in sorted(begins):
             upto = int(np.searchsorted(columns.rows, row))
-            self._hold(part, decoder, Columns(*(column[done:upto] for column in columns)))
+            self._hold(part, decoder, columns.part(slice(done, upto)))
             done = upto
             if self._is_new_start(part, step):
                 yield from (item for at, item in items if at < row)
@@ -236,7 +235,7 @@ class _Reading:
                 self._restarts.append(step)
                 yield Restart(step, time)
             self._started = True
-        self._hold(part, decoder, Columns(*(column[done:] for column in columns)))
+        self._hold(part, decoder, columns.part(slice(done, None)))
         yield from (item for _, item in items)
 
     def _read_value(
@@ -367,7 +366,7 @@ def _merge(columns: Columns, single: list[tuple[int, int, int, int, float]]) -> 
         np.concatenate([columns.values, np.array(values, np.float64)]),
     )
     order = np.argsort(both.rows, kind="stable")
-    return Columns(*(column[order] for column in both))
+    return both.part(order)
 
 
 SOURCE = TensorBoardSource()

@@ -77,7 +77,8 @@ def _advance(data: NDArray[np.uint8], starts: Any, lengths: Any, states: NDArray
     order = np.argsort(-lengths, kind="stable")
     starts, lengths, states = starts[order], lengths[order], states[order]
     # how many stretches are at least 2, 4, 6, … bytes long: they come first
-    active = np.searchsorted(-lengths, -np.arange(2, int(lengths[0]) + 1, 2), side="right") if len(lengths) else []
+    longest = int(lengths[0]) if len(lengths) else 0
+    active = np.searchsorted(-lengths, -np.arange(2, longest + 1, 2), side="right").tolist()
     for step, count in enumerate(active):
         at = starts[:count] + 2 * step
         pair = data[at].astype(np.uint32) | (data[at + 1].astype(np.uint32) << 8)
@@ -143,7 +144,8 @@ def _search(file: BinaryIO, position: int, size: int) -> int:
     _, two = _tables()
     while position + 16 <= size:
         file.seek(position)
-        data = np.frombuffer(file.read(1 << 20), np.uint8)
+        raw = file.read(1 << 20)
+        data = np.frombuffer(raw, np.uint8)
         count = len(data) - HEADER + 1
         if count <= 0:
             break
@@ -155,16 +157,14 @@ def _search(file: BinaryIO, position: int, size: int) -> int:
         masked = ((states >> 15) | (states << 17)) + np.uint32(0xA282EAD8)
         stored = pairs[8 : 8 + count] | (pairs[10 : 10 + count] << 16)
         for place in np.flatnonzero(masked == stored).tolist():
-            (length,) = _LENGTH(data, place)
+            (length,) = _LENGTH(raw, place)
             if position + place + 16 + length <= size:
                 return position + int(place)
         position += count
     return size
 
 
-def read_blocks(
-    path: Path, offset: int = 0, searching: bool = False, chunk: int = CHUNK
-) -> Iterator[Block | Damage]:
+def read_blocks(path: Path, offset: int = 0, searching: bool = False, chunk: int = CHUNK) -> Iterator[Block | Damage]:
     """A file's records from `offset` on, in its order. A record that is not whole yet ends it.
 
     searching: `offset` lies in damage, where no record had been found yet. chunk: bytes read at a time.

@@ -60,7 +60,7 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
     while waiting:
         name, item = waiting.pop()
         if isinstance(item, Mapping) and "_type" not in item and name.count(".") < 20:
-            waiting += [(f"{name}.{key}" if name else str(key), below) for key, below in reversed(item.items())]
+            waiting += [(f"{name}.{key}" if name else str(key), below) for key, below in reversed(list(item.items()))]
         else:
             yield name, item
 

@@ -8,7 +8,7 @@ The `.wandb` file is read by our own code, live, truncated or damaged. What it l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ from barograph.importing.wandb_folder import (
     shown_line,
     wandb_files,
 )
-from barograph.importing.wandb_history import History, Rows, Spans, flatten as flatten_row
+from barograph.importing.wandb_history import History, Rows, Spans
+from barograph.importing.wandb_history import flatten as flatten_row
 from barograph.importing.wandb_rows import read_spans
 
 _LONGEST_LINE = 1 << 16  # characters of a console line that has not ended
@@ -65,7 +66,7 @@ class WandbOfflineSource:
             run.run_id,
             run.name or run.run_id,
             run.project,
-            config,
+            dict(config),
             run.tags,
             run.notes,
             run.created / 1e6,
@@ -119,9 +120,7 @@ class _Reading:
         self.file = file
         self.folder = folder
         self.axes = Axes(state.get("axes"))
-        self.history = History(
-            file or found.path, self.axes, state.get("seen", []), dict(state.get("summary", {}))
-        )
+        self.history = History(file or found.path, self.axes, state.get("seen", []), dict(state.get("summary", {})))
         self._offset = state.get("offset", 7)
         self._told = state.get("told", -1)  # damage in a file's last block is told once
         self._lines: dict[str, list[Any]] = {key: list(value) for key, value in state.get("lines", {}).items()}
@@ -169,7 +168,9 @@ class _Reading:
         except OSError as error:
             yield Unread(self.found.path, 0, "", f"could not be read: {error.strerror or error}")
         for kind, (count, step) in self.history.passed.items():
-            yield Unread(self.found.path, step, kind, f"values of the kind {kind!r} are not imported ({count:,} of them)")
+            yield Unread(
+                self.found.path, step, kind, f"values of the kind {kind!r} are not imported ({count:,} of them)"
+            )
         if self._ended is not None and not self._over:
             yield from self._finish(self._ended)
         yield self._mark()
@@ -177,7 +178,9 @@ class _Reading:
     def _read_log(self, file: Path) -> Iterator[Item]:
         size = file.stat().st_size
         if size < self._offset:
-            yield Unread(file, 0, "", f"the file is shorter than the {self._offset:,} bytes read before; not read again")
+            yield Unread(
+                file, 0, "", f"the file is shorter than the {self._offset:,} bytes read before; not read again"
+            )
             return
         for item in read_batches(file, self._offset):
             if isinstance(item, Batch):
@@ -220,7 +223,7 @@ class _Reading:
         if len(rows.times):
             self._time = int(rows.times[-1]) or self._time
         self.history.read_summary(batch.data, _join(summary, late[records.SUMMARY]), spans)
-        places = np.searchsorted(rows.records, [one[0] for one in others]) - 1 if others else []
+        places = (np.searchsorted(rows.records, np.array([one[0] for one in others], np.int64)) - 1).tolist()
         for (_, number, first, last), place in zip(others, places, strict=True):
             step = int(rows.steps[place]) if place >= 0 else before
             try:
@@ -262,7 +265,7 @@ class _Reading:
         elif number == records.EXIT:
             self._ended = records.read_exit(data, first, last)
 
-    def _read_options(self, config: dict[str, Any]) -> Iterator[Fact]:
+    def _read_options(self, config: Mapping[str, Any]) -> Iterator[Fact]:
         """Options that the run had not when it was found."""
         for fact in make_options(config, self._time):
             name, value = fact.fields["name"], fact.fields["value"]

@@ -8,6 +8,8 @@ Field numbers: `wandb_internal.proto` of W&B (MIT), the same from 0.10 to 0.31.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from barograph.importing.protobuf import BYTES, VARINT, read_fields, read_text, read_timestamp, signed
@@ -25,7 +27,7 @@ class RunRecord(NamedTuple):
     name: str = ""
     notes: str = ""
     tags: tuple[str, ...] = ()
-    config: dict[str, Any] = {}
+    config: Mapping[str, Any] = MappingProxyType({})
     created: int = 0
 
 
@@ -50,7 +52,8 @@ def read_run(data: bytes, start: int, stop: int) -> RunRecord:
             config = read_config_update(data, first, last)
         elif number == 17:
             created = read_timestamp(data, first, last)
-    return RunRecord(*(texts.get(number, "") for number in (1, 3, 8, 9)), tuple(tags), config, created)
+    run_id, project, name, notes = (texts.get(number, "") for number in (1, 3, 8, 9))
+    return RunRecord(run_id, project, name, notes, tuple(tags), config, created)
 
 
 def read_config_update(data: bytes, start: int, stop: int) -> dict[str, Any]:
@@ -71,7 +74,8 @@ def read_config_update(data: bytes, start: int, stop: int) -> dict[str, Any]:
 
 def read_stats(data: bytes, start: int, stop: int) -> tuple[int, dict[str, float]]:
     """A `StatsRecord`: microseconds since 1970, and system metrics by W&B's names behind `system/`."""
-    time, values = 0, {}
+    time = 0
+    values: dict[str, float] = {}
     for number, wire, first, last in read_fields(data, start, stop):
         if number == 2 and wire == BYTES:
             time = read_timestamp(data, first, last)

@@ -70,9 +70,7 @@ class Keys:
             self.names.append(key.decode("utf-8", "replace"))
         return found
 
-    def many(
-        self, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def many(self, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of n keys that stand in `data`."""
         if not len(starts):
             return NOTHING
@@ -297,9 +295,7 @@ def take_numbers(data: bytes, items: Items) -> tuple[NDArray[np.bool_], NDArray[
         return number, np.array(values, np.float64)
 
 
-def _take_plain(
-    view: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _take_plain(view: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.float64]:
     """The numbers of n JSON texts, put into one list and decoded at once. Raises ValueError."""
     if not len(starts):
         return np.zeros(0)

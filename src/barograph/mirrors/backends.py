@@ -37,7 +37,7 @@ DOORS: dict[str, Door] = {
         "aim_repo", "aim_experiment", "aim_name", "aim_run_id",
     ), "aim_repo"),
     "trackio": Door("barograph.adapters.trackio:TrackioBackend", (
-        "trackio_project", "trackio_name", "trackio_space", "trackio_run_id",
+        "trackio_project", "trackio_name", "trackio_run_id",
     ), "trackio_project"),
 }  # fmt: skip
 NAMES = tuple(DOORS)

@@ -63,6 +63,11 @@ class StorePlace:
             self.recent = {key for key in self.recent if key > self.floor}
             self.passed = {key for key in self.passed if key > self.floor}
 
+    def close(self) -> None:
+        """All rows there will ever be are dealt with."""
+        self.floor = max(self.floor, *self.recent, *self.passed, self.floor)
+        self.recent, self.passed = set(), set()
+
 
 @dataclass
 class Place:

@@ -109,10 +109,11 @@ class Replay:
         """All that was handed out has been sent."""
         last = {id(store.log): writer for writer, store in self._stores.items()}
         for writer, store in self._stores.items():
-            store.place.settle()
             if store.idle and last[id(store.log)] != writer:  # its process has ended: nothing is to come
+                store.place.close()
                 store.place.scan = store.log.offset
             else:
+                store.place.settle()
                 store.place.scan = store.log.offset_before(store.place.floor[0])
 
     # -- what there is -------------------------------------------------------------------------------

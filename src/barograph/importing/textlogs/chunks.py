@@ -30,6 +30,7 @@ class Chunk(NamedTuple):
     end: int  # offset behind it
     dropped: int  # lines too long, dropped before this text
     partial: int  # bytes behind it that are no whole line yet; 0 but for the last
+    ahead: bytes  # the beginning of what stands behind it, as far as it has been read
 
     def number(self, lines: list[bytes], index: int) -> int:
         """The line number in the file of `lines[index]`, where lines is the text split."""
@@ -141,23 +142,23 @@ def chunks(
         if hold is not None and cut:
             cut -= min(hold(text[max(cut - (1 << 16), 0) : cut]), cut)
         if cut:
-            yield _chunk(text[:cut], line, at + cut, dropped, 0)
+            yield _chunk(text[:cut], line, at + cut, dropped, 0, text[cut : cut + 1024])
             line, at, dropped = line + text.count(b"\n", 0, cut), at + cut, 0
         rest = text[cut:]
         if len(rest) > LONGEST:
             at, rest, dropped, dropping = at + len(rest), b"", dropped + 1, True
         if end is not None and at + len(rest) >= end:
             break
-    yield _chunk(b"", line, at, dropped, len(rest))
+    yield _chunk(b"", line, at, dropped, len(rest), b"")
 
 
-def _chunk(text: bytes, line: int, end: int, dropped: int, partial: int) -> Chunk:
+def _chunk(text: bytes, line: int, end: int, dropped: int, partial: int, ahead: bytes) -> Chunk:
     text = clean(text)
     if b"\r" not in text:
-        return Chunk(text, text, line, end, dropped, partial)
+        return Chunk(text, text, line, end, dropped, partial, ahead)
     breaks = text.replace(b"\r\n", b"\n")
     text = breaks.replace(b"\r", b"\n") if b"\r" in breaks else breaks
-    return Chunk(text, breaks if text is not breaks else text, line, end, dropped, partial)
+    return Chunk(text, breaks if text is not breaks else text, line, end, dropped, partial, ahead)
 
 
 def tail(path: Path, offset: int, limit: int = 1 << 16) -> bytes:

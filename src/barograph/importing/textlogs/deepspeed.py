@@ -4,7 +4,7 @@ In:   `[Rank 0] step=10, skipped=0, lr=[1e-05, 1e-05], mom=[(0.9, 0.999)]`,
       `steps: 10 loss: 2.3010 iter time (s): 0.512 samples/sec: 125.0` (pipelines),
       `epoch=0/micro_step=100/global_step=10, RunningAvgSamplesPerSec=4.1, CurrSamplesPerSec=4.2, …`,
       `time (ms) | fwd_microstep: 71.12 | bwd_microstep: 140.93 | …`.
-Out:  the names as printed; lr is the first parameter group's, `lr[1]` … the others' where they differ.
+Out:  the names as printed; lr is the first parameter group's, `lr[1]` … the others'.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ def _step(line: bytes) -> forms.Parsed | None:
     rates = _LIST.findall(found[3].replace(b",", b" "))
     names: dict[str, Any] = {"skipped": found[2]}
     for index, rate in enumerate(rates[:64]):
-        if index == 0:
-            names["lr"] = rate
-        elif rate != rates[0]:
-            names[f"lr[{index}]"] = rate
+        names[f"lr[{index}]" if index else "lr"] = rate
     return found.start(), found[1], tuple(names), tuple(names.values()), True
 
 

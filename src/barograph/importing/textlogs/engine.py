@@ -88,8 +88,11 @@ class Dialect:
         """The configuration that stands before the first row."""
         return {}
 
-    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
-        """Rows with steps that only the lines around them, or rows before, can say. `own` is kept in marks."""
+    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
+        """Rows with steps that only the lines around them, or rows before, can say.
+
+        own: what is remembered from chunk to chunk, and kept in marks. ahead: some text behind the lines.
+        """
         return rows
 
     def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
@@ -160,7 +163,7 @@ class Reading:
             return
         last = chunks.tail(self.path, state["offset"])
         if last and last.rstrip().endswith(self.dialect.closers) and self.dialect.sure(last) == 1:
-            yield from self.take(chunks.Chunk(last, last, state["line"], 0, 0, 0))
+            yield from self.take(chunks.Chunk(last, last, state["line"], 0, 0, 0, b""))
             state["offset"] += sum(map(len, chunks.blocks(self.path, state["offset"])))
 
     # -----------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ class Reading:
             found, left = form.take(lines, left)
             rows += found
         strange = [index for index in left if dialect.looks.search(lines[index])] if dialect.looks and left else []
-        rows = [part for block in dialect.place(lines, rows, state["own"]) for part in forms.split(block)]
+        rows = [part for block in dialect.place(lines, rows, state["own"], chunk.ahead) for part in forms.split(block)]
         blocks: list[_Block] = []
         for row in rows:
             block, bad = self.number(lines, row)

@@ -1,7 +1,8 @@
 """The dicts that Hugging Face's Trainer prints, also TRL's, Accelerate scripts' and Axolotl's.
 
 In:   `{'loss': 2.301, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.04}`,
-      `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`: with either quotes, values in quotes, nan, over several lines, progress bars between.
+      `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`: with either quotes, values in quotes, nan, over several
+      lines, progress bars between.
 Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where there is no
       bar, rows are numbered 1, 2, 3 and a note says so. An evaluation has the step of the row before it.
 
@@ -10,6 +11,7 @@ A loss of exactly 0.0 can be a hidden NaN: the Trainer leaves non-finite losses 
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -79,46 +81,44 @@ class PrintedDicts(engine.Dialect):
         return _OPEN.sub(join, text)
 
     def hold(self, text: bytes) -> int:
-        start = max(text.rfind(b"\n{'"), text.rfind(b'\n{"'), text.rfind(b"\r{'"))
-        if start < 0 or len(text) - start > 8192 or b"}" in text[start:]:
+        start = max(text.rfind(b"\n{'"), text.rfind(b'\n{"'), text.rfind(b"\r{'")) + 1
+        if not start and not text.startswith((b"{'", b'{"')):
             return 0
-        return len(text) - start - 1
+        return 0 if len(text) - start > 8192 or b"}" in text[start:] else len(text) - start
 
-    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         bars = [(i, int(m[1]), int(m[2])) for i, line in enumerate(lines) if b"%|" in line and (m := _BAR.match(line))]
         for line in lines:
             if b"Total optimization" in line and (said := _TOTAL.search(line)):
                 own["total"] = int(said[1].replace(b",", b"") or 0)
+        if behind := _BAR.match(ahead.replace(b"\r", b"\n").lstrip(b"\n ")):  # drawn, but its line isn't whole yet
+            bars.append((len(lines), int(behind[1]), int(behind[2])))
         where = np.array([bar[0] for bar in bars], np.int64)
         train = [row for row in rows if row.main]
         if bars and "total" not in own:
             own_total = self.total(bars, where, train)
             if own_total:
                 own["total"] = own_total
-        steps: dict[int, int] = {}
         total, last = own.get("total"), int(own.get("bar", 0))
-        if bars and total and own.get("how", "bars") == "bars":
-            mine = [bar for bar in bars if bar[2] == total]
-            for index in sorted(int(i) for row in train for i in row.where):
-                behind = next((bar for bar in mine if index <= bar[0] <= index + _NEAR), None)
-                before = max((bar for bar in mine if index - 64 < bar[0] <= index), default=None)
-                if behind or before:
-                    steps[index] = (behind or before or (0, 0, 0))[1]
-            if steps:
-                own["how"] = "bars"
-                own["bar"] = max(last, *steps.values())
+        mine = [bar for bar in bars if bar[2] == total]
+        if own.get("how") != "bars" and not mine:
+            return self.count(rows, own)
+        if own.get("how") == "rows":  # numbered before: a bar that comes later is another one's
+            return self.count(rows, own)
+        places, counts = [bar[0] for bar in mine], [bar[1] for bar in mine]
         placed = []
         for row in rows:
-            if not row.main:
-                placed.append(row)
-            elif steps and own.get("how") == "bars":
-                near = sorted(steps)
-                found = [steps.get(int(i), steps[max((n for n in near if n <= i), default=near[0])]) for i in row.where]
-                placed.append(row._replace(steps=found))
-            else:
-                placed.append(row)
-        if own.get("how") != "bars" or not steps:
-            placed = self.count(placed, own)
+            if row.main:
+                found = []
+                for index in row.where.tolist():
+                    at = bisect.bisect_left(places, index)
+                    near = at < len(places) and places[at] <= index + _NEAR
+                    found.append(counts[at] if near else (counts[at - 1] if at else last))
+                row = row._replace(steps=found)
+                own["how"] = "bars"
+            placed.append(row)
+        if counts:
+            own["bar"] = counts[-1]
         return placed
 
     @staticmethod
@@ -130,6 +130,9 @@ class PrintedDicts(engine.Dialect):
                 at = int(np.searchsorted(where, index))
                 if at < len(bars) and bars[at][0] <= index + _NEAR:
                     votes[bars[at][2]] = votes.get(bars[at][2], 0) + 1
+        if train and not votes:
+            for _, _, length in bars:
+                votes[length] = votes.get(length, 0) + 1
         return max(votes, key=lambda length: votes[length], default=0)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Megatron-LM and Megatron-DeepSpeed: the iteration line in its versions, and validation.
 
 In:   ` iteration      100/    1000 | consumed samples: 400 | elapsed time per iteration (ms): 6736.4 |
-      learning rate: 1.499E-04 | global batch size: 4 | lm loss: 3.169739E+01 | loss scale: 16384.0 | grad norm: 13.641 | …`;
+      learning rate: 1.499E-04 | global batch size: 4 | lm loss: 3.169739E+01 | grad norm: 13.641 | …`;
       ` validation loss at iteration 1000 | lm loss value: 2.72E+00 | lm loss PPL: 1.52E+01 |`, also with
       "on validation set", "on test set", the name of a data set, or "at the end of training for …".
 Out:  every name between bars as printed; for validation, "validation" or "test" (and the data set) before it.

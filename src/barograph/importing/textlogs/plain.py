@@ -45,15 +45,17 @@ _PHASE = re.compile(
     rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev)|(test|testing))(?![A-Za-z_/.-])"
 )
 _COUNTS = re.compile(
-    rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|eta|time|rank|gpu)$"
+    rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
+    rb"eta|time|rank|gpu)$"
 )
 _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
+_CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
 def _row(line: bytes) -> forms.Parsed | None:
-    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"', b"#"):
+    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"', b"#") or _CODE.match(line):
         return None
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
     if step is None and epoch is None and batch is None:
@@ -133,7 +135,7 @@ class Plain(engine.Dialect):
         "tokens/s": "train/tokens_per_second",
     }
 
-    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch."""
         order = sorted(
             (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)

@@ -1,0 +1,262 @@
+"""Activations by block: statistics of what flows through a model, kept on its device until they are asked for.
+
+In:   a model's forward passes while the watch is on; modules found by `blocks.find`, or named by the user.
+Out:  {layer: {statistic: number}}: `mean`, `std` (n - 1), `min`, `max`, `l2_norm`, `rms`, `kurtosis` and `tail`
+      (share of elements beyond 10 RMS) of each block's output; `dead`, `zeros` of an MLP's units; `saturated` of
+      bounded activation modules; and for the model `residual_growth`, `attention/…`, `log_z`, `embedding_norm`.
+
+Hooks look at outputs, so an activation function called as a function is no obstacle. They never raise, hold
+no activation, and are gone after `close()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barograph.probes.model import attention, blocks
+
+TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
+EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
+TOKENS = 512  # of the output, for log Z
+_BOUNDS = {
+    "Tanh": (-1.0, 1.0), "Softsign": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0), "Sigmoid": (0.0, 1.0),
+    "Hardsigmoid": (0.0, 1.0), "ReLU6": (0.0, 6.0),
+}  # fmt: skip
+
+
+def describe(output: Any) -> dict[str, Any]:
+    """Statistics of one tensor, scalars on its device; of half precision in 32 bits."""
+    import torch
+
+    values = output.detach()
+    if values.dtype != torch.float64:
+        values = values.float()
+    if values.numel() == 0:
+        return {}
+    flat = values.reshape(-1)
+    least, most = torch.aminmax(flat)
+    count = flat.numel()
+    mean = flat.mean()
+    square = torch.dot(flat, flat)
+    rms = (square / count).sqrt()
+    centred = flat - mean
+    centred_square = centred.square()
+    variance = centred_square.mean()
+    found = {
+        "mean": mean,
+        "std": (variance * (count / (count - 1))).sqrt() if count > 1 else torch.zeros_like(mean),
+        "min": least,
+        "max": most,
+        "l2_norm": square.sqrt(),
+        "rms": rms,
+        # Pearson's: 3 for a normal distribution
+        "kurtosis": torch.dot(centred_square, centred_square) / count / variance.square().clamp_min(1e-30),
+        "tail": (centred_square > (TAIL * rms).square()).float().mean(),
+    }
+    return found
+
+
+class ActivationWatch:
+    """Looks at a model's activations while `on` is set; `collect` reads what the last forward passes left.
+
+    modules: names or modules to look at instead of the blocks. heads: also look at attention and at the output.
+    warn: told once what can't be seen.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        modules: Any = None,
+        *,
+        functions: bool = False,
+        heads: bool = True,
+        warn: Callable[..., Any] = lambda sentence, key=None: None,
+    ):
+        self.on = True
+        self._model = model
+        self._warn = warn
+        self._table: dict[str, dict[str, Any]] = {}
+        self._peaks: dict[str, Any] = {}  # greatest |unit| of each MLP since the last `collect`
+        self._attention: list[tuple[Any, Any]] = []
+        self._mode: Any = None
+        self._heads = heads
+        self._handles: list[Any] = []
+        self._places = blocks.find(model)
+        self._order: list[str] = []
+        self._hook(modules, functions)
+
+    def _hook(self, modules: Any, functions: bool) -> None:
+        places = self._places
+        chosen = self._named(modules) if modules is not None else dict(places.blocks)
+        if functions:
+            chosen |= places.functions
+        self._order = [name for name in chosen if name in places.blocks]
+        if modules is None:
+            chosen |= places.embeddings
+        for name, module in chosen.items():
+            self._handles.append(module.register_forward_hook(self._on_output(name)))
+        if modules is None:
+            for name, module in places.downs.items():
+                self._handles.append(module.register_forward_pre_hook(self._on_units(name)))
+            for name, module in places.bounded.items():
+                self._handles.append(module.register_forward_hook(self._on_bounded(name, type(module).__name__)))
+        if self._heads:
+            self._handles.append(self._model.register_forward_pre_hook(self._on_start))
+            self._handles.append(self._model.register_forward_hook(self._on_end, always_call=True))
+
+    def _named(self, modules: Any) -> dict[str, Any]:
+        found = {blocks.plain(name): module for name, module in self._model.named_modules()}
+        names = {id(module): name for name, module in found.items()}
+        chosen = {}
+        for one in modules:
+            name = one if isinstance(one, str) else names.get(id(one), "")
+            if name not in found:
+                self._warn(f"there is no module {name or one!r:.80} to look at", key=f"module {one!r:.80}")
+                continue
+            chosen[name] = found[name]
+        return chosen
+
+    # -- hooks: each looks only while the watch is on, and never raises --------------------------------
+
+    def _guard(self, name: str, look: Callable[[], Any]) -> None:
+        import torch
+
+        try:
+            with torch.no_grad():
+                look()
+        except Exception as error:
+            self._warn(f"the activations of {name} can't be seen ({type(error).__name__}: {error})", key=f"act {name}")
+
+    def _on_output(self, name: str) -> Callable[..., None]:
+        def hook(module: Any, given: Any, output: Any) -> None:
+            if self.on and module.training:
+                self._guard(name, lambda: self._put(name, describe(first_tensor(output))))
+
+        return hook
+
+    def _on_units(self, name: str) -> Callable[..., None]:
+        def hook(module: Any, given: Any) -> None:
+            if self.on and module.training:
+                self._guard(name, lambda: self._units(name, first_tensor(given)))
+
+        return hook
+
+    def _units(self, name: str, units: Any) -> None:
+        """A unit is dead where it stayed at 0 (to 1e-8) for every token since the last `collect`."""
+        import torch
+
+        rows = units.detach().reshape(-1, units.shape[-1])
+        if not len(rows):
+            return
+        least, most = torch.aminmax(rows, dim=0)
+        peak = torch.maximum(most, -least)
+        before = self._peaks.get(name)
+        self._peaks[name] = peak if before is None or before.shape != peak.shape else torch.maximum(before, peak)
+        self._put(name, {"zeros": 1 - torch.count_nonzero(rows) / rows.numel()})
+
+    def _on_bounded(self, name: str, kind: str) -> Callable[..., None]:
+        low, high = _BOUNDS[kind]
+        edge = EDGE * (high - low)
+
+        def look(output: Any) -> None:
+            near = (output >= high - edge) | (output <= low + edge)
+            self._put(name, {"saturated": near.float().mean()})
+
+        def hook(module: Any, given: Any, output: Any) -> None:
+            if self.on and module.training:
+                self._guard(name, lambda: look(output.detach()))
+
+        return hook
+
+    def _on_start(self, module: Any, given: Any) -> None:
+        if not self.on or not module.training or self._mode is not None:
+            return
+        if type(module).__name__ == "OptimizedModule":
+            self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
+            return
+        self._attention = []
+        self._mode = attention.watch(self._attention)
+        self._mode.__enter__()
+
+    def _on_end(self, module: Any, given: Any, output: Any) -> None:
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.__exit__(None, None, None)
+        if self.on and module.training:
+            self._guard("the output", lambda: self._log_z(output))
+
+    def _log_z(self, output: Any) -> None:
+        """Mean log of the output's partition function, over the last tokens."""
+        logits = getattr(output, "logits", None)
+        logits = first_tensor(output) if logits is None else logits
+        if logits is None or logits.dim() < 2 or logits.shape[-1] < 2:
+            return
+        rows = logits.detach().reshape(-1, logits.shape[-1])[-TOKENS:]
+        self._put("", {"log_z": rows.float().logsumexp(-1).mean()})
+
+    def _put(self, name: str, values: Mapping[str, Any]) -> None:
+        self._table.setdefault(name, {}).update(values)
+
+    # -- what was seen ---------------------------------------------------------------------------------
+
+    def collect(self) -> dict[str, dict[str, Any]]:
+        """{layer: {statistic: scalar on the device}} since the last call; the model's own stand under ""."""
+        import torch
+
+        table, self._table = self._table, {}
+        peaks, self._peaks = self._peaks, {}
+        for name, peak in peaks.items():
+            table.setdefault(name, {})["dead"] = (peak <= 1e-8).float().mean()
+        stream = [table[name]["rms"] for name in self._order if "rms" in table.get(name, {})]
+        whole = table.pop("", {})
+        if len(stream) > 1:
+            whole["residual_growth"] = stream[-1] / stream[0].clamp_min(1e-30)
+        if self._attention:
+            whole["attention/logit_max"] = torch.stack([largest for largest, _ in self._attention]).amax()
+            whole["attention/entropy"] = torch.stack([share for _, share in self._attention]).mean()
+            for depth, (largest, share) in enumerate(self._attention):
+                if depth < len(self._order):
+                    table.setdefault(self._order[depth], {}).update(
+                        {"attention_logit_max": largest, "attention_entropy": share}
+                    )
+            self._attention = []
+        weights: list[Any] = [getattr(module, "weight", None) for module in self._places.embeddings.values()]
+        norms = [
+            weight.detach().float().norm(dim=-1).mean()
+            for weight in weights
+            if hasattr(weight, "detach") and not weight.is_meta
+        ]
+        if norms and (table or whole):
+            whole["embedding_norm"] = norms[0]
+        return table | ({"": whole} if whole else {})
+
+    @property
+    def sees_attention(self) -> bool:
+        """Whether the last forward pass showed any attention."""
+        return bool(self._attention)
+
+    def close(self) -> None:
+        """Take every hook away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+
+
+def first_tensor(output: Any) -> Any:
+    """The first floating-point tensor in a module's output: itself, or in a tuple, list, mapping or object."""
+    if hasattr(output, "is_floating_point"):
+        return output if output.is_floating_point() else None
+    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    for part in parts:
+        found = first_tensor(part)
+        if found is not None:
+            return found
+    for name in ("last_hidden_state", "logits"):
+        part = getattr(output, name, None)
+        if part is not None:
+            return first_tensor(part)
+    return None

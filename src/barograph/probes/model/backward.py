@@ -1,0 +1,101 @@
+"""The moment at which a backward pass has ended and all gradients are there, before anything clips them.
+
+In:   a model's parameters; for sharded ones (FSDP2, whose parameters get no gradient by themselves) its outputs.
+Out:  a call right after each backward pass, on the thread that called it, while this is armed.
+
+Autograd's engine calls what is queued during a pass when the pass is over, in order; DDP and FSDP2 queue their
+last reductions there too. So what is queued first queues itself once more, and comes after theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from barograph.probes.model.parameters import mesh_of
+
+
+class BackwardEnd:
+    """Calls `at_end()` after each backward pass while armed; costs nothing at other times."""
+
+    def __init__(self, at_end: Callable[[], Any]):
+        self._at_end = at_end
+        self._handles: list[Any] = []
+        self._task = -1
+
+    def __deepcopy__(self, memo: Any) -> BackwardEnd:
+        """Copying a model copies its hooks: those stay what they are."""
+        return self
+
+    @property
+    def armed(self) -> bool:
+        """Whether hooks are in place."""
+        return bool(self._handles)
+
+    def arm(self, model: Any, parameters: Iterable[Any], each: Callable[[Any, Any], Any] | None = None) -> None:
+        """Put hooks on the parameters, or where those are sharded on the model's output.
+
+        each: also called with (parameter, gradient) as each gradient of this pass comes, for loops that free
+        gradients before the pass is over.
+        """
+        if self._handles:
+            return
+        sharded = False
+        for parameter in parameters:
+            if mesh_of(parameter) is not None:
+                sharded = True
+            elif parameter.requires_grad:
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._queue))
+                if each is not None:
+                    self._handles.append(parameter.register_hook(_bound(each, parameter)))
+        if sharded:
+            self._handles.append(model.register_forward_hook(self._on_output))
+
+    def disarm(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _on_output(self, module: Any, given: Any, output: Any) -> None:
+        for tensor in tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._queue)
+
+    def _queue(self, tensor: Any) -> None:
+        import torch
+
+        try:
+            task = torch._C._current_graph_task_id()
+            if task not in (self._task, -1):
+                self._task = task
+                engine = torch.autograd.Variable._execution_engine
+                engine.queue_callback(lambda: engine.queue_callback(self._end))
+        except Exception:  # an engine of another make: the norm before clipping is not known
+            self._task = -1
+
+    def _end(self) -> None:
+        self._task = -1
+        self._at_end()
+
+
+def _bound(each: Callable[[Any, Any], Any], parameter: Any) -> Callable[[Any], None]:
+    def hook(gradient: Any) -> None:
+        each(parameter, gradient)
+
+    return hook
+
+
+def tensors(output: Any, depth: int = 4) -> Iterable[Any]:
+    """The tensors in a module's output, also within tuples, lists, mappings and objects with attributes."""
+    if hasattr(output, "requires_grad"):
+        yield output
+    elif depth:
+        if isinstance(output, Mapping):
+            parts: Iterable[Any] = output.values()
+        elif isinstance(output, (tuple, list)):
+            parts = output
+        else:
+            parts = vars(output).values() if hasattr(output, "__dict__") and not callable(output) else ()
+        for part in parts:
+            yield from tensors(part, depth - 1)

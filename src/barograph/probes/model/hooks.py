@@ -1,0 +1,112 @@
+"""Hooks around the steps of optimizers: those that were given, or those that turn out to step a model.
+
+In:   optimizers, or the names of parameters by id to know them by.
+Out:  a call before and after each of their steps.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from barograph.probes.model.parameters import shape_of
+
+
+def optimizers_of(given: Any) -> tuple[Any, ...] | None:
+    """The optimizers in what a user gives: one, a wrapper of one, several in a list or mapping; None for None."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        given = given.values()
+    several = given if isinstance(given, Iterable) and not hasattr(given, "param_groups") else (given,)
+    return tuple(_inner(one) for one in several)
+
+
+def _inner(optimizer: Any) -> Any:
+    """The torch optimizer in a wrapper (Accelerate, DeepSpeed and others keep it as `optimizer`)."""
+    for _ in range(4):
+        inside = getattr(optimizer, "optimizer", None)
+        if inside is None or not hasattr(inside, "param_groups"):
+            break
+        optimizer = inside
+    return optimizer
+
+
+class OptimizerHooks:
+    """Calls `before(optimizer)` and `after(optimizer)` around steps until closed."""
+
+    def __init__(
+        self,
+        optimizers: tuple[Any, ...] | None,
+        names: Callable[[], dict[int, str]],
+        before: Callable[[Any], Any],
+        after: Callable[[Any], Any],
+    ):
+        self.seen = False  # whether any step was made
+        self.without_hooks: list[str] = []
+        self._names, self._before, self._after = names, before, after
+        self._known: list[Any] = []  # weak references
+        self._decided: weakref.WeakKeyDictionary[Any, tuple[tuple[int, ...], bool]] = weakref.WeakKeyDictionary()
+        self._handles: list[Any] = []
+        if optimizers is None:
+            self._hook_all()
+        for optimizer in optimizers or ():
+            if not hasattr(optimizer, "register_step_pre_hook") or not hasattr(optimizer, "param_groups"):
+                self.without_hooks.append(type(optimizer).__name__)
+                continue
+            self._known.append(weakref.ref(optimizer))
+            self._handles.append(optimizer.register_step_pre_hook(self._on_before))
+            self._handles.append(optimizer.register_step_post_hook(self._on_after))
+
+    def _hook_all(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        self._handles.append(register_optimizer_step_pre_hook(self._if_ours(self._on_before)))
+        self._handles.append(register_optimizer_step_post_hook(self._if_ours(self._on_after)))
+
+    def _if_ours(self, call: Callable[..., None]) -> Callable[..., None]:
+        def hook(optimizer: Any, given: Any, named: Any) -> None:
+            if self._is_ours(optimizer):
+                call(optimizer, given, named)
+
+        return hook
+
+    def _is_ours(self, optimizer: Any) -> bool:
+        """Whether it steps a watched parameter; asked again when it gets more parameters."""
+        try:
+            shape = shape_of((optimizer,))
+            known = self._decided.get(optimizer)
+            if known is not None and known[0] == shape:
+                return known[1]
+            names = self._names()
+            ours = any(id(parameter) in names for group in optimizer.param_groups for parameter in group["params"])
+            if ours and (known is None or not known[1]):
+                self._known.append(weakref.ref(optimizer))
+            self._decided[optimizer] = (shape, ours)
+            return ours
+        except Exception:  # something that only looks like an optimizer
+            return False
+
+    def _on_before(self, optimizer: Any, given: Any, named: Any) -> None:
+        self.seen = True
+        self._before(optimizer)
+
+    def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:
+        self._after(optimizer)
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """Those that are watched, in the order in which they were given or found."""
+        return [optimizer for reference in self._known if (optimizer := reference()) is not None]
+
+    @property
+    def known(self) -> set[int]:
+        """Their ids."""
+        return {id(optimizer) for optimizer in self.optimizers}
+
+    def close(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []

@@ -1,0 +1,398 @@
+"""The looks that a watch takes in a step: each reads one family of figures into the step's `Round`.
+
+In:   a round with what is due, the model's parameters and the optimizer that steps.
+Out:  columns and statistics in the round; how long each family took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from barograph.probes.model.activations import ActivationWatch
+from barograph.probes.model.exchanges import Exchanges
+from barograph.probes.model.findings import Witness
+from barograph.probes.model.norms import FollowedNorms, norms
+from barograph.probes.model.optimizers import measure
+from barograph.probes.model.parameters import Owned, local, owned, shape_of, trainable
+from barograph.probes.model.rounds import Part, Round
+from barograph.probes.model.schedule import Schedule
+from barograph.probes.model.spectral import SpectralNorms
+from barograph.probes.model.updates import UpdateProbe
+from barograph.probes.recording import Recording
+from barograph.probes.stats import statistics as stats
+
+_REFRESH = 10  # steps; parameters that were added or frozen are noticed within these
+
+
+class TimedActivations(ActivationWatch):
+    """An activation watch that says how long its hooks took, and that torch.compile finds empty.
+
+    A hook that looks at a tensor breaks a compiled graph, and raises where that must be whole.
+    """
+
+    seconds = 0.0
+
+    def __deepcopy__(self, memo: Any) -> TimedActivations:
+        """Copying a model copies its hooks: those stay what they are."""
+        return self
+
+    def _guard(self, name: str, look: Callable[[], Any]) -> None:
+        began = time.perf_counter()
+        super()._guard(name, look)
+        self.seconds += time.perf_counter() - began
+
+    def _on_output(self, name: str) -> Callable[..., None]:
+        return _outside(super()._on_output(name))
+
+    def _on_units(self, name: str) -> Callable[..., None]:
+        return _outside(super()._on_units(name))
+
+    def _on_bounded(self, name: str, kind: str) -> Callable[..., None]:
+        return _outside(super()._on_bounded(name, kind))
+
+    def _on_start(self, module: Any, given: Any) -> None:
+        import torch
+
+        if not torch.compiler.is_compiling():
+            super()._on_start(module, given)
+
+    def _on_end(self, module: Any, given: Any, output: Any) -> None:
+        import torch
+
+        if not torch.compiler.is_compiling():
+            super()._on_end(module, given, output)
+
+
+def _outside(hook: Callable[..., None]) -> Callable[..., None]:
+    """The hook, but nothing while torch.compile traces it."""
+    import torch
+
+    def outside(*given: Any) -> None:
+        if not torch.compiler.is_compiling():
+            hook(*given)
+
+    return outside
+
+
+class Looks:
+    """Reads one model. `names`: of its parameters, by id. `parameters`: in the model's order."""
+
+    def __init__(
+        self, run: Recording, model: Any, schedule: Schedule, memory_budget_mb: float, modules: Any, witness: Witness
+    ):
+        self.names: dict[int, str] = {}
+        self.parameters: tuple[Any, ...] = ()
+        self._run, self._model, self._schedule, self._witness = run, model, schedule, witness
+        self._limit = int(memory_budget_mb * (1 << 20))
+        self._owned: dict[int, tuple[Any, Owned]] = {}
+        self._probes: dict[int, UpdateProbe] = {}
+        self._followers: dict[int, FollowedNorms] = {}
+        self._exchanges: Exchanges | None = None
+        self._spectral = SpectralNorms()
+        self._activations: TimedActivations | None = None
+        self._routers: Any = None
+        if schedule.given["activations"]:
+            self._watch_activations(modules)
+        if schedule.given["moe"]:
+            from barograph.probes.model.moe import RouterWatch
+
+            self._routers = RouterWatch(model, warn=run.warn)
+
+    def _watch_activations(self, modules: Any) -> None:
+        if any(type(module).__name__ == "OptimizedModule" for module in self._model.modules()):
+            self._run.warn(
+                "the activations of a compiled model are not watched: hooks would break its graph",
+                key="watch no activations",
+            )
+            return
+        self._activations = TimedActivations(self._model, modules, warn=self._run.warn)
+        self._activations.on = False
+
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    def refresh(self) -> dict[int, str]:
+        """Look at the model again: parameters may have been added, frozen or replaced."""
+        found = trainable(self._model)
+        names = {id(parameter): name for name, parameter in found.items()}
+        if names != self.names:
+            self.names, self.parameters = names, tuple(found.values())
+            self._owned.clear()
+            self._followers.clear()
+            for probe in self._probes.values():
+                probe.drop()
+            self._probes.clear()
+            self._witness.follow(found)
+            if self._exchanges is not None:
+                self._exchanges.close()
+            self._exchanges = Exchanges.of(self._run, found, self._schedule)
+        return names
+
+    def own(self, optimizer: Any) -> Owned:
+        """The watched parameters of an optimizer."""
+        shape = shape_of((optimizer,))
+        known = self._owned.get(id(optimizer))
+        if known is None or known[0] != shape:
+            known = self._owned[id(optimizer)] = (shape, owned(optimizer, self.names))
+        return known[1]
+
+    def held_by(self, optimizers: Sequence[Any]) -> bool:
+        """Whether any of these optimizers updates any watched parameter."""
+        return any(self.own(optimizer).names for optimizer in optimizers)
+
+    # -- a step ----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _cost(self, current: Round, family: str) -> Iterator[None]:
+        began = time.perf_counter()
+        first = self._event()
+        yield
+        if first is not None:
+            current.events.append((family, first, self._event()))
+        current.cost(family, time.perf_counter() - began)
+
+    def _event(self) -> Any:
+        parameter = self.parameters[0] if self.parameters else None
+        if parameter is None or not parameter.is_cuda:
+            return None
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(parameter.device))
+        return event
+
+    def begin(self, current: Round) -> None:
+        """A step's first optimizer begins."""
+        if current.step % _REFRESH == 0 or "gradients" in current.due:
+            self.refresh()
+        if self._exchanges is not None:
+            self._exchanges.begin(current)
+        if self._activations is not None and "activations" in current.due:
+            current.cost("activations", self._activations.seconds)
+            self._activations.seconds = 0.0
+            with self._cost(current, "activations"):
+                self._collect_activations(current, self._activations)
+
+    def _collect_activations(self, current: Round, watch: ActivationWatch) -> None:
+        import torch
+
+        table = watch.collect()
+        labels = tuple(f"{layer}\n{name}" for layer, row in table.items() for name in row)
+        values = [value for row in table.values() for value in row.values()]
+        if not any(table):  # the model's own figures alone
+            self._run.warn(
+                "no activations were seen: the model is compiled, or the watched modules did not run in training mode",
+                key="watch no activations",
+            )
+        if values:
+            home = values[0].device
+            wide = torch.float32 if home.type == "mps" else torch.float64
+            column = torch.stack([value.detach().to(home, wide, non_blocking=True).reshape(()) for value in values])
+            current.put("activations", labels, column)
+
+    def before(self, current: Round, optimizer: Any) -> None:
+        """An optimizer's step begins: its gradients are what it will use."""
+        own = self.own(optimizer)
+        if not own.names:
+            return
+        gradients = [parameter.grad for parameter in own.parameters]
+        current.present |= {name for name, one in zip(own.names, gradients, strict=True) if one is not None}
+        for name, number in zip(own.names, own.groups, strict=True):
+            rate = optimizer.param_groups[number].get("lr")
+            if isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu":
+                current.learning[name] = float(rate)
+        scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides by it within its step
+        if current.due & {"norms", "gradients", "updates"}:
+            with self._cost(current, "norms"):
+                self._norms(current, optimizer, own, gradients, scale)
+        if current.due & {"gradients", "histograms"}:
+            with self._cost(current, "histograms" if "histograms" in current.due else "gradients"):
+                if scale is not None:
+                    current.put("scale", own.names, (1.0 / scale).reshape(1).expand(len(own.names)))
+                self._statistics(current, "gradients", own, gradients)
+        if "updates" in current.due:
+            with self._cost(current, "updates"):
+                self._probe(optimizer, own).before(own.names, own.parameters)
+
+    def _probe(self, optimizer: Any, own: Owned) -> UpdateProbe:
+        probe = self._probes.get(id(optimizer))
+        if probe is None:
+            whole = sum(parameter.numel() * parameter.element_size() for parameter in self.parameters)
+            mine = sum(parameter.numel() * parameter.element_size() for parameter in own.parameters)
+            probe = self._probes[id(optimizer)] = UpdateProbe(int(self._limit * mine / max(1, whole)))
+        return probe
+
+    def _norms(self, current: Round, optimizer: Any, own: Owned, gradients: list[Any], scale: Any) -> None:
+        import torch
+
+        ways = self._ways(own)
+        follower = self._followers.setdefault(id(optimizer), FollowedNorms())
+        exact = bool(current.due & {"gradients", "updates", "weights"})
+        weights = follower.squares([local(parameter) for parameter in own.parameters], current.step, exact)
+        current.put("weight_squares", own.names, weights, ways)
+        if "most" in current.figures and not current.due & {"gradients", "updates"}:
+            return  # the norm after clipping follows from what the loop told
+        some = [(place, local(one)) for place, one in enumerate(gradients) if one is not None]
+        moved = norms([tensor for _, tensor in some]).to(weights.device).square()
+        if scale is not None:
+            moved = moved / scale.to(moved.device, moved.dtype).square()
+        if len(some) < len(own.names):
+            column = torch.zeros(len(own.names), dtype=moved.dtype, device=moved.device)
+            places = torch.tensor([place for place, _ in some], dtype=torch.int64)
+            moved = column.index_copy_(0, places.to(moved.device, non_blocking=True), moved)
+        current.put("gradient_squares", own.names, moved, ways)
+
+    def gradient_squares(self) -> Any:
+        """The squared norm of every parameter's gradient as it is now [n], 0 where there is none; None of none."""
+        import torch
+
+        some = [(place, local(one.grad)) for place, one in enumerate(self.parameters) if one.grad is not None]
+        if not some:
+            return None
+        found = norms([tensor for _, tensor in some]).square()
+        if len(some) == len(self.parameters):
+            return found
+        column = torch.zeros(len(self.parameters), dtype=found.dtype, device=found.device)
+        places = torch.tensor([place for place, _ in some], dtype=torch.int64)
+        return column.index_copy_(0, places.to(found.device, non_blocking=True), found)
+
+    def put_before(self, current: Round, squares: Any) -> None:
+        """Squared norms from before clipping."""
+        names = tuple(self.names.values())
+        if len(names) == len(squares):
+            ways = () if self._exchanges is None else self._exchanges.ways(names)
+            current.put("before_square", names, squares, ways)
+
+    def _ways(self, own: Owned) -> tuple[Any, ...]:
+        return () if self._exchanges is None else self._exchanges.ways(own.names)
+
+    def _statistics(self, current: Round, family: str, own: Owned, tensors: list[Any]) -> None:
+        """Statistics of all of them; one that is missing here stands as an empty tensor, alike on all ranks."""
+        import torch
+
+        shown = [torch.zeros(0) if tensor is None else local(tensor) for tensor in tensors]
+        sketch = "histograms" in current.due
+        try:
+            pending = stats.collect(shown, sketch=sketch, names=own.names)
+        except (TypeError, ValueError):
+            for place, (name, tensor) in enumerate(zip(own.names, shown, strict=True)):
+                try:
+                    stats.flatten(tensor, name)
+                except (TypeError, ValueError) as error:
+                    self._run.warn(f"the {family} of {name} can't be read: {error}", key=f"watch {family} {name}")
+                    shown[place] = torch.zeros(0)
+            pending = stats.collect(shown, sketch=sketch, names=own.names)
+        current.parts.append(Part(family, own.names, pending, self._ways(own)))
+
+    def after(self, current: Round, optimizer: Any) -> None:
+        """An optimizer's step is over."""
+        own = self.own(optimizer)
+        if not own.names:
+            return
+        probe = self._probes.get(id(optimizer))
+        if "updates" in current.due and probe is not None:
+            with self._cost(current, "updates"):
+                found = probe.after()
+                if found is not None:
+                    import torch
+
+                    both = torch.stack([found.update_squares, found.weight_squares])
+                    current.put("updates", found.names, both, self._ways(own))
+        if current.due & {"weights", "histograms"}:
+            with self._cost(current, "histograms" if "histograms" in current.due else "weights"):
+                self._statistics(current, "weights", own, list(own.parameters))
+        if "optimizer_state" in current.due:
+            with self._cost(current, "optimizer_state"):
+                states = measure(optimizer, own)
+                if states is not None:
+                    current.put("optimizer_state", states.names, states.columns, self._ways(own))
+
+    def freed(self, current: Round, parameter: Any, gradient: Any) -> None:
+        """A gradient that will be gone when backward is over."""
+        name = self.names.get(id(parameter))
+        if name is None:
+            return
+        current.present.add(name)
+        with self._cost(current, "gradients"):
+            own = Owned((name,), (parameter,), (0,))
+            current.put("gradient_squares", own.names, norms([local(gradient)]).square())
+            self._statistics(current, "gradients", own, [gradient])
+
+    def note(self, current: Round, norm: Any, most: float | None) -> None:
+        """The loop's own norm before clipping."""
+        import torch
+
+        if hasattr(norm, "full_tensor"):
+            norm = norm.full_tensor()
+        tensor = norm.detach().reshape(1) if isinstance(norm, torch.Tensor) else torch.tensor([float(norm)])
+        current.put("noted_norm", ("",), tensor)
+        if most is not None:
+            current.figures["most"] = float(most)
+
+    def scaled(self, current: Round, scaler: Any, skipped: int) -> None:
+        """What a GradScaler multiplies the loss with, and how many of the loop's steps it left out so far."""
+        scale = getattr(scaler, "_scale", None)
+        if scale is not None:
+            current.put("loss_scale", ("",), scale.detach().reshape(1).clone())
+        current.figures["skipped_steps"] = skipped
+
+    def end(self, current: Round) -> None:
+        """All optimizers have stepped."""
+        if "spectral" in current.due:
+            with self._cost(current, "spectral"):
+                self._look_at_spectra(current)
+        if self._routers is not None and "moe" in current.due:
+            with self._cost(current, "moe"):
+                current.routers = self._routers.get_moe_stats()
+                current.router_layers = (self._routers.step_fields(), self._routers.layers(), self._routers.loads())
+        if self._exchanges is not None:
+            self._exchanges.end(current)
+
+    def _look_at_spectra(self, current: Round) -> None:
+        import torch
+
+        weights = {self.names[id(parameter)]: parameter for parameter in self.parameters}
+        found = self._spectral.update(weights)
+        if found.names:
+            current.put("spectral", found.names, torch.stack([found.norms, found.stable_ranks]))
+
+    def arm(self, due: frozenset[str]) -> None:
+        """Get ready for a step at which this is due."""
+        if self._activations is not None:
+            self._activations.on = "activations" in due
+
+    # -- what it costs -----------------------------------------------------------------------------------------
+
+    @property
+    def bytes(self) -> int:
+        """Memory held at present."""
+        vectors = self._spectral._vectors.values()
+        return sum(probe.bytes for probe in self._probes.values()) + sum(
+            vector.numel() * vector.element_size() for vector in vectors
+        )
+
+    def tell(self, found: Round) -> None:
+        """A round's costs are known: the schedule may change. The device's own time counts where it is longer."""
+        costs = dict(found.costs)
+        device: dict[str, float] = {}
+        for family, first, last in found.events:
+            device[family] = device.get(family, 0.0) + first.elapsed_time(last) / 1e3
+        if device:
+            found.figures["watch_device_ms"] = round(sum(device.values()) * 1e3, 4)
+            costs = {family: max(costs.get(family, 0.0), device.get(family, 0.0)) for family in costs | device}
+        if self._exchanges is None:  # sharded: all ranks have to change theirs at the same step
+            self._schedule.spend(costs, found.step_seconds)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._activations is not None:
+            self._activations.close()
+        if self._routers is not None:
+            self._routers.close()
+        if self._exchanges is not None:
+            self._exchanges.close()
+        for probe in self._probes.values():
+            probe.drop()
+        self._probes.clear()

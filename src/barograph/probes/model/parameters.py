@@ -1,0 +1,82 @@
+"""A model's parameters as a watch sees them: their names, what of them is here, and who updates them.
+
+In:   a torch model and its optimizers.
+Out:  names without wrappers (the same for a plain, a compiled, a DDP and an FSDP model), local tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barograph.probes.model.blocks import plain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def trainable(model: Any) -> dict[str, Any]:
+    """{name: parameter} of those that learn, a tied one once: floating point or complex, not on meta."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        kind = parameter.dtype
+        if parameter.requires_grad and not parameter.is_meta and (kind.is_floating_point or kind.is_complex):
+            found[plain(name)] = parameter
+    return found
+
+
+def local(tensor: Any) -> Tensor:
+    """What of a tensor is in this process, as real numbers: the shard of a DTensor; a complex one as pairs."""
+    tensor = tensor.detach()
+    if mesh_of(tensor) is not None:
+        tensor = tensor.to_local()
+    if tensor.is_complex():
+        import torch
+
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    found: Tensor = tensor
+    return found
+
+
+def mesh_of(tensor: Any) -> Any:
+    """The device mesh of a DTensor; None of any other tensor."""
+    module = sys.modules.get("torch.distributed.tensor")  # where it was never imported there is no DTensor
+    if module is None or not isinstance(tensor, module.DTensor):
+        return None
+    return tensor.device_mesh
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A dense tensor's elements in one dimension, without a copy where its memory has no gaps."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    if tensor.numel() and reach == tensor.numel():  # transposed or channels last: order is of no matter here
+        return tensor.as_strided((tensor.numel(),), (1,))
+    return tensor.reshape(-1)
+
+
+class Owned(NamedTuple):
+    """The watched parameters that one optimizer updates, with the number of their group there."""
+
+    names: tuple[str, ...]
+    parameters: tuple[Any, ...]
+    groups: tuple[int, ...]
+
+
+def owned(optimizer: Any, names: dict[int, str]) -> Owned:
+    """Those of an optimizer's parameters that have a name (by id), in its order."""
+    found = [
+        (names[id(parameter)], parameter, number)
+        for number, group in enumerate(optimizer.param_groups)
+        for parameter in group["params"]
+        if id(parameter) in names
+    ]
+    columns = list(zip(*found, strict=True)) or [(), (), ()]
+    return Owned(*columns)
+
+
+def shape_of(optimizers: Iterable[Any]) -> tuple[int, ...]:
+    """Changes when parameters are added to an optimizer."""
+    return tuple(len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups)

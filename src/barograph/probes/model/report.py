@@ -1,0 +1,212 @@
+"""A round's numbers made into what is recorded: one `model` record, tables by layer, histograms.
+
+In:   a `Round` whose figures have arrived.
+Out:  fields of the record; {prefix: {layer: {statistic: number}}}; histograms. docs/model.md defines all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from barograph.probes.model import flow
+from barograph.probes.model.optimizers import COLUMNS
+from barograph.probes.model.rounds import Round
+from barograph.probes.stats.statistics import PERCENTILES
+
+Table = dict[str, dict[str, float]]
+
+BINS = 64
+STATISTICS = (
+    ("norm", "norm"), ("mean", "mean"), ("std", "std"), ("min", "min"), ("max", "max"),
+    ("zeros", "zeros"), ("nan", "nans"), ("inf", "infs"),
+)  # fmt: skip
+_SCALED = ("norm", "mean", "std", "min", "max")
+
+
+class Histogram(NamedTuple):
+    """`name`: `{family}_hist/{layer}`."""
+
+    name: str
+    edges: Any
+    counts: Any
+
+
+class Report(NamedTuple):
+    """All of a round. `distributions`: percentiles with `min` and `max`, for the console."""
+
+    fields: dict[str, Any]
+    tables: dict[str, Table]
+    histograms: list[Histogram]
+    distributions: Table
+
+
+def make(found: Round, blocks: Iterable[str]) -> Report:
+    """The report of a round that is `ready`. blocks: names of the model's blocks in order of depth."""
+    numbers = found.numbers()
+    fields: dict[str, Any] = {}
+    tables: dict[str, Table] = {}
+    scales = _column(numbers, "scale")
+    _norms(found, numbers, fields)
+    if "gradients" in found.due:
+        fields |= flow.flow(_squares(numbers, found.present), blocks)
+    histograms: list[Histogram] = []
+    distributions: Table = {}
+    for family in ("gradients", "weights"):
+        for names, statistics in found.statistics(family):
+            chosen = [row for row, name in enumerate(names) if family == "weights" or name in found.present]
+            if family in found.due:
+                columns = [(name, getattr(statistics, column)) for name, column in STATISTICS]
+                table = tables.setdefault(family, {})
+                for row in chosen:
+                    scale = scales.get(names[row], 1.0) if family == "gradients" else 1.0
+                    table[names[row]] = {
+                        name: float(values[row]) * (scale if scale != 1.0 and name in _SCALED else 1.0)
+                        for name, values in columns
+                    }
+            if statistics.sketches is None:
+                continue
+            quantiles = statistics.percentiles()
+            for row in chosen:
+                name, scale = names[row], scales.get(names[row], 1.0) if family == "gradients" else 1.0
+                marks = {f"p{q}": float(value) * scale for q, value in zip(PERCENTILES, quantiles[row], strict=True)}
+                tables.setdefault(family, {}).setdefault(name, {}).update(marks)
+                edges, counts = statistics.histogram(row, BINS)
+                histograms.append(Histogram(f"{family}_hist/{name}", edges * scale, counts))
+                if family == "gradients":
+                    ends = {"min": float(statistics.min[row]) * scale, "max": float(statistics.max[row]) * scale}
+                    distributions[name] = marks | ends
+    _updates(found, numbers, fields, tables)
+    _states(numbers, tables)
+    _spectra(numbers, fields, tables)
+    _activations(numbers, fields, tables)
+    fields |= found.figures
+    return Report(fields, tables, histograms, distributions)
+
+
+def _column(numbers: Mapping[str, Any], family: str) -> dict[str, float]:
+    names, values = numbers.get(family, ((), np.zeros((1, 0))))
+    return {name: float(value) for name, value in zip(names, values[0], strict=True)}
+
+
+def _squares(numbers: Mapping[str, Any], present: set[str]) -> dict[str, float]:
+    return {name: square for name, square in _column(numbers, "gradient_squares").items() if name in present}
+
+
+def _norms(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any]) -> None:
+    before = _column(numbers, "before_square")
+    noted = _column(numbers, "noted_norm").get("")
+    known = noted if noted is not None else math.sqrt(math.fsum(before.values())) if before else None
+    after = None
+    if "gradient_squares" in numbers and found.present:
+        after = _root(_squares(numbers, found.present).values())
+    elif noted is not None and "most" in found.figures:
+        # clip_grad_norm_ multiplies by max_norm / (norm + 1e-6), at most 1
+        after = noted * min(1.0, found.figures["most"] / (noted + 1e-6))
+    found.figures.pop("most", None)
+    if after is not None:
+        fields["grad_norm"] = after
+    if known is not None:
+        fields["grad_norm_before"] = known
+        if after is not None and known > 0:
+            fields["clip_coefficient"] = after / known
+    if loss_scale := _column(numbers, "loss_scale"):
+        fields["loss_scale"] = loss_scale[""]
+    if "weight_squares" in numbers:
+        fields["param_norm"] = _root(_column(numbers, "weight_squares").values())
+
+
+def _root(squares: Iterable[float]) -> float:
+    whole = sum(squares)  # fsum would raise at infinity beside minus infinity; squares have one sign
+    return math.sqrt(whole) if whole == whole else math.nan
+
+
+def _updates(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any], tables: dict[str, Table]) -> None:
+    if "updates" not in numbers:
+        return
+    names, (moved, weights) = numbers["updates"]
+    gradients = _squares(numbers, found.present)
+    table = tables.setdefault("updates", {})
+    for name, change, weight in zip(names, np.sqrt(moved), np.sqrt(weights), strict=True):
+        row = table[name] = {
+            "ratio": float(change / weight) if weight > 0 else math.inf if change > 0 else math.nan,
+            "update_norm": float(change),
+            "weight_norm": float(weight),
+        }
+        if name in gradients and name in found.learning and weight > 0:
+            row["lr_ratio"] = found.learning[name] * math.sqrt(gradients[name]) / float(weight)
+    # of matrices alone: biases begin at zero, and S2's bands are of weights
+    ratios = [row["ratio"] for row in table.values() if row["weight_norm"] > flow.LEAST_WEIGHT]
+    fields |= {f"update_{name}": value for name, value in flow.quantiles(ratios).items()}
+    if ratios:
+        low, high = flow.band(found.step)[1:]
+        fields |= {"update_band_low": low, "update_band_high": high}
+        fields["update_outside"] = flow.outside(ratios, found.step)
+
+
+def _states(numbers: Mapping[str, Any], tables: dict[str, Table]) -> None:
+    if "optimizer_state" not in numbers:
+        return
+    names, values = numbers["optimizer_state"]
+    table = tables.setdefault("optimizer", {})
+    for name, column in zip(names, values.T, strict=True):
+        known = dict(zip(COLUMNS, map(float, column), strict=True))
+        row: dict[str, float] = {}
+        broken = 0.0
+        for label, key in (("momentum_norm", "momentum_square"), ("second_moment_norm", "second_square")):
+            if known[f"has_{key}"]:
+                row[label] = math.sqrt(known[key]) if known[key] == known[key] else math.nan
+                broken += not math.isfinite(known[key])
+        row["non_finite"] = broken
+        if known["sampled"] > 0:
+            row["below_eps"] = known["below_eps"] / known["sampled"]
+            row["step_mean"] = known["step_sum"] / known["sampled"]
+            row["step_max"] = known["step_max"]
+        table[name] = row
+
+
+def _spectra(numbers: Mapping[str, Any], fields: dict[str, Any], tables: dict[str, Table]) -> None:
+    if "spectral" not in numbers:
+        return
+    names, (norms, ranks) = numbers["spectral"]
+    tables["spectral"] = {
+        name: {"norm": float(norm), "stable_rank": float(rank)}
+        for name, norm, rank in zip(names, norms, ranks, strict=True)
+    }
+    if len(norms):
+        fields["spectral_norm_max"] = float(np.max(norms))
+        fields["spectral_norm_mean"] = float(np.mean(norms))
+        fields["spectral_norm_std"] = float(np.std(norms, ddof=1)) if len(norms) > 1 else 0.0
+
+
+def _activations(numbers: Mapping[str, Any], fields: dict[str, Any], tables: dict[str, Table]) -> None:
+    table: Table = {}
+    for label, value in _column(numbers, "activations").items():
+        layer, _, name = label.partition("\n")
+        if layer:
+            table.setdefault(layer, {})[name] = value
+        else:
+            fields[name] = value
+    if table:
+        tables["activations"] = table
+
+
+def write(made: Report, found: Round, outlet: Any, record: Callable[..., Any]) -> None:
+    """Give a report to the run."""
+    step = found.step
+    record("model", step, made.fields, draw=False)
+    for prefix, table in made.tables.items():
+        outlet.table(prefix, step, table)
+    for one in made.histograms:
+        outlet.histogram(one.name, step, one.edges, one.counts)
+    if found.routers is not None and found.routers["valid"]:
+        more, layers, loads = found.router_layers
+        extra = {name.removeprefix("moe_"): value for name, value in more.items()}
+        record("moe", step, extra | dict(found.routers), draw=False)
+        outlet.table("moe", step, layers)
+        by_expert = {f"{layer}/load": dict(zip(map(str, range(len(row))), row.tolist(), strict=True))
+                     for layer, row in loads.items()}  # fmt: skip
+        outlet.table("moe", step, by_expert)

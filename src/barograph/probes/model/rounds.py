@@ -1,0 +1,136 @@
+"""One optimizer step as a watch saw it: what was measured, until it has arrived from the device.
+
+In:   columns of figures and pending statistics, put in by the hooks of a step.
+Out:  numbers by family, once everything is there. One transfer a device for all columns together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.stats.statistics import Pending, Statistics
+
+    Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class Arrival:
+    """A tensor on its way to the CPU."""
+
+    def __init__(self, tensor: Tensor):
+        self._host = tensor.detach().to("cpu", non_blocking=True)  # into pinned memory
+        self._event: Any = None
+        if tensor.device.type != "cpu":
+            import torch
+
+            stream = getattr(getattr(torch, tensor.device.type), "current_stream", None)
+            if stream is not None:
+                self._event = stream(tensor.device).record_event()
+
+    def ready(self) -> bool:
+        """Whether it is there."""
+        return self._event is None or bool(self._event.query())
+
+    def numbers(self) -> Floats:
+        """It; waits where it is not there."""
+        if self._event is not None:
+            self._event.synchronize()
+        found: Floats = self._host.double().numpy()
+        return found
+
+
+class Part(NamedTuple):
+    """Statistics of some layers. `scale`: what the values have to be multiplied with, where the loss was scaled."""
+
+    family: str
+    names: tuple[str, ...]
+    pending: Pending
+    ways: tuple[Any, ...]
+
+
+class Column(NamedTuple):
+    """Figures [c, n] of n layers."""
+
+    family: str
+    names: tuple[str, ...]
+    values: Any
+    ways: tuple[Any, ...]
+
+
+class Round:
+    """One step. Its `step` may be set right as long as nothing was written."""
+
+    def __init__(self, step: int, due: frozenset[str]):
+        self.step, self.due = step, due
+        self.begun: set[int] = set()  # optimizers, by id
+        self.stepped: set[int] = set()
+        self.parts: list[Part] = []
+        self.columns: list[Column] = []
+        self.learning: dict[str, float] = {}  # learning rate by layer
+        self.present: set[str] = set()  # layers that had a gradient
+        self.figures: dict[str, Any] = {}
+        self.costs: dict[str, float] = {}
+        self.merged: list[tuple[str, tuple[str, ...], Statistics]] = []
+        self.events: list[tuple[str, Any, Any]] = []  # family, and its begin and end on the device
+        self.exchanged = False  # whether sharded figures were put together …
+        self.waits = False  # … and whether that is still to come
+        self.step_seconds = math.nan  # from the end of the step before to the end of this one, without the watch
+        self.routers: Any = None  # of a mixture of experts: figures of the model, and by layer
+        self.router_layers: Any = None
+        self._arrivals: list[tuple[list[Column], Arrival]] = []
+
+    def put(self, family: str, names: tuple[str, ...], values: Tensor, ways: tuple[Any, ...] = ()) -> None:
+        """Add figures [c, n] or [n]."""
+        self.columns.append(Column(family, names, values.reshape(-1, max(1, len(names))), ways))
+
+    def cost(self, family: str, seconds: float) -> None:
+        """Looking at a family took so long."""
+        self.costs[family] = self.costs.get(family, 0.0) + seconds
+
+    def send(self) -> None:
+        """Start the transfer of all columns: one for each device."""
+        import torch
+
+        for device in dict.fromkeys(column.values.device for column in self.columns):
+            some = [column for column in self.columns if column.values.device == device]
+            wide = torch.float32 if device.type == "mps" else torch.float64
+            pack = torch.cat([column.values.to(wide).reshape(-1) for column in some])
+            self._arrivals.append((some, Arrival(pack)))
+        self.columns = []
+
+    def ready(self) -> bool:
+        """Whether everything has arrived."""
+        if self.waits and not self.exchanged:
+            return False
+        arrived = all(arrival.ready() for _, arrival in self._arrivals)
+        timed = all(last.query() for _, _, last in self.events)
+        return arrived and timed and all(part.pending.ready() for part in self.parts)
+
+    def numbers(self) -> dict[str, tuple[tuple[str, ...], Floats]]:
+        """All columns by family: the names [n] and the figures [c, n] of all optimizers together."""
+        found: dict[str, list[tuple[tuple[str, ...], Floats]]] = {}
+        for columns, arrival in self._arrivals:
+            values, at = arrival.numbers(), 0
+            for column in columns:
+                size = column.values.numel()
+                table = values[at : at + size].reshape(column.values.shape)
+                found.setdefault(column.family, []).append((column.names, table))
+                at += size
+        return {
+            family: (
+                tuple(name for names, _ in several for name in names),
+                several[0][1] if len(several) == 1 else np.concatenate([table for _, table in several], axis=1),
+            )
+            for family, several in found.items()
+        }
+
+    def statistics(self, family: str) -> list[tuple[tuple[str, ...], Statistics]]:
+        """The statistics of a family, of all optimizers; those put together over ranks where there are such."""
+        if self.exchanged:
+            return [(names, found) for known, names, found in self.merged if known == family]
+        return [(part.names, part.pending.result()) for part in self.parts if part.family == family]

@@ -1,0 +1,384 @@
+"""ModelWatch: a model looked at from inside, at the right moments of each optimizer step.
+
+In:   a model, its optimizers, how often to look at what; hooks that autograd and the optimizers call.
+Out:  a `model` record a step, tables by layer and histograms at their intervals (docs/model.md has them all).
+
+Gradients are read when `optimizer.step` begins: after accumulation, clipping and a GradScaler's unscaling; the norm
+before clipping when backward has ended; weights when the step is over. On a device nothing is waited for: the
+run's own thread writes what has arrived. Nothing raises into the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from barograph.probes.model import blocks, flow, report
+from barograph.probes.model.backward import BackwardEnd
+from barograph.probes.model.findings import Witness
+from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
+from barograph.probes.model.looks import Looks
+from barograph.probes.model.outlet import Outlet
+from barograph.probes.model.parameters import mesh_of
+from barograph.probes.model.rounds import Round
+from barograph.probes.model.schedule import Schedule
+from barograph.probes.model.sharded import is_recorder
+from barograph.probes.recording import Recording
+
+_MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
+
+
+class ModelWatch:
+    """Watches one model until `close` or the end of the run.
+
+    model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one, or several; by default those that
+    step the model's parameters are found by themselves. `gradients`, `updates`, `weights`, `histograms`,
+    `activations`, `spectral`, `optimizer_state`, `moe`: intervals in optimizer steps, 0 is off; the defaults are
+    S2's frequency guide. every_step_norms: global norms at each step. scaler: the GradScaler, if one scales
+    the loss. budget: the share of the step time to stay below, by widening intervals. memory_budget_mb: for
+    the weights kept while a step is measured. modules: for activations, instead of the model's blocks; names or
+    modules. show: called with (lines, "INFO" or "WARNING") at S2's intervals.
+
+    Raises ValueError for an interval or a budget that is none; nothing after that.
+    """
+
+    def __init__(
+        self,
+        run: Recording,
+        model: Any,
+        optimizer: Any = None,
+        *,
+        gradients: int = 10,
+        updates: int = 10,
+        weights: int = 100,
+        histograms: int = 500,
+        activations: int = 100,
+        spectral: int = 0,
+        optimizer_state: int = 100,
+        moe: int = 0,
+        every_step_norms: bool = True,
+        scaler: Any = None,
+        budget: float | None = None,
+        memory_budget_mb: float = 256,
+        modules: Any = None,
+        show: Callable[[list[str], str], Any] | None = None,
+    ):
+        intervals = {
+            "norms": int(every_step_norms), "gradients": gradients, "updates": updates, "weights": weights,
+            "histograms": histograms, "activations": activations, "spectral": spectral,
+            "optimizer_state": optimizer_state, "moe": moe,
+        }  # fmt: skip
+        Schedule(intervals, budget)  # refuses what is no interval, before anything is hooked
+        self.model = model
+        self.records = _records(run, model)
+        if not self.records:  # a copy of rank 0's model: nothing to see that rank 0 does not see
+            intervals = dict.fromkeys(intervals, 0) | {"moe": moe}
+        self.schedule = Schedule(intervals, budget)
+        self.show = show
+        self._run, self._outlet = run, Outlet(run)
+        self._scaler = scaler
+        self._witness = Witness(lambda sentence, key: run.warn(sentence, key=f"watch {key}"))
+        self._looks = Looks(run, model, self.schedule, memory_budget_mb, modules, self._witness)
+        self._blocks = tuple(blocks.find(model).blocks)
+        self._given = optimizer is not None
+        self._round: Round | None = None
+        self._queue: deque[Round] = deque()
+        self._writing = threading.Lock()
+        self._held = True  # the first step's number is known for sure when the second begins
+        self._last: int | None = None
+        self._upcoming_before = self._upcoming()
+        self._marked: int | None = None  # the step that was coming when backward began to leave gradients
+        self._noted: tuple[Any, Any] | None = None
+        self._tells_norms = False  # the loop tells its own norm: gradients are not read before clipping
+        self._freed = False  # gradients are gone when backward ends: they are looked at as they come
+        self._start = run.current_step
+        self._spent = 0.0
+        self._call_began = 0.0
+        self._costs: dict[str, float] = {}
+        self._closed_at = time.perf_counter()
+        self._before: Any = None  # the squared norm when backward ended, and what the gradients were then
+        self._skipped = 0
+        self._closed = False
+        self._backward = BackwardEnd(self._at_backward_end)
+        self._hooks = OptimizerHooks(optimizers_of(optimizer), self._names, self._before_step, self._after_step)
+        self._sentinel: Any = None
+        self._safely("set-up", self._begin)
+
+    def _begin(self) -> None:
+        if not any(self.schedule.given.values()):
+            return
+        names = self._looks.refresh()
+        if not names:
+            self._run.warn("the watched model has no trainable parameters: there is nothing to see", key="watch empty")
+        for name in self._hooks.without_hooks:
+            self._run.warn(
+                f"the optimizer {name} calls no hooks around its step, so the watch can't see its steps; it works "
+                "with torch.optim.Optimizer and what is made from it",
+                key=f"watch optimizer {name}",
+            )
+        for parameter in reversed(self._looks.parameters):
+            if mesh_of(parameter) is None:
+                self._sentinel = parameter.register_post_accumulate_grad_hook(self._mark)
+                break
+        self._arm(self._upcoming())
+        register = getattr(self._run, "at_each_round", None)
+        if register is not None:
+            register(self.poll)
+        self._run.at_finish.append(self.close)
+
+    def _names(self) -> dict[int, str]:
+        """The parameters as they are now: they may have been replaced since (sharded, adapted)."""
+        return self._looks.refresh()
+
+    def __deepcopy__(self, memo: Any) -> ModelWatch:
+        """A copy of the model (for an average of its weights, say) is not watched, and copies no run."""
+        return self
+
+    # -- which step it is --------------------------------------------------------------------------------
+
+    def _upcoming(self) -> int:
+        """The step that the loop will log next, as far as the run knows."""
+        following = getattr(self._run, "next_step", None)
+        if following is not None:
+            return int(following)
+        return self._run.current_step + 1 if self._run.current_step else 0
+
+    def _mark(self, parameter: Any) -> None:
+        """A backward pass has reached the first parameter. What the loop logs after it is of this step still."""
+        self._marked = self._upcoming()
+
+    def _number(self) -> int:
+        """The step in progress: what the loop logs next if it has logged since; else one more than before."""
+        upcoming = self._upcoming() if self._marked is None or self._freed else self._marked
+        self._marked = None
+        before, last = self._upcoming_before, self._last
+        logged = upcoming < before or (upcoming > before and (last is None or upcoming > last))  # < after a rewind
+        step = upcoming if last is None or logged else last + 1
+        if self._held and self._last is not None:
+            first = self._queue[0] if self._queue else None
+            # the loop logged the first step under another number than 0: it counts from 1
+            if first is not None and first.step == 0 and upcoming == 2 and step == 2:
+                first.step = 1
+            self._held = False
+        elif self._scaler is not None and self._last is not None and step > self._last + 1:
+            self._skipped += step - self._last - 1
+        self._upcoming_before, self._last = upcoming, step
+        return step
+
+    # -- hooks -------------------------------------------------------------------------------------------
+
+    def _safely(self, what: str, call: Callable[[], Any]) -> None:
+        """Nothing goes wrong for the training, whatever goes wrong here; time spent is counted."""
+        self._call_began = time.perf_counter()
+        try:
+            import torch
+
+            with torch.no_grad():
+                call()
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                reason = (str(error).splitlines() or [""])[0][:300]
+                self._run.warn(
+                    f"the model watch failed ({what}: {type(error).__name__}: {reason}); the training goes on, the "
+                    "step's figures are missing",
+                    key=f"watch {what} {type(error).__name__}",
+                )
+        self._spent += time.perf_counter() - self._call_began
+
+    def _before_step(self, optimizer: Any) -> None:
+        self._safely("before the optimizer's step", lambda: self._look_before(optimizer))
+
+    def _after_step(self, optimizer: Any) -> None:
+        self._safely("after the optimizer's step", lambda: self._look_after(optimizer))
+
+    def _look_before(self, optimizer: Any) -> None:
+        current = self._round
+        if current is None or id(optimizer) in current.begun:
+            if current is not None:
+                self._end_round(current)
+            current = self._round = self._new_round()
+        current.begun.add(id(optimizer))
+        self._looks.before(current, optimizer)
+
+    def _new_round(self) -> Round:
+        step = self._number()
+        current = Round(step, self.schedule.begin(step))
+        current.costs, self._costs = self._costs, {}
+        self._looks.begin(current)
+        if self._noted is not None:
+            (norm, most), self._noted = self._noted, None
+            self._looks.note(current, norm, most)
+        elif self._before is not None:
+            self._looks.put_before(current, self._before)
+        self._before = None
+        if self._scaler is not None:
+            self._looks.scaled(current, self._scaler, self._skipped)
+        return current
+
+    def _look_after(self, optimizer: Any) -> None:
+        current = self._round
+        if current is None or id(optimizer) not in current.begun:
+            return
+        self._looks.after(current, optimizer)
+        current.stepped.add(id(optimizer))
+        # optimizers that were found by themselves may be followed by another one in the first step
+        if current.stepped >= self._hooks.known and not (self._held and not self._given):
+            self._end_round(current)
+            self._round = None
+
+    def _end_round(self, current: Round) -> None:
+        """The step is over: start what is on its way to the CPU, and get ready for the next step."""
+        current.step_seconds = self._call_began - self._closed_at - self._spent
+        self._looks.end(current)
+        owners = self._looks.held_by(self._hooks.optimizers)
+        self._witness.saw(current.present, tuple(self._looks.names.values()), owners or self._freed)
+        if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
+            current.figures["without_gradient"] = len(self._witness.waiting)
+        current.send()
+        self._arm(current.step + 1)
+        now = time.perf_counter()
+        spent, gap = self._spent + now - self._call_began, now - self._closed_at
+        self._spent, self._closed_at, self._call_began = 0.0, now, now
+        current.figures |= {"watch_ms": round(spent * 1e3, 4), "watch_bytes": self._looks.bytes}
+        if gap > 0:
+            current.figures["watch_share"] = round(spent / gap, 6)
+        self._queue.append(current)
+        if getattr(self._run, "at_each_round", None) is None:
+            self.poll()
+
+    def _arm(self, upcoming: int) -> None:
+        """Have in place what the next step needs, and nothing else."""
+        due = self.schedule.due(upcoming)
+        self._looks.arm(due)
+        if self._freed:
+            self._backward.disarm()
+            each = self._look_at_freed if due & {"norms", "gradients"} else None
+            self._backward.arm(self.model, self._looks.parameters, each)
+        elif "gradients" in due and not self._tells_norms:
+            self._backward.arm(self.model, self._looks.parameters)
+        else:
+            self._backward.disarm()
+
+    def _at_backward_end(self) -> None:
+        self._safely("after backward", self._look_after_backward)
+
+    def _look_after_backward(self) -> None:
+        began = time.perf_counter()
+        if self._freed:
+            current, self._round = self._round, None
+            if current is None:  # nothing was due
+                self._arm(self._number() + 1)
+            else:
+                self._end_round(current)
+            return
+        squares = self._looks.gradient_squares()
+        if squares is not None:
+            self._witness.backward_left_gradients = True
+            scale = getattr(self._scaler, "_scale", None)  # a tensor on the device: asking for its value would wait
+            self._before = squares if scale is None else squares / scale.to(squares.device, squares.dtype).square()
+        elif self._round is None and not self._hooks.seen and self._looks.parameters:
+            self._freed = True
+            self._run.warn(
+                "gradients are freed while backward runs and no torch optimizer steps: the watch looks at each one as "
+                "it comes, so the norm before clipping, updates and optimizer state are not known",
+                key="watch freed",
+            )
+            self._arm(self._number() + 1)
+        self._costs["gradients"] = self._costs.get("gradients", 0.0) + time.perf_counter() - began
+
+    def _look_at_freed(self, parameter: Any, gradient: Any) -> None:
+        def look() -> None:
+            if self._round is None:
+                self._round = self._new_round()
+            self._looks.freed(self._round, parameter, gradient)
+
+        self._safely("in backward", look)
+
+    # -- what the loop may say ---------------------------------------------------------------------------
+
+    def note_norm(self, norm: Any, max_norm: float | None = None) -> None:
+        """The loop's own gradient norm of this step, as `clip_grad_norm_` returned it: before clipping.
+
+        With max_norm, what it clipped to, the norm after clipping follows from it and gradients are read for
+        tables alone. A tensor is not waited for.
+        """
+        self._noted, self._tells_norms = (norm, max_norm), True
+
+    def lines(self, found: report.Report, step: int) -> list[tuple[list[str], str]]:
+        """S2's console lines for a step's report, each group with its level; those whose interval it is."""
+        shown = []
+        if step and step % 100 == 0:
+            shown.append((flow.gradient_lines(found.tables.get("gradients", {})), "INFO"))
+            shown.append((flow.update_lines(found.tables.get("updates", {}), step), "WARNING"))
+        if step and step % 1000 == 0:
+            shown.append((flow.distribution_lines(found.distributions, step), "INFO"))
+        return [(lines, level) for lines, level in shown if lines]
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def poll(self, wait: bool = False) -> None:
+        """Write the steps that have arrived; called by the run's thread. `wait`: the run is ending."""
+        if not self._writing.acquire(blocking=wait):
+            return
+        try:
+            if self._last is None and not self._freed and not self._closed:
+                logged = self._run.current_step - self._start
+                if logged >= 10 and self.schedule.intervals["norms"] and self._looks.parameters:
+                    self._witness.no_steps(logged, self._given)
+            deadline = time.monotonic() + 2.0
+            while self._queue and (wait or not self._held):
+                first = self._queue[0]
+                if not first.ready() and len(self._queue) <= _MOST_PENDING:
+                    if not wait or time.monotonic() > deadline:
+                        return
+                    time.sleep(0.001)
+                    continue
+                self._queue.popleft()
+                self._safely_write(first)
+        finally:
+            self._writing.release()
+
+    def _safely_write(self, found: Round) -> None:
+        try:
+            self._looks.tell(found)
+            made = report.make(found, self._blocks)
+            if not self.records or not is_recorder(self._looks.parameters):
+                return
+            report.write(made, found, self._outlet, self._run.record)
+            if self.show is not None and self._run.settings.verbosity >= 1:
+                for lines, level in self.lines(made, found.step):
+                    self.show(lines, level)
+        except Exception as error:
+            self._run.warn(
+                f"the watch's figures of step {found.step} could not be written ({type(error).__name__}: {error})",
+                key=f"watch write {type(error).__name__}",
+            )
+
+    def flush(self) -> None:
+        """Write all steps that are over; waits for the device."""
+        current, self._round = self._round, None
+        if current is not None:
+            self._safely("at the end", lambda: self._end_round(current))
+        self._held = False
+        self.poll(wait=True)
+
+    def close(self) -> None:
+        """Write what waits and leave no hook behind."""
+        if self._closed:
+            return
+        self._closed = True
+        self._hooks.close()
+        self._backward.disarm()
+        if self._sentinel is not None:
+            self._sentinel.remove()
+        self.flush()
+        self._looks.close()
+
+
+def _records(run: Recording, model: Any) -> bool:
+    """Whether this rank has anything to say: DDP's other ranks hold copies of what rank 0 holds."""
+    return run.rank == 0 or type(model).__name__ != "DistributedDataParallel"

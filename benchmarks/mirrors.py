@@ -143,21 +143,17 @@ def kills(times: int, seed: int = 1) -> dict[str, Any]:
             story = mirror_runs.Story(folder, seed)
             options = {"tensorboard_dir": str(folder / "tb")} if name == "tensorboard" else {}
             variables = mirror_runs.wandb_variables(folder)
-            step = 0
+            attempt = 0
             while killed < times:
-                if step < 40 * times:
-                    story.train(range(step, step + 80))
-                    story.run.flush()
-                    step += 80
-                if killed and killed % 9 == 0 and step < 40 * times:
+                story.train(range(attempt * 40, attempt * 40 + 40))
+                story.run.flush()
+                attempt += 1
+                if attempt % 9 == 0:
                     story.resume()
-                if step >= 40 * times and not story.run._finished:
-                    story.finish()
-                done = mirror_runs.send(story.dir, name, options, generator.randint(1, 300), variables)
+                done = mirror_runs.send(story.dir, name, options, generator.randint(1, 140), variables)
+                assert done.returncode in (0, -9), done.stderr
                 killed += done.returncode == -9
                 whole += done.returncode == 0
-                if whole > times:  # nothing left to send
-                    break
             story.finish()
             done = mirror_runs.send(story.dir, name, options, variables=variables)
             assert "done=True" in done.stdout, done.stderr

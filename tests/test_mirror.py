@@ -273,10 +273,10 @@ def test_no_process_to_be_had_is_one_warning(tmp_path: Path, monkeypatch: pytest
     def refuse(*arguments: Any, **named: Any) -> Any:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(live.subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     told: list[str] = []
     run = SimpleNamespace(dir=tmp_path, settings=settings(), warn=lambda sentence, key=None: told.append(sentence))
-    mirrors = live.open_mirrors(run)  # type: ignore[arg-type]
+    mirrors = live.open_mirrors(run)
     assert mirrors.close() and len(told) == 1 and "barograph sync" in told[0]
 
 

@@ -83,9 +83,8 @@ def test_the_model_from_inside_has_the_names_of_speedrun_and_of_the_guide() -> N
 
 
 def test_names_of_the_users_own_stay() -> None:
-    assert of("metrics", **{"mine": 2, "a/b": True, "word": "x", "nothing": None}) == [
-        Row({"mine": 2.0, "a/b": 1.0, "word": "x"})
-    ]
+    logged: dict[str, Any] = {"mine": 2, "a/b": True, "word": "x", "nothing": None}
+    assert list(sent(Record("metrics", 0, 1, logged))) == [Row({"mine": 2.0, "a/b": 1.0, "word": "x"})]
     assert of("eval", loss=2.0, eval_tokens=100, duration_ms=50) == [
         Row({"eval/loss": 2.0, "eval/eval_tokens": 100, "eval/duration_ms": 50, "eval/tokens_per_second": 2000.0})
     ]
@@ -110,5 +109,5 @@ def test_texts_notes_rewinds_and_the_end() -> None:
      {"loss": 10**400, "smoothed": {"loss": "nan"}, "start_step": "5", "kind": "rewind", "split": None}],
 )  # fmt: skip
 def test_no_record_breaks_it(kind: str, fields: dict[str, Any]) -> None:
-    for one in of(kind, **fields):
+    for one in sent(Record(kind, 0, 1, fields)):
         assert isinstance(one, (Row, Config, Text, Note, Parts, Rewind, End))

@@ -28,7 +28,8 @@ EXPECTED = [
         ("peak memory allocated", 1, (3, 29863), (3, 29863)),
     ]),
     ("llmc_main.log", "llmc", [
-        ("trl", 12, (0, 11.0), (11, 9.7778)), ("tel", 4, (0, 11.0), (12, 3.2722)), ("eval", 1, (12, 0.2463), (12, 0.2463)),
+        ("trl", 12, (0, 11.0), (11, 9.7778)), ("tel", 4, (0, 11.0), (12, 3.2722)), ("eval", 1, (12, 0.2463),
+        (12, 0.2463)),
     ]),
     ("llmc_screen.log", "llmc", [
         ("loss", 20, (1, 10.888889), (20, 8.777778)), ("MFU", 19, (2, 32.3), (20, 32.3)),
@@ -43,7 +44,8 @@ EXPECTED = [
         ("validation lm loss value", 1, (60, 2.724416), (60, 2.724416)), ("test lm loss PPL", 1, (60, 13), (60, 13)),
     ]),
     ("megatron_new.log", "megatron", [
-        ("lm loss", 19, (1, 8.888889), (19, 6.888889)), ("throughput per GPU (TFLOP/s/GPU)", 19, (1, 412.3), (19, 412.3)),
+        ("lm loss", 19, (1, 8.888889), (19, 6.888889)), ("throughput per GPU (TFLOP/s/GPU)", 19, (1, 412.3),
+        (19, 412.3)),
         ("load_balancing_loss", 19, (1, 1.001), (19, 1.019)),
     ]),
     ("deepspeed.log", "deepspeed", [
@@ -62,24 +64,30 @@ EXPECTED = [
         ("loss", 14, (1, 11.8889), (14, 10.4444)), ("tps", 14, (1, 1001), (14, 1014)),
         ("memory(%)", 14, (1, 42.57), (14, 42.57)), ("validate loss", 1, (14, 4.2), (14, 4.2)),
     ]),
-    ("torchtitan_old.log", "torchtitan", [("loss", 14, (1, 11.8889), (14, 10.4444)), ("wps", 14, (1, 1001), (14, 1014))]),
+    ("torchtitan_old.log", "torchtitan", [("loss", 14, (1, 11.8889), (14, 10.4444)), ("wps", 14, (1, 1001),
+        (14, 1014))]),
     ("kempnerforge.log", "kempnerforge", [
-        ("loss", 14, (1, 8.8889), (14, 7.4444)), ("tok/s", 14, (1, 123001), (14, 123014)), ("mem_total", 14, (1, 80), (14, 80)),
+        ("loss", 14, (1, 8.8889), (14, 7.4444)), ("tok/s", 14, (1, 123001), (14, 123014)),
+        ("mem_total", 14, (1, 80), (14, 80)),
     ]),
     ("hf_printed.log", "hf_printed", [
-        ("loss", 4, (2, 2.2778), (8, 1.6111)), ("eval_loss", 1, (8, 2.1), (8, 2.1)), ("train_loss", 1, (8, 2.2), (8, 2.2)),
+        ("loss", 4, (2, 2.2778), (8, 1.6111)), ("eval_loss", 1, (8, 2.1), (8, 2.1)), ("train_loss", 1, (8, 2.2),
+        (8, 2.2)),
     ]),
-    ("hf_numbered.log", "hf_printed", [("loss", 3, (1, 2.5), (3, 2.3)), ("grad_norm", 3, (1, math.nan), (3, math.inf))]),
+    ("hf_numbered.log", "hf_printed", [("loss", 3, (1, 2.5), (3, 2.3)), ("grad_norm", 3, (1, math.nan),
+        (3, math.inf))]),
     ("trainer_log.jsonl", "llamafactory", [
         ("loss", 10, (10, 2.3889), (100, 1.3889)), ("elapsed_time", 11, (10, 86401), (100, 90000)),
         ("eval_loss", 1, (100, 0.9), (100, 0.9)),
     ]),
     ("surogate.log", "surogate_text", [
-        ("loss", 14, (1, 8.8889), (14, 7.4444)), ("tps", 14, (1, 123400), (14, 123400)), ("norm", 14, (1, 0.1429), (14, 2.0)),
+        ("loss", 14, (1, 8.8889), (14, 7.4444)), ("tps", 14, (1, 123400), (14, 123400)), ("norm", 14, (1, 0.1429),
+        (14, 2.0)),
         ("eval loss", 1, (14, 2.1), (14, 2.1)), ("gpu/0/temperature", 1, (14, 61), (14, 61)),
     ]),
     ("plain_step.log", "plain", [
-        ("loss", 8, (100, 0.51), (800, 0.44)), ("lr", 8, (100, 3e-4), (800, 3e-4)), ("val loss", 1, (800, 0.61), (800, 0.61)),
+        ("loss", 8, (100, 0.51), (800, 0.44)), ("lr", 8, (100, 3e-4), (800, 3e-4)), ("val loss", 1, (800, 0.61),
+        (800, 0.61)),
     ]),
     ("plain_batch.log", "plain", [("loss", 6, (50, 1.0), (300, 0.33)), ("val_loss", 1, (300, 0.4), (300, 0.4))]),
     ("plain_epoch.log", "plain", [("loss", 8, (1, 1.0), (8, 0.125)), ("val loss", 8, (1, 1.1), (8, 0.138))]),
@@ -180,7 +188,8 @@ def test_epochs_are_an_axis_of_their_own_where_nothing_else_is_said() -> None:
 REAL = os.environ.get("BAROGRAPH_REALLOGS")
 REAL_LOGS = [
     ("karpathy__nanochat/speedrun_d24_pretrain.log", "nanochat", {
-        "loss": (16704, 2.417931), "loss_raw": (16704, None), "Validation bpb": (68, 0.753336), "CORE metric": (6, 0.2633),
+        "loss": (16704, 2.417931), "loss_raw": (16704, None), "Validation bpb": (68, 0.753336),
+        "CORE metric": (6, 0.2633),
         "mfu": (16704, 50.77),
     }),
     ("KellerJordan__modded-nanogpt/records/track_1_short/2024-10-13_llmc/main.log", "llmc", {
@@ -192,8 +201,10 @@ REAL_LOGS = [
      "modded_nanogpt", {"val_loss": (9, 3.2783), "peak memory allocated": (1, 29863)}),
     ("HectorFCardenas__llm.c/gpt2_train.11672114.log", "llmc", {"loss": (750, 4.763922), "val loss": (4, 4.723455)}),
     ("HectorFCardenas__llm.c/gpt2_train.11679010.log", "llmc", {"loss": (99, math.nan), "ms": (99, 3613.67)}),
-    ("innerfirexy__nanoGPT/log_gpt2.txt", "nanogpt", {"loss": (4411, 2.8666), "val loss": (45, 3.0277), "mfu": (4410, 22.26)}),
-    ("ethellight565__nanogpt-seis/checkpoints/train_mix.log", "nanogpt", {"loss": (800, 2.7499), "val loss": (17, 2.6645)}),
+    ("innerfirexy__nanoGPT/log_gpt2.txt", "nanogpt", {"loss": (4411, 2.8666), "val loss": (45, 3.0277),
+        "mfu": (4410, 22.26)}),
+    ("ethellight565__nanogpt-seis/checkpoints/train_mix.log", "nanogpt", {"loss": (800, 2.7499),
+        "val loss": (17, 2.6645)}),
     ("bigscience-workshop__bigscience/experiments/gpt2-meg/meg_gpt2_base_n64_dp1_tp4_pp64-1809655.out", "megatron", {
         "lm loss": (5, 16.9694), "grad norm": (4, 14.171), "consumed samples": (6, 240),
     }),
@@ -201,7 +212,8 @@ REAL_LOGS = [
         "train_runtime": (1, 896.0007),
     }),
     ("CqGao112__CN-Mini-Phi3/ds_pretrain.log", "hf_printed", {"loss": (99, 4.2), "train_runtime": (1, 14003.7762)}),
-    ("syGOAT__Mistral-v0.2-Translator-bf16/trainer_log.jsonl", "llamafactory", {"loss": (866, 0.1333), "epoch": (867, 4.0)}),
+    ("syGOAT__Mistral-v0.2-Translator-bf16/trainer_log.jsonl", "llamafactory", {"loss": (866, 0.1333),
+        "epoch": (867, 4.0)}),
     ("pytorch__torchtitan/llama3_cuda.txt", "torchtitan", {"loss": (100, 2.746471643447876)}),
 ]  # fmt: skip
 

@@ -233,7 +233,8 @@ def name_of(name: str, context: Mapping[str, Any]) -> str:
 class _Columns:
     """One sequence while its four arrays go by: the hashes of steps and what each column has there."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_hashed: bool = False):
+        self.is_hashed = is_hashed  # else the keys are the steps
         self.hashes = {name: array.array("q") for name in ("val", "step", "time")}
         self.values = {name: array.array("d") for name in ("val", "step", "time")}
         self.objects: dict[int, dict[Any, Any]] = {}
@@ -242,8 +243,8 @@ class _Columns:
         """Steps, times and values where a column (`val`, or `time` for objects) has an entry."""
         wanted = np.array(self.hashes[begin], np.int64)
         values = np.array(self.values[begin], np.float64)
-        steps, has_step = self._at("step", wanted) if self.hashes["step"] else (wanted, np.True_)
-        times, has_time = self._at("time", wanted) if self.hashes["time"] else (np.zeros(len(wanted)), np.True_)
+        steps, has_step = self._at("step", wanted) if self.is_hashed else (wanted, np.True_)
+        times, has_time = self._at("time", wanted)
         whole = np.broadcast_to(has_step & has_time, wanted.shape)  # a writer's last row may still lack a part
         with np.errstate(invalid="ignore"):
             moments = np.where((times > 0) & (times < 1e11), times * 1e6, 0).round().astype(np.int64)
@@ -255,6 +256,8 @@ class _Columns:
     def _at(self, column: str, wanted: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """A column's values at these hashes, and which of them it has."""
         hashes, values = np.array(self.hashes[column], np.int64), np.array(self.values[column], np.float64)
+        if not len(hashes):
+            return np.zeros(len(wanted)), np.zeros(len(wanted), np.bool_)
         order = np.argsort(hashes)
         at = order[np.minimum(np.searchsorted(hashes, wanted, sorter=order), len(hashes) - 1)]
         return values[at], hashes[at] == wanted
@@ -311,7 +314,7 @@ class _Reader:
             if sequence != current:
                 if current is not None:
                     yield current, columns
-                current, columns = sequence, _Columns()
+                current, columns = sequence, _Columns(is_hashed=at == 4)
             column = str(parts[at + 2]) if parts[at + 2] in ("val", "step", "time") else ""
             if len(parts) == at + 3:
                 prefix = key

@@ -280,7 +280,7 @@ def _rehearsal_lines(source: Source, found: Found, one: Rehearsal) -> list[str]:
     steps = f", steps {one.first_step:,} to {one.last_step:,}" if one.last_step is not None else ""
     counted = "" if one.x <= {"step"} else f", placed by {' and '.join(sorted(one.x))}"
     lines.append(f"  {one.points:,} numbers in {one.rows:,} rows{steps}{counted}")
-    for original, (series, factor) in list(one.names.items())[:_SHOWN_NAMES]:
+    for original, (series, factor) in sorted(one.names.items(), key=lambda item: item[1])[:_SHOWN_NAMES]:
         times = f" × {factor:g}" if factor != 1.0 else ""
         renamed = f"{printable(original)}{times} → {printable(series)}" if series != original else printable(original)
         lines.append(f"    {one.counts[original]:>9,}  {renamed}")

@@ -65,7 +65,7 @@ def _old(line: bytes) -> forms.Parsed | None:
         if not found[2]:  # the whole epoch's means, in the names that the JSON form has
             names = {key if key.startswith("train_") else f"train_{key}": value for key, value in names.items()}
         elif found[3] not in (b"valid", b"test"):
-            names = {f"{found[3].decode()} {key}": value for key, value in names.items()}
+            names = {f"{found[3].decode('utf-8', 'replace')} {key}": value for key, value in names.items()}
         main = False
     if step is None or not step.isdigit() or len(step) > 15 or not names:
         return None

@@ -172,12 +172,17 @@ def test_steps_that_count_something_else_are_told(found: Found, tmp_path: Path) 
     assert StoredRun(folder).manifest["source"]["x"] == {"train/loss": "samples", "train/lr": "samples"}
 
 
-def test_rows_are_records_too_while_they_are_few(found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "LOGGED_ROWS", 10)
-    folder, _ = collect(Script([points(0, 8), points(8, 8)]), found, tmp_path)
-    run = StoredRun(folder)
-    assert [record.step for record in run.records("step")] == list(range(8))
-    assert len(run.series("train/loss")) == 16
+def test_rows_of_small_sources_are_records_too_and_of_large_ones_none(
+    found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Script([points(0, 8), points(8, 8, ("loss", "val_loss", "other"))])
+    run = StoredRun(collect(source, found, tmp_path)[0])
+    assert [record.step for record in run.records("step")] == list(range(16))
+    assert [record.step for record in run.records("eval")] == list(range(8, 16))
+    assert next(record.fields for record in run.records("metrics")) == {"other": 8.2}
+    monkeypatch.setattr(collecting, "LOGGED_BYTES", 10)
+    run = StoredRun(collect(source, found, tmp_path, project="large")[0])
+    assert not list(run.records("step", "eval", "metrics")) and len(run.series("train/loss")) == 16
 
 
 def test_no_point_is_there_twice_while_rows_stand_in_the_log_and_wait_for_the_store(

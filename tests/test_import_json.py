@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import barograph
-from barograph.importing import barograph_json
 from barograph.importing.barograph_json import SOURCES
 from barograph.importing.collect import Collector, collect
 from barograph.importing.jsonrecords import pieces
@@ -152,15 +151,15 @@ def test_a_run_folder_brings_its_store_and_goes_on_with_a_resume(tmp_path: Path)
     assert run.series("x").value.tolist() == list(range(7))
 
 
-def test_rows_beyond_the_first_come_as_columns_and_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(barograph_json, "_WHOLE_RECORDS", 10)
+def test_rows_with_a_text_in_them_keep_it_and_others_are_columns(tmp_path: Path) -> None:
     path = tmp_path / "log.json"
-    path.write_text(theirs(*(step(number, str(number / 3)) for number in range(50))))
+    rows = [step(number, str(number / 3)) for number in range(50)]
+    rows[7] = rows[7].replace('"lr": 0.001', '"lr": 0.001, "phase": "warm", "moe_aux_loss": 0.5')
+    path.write_text(theirs(*rows))
     run = imported(path, tmp_path / "runs")
     assert run.series("train/loss").value.tolist() == [number / 3 for number in range(50)]
-    assert len(run.series("train/tokens_per_second")) == 50
+    assert len(run.series("train/tokens_per_second")) == 50 and run.series("moe/aux_loss").step.tolist() == [7]
+    assert [record.fields.get("phase") for record in run.records("step")].count("warm") == 1
 
 
 def test_a_growing_log_is_read_from_where_it_was_left(tmp_path: Path) -> None:

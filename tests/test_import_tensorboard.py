@@ -199,7 +199,9 @@ def test_a_restart_of_two_parts_of_a_run_is_one(tmp_path: Path) -> None:
 def test_samples_and_steps_of_one_file_are_told_apart(tmp_path: Path) -> None:
     tags = ("lm-loss", "lm-loss vs samples")
     for made in (1, 2):
-        events = [scalar_event(tag, (made * 10 + n) * (256 if "vs" in tag else 1), 1.0) for n in range(5) for tag in tags]
+        events = [
+            scalar_event(tag, (made * 10 + n) * (256 if "vs" in tag else 1), 1.0) for n in range(5) for tag in tags
+        ]
         event_file(tmp_path, made, *events)
     read = items(tmp_path)
     assert {item.names: item.x for item in read if isinstance(item, Points)} == {
@@ -281,7 +283,11 @@ def test_tensor_histograms_are_read_with_their_gaps(tmp_path: Path) -> None:
     shape = b"".join(field(2, field(1, size)) for size in table.shape)
     tensor = field(1, 2) + field(2, shape) + field(4, table.tobytes())
     meta = field(1, field(1, "histograms"))
-    event_file(tmp_path, 1, field(1, 1.7e9) + field(2, 9) + field(5, field(1, field(1, "h") + field(8, tensor) + field(9, meta))))
+    event_file(
+        tmp_path,
+        1,
+        field(1, 1.7e9) + field(2, 9) + field(5, field(1, field(1, "h") + field(8, tensor) + field(9, meta))),
+    )
     (found,) = (item for item in items(tmp_path) if isinstance(item, Distribution))
     assert found.edges.tolist() == [0, 1, 2, 3, 4] and found.counts.tolist() == [5, 0, 0, 2]
 

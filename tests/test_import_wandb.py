@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wire_format import field, history, item, leveldb_log
 
+from barograph.importing import wandb_rows
 from barograph.importing.leveldb import Batch, read_batches
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Unread
 from barograph.importing.wandb_offline import SOURCE
@@ -120,7 +121,7 @@ def test_what_is_no_number_is_a_fact_a_histogram_or_counted(folder: Path) -> Non
     assert [one.step for one in histograms] == [0, 100, 200, 300, 400]
     assert histograms[0].edges.tolist() == [0, 1, 2, 4] and histograms[0].counts.tolist() == [1, 2, 3]
     assert [one.why for one in read if isinstance(one, Unread)] == [
-        "values of the kind 'html-file' are not imported (5 of them)"
+        "values of the kind 'html-file' are not imported (5 of them, the first in step 0)"
     ]
 
 
@@ -148,8 +149,9 @@ def test_a_growing_file_is_read_once_whatever_the_moments_of_reading(folder: Pat
     at_once = items(file)
     for name, values in rows(at_once).items():
         assert str(rows(got)[name]) == str(values), name
-    for kind in ("end", "option", "info", "metrics"):
+    for kind in ("end", "option", "info"):
         assert facts(got, kind) == facts(at_once, kind)
+    assert sorted(map(str, facts(got, "metrics"))) == sorted(map(str, facts(at_once, "metrics")))
     assert [type(one) for one in items(path, mark)] == [Mark]
 
 
@@ -244,8 +246,12 @@ def test_without_a_whole_log_the_files_beside_it_tell_the_run(tmp_path: Path, co
     run = tmp_path / "offline-run-20260101_120000-abcd1234"
     files = run / "files"
     files.mkdir(parents=True)
-    (files / "config.yaml").write_text("wandb_version: 1\n_wandb: {value: {}}\nlr: {desc: null, value: 0.1}\nplain: 3\n")
-    (files / "wandb-summary.json").write_text('{"loss": 0.5, "_step": 9, "deep": {"er": 2}, "h": {"_type": "histogram"}}')
+    (files / "config.yaml").write_text(
+        "wandb_version: 1\n_wandb: {value: {}}\nlr: {desc: null, value: 0.1}\nplain: 3\n"
+    )
+    (files / "wandb-summary.json").write_text(
+        '{"loss": 0.5, "_step": 9, "deep": {"er": 2}, "h": {"_type": "histogram"}}'
+    )
     (files / "output.log").write_text("epoch 1\nepoch 2\nhalf a li")
     metadata = {"program": "train.py", "args": ["--lr", "0.1"], "gpu_nvidia": [{"name": "H100", "memoryTotal": "85"}]}
     (files / "wandb-metadata.json").write_text(json.dumps(metadata))
@@ -272,7 +278,11 @@ def test_a_last_block_of_zeros_is_room_and_no_damage(tmp_path: Path) -> None:
 
 
 @SAME_FOLDER
-@given(sizes=st.lists(st.integers(0, 70_000), min_size=1, max_size=12), cut=st.integers(0, 100_000), blocks=st.integers(1, 5))
+@given(
+    sizes=st.lists(st.integers(0, 70_000), min_size=1, max_size=12),
+    cut=st.integers(0, 100_000),
+    blocks=st.integers(1, 5),
+)
 def test_the_log_format_is_read_back(tmp_path: Path, sizes: list[int], cut: int, blocks: int) -> None:
     bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     whole = leveldb_log(bodies)
@@ -326,3 +336,14 @@ def test_real_files_are_read_without_a_remainder() -> None:
     for path in real_files():
         read = items(path)
         assert len(facts(read, "end")) == 1 and not [one for one in read if isinstance(one, Unread)]
+
+
+@pytest.mark.parametrize("cells", [0, 1 << 20])
+def test_columns_of_the_same_rows_stand_together(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+    monkeypatch.setattr(wandb_rows, "_MOST_CELLS", cells)
+    rows, keys = np.array([2, 0, 0, 2, 1, 0], np.int64), np.array([5, 5, 3, 3, 9, 5], np.int64)
+    found = {
+        tuple(its_keys): (its_rows.tolist(), values.tolist())
+        for its_keys, its_rows, values in wandb_rows.group_columns(rows, keys, np.arange(6.0))
+    }
+    assert found == {(3, 5): ([0, 2], [[2, 5], [3, 0]]), (9,): ([1], [[4]])}  # of a key twice in a row, the last

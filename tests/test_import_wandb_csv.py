@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from barograph.importing.source import Item, Mark, Points, Unread
 from barograph.importing.wandb_csv import SOURCE
 
-EXPORT = '''"Step","run - a - train/loss","run - a - train/loss__MIN","run - a - train/loss__MAX","b - train/loss",\
+EXPORT = """"Step","run - a - train/loss","run - a - train/loss__MIN","run - a - train/loss__MAX","b - train/loss",\
 "b - train/loss__MIN","b - train/loss__MAX"
 "0","3.5","3.5","3.5","","",""
 "10","3.25","3","3.5","NaN","NaN","NaN"
 "20","","","","-Infinity","-Infinity","-Infinity"
-'''
+"""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -69,7 +69,9 @@ def test_the_first_column_says_what_steps_count(tmp_path: Path) -> None:
 
 
 def test_rows_over_time_take_the_runs_own_steps(tmp_path: Path) -> None:
-    text = "Wall Time,a - _step,a - _step__MIN,a - _timestamp,a - loss,a - loss__MIN\n1700000000,30,30,1700000000.5,2,2\n"
+    text = (
+        "Wall Time,a - _step,a - _step__MIN,a - _timestamp,a - loss,a - loss__MIN\n1700000000,30,30,1700000000.5,2,2\n"
+    )
     (points,) = (one for one in items(write(tmp_path, text)) if isinstance(one, Points))
     assert points.steps.tolist() == [30] and points.times.tolist() == [1_700_000_000_500_000]
 

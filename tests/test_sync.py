@@ -18,6 +18,7 @@ import mirror_runs
 import pytest
 from mirror_runs import Story, as_single, ours, tensorboard_points, wandb_points
 
+from barograph.mirrors import position, replay
 from barograph.mirrors.position import Turn
 from barograph.mirrors.send import copy_to_tensorboard, send
 from barograph.mirrors.sync import sync
@@ -182,3 +183,20 @@ def test_an_export_is_one_event_file_with_the_names_asked_for(tmp_path: Path) ->
     copy_to_tensorboard(story.dir, tmp_path / "some", lambda name: name.startswith("train/l"))
     assert {name for name, _, _ in tensorboard_points(tmp_path / "some")[0]} == {"train/loss", "train/lr"}
     assert not (story.dir / "mirrors").exists()
+
+
+def test_an_earlier_part_of_a_resumed_run_is_not_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # as if many seconds lay between the parts, and the last records of the first came right before its end
+    monkeypatch.setattr(position, "_WINDOW", 400_000)
+    monkeypatch.setattr(replay, "_AHEAD", 1000)
+    story = Story(tmp_path)
+    story.train(range(60))
+    story.resume()
+    for part in range(1, 5):
+        assert send(story.dir, "tensorboard", tensorboard(tmp_path)).done
+        time.sleep(0.5)
+        story.train(range(part * 60, part * 60 + 60))
+        story.run.flush()
+    story.finish()
+    assert send(story.dir, "tensorboard").done
+    check_tensorboard(story, tmp_path)

@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
     made = command("export", _export, "write a run's series to a file")
     common(made, as_json=False)
-    made.add_argument("--to", choices=("csv", "jsonl", "parquet"), default="csv", help="the format (default csv)")
+    made.add_argument("--to", choices=("csv", "jsonl", "parquet", "tensorboard"), default="csv", help="default csv")
     made.add_argument("--out", type=Path, help="the file (default: RUN.FORMAT here)")
     made.add_argument("--layout", choices=("wide", "long"), help="a row a step or a point (Parquet: long)")
     made.add_argument("--series", action="append", default=[], metavar="PATTERN", help="only series such as 'train/*'")
@@ -196,6 +196,16 @@ def _export(options: argparse.Namespace) -> int:
     from barograph.query import find
 
     run = find(options.run, options.dir)
+    if options.to == "tensorboard":
+        from fnmatch import fnmatchcase
+
+        from barograph.mirrors.send import copy_to_tensorboard
+
+        out, patterns = options.out or Path(run.id), options.series
+        path = run.log_files()[0] if Path(options.run).is_file() else run.dir
+        wanted = (lambda name: any(fnmatchcase(name, one) for one in patterns)) if patterns else None
+        print(f"{out}: {copy_to_tensorboard(path, out, wanted):,} rows")
+        return 0
     out = options.out or Path(f"{run.id}.{options.to}")
     rows = export(run, options.to, out, layout=options.layout, patterns=tuple(options.series), branch=options.branch)
     print(f"{out}: {rows:,} rows")
@@ -267,7 +277,10 @@ def _sync(options: argparse.Namespace) -> int:
     from barograph.mirrors.sync import sync
     from barograph.query import find
 
-    folders = [find(run, options.dir).dir for run in options.runs]
+    found = [find(run, options.dir) for run in options.runs]
+    folders = [
+        one.log_files()[0] if Path(run).is_file() else one.dir for run, one in zip(options.runs, found, strict=True)
+    ]
     return sync(
         folders, options.to, follow=options.follow, out=options.out, name=options.name, as_json=options.json
     )

@@ -120,11 +120,12 @@ class MetricsTracker:
         self.close_backends()
         if place.rank()[0] != 0:
             return
-        if metrics.enable_wandb:
+        mirrored = self.run.settings.backends  # what the run mirrors by itself is not sent twice
+        if metrics.enable_wandb and "wandb" not in mirrored:
             from barograph.adapters.wandb import WandBBackend
 
             self._backends.append(WandBBackend(metrics))
-        if metrics.enable_tensorboard:
+        if metrics.enable_tensorboard and "tensorboard" not in mirrored:
             from barograph.adapters.tensorboard import TensorBoardBackend
 
             self._backends.append(TensorBoardBackend(metrics))

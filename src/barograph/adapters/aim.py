@@ -37,6 +37,7 @@ class AimBackend(LoggingBackend):
     name, package, install = "Aim", "aim", "pip install aim"
     takes_text = True
     marks = True
+    stall_seconds = 20.0  # importing Aim and making a repository takes 3 to 6 s of one core
 
     def __init__(
         self,

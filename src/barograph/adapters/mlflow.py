@@ -33,6 +33,7 @@ _MOST_TAG = 5000
 _MOST_PENDING = 100_000  # metrics that wait for a server that is away
 _NOTE = "mlflow.note.content"
 _LOGGERS = ("mlflow.store.db.utils", "mlflow.tracking.client", "alembic.runtime.migration")
+_AWAY_SECONDS = 5.0  # between two tries while a row comes after the other
 ESCAPED = "barograph.escaped"
 # a colon is allowed on some systems alone; an underscore that looks like the beginning of an escape is one too
 _REFUSED = re.compile(r"[^\w/.\- ]|_(?=x[0-9A-F]{0,6}_)")
@@ -51,6 +52,8 @@ class MLflowBackend(LoggingBackend):
     name, package, install = "MLflow", "mlflow", "pip install mlflow"
     takes_text = True
     marks = True
+    stall_seconds = 30.0  # importing MLflow and making its first database takes 5 to 10 s of one core
+    close_seconds = 45.0
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class MLflowBackend(LoggingBackend):
         self.client: Any = None
         self._before: dict[str, Any] = {}
         self._metrics: list[Any] = []  # waiting
+        self._away_until = 0.0
         self._tags: dict[str, str] = {}
         self._sent_tags: dict[str, str] = {}
 
@@ -125,8 +129,13 @@ class MLflowBackend(LoggingBackend):
                 self._tags[escape(name)] = value[:_MOST_TAG]
             elif value is not None:
                 made.append(self._entities.Metric(escape(name), real(value), moment, step))
-        if len(self._metrics) + len(made) > _MOST_METRICS:  # a row stays in one batch, if it can
-            self._flush()
+        if len(self._metrics) + len(made) > _MOST_METRICS and time.monotonic() > self._away_until:
+            try:  # before the row is added: it stays in one batch, if it can
+                self._flush()
+            except Exception:
+                if len(self._metrics) + len(made) > _MOST_PENDING:
+                    raise
+                self._away_until = time.monotonic() + _AWAY_SECONDS  # the next flush of the thread tells it
         self._metrics += made
 
     def _write_config(self, config: dict[str, Any]) -> None:
@@ -170,9 +179,6 @@ class MLflowBackend(LoggingBackend):
             return
         except Exception as error:
             if not _is_refusal(error):
-                if len(self._metrics) > _MOST_PENDING:
-                    self._not_sent += len(self._metrics)
-                    self._metrics.clear()
                 raise
         for item in items:
             self._send_one(kind, item)

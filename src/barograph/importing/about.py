@@ -73,8 +73,10 @@ def complete(
     x: dict[str, str],
     mark: dict[str, Any] | None,
     identity: dict[str, Any],
+    last: dict[str, float],
+    highest: int,
 ) -> None:
-    """All that is known now. Times in µs since 1970, 0: not known. Raises OSError."""
+    """All that is known now. Times in µs since 1970, 0: not known. last, highest: values, and step. Raises OSError."""
     found = one.found
     told = str(said.end.get("status") or found.status or "")
     word = status or (told if told not in ("", "running") else IMPORTED)
@@ -110,7 +112,9 @@ def complete(
         "unread": {"count": tally.unread, "examples": tally.examples},
     } | ({"failure": tally.failure} if tally.failure else {})
     if word != "running":
-        facts["final_metrics"] = _final_metrics(folder, x)
+        chosen = [name for name in last if name.startswith(("train/", "eval/"))] or list(last)
+        final: dict[str, Any] = {name: last[name] for name in chosen[:_FINAL_SERIES]}
+        facts["final_metrics"] = final | {"step": highest} if final else final
     manifest.update(folder, **facts)
 
 
@@ -128,21 +132,3 @@ def _written_at(path: Path) -> str | None:
     with contextlib.suppress(OSError):
         return format_time(os.stat(path).st_mtime_ns // 1000)
     return None
-
-
-def _final_metrics(folder: Path, x: dict[str, str]) -> dict[str, Any]:
-    """The last value of each series of steps and evaluations, and the last step."""
-    from barograph.query import StoredRun
-
-    run = StoredRun(folder)
-    final: dict[str, Any] = {}
-    names = run.names()
-    chosen = [name for name in names if name.startswith(("train/", "eval/"))] or names
-    last = 0
-    for name in chosen[:_FINAL_SERIES]:
-        series = run.series(name)
-        if len(series):
-            final[name] = float(series.value[-1])
-            if name not in x:
-                last = max(last, int(series.step[-1]))
-    return final | {"step": last} if final else final

@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy
+from numpy.typing import NDArray
+
 from barograph.importing.names import normal
 from barograph.record import parse_time
 
@@ -151,3 +154,13 @@ def moment(cell: Any) -> int:
     if not isinstance(cell, str) or len(cell) < 10:
         return 0
     return parse_time(cell.strip().removesuffix(" UTC").replace("/", "-", 2))
+
+
+def moments(values: NDArray[numpy.float64]) -> NDArray[numpy.int64]:
+    """`moment` of a column of numbers."""
+    known = numpy.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    made = numpy.zeros(len(known), numpy.float64)
+    for scale in (1.0, 1e3, 1e6, 1e9):
+        fits = (known / scale >= 1e9) & (known / scale < 4e9)
+        made[fits] = known[fits] / scale * 1e6
+    return numpy.rint(made).astype(numpy.int64)

@@ -17,20 +17,22 @@ from typing import Any
 
 import numpy
 
-from barograph.importing.jsonrecords import pieces
+from barograph.importing.jsonrecords import pieces, whole_records
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
 from barograph.manifest import FILE as MANIFEST
 from barograph.manifest import read as read_manifest
 from barograph.query import StoredRun
-from barograph.record import KINDS, decode, numbers, parse_time
+from barograph.record import KINDS, Record, decode, numbers, parse_time
 
 _CHUNK = 8 << 20  # more than twice the longest record that is repaired
-_WHOLE_RECORDS = 200_000  # beyond, rows of numbers come as columns: ten times as fast, without the texts in them
 _ROWS = 4096
 _MOST_SERIES = 20_000  # of a folder: how far each was read is kept up to here
 _THEIR_TIME = re.compile(rb'"time"\s*:\s*"\d{4}-\d\d-\d\d \d')  # a blank where ours has a T
 _UNSUPPORTED = frozenset({4294967295, 18446744073709551615})
 _ROW_KINDS = frozenset({"step", "eval", "metrics"})
+_OFTEN = frozenset({*_ROW_KINDS, "gpu", "moe", "host", "speed", "memory", "data", "ranks", "model"})
+_HEAD = ("log", "time", "step")  # of every record, in this order
+_NUMBERS = frozenset({int, float})
 
 
 class JsonLogSource:
@@ -38,6 +40,7 @@ class JsonLogSource:
 
     def __init__(self, kind: str, about: str, theirs: bool):
         self.kind, self.about, self._theirs = kind, about, theirs
+        self._second = "", 0  # the second of the time read last
 
     def find(self, path: Path, head: bytes) -> list[Found]:
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n\0")
@@ -69,7 +72,12 @@ class JsonLogSource:
         """The items in a stretch of the file; `state` says how far it was read."""
         rows = Rows()
         begin, line, counted, used = int(state["offset"]), int(state["line"]), 0, 0
-        for item, start, end in pieces(data, last):
+        whole, stop = whole_records(data)
+        for record in whole:
+            yield from self._record(record, state, rows)
+        state["records"] += len(whole)
+        used = stop
+        for item, start, end in pieces(data, last, stop):
             used = end
             if item is not None and isinstance(item.get("log"), str):
                 yield from self._record(item, state, rows)
@@ -84,36 +92,74 @@ class JsonLogSource:
         state["offset"] = begin + used
 
     def _record(self, item: dict[str, Any], state: dict[str, Any], rows: Rows) -> Iterator[Item]:
+        kind, step = item["log"], item.get("step")
+        if kind in _ROW_KINDS and type(step) is int:
+            names = tuple(item)
+            values = [*item.values()][3:]
+            if names[:3] == _HEAD and {*map(type, values)} <= _NUMBERS:  # columns lose nothing of it
+                if state["step"] is None or step < state["step"] or "pending" in state:
+                    yield from self._order(kind, step, item, state, rows)
+                elif kind == "step":
+                    state["step"] = step
+                if block := rows.add(_series(kind, names[3:]), step, self._moment(item["time"]), values):
+                    yield block
+                return
         record = decode(item)
         kind, fields = record.kind, record.fields
         if kind == "segment":
             number = fields.get("segment", 1)
             if isinstance(number, int) and number > state["segment"]:
-                state["segment"] = number
-                state["restart"] = fields.get("start_step")
-                state["pending"] = True
+                state |= {"segment": number, "restart": fields.get("start_step"), "pending": True}
             return
         if kind in _ROW_KINDS:
-            back = kind == "step" and state["step"] is not None and record.step < state["step"]
-            if state.pop("pending", False) or back:
-                yield from rows.take()
-                at = state.pop("restart", None)
-                yield Restart(record.step if at is None else int(at), record.time)
-                state["step"] = None
-            if kind == "step":
-                state["step"] = record.step
+            yield from self._order(kind, record.step, item, state, rows)
         if kind == "abs-maxes":
             listed = [one for one in fields.get("abs_maxes") or () if isinstance(one, dict)]
             kind, fields = "metrics", {f"abs_maxes/{one.get('name')}": one.get("value") for one in listed}
         elif kind == "gpu":
             fields = {name: value for name, value in fields.items() if not _is_unsupported(name, value)}
-        if kind in _ROW_KINDS and state["records"] >= _WHOLE_RECORDS:
-            named = dict(numbers(record._replace(fields=fields)))
-            yield from rows.add(tuple(named), record.step, record.time, list(named.values()))
-        elif kind in KINDS:
+        if kind not in _OFTEN:  # what a reader of the log sees between two steps stays there
+            yield from rows.take()
+        if kind in KINDS:
             yield Fact(kind, record.step, record.time, fields)
         else:
             yield Fact("info", record.step, record.time, {"type": kind, **fields})
+
+    def _order(
+        self, kind: str, step: int, item: dict[str, Any], state: dict[str, Any], rows: Rows
+    ) -> Iterator[Points | Restart]:
+        """A restart, where a segment begins or the steps go back."""
+        back = kind == "step" and state["step"] is not None and step < state["step"]
+        if state.pop("pending", False) or back:
+            yield from rows.take()
+            at = state.pop("restart", None)
+            yield Restart(step if at is None else int(at), self._moment(item.get("time")))
+            state["step"] = None
+        if kind == "step":
+            state["step"] = step
+
+    def _moment(self, text: Any) -> int:
+        """`parse_time`, quick for times of the same second."""
+        if not isinstance(text, str) or len(text) < 20 or text[19] != "." or not text[20:].isdigit():
+            return parse_time(text)
+        if text[:19] != self._second[0]:
+            self._second = text[:19], parse_time(text[:19])
+        return self._second[1] + int(text[20:26].ljust(6, "0")) if self._second[1] else 0
+
+
+def _series(kind: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The series of a row's fields, as `record.numbers` names them."""
+    known = _known_series.get((kind, names))
+    if known is None:
+        if len(_known_series) > 1000:
+            _known_series.clear()
+        # a duration of 0: the throughput is derived where there is one
+        named = dict(numbers(Record(kind, 0, 0, dict.fromkeys(names, 0.0))))
+        known = _known_series[kind, names] = tuple(named)
+    return known
+
+
+_known_series: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
 
 
 def _is_unsupported(name: str, value: Any) -> bool:
@@ -126,16 +172,15 @@ class Rows:
     def __init__(self) -> None:
         self._groups: dict[tuple[str, ...], tuple[list[int], list[int], list[list[float]]]] = {}
 
-    def add(self, names: tuple[str, ...], step: int, time: int, values: list[float]) -> Iterator[Points]:
+    def add(self, names: tuple[str, ...], step: int, time: int, values: list[float]) -> Points | None:
         """Keep a row; gives a block when one is full."""
         if not names:
-            return
+            return None
         steps, times, kept = self._groups.setdefault(names, ([], [], []))
         steps.append(step)
         times.append(time)
         kept.append(values)
-        if len(steps) >= _ROWS:
-            yield self._block(names, *self._groups.pop(names))
+        return self._block(names, *self._groups.pop(names)) if len(steps) >= _ROWS else None
 
     def take(self) -> Iterator[Points]:
         """What is left."""

@@ -32,7 +32,9 @@ from barograph.record import HAS_NUMBERS, KINDS, Record, numbers
 
 COMMIT_POINTS = 1_000_000  # 8 MB of values; a commit costs two syncs of a file, some milliseconds
 COMMIT_SECONDS = 2.0
-LOGGED_ROWS = 50_000  # rows that are records of the log file too, 10 MB; what follows live always is
+# Rows of sources up to this size are records of the log file too (20 µs a row); what follows live always is. All
+# or none: a log with a part of a run's steps would give wrong sums.
+LOGGED_BYTES = 16 << 20
 _WIDE = 200  # a row of more names is in the store alone
 _EXAMPLES = 5
 _EXAMPLE_LETTERS = 160
@@ -78,7 +80,7 @@ class Collector:
     _last_time: int
     _described: bool
     _files: RunFiles
-    _rows_logged: int
+    _small: bool
     _read_before: bool
     _step: int
     _dirty: bool
@@ -169,7 +171,7 @@ class Collector:
         elif isinstance(item, Fact):
             self._take_fact(item)
         elif isinstance(item, Distribution):
-            self._look_at_times(numpy.array([item.time]))
+            self._look_at_time(int(item.time))
             name = self._names.of(item.name).name
             self._files.add_histogram(name, item.step, item.time, item.edges, item.counts, self._segment)
             self.tally.histograms += 1
@@ -178,6 +180,7 @@ class Collector:
             made = segments.Segment(self._segment, self._segment - 1, int(item.step), "resume", int(item.time))
             self._files.add_segment(made)
             self._said.end = {}
+            self._highest = 0
             self.tally.restarts += 1
         elif isinstance(item, Unread):
             self.tally.unread += 1
@@ -199,12 +202,13 @@ class Collector:
             self._x.update(dict.fromkeys(series, item.x))
         self._look_at_times(times)
         self._step = self.tally.last_step = int(steps[-1])
-        following = self.live and self._read_before
-        if len(series) <= _WIDE and (following or self._rows_logged + len(steps) <= LOGGED_ROWS):
+        if len(series) <= _WIDE and (self._small or (self.live and self._read_before)):
             for record in records_of(series, steps, times, values):
                 self._files.add_record(record)
-            self._rows_logged += len(steps)
         self._files.add_block(series, self._segment, steps, times, values)
+        self._last.update(zip(series, values[int(numpy.argmax(steps))].tolist(), strict=True))
+        if item.x == "step":
+            self._highest = max(self._highest, int(steps.max()))
         self.tally.rows += len(steps)
         self.tally.points += values.size
 
@@ -221,21 +225,25 @@ class Collector:
         record = Record(kind, int(item.time), int(item.step), fields)
         named = dict(numbers(record)) if kind in HAS_NUMBERS else {}
         if named:
-            steps, times = numpy.array([record.step], numpy.int64), numpy.array([record.time], numpy.int64)
-            values = numpy.array([list(named.values())], numpy.float64)
-            self._files.add_block(tuple(named), self._segment, steps, times, values)
+            self._last.update(named)
+            self._highest = max(self._highest, record.step)
+            self._files.add_row(tuple(named), self._segment, record.step, record.time, list(named.values()))
             self.tally.points += len(named)
             self._step = self.tally.last_step = record.step
-        self._look_at_times(numpy.array([record.time]))
+        self._look_at_time(record.time)
         self._files.add_record(record)
         self.tally.facts += 1
 
     def _look_at_times(self, times: NDArray[Any]) -> None:
         known = times[times > 0]
         if len(known):
-            low, high = int(known.min()), int(known.max())
-            self._first_time = min(self._first_time or low, low)
-            self._last_time = max(self._last_time, high)
+            self._look_at_time(int(known.min()))
+            self._look_at_time(int(known.max()))
+
+    def _look_at_time(self, time: int) -> None:
+        if time > 0:
+            self._first_time = min(self._first_time or time, time)
+            self._last_time = max(self._last_time, time)
 
     # -- committing -----------------------------------------------------------------------------------
 
@@ -327,7 +335,10 @@ class Collector:
         self._first_time, self._last_time = int(record.get("first_time", 0)), int(record.get("last_time", 0))
         self._x: dict[str, str] = dict(record.get("x") or {})
         self._said = about.Said(dict(state.options), state.command, dict(state.end))
-        self._rows_logged = state.rows
+        final = manifest.read(self.folder).get("final_metrics") if record else None
+        self._last: dict[str, float] = dict(final) if isinstance(final, dict) else {}
+        self._highest = int(self._last.pop("step", 0))
+        self._small = _size(self.found.path) <= LOGGED_BYTES
         self._read_before = False
         self._described = state.position > 0
         self._identity = dict(record.get("identity") or {})
@@ -369,6 +380,8 @@ class Collector:
             x=self._x,
             mark=self._committed,
             identity=self._identity,
+            last=self._last,
+            highest=self._highest,
         )
 
     def release(self) -> None:
@@ -377,6 +390,21 @@ class Collector:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of a folder's files as far as it matters here."""
+    total = 0
+    with contextlib.suppress(OSError):
+        if not path.is_dir():
+            return path.stat().st_size
+        for folder, _, names in os.walk(path):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    total += os.stat(os.path.join(folder, name)).st_size
+            if total > LOGGED_BYTES:
+                break
+    return total
 
 
 def collect(

@@ -21,6 +21,7 @@ import numpy
 from numpy.typing import NDArray
 
 from barograph.importing.axes import MISSING, Axes, choose, moment, number
+from barograph.importing.axes import moments as read_moments
 from barograph.importing.source import Unread
 
 CHUNK = 4 << 20
@@ -281,9 +282,4 @@ def moments(stretch: Stretch, column: str | None) -> NDArray[numpy.int64]:
         return numpy.zeros(stretch.rows, numpy.int64)
     if column in stretch.words:
         return numpy.array([moment(word) for word in stretch.words[column]], numpy.int64)
-    values = numpy.nan_to_num(stretch.cells[column], nan=0.0, posinf=0.0, neginf=0.0)
-    made = numpy.zeros(stretch.rows, numpy.float64)
-    for scale in (1.0, 1e3, 1e6, 1e9):  # as `moment` reads them
-        fits = (values / scale >= 1e9) & (values / scale < 4e9)
-        made[fits] = values[fits] / scale * 1e6
-    return numpy.rint(made).astype(numpy.int64)
+    return read_moments(stretch.cells[column])

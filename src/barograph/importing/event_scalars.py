@@ -311,4 +311,5 @@ def _take_values(view: NDArray[np.uint8], places: NDArray[np.int64], width: str)
     """The numbers at n places."""
     kind = "<u2" if width == "bfloat16" else width
     raw = np.ascontiguousarray(view[places[:, None] + np.arange(np.dtype(kind).itemsize)]).view(kind)[:, 0]
-    return (widen_bfloat16(raw) if width == "bfloat16" else raw).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN that signals is a NaN
+        return (widen_bfloat16(raw) if width == "bfloat16" else raw).astype(np.float64)

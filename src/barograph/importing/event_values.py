@@ -129,7 +129,8 @@ def read_histogram_tensor(values: NDArray[Any], shape: tuple[int, ...], name: st
     """Rows of left edge, right edge and count. Between buckets that don't touch stands an empty one."""
     if len(shape) != 2 or shape[1] != 3 or shape[0] < 1 or len(values) != shape[0] * 3:
         return None
-    rows = values.astype(np.float64).reshape(-1, 3)
+    with np.errstate(invalid="ignore"):  # a NaN that signals is a NaN
+        rows = values.astype(np.float64).reshape(-1, 3)
     if np.isnan(rows[:, :2]).any():
         return None
     gaps = np.flatnonzero(rows[1:, 0] != rows[:-1, 1]) + 1
@@ -191,6 +192,19 @@ def make_options(options: Mapping[str, Any], time: int) -> Iterator[Fact]:
     """One `option` record a value; nested names are joined with `/`."""
     for name, value in flatten(options).items():
         yield Fact("option", 0, time, {"name": name, "value": value})
+
+
+def is_moderate(value: Any, most: int = 50_000) -> bool:
+    """Whether there are at most `most` parts in a value: a YAML file's aliases may make a few lines endless."""
+    waiting, looks = [value], 0
+    while waiting and looks <= most:
+        item = waiting.pop()
+        looks += 1
+        if isinstance(item, Mapping):
+            waiting += item.values()
+        elif isinstance(item, (list, tuple, set)):
+            waiting += item
+    return looks <= most
 
 
 def flatten(options: Mapping[str, Any], most: int = 20_000) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from barograph.store.writer import Writer
 
 _WAITING_POINTS = 500_000  # small blocks of the same names wait for each other up to this many values
 _WAITING_RECORDS = 10_000
+_WAITING_ROWS = 1_000
+_SEAL_HERE = 500_000  # more numbers than this are sealed by a process of its own
 _NO_ROWS: NDArray[Any] = numpy.empty(0, numpy.int64)
 
 
@@ -40,11 +42,13 @@ class RunFiles:
         self.folder = folder
         self.uncommitted = 0
         self.clock = clock
+        self._added = 0
         self._position, self._created = position, created
         self._log: JsonLog | None = None
         self._writer: Writer | None = None
         self._sealer: subprocess.Popen[bytes] | None = None
         self._groups: dict[tuple[tuple[str, ...], int], list[tuple[Any, Any, Any]]] = {}
+        self._rows: dict[tuple[tuple[str, ...], int], tuple[list[int], list[int], list[list[float]]]] = {}
         self._records: list[Record] = []
         self._segments: list[segments.Segment] = []
         self._waiting = 0
@@ -59,9 +63,20 @@ class RunFiles:
         """Rows of numbers; small blocks of the same names are put together."""
         self._groups.setdefault((series, segment), []).append((steps, times, values))
         self._waiting += values.size
+        self._added += values.size
         self.uncommitted += values.size
         if self._waiting >= _WAITING_POINTS:
             self._write_groups(self._opened()[1])
+
+    def add_row(self, series: tuple[str, ...], segment: int, step: int, time: int, values: list[float]) -> None:
+        """One row of numbers."""
+        steps, times, kept = self._rows.setdefault((series, segment), ([], [], []))
+        steps.append(step)
+        times.append(time)
+        kept.append(values)
+        self.uncommitted += len(values)
+        if len(steps) >= _WAITING_ROWS:
+            self._write_rows()
 
     def add_record(self, record: Record) -> None:
         """A record for the log file; its numbers are to come as a block too."""
@@ -84,6 +99,7 @@ class RunFiles:
     def commit(self, step: int, fields: dict[str, Any]) -> None:
         """All that was added counts from now on, with these fields as the mark that goes with it."""
         log, writer = self._opened()
+        self._write_rows()
         self._write_groups(writer)
         self._write_records(log)
         position = log.append(encode(Record("info", self.clock, step, {"type": journal.TYPE} | fields)))
@@ -118,8 +134,11 @@ class RunFiles:
         if self._sealer is not None:
             self._sealer.wait()
             self._sealer = None
-        with contextlib.suppress(OSError):  # readable as it is; `barograph gc` tries again
-            seal(self.store, closed=True)
+        if self._added > _SEAL_HERE and (sealer := _start_sealer(self.store, "--closed")) is not None:
+            sealer.wait()  # its memory is not ours
+        else:
+            with contextlib.suppress(OSError):  # readable as it is; `barograph gc` tries again
+                seal(self.store, closed=True)
         return True
 
     # -- inside ---------------------------------------------------------------------------------------
@@ -137,6 +156,13 @@ class RunFiles:
                 self._records.insert(0, Record("segment", self._created, 0, first.fields() | {"rank": 0}))
             self._writer = Writer(self.store, log_start=self._position)
         return self._log, self._writer
+
+    def _write_rows(self) -> None:
+        rows, self._rows = self._rows, {}
+        for (series, segment), (steps, times, values) in rows.items():
+            step, when = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
+            self.uncommitted -= len(steps) * len(series)  # counted by add_block once more
+            self.add_block(series, segment, step, when, numpy.array(values, numpy.float64))
 
     def _write_groups(self, writer: Writer) -> None:
         for (series, segment), blocks in self._groups.items():
@@ -167,9 +193,9 @@ class RunFiles:
         os.replace(temporary, path)
 
 
-def _start_sealer(folder: Path) -> subprocess.Popen[bytes] | None:
+def _start_sealer(folder: Path, *options: str) -> subprocess.Popen[bytes] | None:
     """Seal what is full in a process of its own, while reading goes on."""
-    command = [sys.executable, "-m", "barograph.store.seal", str(folder)]
+    command = [sys.executable, "-m", "barograph.store.seal", str(folder), *options]
     with contextlib.suppress(OSError):
         return subprocess.Popen(
             command,

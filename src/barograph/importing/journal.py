@@ -42,7 +42,6 @@ class State:
     options: dict[str, Any] = field(default_factory=dict)
     command: list[str] | None = None
     end: dict[str, Any] = field(default_factory=dict)  # how the run ended, if that was the last of it
-    rows: int = 0  # rows that stand in the log file as records
 
 
 def recover(folder: Path) -> State:
@@ -78,8 +77,6 @@ def _read(log: Path, committed: int) -> State:
             state.options[str(one.fields["name"])] = one.fields.get("value")
         elif one.kind == "cmd":
             state.command = one.fields.get("cmd")
-        elif one.kind in ("step", "eval", "metrics"):
-            state.rows += 1
         elif one.kind == "end":
             state.end = one.fields
         elif one.kind == "segment":

@@ -27,6 +27,7 @@ _LAST_TEXT = re.compile(r'(\{.*?"(?:message|value|text|path|cmd|name|phase|type)
 _STARTS = re.compile(rb'\s*\{\s*"log"\s*:')
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_lines = msgspec.json.Decoder(dict[str, Any]).decode_lines
 _loads = json.JSONDecoder(strict=False)  # line breaks inside a text
 
 
@@ -38,9 +39,32 @@ class Piece(NamedTuple):
     end: int
 
 
-def pieces(data: bytes, last: bool) -> Iterator[Piece]:
-    """What is in the data, in order. last: nothing follows; else what may be torn at the end waits for the rest."""
-    at, size = 0, len(data)
+def whole_records(data: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The records at the beginning of the data if they are undamaged, one a line, and where the last one ends.
+
+    All at once or none: `pieces` looks at the rest one by one.
+    """
+    found = _BETWEEN.match(data)
+    begin = found.end() if found else 0
+    end = data.rfind(b"},\n", begin) + 1
+    if not end:
+        return [], 0
+    text = data[begin:end].replace(b"},\n", b"}\n")
+    try:
+        records = _decode_lines(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [], 0
+    if len(records) != text.count(b"\n") + 1 or any(type(one.get("log")) is not str for one in records):
+        return [], 0
+    return records, end
+
+
+def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[Piece]:
+    """What is in the data from `begin` on, in order.
+
+    last: nothing follows; else what may be torn at the end waits for the rest.
+    """
+    at, size = begin, len(data)
     while True:
         found = _BETWEEN.match(data, at)
         at = found.end() if found else at

@@ -6,6 +6,7 @@ Out:  `Points`, `Restart`, `Fact`s of what stays the same, `Unread`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,13 +15,15 @@ from typing import Any
 
 import numpy
 
-from barograph.importing.axes import MISSING, SPLITS, Axes, moment, number
+from barograph.importing.axes import MISSING, SPLITS, Axes, moment, moments, number
 from barograph.importing.source import Fact, Item, Points, Restart, Unread
 
 _ROWS = 4096
 _DEPTH = 6
 _MOST_WORDS = 500  # fields of text that are kept as configuration
 _WORD_LETTERS = 500
+_NUMBERS = frozenset({int, float})
+_STRETCH = 16  # fewer rows are not worth an array
 _FEW_BACKS, _MOST_BACK = 20, 0.02  # as in `blocks`
 
 
@@ -61,6 +64,58 @@ class ObjectRows:
             "row": self._row, "backs": self._backs, "last": self._last, "words": self._words,
             "told": sorted(self._told), "stepped": self._stepped,
         }  # fmt: skip
+
+    def add_many(self, rows: list[dict[str, Any]], lines: list[int]) -> Iterator[Item]:
+        """Objects in their order; a stretch of the same fields with nothing but numbers in them is read at once."""
+        begin, size = 0, len(rows)
+        while begin < size:
+            names = tuple(rows[begin])
+            end = begin
+            # a plain stretch: the same names, whole numbers and floats
+            while end < size and tuple(rows[end]) == names and {*map(type, rows[end].values())} <= _NUMBERS:
+                end += 1
+            block = self._stretch(names, rows[begin:end]) if end - begin >= _STRETCH else None
+            if block is not None:
+                yield from self.take()
+                yield block
+                begin = end
+                continue
+            for at in range(begin, max(end, begin + 1)):
+                yield from self.add(rows[at], lines[at])
+            begin = max(end, begin + 1)
+
+    def plain(self, rows: list[dict[str, float]]) -> Points | None:
+        """Rows of nothing but numbers as a block; None if they have different names, or there is more to them."""
+        if len(rows) < _STRETCH or len({*map(tuple, rows)}) != 1:
+            return None
+        return self._stretch(tuple(rows[0]), rows)
+
+    def _stretch(self, names: tuple[str, ...], rows: list[dict[str, Any]]) -> Points | None:
+        """Rows of plain numbers as a block; None if there is more to them."""
+        axes = self._axes
+        if axes.name is not None or axes.split is not None or axes.step not in names:
+            return None
+        try:
+            values = itertools.chain.from_iterable(map(dict.values, rows))
+            table = numpy.fromiter(values, numpy.float64, len(rows) * len(names)).reshape(len(rows), len(names))
+        except OverflowError:  # a whole number beyond 1e308
+            return None
+        counts = table[:, names.index(axes.step)]
+        if not bool((numpy.isfinite(counts) & (counts == numpy.floor(counts)) & (numpy.abs(counts) < 2**53)).all()):
+            return None
+        steps = counts.astype(numpy.int64)
+        columns = [at for at, name in enumerate(names) if name not in self._aside]
+        kept = tuple(names[at] for at in columns)
+        last = self._last.get(self._print(kept))
+        if not kept or bool((steps[1:] < steps[:-1]).any()) or (last is not None and int(steps[0]) < last):
+            return None
+        self._last[self._print(kept)] = int(steps[-1])
+        self._row += len(rows)
+        self._stepped = True
+        times = numpy.zeros(len(rows), numpy.int64)
+        if axes.time in names:
+            times = moments(table[:, names.index(axes.time)])
+        return Points(kept, steps, times, table[:, columns], axes.x)
 
     def add(self, row: Mapping[str, Any], line: int) -> Iterator[Item]:
         """One object."""
@@ -122,11 +177,7 @@ class ObjectRows:
 
     def _goes_back(self, names: tuple[str, ...], step: int) -> bool:
         """Whether rows of these names begin anew here; see `blocks`."""
-        print_ = self._prints.get(names)
-        if print_ is None:
-            if len(self._prints) > 1000:
-                self._prints.clear()
-            print_ = self._prints[names] = f"{zlib.crc32(repr(names).encode('utf-8', 'replace')):08x}"
+        print_ = self._print(names)
         last = self._last.get(print_)
         if last is None and len(self._last) >= 1000:  # a table of ever new names: no order to be seen
             return False
@@ -138,6 +189,14 @@ class ObjectRows:
             return False
         self._last = {other: min(before, step) for other, before in self._last.items()}
         return True
+
+    def _print(self, names: tuple[str, ...]) -> str:
+        print_ = self._prints.get(names)
+        if print_ is None:
+            if len(self._prints) > 1000:
+                self._prints.clear()
+            print_ = self._prints[names] = f"{zlib.crc32(repr(names).encode('utf-8', 'replace')):08x}"
+        return print_
 
     def _placeless(self, flat: dict[str, Any], line: int, time: int) -> Iterator[Item]:
         """A row that says no step: what stands before the first step describes the run."""

@@ -15,6 +15,7 @@ import heapq
 import itertools
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -24,7 +25,7 @@ _FOOTER_BYTES = 53  # checksum's kind, two handles padded to 40 bytes, version, 
 _TRAILER_BYTES = 5  # compression and checksum behind each block
 _MOST_BLOCK = 256 << 20  # bytes a block may have unpacked
 _LOG_BLOCK = 32768
-_MOST_TRIES = 5  # to see the files of a live database while none of them moves
+_MOST_TRIES = 30  # to see the files of a live database while none of them moves
 _DELETED, _VALUE, _SINGLE_DELETED, _RANGE_DELETED = 0, 1, 7, 15
 _CODECS = {1: "snappy", 2: "zlib", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
 
@@ -51,39 +52,63 @@ class _RangeDeletion(NamedTuple):
 def items(folder: Path, damage: Damage) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values, sorted by key. `damage` is told of each file and place that can't be read."""
     with contextlib.ExitStack() as stack:
-        for last in (False,) * (_MOST_TRIES - 1) + (True,):
-            deletions: list[_RangeDeletion] = []
-            told: list[tuple[Path, int, str]] = []
+        files = _snapshot(folder, stack, damage)
+        deletions: list[_RangeDeletion] = []
+        for streams in files.levels.values():
+            for stream in streams:
+                with contextlib.suppress(OSError, DamageError):  # told when the table's entries are read
+                    _range_deletions(stream, deletions)
+        logs: list[Entry] = []
+        for file, data in files.logs:
+            try:
+                for record in _records(data):
+                    logs += _batch(record, deletions)
+            except DamageError as error:
+                damage(file, 0, str(error))
+        logs.sort()
+        yield from _merged(logs, files.levels, deletions, damage)
 
-            def tell(file: Path, where: int, why: str, told: list[tuple[Path, int, str]] = told) -> None:
-                told.append((file, where, why))
 
-            state = _manifest(folder, tell)
-            levels = _opened(folder, state[0], stack, deletions, tell)
-            logs = _logs(folder, state[1], deletions, tell)
-            if last or _manifest(folder, lambda *place: None) == state:
-                break
-            stack.close()  # a writer has moved data meanwhile: what was in a log may be in a table now
-        for place in told:
-            damage(*place)
-        yield from _merged(logs, levels, deletions, damage)
+class _Files(NamedTuple):
+    """The files of one moment: tables by level in the order of keys, and what is in the logs.
+
+    Tables are open, so that a writer that deletes one doesn't take it away. The logs hold a megabyte or two, as
+    Aim's buffers do.
+    """
+
+    levels: dict[int, list[BinaryIO]]
+    logs: list[tuple[Path, bytes]]
 
 
-def _opened(
-    folder: Path, tables: list[_Table], stack: contextlib.ExitStack, deletions: list[_RangeDeletion], damage: Damage
-) -> dict[int, list[BinaryIO]]:
-    """The tables by level, in the order of keys; open, so that a writer that deletes one doesn't take it away."""
-    levels: dict[int, list[BinaryIO]] = {}
-    for table in sorted(tables, key=lambda table: table.smallest):
-        file = folder / f"{table.number:06d}.sst"
-        try:
-            stream = open(file, "rb")  # noqa: SIM115  closed with the others
+def _snapshot(folder: Path, stack: contextlib.ExitStack, damage: Damage) -> _Files:
+    """A writer moves data from logs into tables and from tables into others: look until nothing has moved."""
+    for attempt in range(_MOST_TRIES):
+        told: list[tuple[Path, int, str]] = []
+        state = _manifest(folder, told)
+        files = _Files({}, [])
+        for table in sorted(state[0], key=lambda table: table.smallest):
+            file = folder / f"{table.number:06d}.sst"
+            try:
+                stream = open(file, "rb")  # noqa: SIM115  closed with the others
+            except OSError as error:
+                told.append((file, 0, error.strerror or str(error)))
+                continue
             stack.callback(stream.close)
-            levels.setdefault(table.level, []).append(stream)
-            _range_deletions(stream, deletions)
-        except (OSError, DamageError) as error:
-            damage(file, 0, str(error))
-    return levels
+            files.levels.setdefault(table.level, []).append(stream)
+        for file in sorted(folder.glob("*.log")):
+            if file.stem.isdigit() and int(file.stem) >= state[1]:
+                try:
+                    files.logs.append((file, file.read_bytes()))
+                except OSError as error:
+                    told.append((file, 0, error.strerror or str(error)))
+        if _manifest(folder, []) == state:
+            for place in told:
+                damage(*place)
+            return files
+        stack.close()
+        time.sleep(0.01 * attempt)
+    damage(folder, 0, "it changes faster than it can be read; nothing was taken this time")
+    return _Files({}, [])
 
 
 def _merged(
@@ -266,9 +291,8 @@ def _range_deletions(stream: BinaryIO, deletions: list[_RangeDeletion]) -> None:
 # The log of writes, and the manifest, which has the same frame
 
 
-def _records(file: Path) -> Iterator[bytes]:
+def _records(data: bytes) -> Iterator[bytes]:
     """Whole records; ends where the file is torn, as after a kill, or where a writer is."""
-    data = file.read_bytes()
     at, record, open_record = 0, b"", False
     while at + 7 <= len(data):
         room = _LOG_BLOCK - at % _LOG_BLOCK
@@ -291,20 +315,6 @@ def _records(file: Path) -> Iterator[bytes]:
         if part in (0, 3):
             open_record = False
             yield record
-
-
-def _logs(folder: Path, oldest: int, deletions: list[_RangeDeletion], damage: Damage) -> list[Entry]:
-    """What is not in tables yet, sorted: a megabyte or two, because Aim's buffers hold no more."""
-    made: list[Entry] = []
-    for file in sorted(folder.glob("*.log")):
-        if file.stem.isdigit() and int(file.stem) >= oldest:
-            try:
-                for record in _records(file):
-                    made += _batch(record, deletions)
-            except (OSError, DamageError) as error:
-                damage(file, 0, str(error))
-    made.sort()
-    return made
 
 
 def _batch(record: bytes, deletions: list[_RangeDeletion]) -> Iterator[Entry]:
@@ -336,7 +346,7 @@ def _batch(record: bytes, deletions: list[_RangeDeletion]) -> Iterator[Entry]:
         sequence += 1
 
 
-def _manifest(folder: Path, damage: Damage) -> tuple[list[_Table], int]:
+def _manifest(folder: Path, told: list[tuple[Path, int, str]]) -> tuple[list[_Table], int]:
     """The tables that count, and the first log that is not in them. Without a manifest, all there are."""
     held: dict[int, _Table] = {}
     oldest = 0
@@ -344,11 +354,11 @@ def _manifest(folder: Path, damage: Damage) -> tuple[list[_Table], int]:
         current = (folder / "CURRENT").read_text("ascii", "replace").strip()
         if not current.startswith("MANIFEST-") or "/" in current:
             raise DamageError("CURRENT names no manifest")
-        for record in _records(folder / current):
+        for record in _records((folder / current).read_bytes()):
             oldest = _edit(record, held, oldest)
         return list(held.values()), oldest
     except (OSError, DamageError) as error:
-        damage(folder / "CURRENT", 0, f"the manifest can't be read, so all tables were taken: {error}")
+        told.append((folder / "CURRENT", 0, f"the manifest can't be read, so all tables were taken: {error}"))
     return [_Table(0, int(file.stem), b"") for file in sorted(folder.glob("*.sst")) if file.stem.isdigit()], 0
 
 

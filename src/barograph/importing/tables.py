@@ -42,6 +42,7 @@ _TABLE_ENDINGS = frozenset({".csv", ".tsv"})
 _CHUNK_STATE = {"offset": 0, "line": 1}
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_numbers = msgspec.json.Decoder(dict[str, float]).decode_lines
 _names = Names()
 
 
@@ -101,21 +102,36 @@ class LinesSource:
                     used = len(data)
                 if not used and not at_end:
                     used = len(data)  # a line of 4 MB is no row
-                line = int(state["line"])
-                for text in data[:used].split(b"\n"):
-                    if stripped := text.strip(b" \t\r\0\xef\xbb\xbf"):
-                        row = _object(stripped)
-                        if row is not None:
-                            yield from rows.add(row, line)
-                        else:
-                            yield Unread(found.path, line, stripped[:200].decode("utf-8", "replace"), "no JSON object")
-                    line += 1
+                yield from _rows_of(found.path, data[:used], int(state["line"]), rows)
                 yield from rows.take()
                 state = {"offset": state["offset"] + used, "line": state["line"] + data.count(b"\n", 0, used)}
                 state |= {"rows": rows.state, "axes": list(axes)}
                 yield Mark(state)
                 if at_end:
                     return
+
+
+def _rows_of(path: Path, data: bytes, line: int, rows: ObjectRows) -> Iterator[Item]:
+    """Whole lines as items; lines of nothing but numbers under the same names at once."""
+    try:
+        block = rows.plain(_decode_numbers(data)) if b"{" in data else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        block = None
+    if block is not None:
+        yield from rows.take()
+        yield block
+        return
+    objects: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for number_, text in enumerate(data.split(b"\n"), line):
+        if stripped := text.strip(b" \t\r\0\xef\xbb\xbf"):
+            row = _object(stripped)
+            if row is not None:
+                objects.append(row)
+                lines.append(number_)
+            else:
+                yield Unread(path, number_, stripped[:200].decode("utf-8", "replace"), "no JSON object")
+    yield from rows.add_many(objects, lines)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from barograph.importing.event_values import (
     Event,
     Value,
     flatten,
+    is_moderate,
     make_options,
     make_text_facts,
     read_event,
@@ -122,7 +123,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         found = yaml.safe_load(path.read_text("utf-8", "replace"))
     except Exception:  # a configuration beside the log is welcome, not needed
         return {}
-    return flatten(found) if isinstance(found, dict) else {}
+    return flatten(found) if isinstance(found, dict) and is_moderate(found) else {}
 
 
 class _Reading:

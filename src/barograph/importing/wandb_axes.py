@@ -20,6 +20,7 @@ STEP_COLUMNS = (
     "train/global_step", "trainer/global_step", "global_step", "train/step", "step", "iter", "iteration",
     "training/global_step",
 )  # fmt: skip
+_MOST_AXES = 32  # step metrics of one run
 _UNITS = (("token", "tokens"), ("sample", "samples"), ("example", "samples"), ("epoch", "epoch"))
 _STEPS = re.compile(r"step|iter|update", re.IGNORECASE)
 
@@ -56,7 +57,8 @@ class Axes:
 
     def define(self, name: str, glob: str, step: str) -> None:
         """`define_metric(name or glob, step_metric=step)`."""
-        if step and len(self.defined) + len(self.globs) < 10_000:
+        told = {*self.defined.values(), *self.globs.values()}
+        if step and len(self.defined) + len(self.globs) < 10_000 and (step in told or len(told) < _MOST_AXES):
             if glob:
                 self.globs[glob] = step
             elif name:

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from barograph.importing.event_values import is_moderate
 from barograph.importing.source import Fact, Unread
 
 RUN_FOLDER = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-(\w+)")
-_LARGEST = 8 << 20  # bytes of a file of JSON or YAML
+_LARGEST = 8 << 20  # bytes of a file of JSON
+_LARGEST_YAML = 512 << 10  # bytes; reading YAML takes seconds a megabyte
 
 
 def wandb_files(folder: Path) -> list[Path]:
@@ -33,9 +35,9 @@ def is_run_folder(folder: Path) -> bool:
     )
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, largest: int = _LARGEST) -> str:
     try:
-        if path.is_file() and path.stat().st_size <= _LARGEST:
+        if path.is_file() and path.stat().st_size <= largest:
             return path.read_text("utf-8", "replace")
     except OSError:
         pass
@@ -53,7 +55,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 def read_config(folder: Path) -> dict[str, Any]:
     """The configuration in files/config.yaml, or config.yaml beside the run."""
     for path in (folder / "files" / "config.yaml", folder / "config.yaml"):
-        text = _read(path)
+        text = _read(path, _LARGEST_YAML)
         if not text:
             continue
         try:
@@ -62,7 +64,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             found = yaml.safe_load(text)
         except Exception:  # a broken file beside the log costs the configuration, not the run
             continue
-        if isinstance(found, dict):
+        if isinstance(found, dict) and is_moderate(found):
             return unwrap_config(found)
     return {}
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from barograph.importing.source import Distribution, Fact, Item, Points, Unread
 from barograph.importing.wandb_axes import Axes, unit_of, whole_steps
-from barograph.importing.wandb_rows import Keys, group_rows, last_of_each, parse_json, read_items, take_numbers
+from barograph.importing.wandb_rows import Keys, group_columns, last_of_each, parse_json, read_items, take_numbers
 
 # W&B's own columns of a row
 _INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
@@ -115,7 +115,7 @@ class History:
     ) -> tuple[list[tuple[int, int, float]], list[tuple[int, str, Any]]]:
         """Values that are no plain numbers, as row, key, number, and those that are none: row, name, value."""
         numbers, rest = [], []
-        for row, tree in nested.items():
+        for row, tree in sorted(nested.items()):
             for name, value in flatten(tree):
                 if isinstance(value, str):
                     value = _WORDS.get(value, value)
@@ -168,10 +168,16 @@ class History:
                 steps = found
         if len(steps):
             self.axes.last = int(steps[-1])
-        for its_rows, its_keys, its_values in group_rows(rows, keys, values):
-            its_names = [names[key] for key in its_keys.tolist()]
+        said: dict[str, NDArray[np.float64]] = {}  # step metric → its value in each row, NaN where a row has none
+        for name in {*self.axes.defined.values(), *self.axes.globs.values()}:
+            mine = keys == number(name.encode())
+            said[name] = np.full(len(records), np.nan)
+            said[name][rows[mine]] = values[mine]
+        for its_keys, its_rows, its_values in group_columns(rows, keys, values):
+            its_names = [names[key] for key in its_keys]
             self.seen.update(its_names if len(self.seen) < 20 * _MOST_SEEN else ())
-            yield from self._split_axes(its_names, steps[its_rows], times[its_rows], its_values)
+            axes = {name: column[its_rows] for name, column in said.items()}
+            yield from self._split_axes(its_names, steps[its_rows], times[its_rows], its_values, axes)
         yield from self._other_values(rest, steps, times)
         yield Rows(records, steps, times)
 
@@ -192,19 +198,23 @@ class History:
         return steps
 
     def _split_axes(
-        self, names: list[str], steps: NDArray[np.int64], times: NDArray[np.int64], values: NDArray[np.float64]
+        self,
+        names: list[str],
+        steps: NDArray[np.int64],
+        times: NDArray[np.int64],
+        values: NDArray[np.float64],
+        axes: dict[str, NDArray[np.float64]],
     ) -> Iterator[Points]:
-        """Rows of one set of names, by the step metric that each name has."""
+        """Columns of one set of rows, by the step metric that each name has and that all of the rows have."""
         groups: dict[str, list[int]] = {}
         for column, name in enumerate(names):
             said = self.axes.step_of(name)
-            groups.setdefault(said if said in names and said not in (self.axes.column, name) else "", []).append(column)
+            groups.setdefault(said if said not in (self.axes.column, name) else "", []).append(column)
         for said, columns in groups.items():
             its_steps, unit = steps, "step"
-            if said and unit_of(said):
-                whole = whole_steps(values[:, names.index(said)])
-                if whole is not None:
-                    its_steps, unit = whole, unit_of(said)
+            whole = whole_steps(axes[said]) if said and unit_of(said) else None
+            if whole is not None:
+                its_steps, unit = whole, unit_of(said)
             some = values if len(columns) == len(names) else np.ascontiguousarray(values[:, columns])
             yield Points(tuple(names[column] for column in columns), its_steps, times, some, unit)
 

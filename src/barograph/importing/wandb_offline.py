@@ -168,9 +168,8 @@ class _Reading:
         except OSError as error:
             yield Unread(self.found.path, 0, "", f"could not be read: {error.strerror or error}")
         for kind, (count, step) in self.history.passed.items():
-            yield Unread(
-                self.found.path, step, kind, f"values of the kind {kind!r} are not imported ({count:,} of them)"
-            )
+            why = f"values of the kind {kind!r} are not imported ({count:,} of them, the first in step {step:,})"
+            yield Unread(self.found.path, 0, kind, why)
         if self._ended is not None and not self._over:
             yield from self._finish(self._ended)
         yield self._mark()

@@ -33,6 +33,8 @@ _FEW = 32  # rows; below this a loop is faster than columns
 _DIGITS = np.zeros(256, np.bool_)
 _DIGITS[list(b"0123456789-NI")] = True  # a number's first byte; NaN and Infinity stand bare
 _MOST_KEYS = 200_000
+_LONGEST_JSON = 4 << 20  # bytes of one value; no number, histogram or text of a training is longer
+_MOST_CELLS = 4 << 20  # of a table of keys and rows: 36 MB
 NOTHING = np.zeros(0, np.int64)
 
 
@@ -270,6 +272,8 @@ def read_update(data: bytes, start: int, stop: int, field: int = 1) -> Iterator[
 
 def parse_json(text: bytes) -> Any:
     """The value in a JSON text, NaN and Infinity too; the text itself if it is none."""
+    if len(text) > _LONGEST_JSON:
+        return {"_type": f"text of more than {_LONGEST_JSON >> 20} MB"}
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -312,31 +316,36 @@ def _take_plain(view: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArr
     return np.array(values, np.float64)
 
 
-def group_rows(
+def group_columns(
     rows: NDArray[np.int64], keys: NDArray[np.int64], values: NDArray[np.float64]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
-    """Rows of the same keys together: m rows, n keys, values m × n. Of a key that a row has twice, the last counts."""
+) -> Iterator[tuple[list[int], NDArray[np.int64], NDArray[np.float64]]]:
+    """Keys that the same rows have, together: n keys, m rows going up, values m × n. Each key comes once.
+
+    Of a key that a row has twice, the last one counts.
+    """
     if not len(rows):
         return
-    order = np.lexsort((keys, rows))
-    rows, keys, values = rows[order], keys[order], values[order]
-    kept = np.append((np.diff(rows) != 0) | (np.diff(keys) != 0), True)
-    if not kept.all():
+    used = np.flatnonzero(np.bincount(keys))
+    height = int(rows.max()) + 1
+    together: dict[bytes, list[tuple[int, NDArray[np.float64]]]] = {}
+    if len(used) * height <= _MOST_CELLS:
+        place = np.zeros(int(used[-1]) + 1, np.int64)
+        place[used] = np.arange(len(used))
+        at = place[keys]
+        table = np.zeros((len(used), height))
+        there = np.zeros((len(used), height), np.bool_)
+        table[at, rows] = values
+        there[at, rows] = True
+        for number, key in enumerate(used.tolist()):
+            its_rows = np.flatnonzero(there[number])
+            together.setdefault(its_rows.tobytes(), []).append((key, table[number][its_rows]))
+    else:  # many keys that few rows have
+        order = np.lexsort((rows, keys))
+        rows, keys, values = rows[order], keys[order], values[order]
+        kept = np.append((np.diff(rows) != 0) | (np.diff(keys) != 0), True)
         rows, keys, values = rows[kept], keys[kept], values[kept]
-    begins = np.flatnonzero(np.append(True, np.diff(rows) != 0))
-    counts = np.diff(np.append(begins, len(rows)))
-    with np.errstate(over="ignore"):
-        # a sum of random numbers, one a key, tells sets of keys apart; they are compared below all the same
-        draws = np.random.default_rng(0).integers(0, 1 << 63, int(keys.max()) + 1, np.uint64)
-        sums = np.add.reduceat(draws[keys], begins) + counts.astype(np.uint64)
-    _, group = np.unique(sums, return_inverse=True)
-    sorted_rows = np.argsort(group, kind="stable")
-    for mine in np.split(sorted_rows, np.flatnonzero(np.diff(group[sorted_rows])) + 1):
-        while len(mine):
-            width = int(counts[mine[0]])
-            same = counts[mine] == width
-            at = begins[mine[same]][:, None] + np.arange(width)
-            alike = (keys[at] == keys[at[0]]).all(axis=1)
-            yield rows[begins[mine[same][alike]]], keys[at[0]], values[at[alike]]
-            same[same] = alike
-            mine = mine[~same]
+        begins = np.flatnonzero(np.append(True, np.diff(keys) != 0))
+        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(rows)], strict=True):
+            together.setdefault(rows[begin:end].tobytes(), []).append((int(keys[begin]), values[begin:end]))
+    for which, columns in together.items():
+        yield [key for key, _ in columns], np.frombuffer(which, np.int64), np.stack([one for _, one in columns], axis=1)

@@ -129,6 +129,7 @@ def mirror_process(folder: str, to: str, options: str, parent: int) -> int:
 
 
 if __name__ == "__main__":
+    os.nice(10)  # the training goes first
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     code = mirror_process(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
     sys.stdout.flush()

@@ -68,6 +68,9 @@ class _Place:
         sealed = max((file.last for file in files if file.table != "live"), default=0)
         if self._number is None:
             self._number = sealed
+        live = {file.first for file in files if file.table == "live"}
+        # written, sealed and deleted between two looks, while a newer one is there already
+        missed |= any(number not in live for number in range(self._number + 1, sealed + 1))
         for file in files:
             if file.table != "live" or file.first <= self._number:
                 continue

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tracker_programs import ODD, environment, made, points, run_program, series, write_records
@@ -175,6 +175,13 @@ def test_a_server_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
     assert time.perf_counter() - began < 40
 
 
+class Sent(NamedTuple):
+    key: str
+    value: float
+    timestamp: int = 0
+    step: int = 0
+
+
 def test_what_a_server_did_not_take_is_sent_when_it_is_back() -> None:
     class Client:
         def __init__(self) -> None:
@@ -184,7 +191,7 @@ def test_what_a_server_did_not_take_is_sent_when_it_is_back() -> None:
         def log_batch(self, run_id: str, metrics: Any = (), params: Any = (), tags: Any = ()) -> None:
             if self.is_away:
                 raise ConnectionError("away")
-            if any(item[0] == "bad" for item in metrics):
+            if any(item.key == "bad" for item in metrics):
                 error: Any = ValueError("no")
                 error.error_code = "INVALID_PARAMETER_VALUE"
                 raise error
@@ -193,7 +200,7 @@ def test_what_a_server_did_not_take_is_sent_when_it_is_back() -> None:
 
     backend = MLflowBackend(SimpleNamespace())
     backend.client = client = Client()
-    backend._entities = SimpleNamespace(Metric=lambda *values: values, RunTag=lambda *values: values)
+    backend._entities = SimpleNamespace(Metric=Sent, RunTag=Sent)
     for step in range(600):
         backend._write({"a": step, "b": -step}, step, 1.0)
     backend._write({"bad": 1.0}, 600, 1.0)
@@ -201,7 +208,7 @@ def test_what_a_server_did_not_take_is_sent_when_it_is_back() -> None:
         backend._flush()
     client.is_away = False
     backend._flush()
-    assert [(name, step) for name, _, _, step in client.taken[::2]] == [("a", step) for step in range(600)]
+    assert [(one.key, one.step) for one in client.taken[::2]] == [("a", step) for step in range(600)]
     assert len(client.taken) == 1200 and backend.lost == 1 and not backend._metrics
 
 

@@ -324,3 +324,22 @@ def test_imports_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> N
     codes = sorted(process.wait(60) for process in processes)
     assert codes[0] == 0 and set(codes) <= {0, 3}
     check_lines(root, 5000)
+
+
+def test_the_log_file_has_its_records_in_the_order_of_their_steps(found: Found, tmp_path: Path) -> None:
+    items: list[Item] = [
+        Fact("info", 0, START, {"message": "first"}),
+        points(0, 6),
+        Fact("sample", 3, START + 3000, {"text": "x"}),
+        points(2, 2, ("val_loss",)),
+        Restart(4, START + 6000),
+        points(4, 2),
+    ]
+    folder, _ = collect(Script(items), found, tmp_path)
+    kinds = ("step", "eval", "sample", "segment", "info")
+    told = [(record.kind, record.step) for record in StoredRun(folder).records(*kinds)]
+    assert told[:-1] == [
+        ("segment", 0), ("info", 0), ("step", 0), ("step", 1), ("step", 2), ("eval", 2), ("step", 3), ("sample", 3),
+        ("eval", 3), ("step", 4), ("step", 5), ("segment", 4), ("step", 4), ("step", 5),
+    ]  # fmt: skip
+    assert StoredRun(folder).goodput().wall == pytest.approx(0.006, abs=0.002)

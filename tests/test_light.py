@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import multiprocessing
-import os
 from pathlib import Path
 from typing import Any
 
@@ -275,16 +274,6 @@ def test_the_command_shows_the_share_of_a_known_sheet(monkeypatch: pytest.Monkey
     assert any("not here" in line for line in lines)
     [plain] = [line for line in lines if line.startswith("fp32")]
     assert "unknown" in plain  # the sheet's rate is for TF32
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_cache_that_can_not_be_written_is_said_and_the_table_shown(own_cache: Path, capsys: Any) -> None:
-    pytest.importorskip("torch")
-    own_cache.parent.parent.mkdir(parents=True)
-    own_cache.parent.parent.chmod(0o500)
-    assert bench_peak("cpu", 0.01) == 0
-    said = capsys.readouterr()
-    assert "could not be kept" in said.err and "bf16" in said.out
 
 
 def test_a_cache_below_a_file_is_said_and_the_table_shown(

@@ -106,6 +106,13 @@ WORST = [
     (b'| INFO | train_inner | {"' + b"num_updates" * 1400 + b"\n") * 50,
     (b"validation loss at iteration 1 " + b"x" * 16_000 + b"\n") * 50,
     (b"step: 1  loss:" + b" " * 16_000 + b"\n") * 50,
+    b"step 1 loss 1 "
+    + b"1," * 40
+    + b"x\n"
+    + (b"step 1 loss 1 " + b"1," * 40 + b"x\n") * 9
+    + b"step 1 loss 1 "
+    + b"123," * 900
+    + b"\n",
     (b"[T] step 1 [1%] " + b"| a a a a a " * 1300 + b"\n") * 50,
 ]
 

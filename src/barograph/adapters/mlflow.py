@@ -204,7 +204,9 @@ class MLflowBackend(LoggingBackend):
             self._not_sent += len(self._metrics)
             code = self.exit_code
             failed = code if code is not None else getattr(sys, "last_value", None) is not None
-            self.client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED", round(time.time() * 1000))
+            # the client's own call prints two addresses on the training's console; the one below it doesn't
+            end = getattr(getattr(self.client, "_tracking_client", None), "set_terminated", self.client.set_terminated)
+            end(self.run_id, "FAILED" if failed else "FINISHED", round(time.time() * 1000))
 
 
 def escape(name: str) -> str:

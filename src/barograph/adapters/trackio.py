@@ -15,6 +15,7 @@ import inspect
 import json
 import os
 import sqlite3
+import time
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from barograph.adapters.options import tags, word
 from barograph.values import flatten, text
 
 _MOST_ROWS = 1000  # in one call of the store
+_MOST_PENDING = 20_000  # rows that wait for a disk with room
+_AWAY_SECONDS = 5.0  # between two tries while a row comes after the other
 _RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})  # trackio/utils.py
 _LEVELS = {"info": "info", "warning": "warn", "critical": "error"}
 
@@ -56,6 +59,7 @@ class TrackioBackend(LoggingBackend):
         self._store: Any = None
         self._takes: set[str] = set()  # what the installed version's `bulk_log` takes
         self._rows: list[tuple[dict[str, Any], int, str, str]] = []  # values, step, time, identity; waiting
+        self._away_until = 0.0
         self._options: dict[str, Any] = {}
         self._options_new = False
 
@@ -149,8 +153,14 @@ class TrackioBackend(LoggingBackend):
         values = {_safe(name): _small(value) for name, value in metrics.items()}
         moment = datetime.fromtimestamp(seconds, UTC).isoformat()
         self._rows.append((values, step, moment, self._identity(metrics, step)))
-        if len(self._rows) >= _MOST_ROWS:
-            self._flush()
+        if len(self._rows) >= _MOST_ROWS and time.monotonic() > self._away_until:
+            try:
+                self._flush()
+            except Exception:
+                if len(self._rows) > _MOST_PENDING:
+                    self._rows.pop()
+                    raise
+                self._away_until = time.monotonic() + _AWAY_SECONDS  # the next flush of the thread tells it
 
     def _identity(self, metrics: Mapping[str, Any], step: int) -> str:
         """The same for the same place in a mirror's source, so that the store takes it once."""

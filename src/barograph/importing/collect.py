@@ -34,7 +34,7 @@ COMMIT_POINTS = 1_000_000  # 8 MB of values; a commit costs two syncs of a file,
 COMMIT_SECONDS = 2.0
 # Rows of sources up to this size are records of the log file too (20 µs a row); what follows live always is. All
 # or none: a log with a part of a run's steps would give wrong sums.
-LOGGED_BYTES = 16 << 20
+LOGGED_BYTES = 8 << 20
 _WIDE = 200  # a row of more names is in the store alone
 _EXAMPLES = 5
 _EXAMPLE_LETTERS = 160
@@ -181,6 +181,7 @@ class Collector:
             self._files.add_segment(made)
             self._said.end = {}
             self._highest = 0
+            self._last_steps.clear()
             self.tally.restarts += 1
         elif isinstance(item, Unread):
             self.tally.unread += 1
@@ -201,14 +202,15 @@ class Collector:
         if item.x != "step":
             self._x.update(dict.fromkeys(series, item.x))
         self._look_at_times(times)
-        self._step = self.tally.last_step = int(steps[-1])
+        self._step, highest = int(steps[-1]), int(steps.max())
+        self.tally.last_step = max(self.tally.last_step or 0, highest)
         if len(series) <= _WIDE and (self._small or (self.live and self._read_before)):
             for record in records_of(series, steps, times, values):
                 self._files.add_record(record)
         self._files.add_block(series, self._segment, steps, times, values)
-        self._last.update(zip(series, values[int(numpy.argmax(steps))].tolist(), strict=True))
+        self._note_last(series, highest, values[len(steps) - 1 - int(numpy.argmax(steps[::-1]))].tolist())
         if item.x == "step":
-            self._highest = max(self._highest, int(steps.max()))
+            self._highest = max(self._highest, highest)
         self.tally.rows += len(steps)
         self.tally.points += values.size
 
@@ -225,14 +227,21 @@ class Collector:
         record = Record(kind, int(item.time), int(item.step), fields)
         named = dict(numbers(record)) if kind in HAS_NUMBERS else {}
         if named:
-            self._last.update(named)
+            self._note_last(tuple(named), record.step, list(named.values()))
             self._highest = max(self._highest, record.step)
             self._files.add_row(tuple(named), self._segment, record.step, record.time, list(named.values()))
             self.tally.points += len(named)
-            self._step = self.tally.last_step = record.step
+            self._step = record.step
+            self.tally.last_step = max(self.tally.last_step or 0, record.step)
         self._look_at_time(record.time)
         self._files.add_record(record)
         self.tally.facts += 1
+
+    def _note_last(self, series: tuple[str, ...], step: int, values: list[float]) -> None:
+        """Keep each series' value at its highest step."""
+        for name, value in zip(series, values, strict=True):
+            if step >= self._last_steps.get(name, step):
+                self._last[name], self._last_steps[name] = value, step
 
     def _look_at_times(self, times: NDArray[Any]) -> None:
         known = times[times > 0]
@@ -338,6 +347,7 @@ class Collector:
         final = manifest.read(self.folder).get("final_metrics") if record else None
         self._last: dict[str, float] = dict(final) if isinstance(final, dict) else {}
         self._highest = int(self._last.pop("step", 0))
+        self._last_steps: dict[str, int] = {}
         self._small = _size(self.found.path) <= LOGGED_BYTES
         self._read_before = False
         self._described = state.position > 0
@@ -381,7 +391,7 @@ class Collector:
             mark=self._committed,
             identity=self._identity,
             last=self._last,
-            highest=self._highest,
+            highest=self._highest or max(self._last_steps.values(), default=0),
         )
 
     def release(self) -> None:

@@ -233,7 +233,8 @@ def result_lines(one: Mapping[str, Any]) -> list[str]:
 def _new(one: Mapping[str, Any]) -> str:
     new = one["new"]
     parts = [f"{new['points']:,} numbers in {new['rows']:,} rows"] if new["points"] else []
-    parts += [f"{new[what]:,} {what}" for what in ("histograms", "facts", "restarts") if new[what]]
+    words = ("histograms", "facts", "restarts")
+    parts += [f"{new[what]:,} {what if new[what] > 1 else what[:-1]}" for what in words if new[what]]
     if not parts:
         return "nothing new"
     step = f", up to step {one['last_step']:,}" if one["last_step"] is not None else ""

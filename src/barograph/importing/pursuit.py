@@ -19,6 +19,7 @@ from typing import Any
 from barograph.importing import command, folders
 from barograph.importing.collect import Collector, SourceFailed
 from barograph.importing.names import Alias
+from barograph.importing.registry import sources
 from barograph.importing.source import Found
 
 LOOK_SECONDS = 0.5  # between two looks at known files
@@ -84,6 +85,9 @@ def pursue(
             for one in known.values():
                 if one is not None:
                     _finish(one)
+            for source in sources():
+                if hasattr(source, "patient"):
+                    source.patient = False
     return code
 
 

@@ -15,7 +15,6 @@ import stat
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from barograph.importing.source import Found, Source, Unread
@@ -68,8 +67,6 @@ def sources() -> tuple[Source, ...]:
     """Every source, in the order in which they are asked."""
     found: list[Source] = []
     for name in MODULES:
-        if find_spec(f"barograph.importing.{name}") is None:
-            continue
         module = import_module(f"barograph.importing.{name}")
         several = getattr(module, "SOURCES", None)
         found += several if several is not None else [module.SOURCE]

@@ -352,7 +352,7 @@ def _manifest(folder: Path, told: list[tuple[Path, int, str]]) -> tuple[list[_Ta
     oldest = 0
     try:
         current = (folder / "CURRENT").read_text("ascii", "replace").strip()
-        if not current.startswith("MANIFEST-") or "/" in current:
+        if not current.removeprefix("MANIFEST-").isdigit():
             raise DamageError("CURRENT names no manifest")
         for record in _records((folder / current).read_bytes()):
             oldest = _edit(record, held, oldest)

@@ -319,7 +319,9 @@ class Reading:
             name = next((name for name in block.names if name in self.dialect.clock), None)
             if name is not None and block.steps is not None:
                 how, scale = self.dialect.clock[name]
-                timed.append((block, how, np.nan_to_num(block.values[:, block.names.index(name)]) * scale))
+                timed.append(
+                    (block, how, np.clip(np.nan_to_num(block.values[:, block.names.index(name)]), 0.0, 1e12) * scale)
+                )
         if not timed:
             return
         where = np.concatenate([block.where for block, _, _ in timed])
@@ -347,7 +349,7 @@ class Reading:
         # before the first line that says a time, rows have none
         if not state["clock"] and len(seen):
             times[np.searchsorted(seen, where) == 0] = 0.0
-        times = times.astype(np.int64)
+        times = np.clip(times, 0.0, 4e18).astype(np.int64)  # below what 64 bits hold
         state["clock"] = int(max(times[-1], moments[-1] if len(seen) else 0))
         for block in blocks:
             at = np.searchsorted(where, block.where, side="right") - 1

@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from barograph.importing.textlogs import templates
 
-NUMBER = (
-    rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
-)
-STEP = rb"\d{1,15}"  # more is no step, and would not fit
+NUMBER = templates.NUMBER
 _SCALED = re.compile(rb"^\s*(" + NUMBER + rb")\s*([a-zA-Z%/]*)\s*$")
 LESSONS = 8  # lines of a chunk that may teach a template
 KEPT = 12  # templates of a form

@@ -112,7 +112,8 @@ class Nanochat(engine.Dialect):
         """The loss of each step, where the row of the step before is known."""
         printed = points.values[:, points.names.index("loss")]
         steps = points.steps.astype(np.float64)
-        average = printed * -np.expm1((steps + 1) * np.log(_BETA))
+        with np.errstate(all="ignore"):  # a loss may be infinite
+            average = printed * -np.expm1((steps + 1) * np.log(_BETA))
         known = own.get("average") if own.get("segment") == segment else None
         before = np.concatenate(([known[0] if known else -2], points.steps[:-1]))
         last = np.concatenate(([known[1] if known else 0.0], average[:-1]))
@@ -121,7 +122,8 @@ class Nanochat(engine.Dialect):
         own["segment"], own["average"] = segment, [int(points.steps[-1]), float(average[-1])]
         yield points
         if has.any():
-            raw = (average - _BETA * np.where(first, 0.0, last)) / (1 - _BETA)
+            with np.errstate(all="ignore"):
+                raw = (average - _BETA * np.where(first, 0.0, last)) / (1 - _BETA)
             extra = Points(("loss_raw",), points.steps[has], points.times[has], raw[has][:, None], points.x)
             if not own.get("told"):
                 own["told"] = True
@@ -144,7 +146,8 @@ class Nanochat(engine.Dialect):
         steps = points.steps.astype(np.float64)
         printed = points.values[:, at]
         values = points.values.copy()
-        values[:, at] = printed * np.expm1((steps + 1) * np.log(_BETA)) / np.expm1(steps * np.log(_BETA))
+        with np.errstate(all="ignore"):
+            values[:, at] = printed * np.expm1((steps + 1) * np.log(_BETA)) / np.expm1(steps * np.log(_BETA))
         if not own.get("tuned_told"):
             own["tuned_told"] = True
             yield engine.note(

@@ -14,12 +14,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# a number that is no part of a word; the same as forms.NUMBER
-TOKEN = re.compile(
-    rb"(?<![\w.])([-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?))(?![\w])"
+NUMBER = (
+    rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
 )
-_VALUE = rb"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
-_WHOLE = rb"\d{1,15}"
+# a number that is no part of a word
+TOKEN = re.compile(rb"(?<![\w.])(" + NUMBER + rb")(?![\w])")
+# Atomic: a template has dozens of them, and going back into each would take for ever on a line that doesn't fit.
+_VALUE = rb"(?>" + NUMBER + rb")"
+_WHOLE = rb"(?>\d{1,15})"
 _MOST = 48  # numbers on a line
 _FIRST = 1_000_003  # of the numbers that stand in for the line's own
 _BLANKS = re.compile(rb"(?:\\ )+")
@@ -95,4 +97,4 @@ def learn(line: bytes, parsed: Parsed, parse: Callable[[bytes], Parsed | None]) 
 
 def _literal(text: bytes) -> bytes:
     """A text as a pattern; the number of blanks doesn't matter, since numbers are padded with them."""
-    return _BLANKS.sub(b" +", re.escape(text))
+    return _BLANKS.sub(b" ++", re.escape(text))

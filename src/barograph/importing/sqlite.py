@@ -37,12 +37,15 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection for reading. Raises sqlite3.Error or OSError if the file can't be read at all."""
     with contextlib.ExitStack() as stack:
         try:
-            connection = _connected(path)
-        except sqlite3.OperationalError:  # locked, a journal to play back, no place for the index of the log
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="barograph-"))
-            connection = _connected(_copied(path, Path(folder)), mode="rw")
-        stack.callback(connection.close)
-        yield connection
+            try:
+                connection = _connected(path)
+            except sqlite3.OperationalError:  # locked, a journal to play back, no place for the index of the log
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="barograph-"))
+                connection = _connected(_copied(path, Path(folder)), mode="rw")
+            stack.callback(connection.close)
+            yield connection
+        except UnicodeDecodeError:  # of the sentence in which SQLite quotes what is damaged
+            raise sqlite3.DatabaseError("the database's schema is damaged") from None
 
 
 def _connected(path: Path, mode: str = "ro") -> sqlite3.Connection:
@@ -108,7 +111,7 @@ def number(value: Any) -> float | None:
 def select(connection: sqlite3.Connection, command: str, values: Sequence[Any] = ()) -> list[Row]:
     """The rows of a small table; what comes before a damaged place, if there is one."""
     made: list[Row] = []
-    with contextlib.suppress(sqlite3.Error, OverflowError):
+    with contextlib.suppress(sqlite3.Error, OverflowError, UnicodeDecodeError):
         for row in connection.execute(command, values):
             made.append(row)
     return made
@@ -141,8 +144,9 @@ def rows_after(
             weight = 0
             while weight < _MOST_BYTES and (part := cursor.fetchmany(_PART)):
                 made += part
-                weight += sum(len(row[-1]) for row in part if isinstance(row[-1], bytes))
-        except (sqlite3.Error, OverflowError) as error:
+                if isinstance(part[0][-1], bytes):
+                    weight += sum(len(row[-1]) for row in part if isinstance(row[-1], bytes))
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             failures += 1
             made.clear()
             if not source.endswith("NOT INDEXED"):

@@ -22,7 +22,7 @@ _TAG = re.compile(
     rb"(?:\| INFO \| |\]\[|\[)(train_inner|train|valid|test|dev)((?:/|_)?[\w.-]{0,60})"
     rb"(?:\]\[INFO\])?(?: \||\]| -)[^{\n]{0,20}(\{\"[^\n]*\})\s*$"
 )
-_PAIR = re.compile(rb'"([^"]{1,100})": ?"?([^",}\]\[{]+)"?(?=[,}])')
+_PAIR = re.compile(rb'"([^"]{1,100})": ?(?:"([^"]{0,100})"|([^",}\]\[{\s]{1,60}))(?=\s*[,}])')
 _OLD = re.compile(rb"\| ?epoch (\d+):\s+(\d+) /\s*(\d+) (?=\w+=)")
 _OLD_PAIR = re.compile(rb"(?<!\w)(\w{1,60})=(" + forms.NUMBER + rb")(?=[\s,(]|$)")
 _EPOCH = re.compile(rb"\| ?epoch (\d+) \| (?:(valid|test) on '([^']{1,60})' subset \| )?(?=\w+ [-+\d])")
@@ -38,7 +38,8 @@ def _json(line: bytes) -> forms.Parsed | None:
     prefix = f"{tag}{found[2].decode('utf-8', 'replace')} " if found[2] else ""
     names: dict[str, Any] = {}
     step = None
-    for key, value in _PAIR.findall(found[3]):
+    for key, quoted, bare in _PAIR.findall(found[3]):
+        value = quoted or bare
         name = key.decode("utf-8", "replace")
         if name == "num_updates" or name.endswith("_num_updates"):
             step = value if value.isdigit() and len(value) < 16 else step

@@ -31,7 +31,7 @@ _MEASURE = (
 )
 _KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
 _PAIR = re.compile(
-    rb"(?<!\w)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2})\s{0,3}[=:]\s{0,8}("
+    rb"(?<!\w)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2})\s{0,3}[=:]\s{0,8}("
     + forms.NUMBER
     + rb")(k|K|M|B|ms|s|%)?(?![\w:/]|\.\d)"
     rb"|(?<![\w./-])((?i:" + _MEASURE + rb"))\s{1,8}(" + forms.NUMBER + rb")(k|K|M|B|ms|s|%)?(?![\w:/]|\.\d)"

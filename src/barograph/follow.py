@@ -29,6 +29,10 @@ def follow(
     """The `last` records, then those that follow. `wait` is called between looks; None: don't follow.
     `drawn`: only those of kinds that a console may show."""
     quiet = _QUIET | _UNDRAWN if drawn else _QUIET
+
+    def wanted(record: Record) -> bool:
+        return record.kind not in quiet and not (record.kind == "info" and record.fields.get("type") == "import")
+
     offsets: dict[Path, int] = {}
     recent: deque[Record] = deque(maxlen=last)
     for path in run.log_files():
@@ -36,7 +40,7 @@ def follow(
             offsets[path] = max(0, path.stat().st_size - _TAIL_BYTES)
             for record, end in records_from(path, offsets[path]):
                 offsets[path] = end
-                if record.kind not in quiet:
+                if wanted(record):
                     recent.append(record)
     yield from sorted(recent, key=lambda record: record.time)
     while wait is not None:
@@ -45,7 +49,7 @@ def follow(
             with contextlib.suppress(OSError):
                 for record, end in records_from(path, offsets.get(path, 0)):
                     offsets[path] = end
-                    if record.kind not in quiet:
+                    if wanted(record):
                         yield record
         if ended:
             return

@@ -101,7 +101,7 @@ def test_tail_draws_the_latest_records(runs: Path, capsys: pytest.CaptureFixture
 def test_tail_follows_a_live_run_until_it_ends(tmp_path: Path) -> None:
     script = (
         "import barograph, sys, time; run = barograph.init(name='live', dir=sys.argv[1], verbosity=-2, git=False);\n"
-        "for step in range(30):\n    run.log_step(step, 0.0, 10, 10, 1.0, 2.0, 0.1); time.sleep(0.05)\n"
+        "for step in range(80):\n    run.log_step(step, 0.0, 10, 10, 1.0, 2.0, 0.1); time.sleep(0.05)\n"
         "run.finish()"
     )
     trainer = subprocess.Popen([sys.executable, "-c", script, tmp_path])
@@ -117,7 +117,7 @@ def test_tail_follows_a_live_run_until_it_ends(tmp_path: Path) -> None:
     rest = follower.communicate(timeout=30)[0]
     assert trainer.wait() == 0 and time.monotonic() - began < 30
     steps = [line for line in (first + rest).splitlines() if line.startswith(":: step")]
-    assert [int(line.split()[2]) for line in steps] == list(range(30))
+    assert [int(line.split()[2]) for line in steps] == list(range(80))
 
 
 def test_export_writes_every_format_with_non_finite_values(runs: Path, tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_a_run_goes_on_by_its_id_also_after_a_kill(tmp_path: Path) -> None:
     assert "WARNING" not in told, told
     by_key = {found.key: found for found in SOURCE.find(tmp_path / "repository" / ".aim", b"")}
     items = list(SOURCE.read(by_key[key.strip()]))
+    assert list(points(items)) == ["train/loss"], "a mirror's own numbers stay away"
     assert points(items)["train/loss"] == [(step, repr(step / 7)) for step in range(20)]
     assert by_key[key.strip()].config == {"lr": 1, "depth": 12} and len(by_key) == 2
 

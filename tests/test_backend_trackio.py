@@ -101,6 +101,7 @@ def test_a_run_goes_on_by_its_id_and_rows_sent_twice_are_one(tmp_path: Path) -> 
     _, told = run_program(CONFIG + "if True:" + body, tmp_path)
     assert "WARNING" not in told, told
     found, items = read(tmp_path)
+    assert list(points(items)) == ["train/loss"], "a mirror's own numbers stay away"
     assert points(items)["train/loss"] == [(step, repr(step / 7)) for step in range(22)]
     assert (found.config["lr"], found.config["depth"]) == (1, 12)
     other, _ = read(tmp_path, 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tracker_programs import (
     check_items,
@@ -284,7 +284,10 @@ def is_taken_by_mlflow(name: str) -> bool:
     return bool(whole) and not (posixpath.normpath(name) != name or name == "." or name.startswith(("..", "/")))
 
 
+@settings(max_examples=500)
 @given(st.text(max_size=20) | st.text("_x2A/. :", max_size=12))
+@example("_x:")
+@example("..0")
 def test_every_name_is_taken_by_mlflow_and_comes_back(name: str) -> None:
     escaped = escape(name)
     assert is_taken_by_mlflow(escaped)

@@ -148,7 +148,8 @@ def test_a_template_reads_a_line_as_its_parser_does(data: st.DataObject) -> None
         number = st.one_of(
             st.integers(0, 10**9).map(str),
             st.floats(width=32).map(str),
-            st.sampled_from(["nan", "inf", "-1.5E-04", "1,234"]),
+            # JSON has no thousands separators
+            st.sampled_from(["nan", "inf", "-1.5E-04", *([] if b'{"' in line else ["1,234"])]),
         )
         for index in range(1, len(parts), 2):
             if data.draw(st.booleans()):

@@ -36,7 +36,7 @@ _LOGGERS = ("mlflow.store.db.utils", "mlflow.tracking.client", "alembic.runtime.
 _AWAY_SECONDS = 5.0  # between two tries while a row comes after the other
 ESCAPED = "barograph.escaped"
 # a colon is allowed on some systems alone; an underscore that looks like the beginning of an escape is one too
-_REFUSED = re.compile(r"[^\w/.\- ]|_(?=x[0-9A-F]{0,6}_)")
+_REFUSED = re.compile(r"[^\w/.\- ]|_(?=x[0-9A-F]{0,6}(?:_|[^\w/.\- ]))")
 
 
 class MLflowBackend(LoggingBackend):

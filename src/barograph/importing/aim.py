@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from barograph.importing.rocksdb import items
+from barograph.importing.series import MARKS
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Unread
 from barograph.importing.sqlite import has, open_database, select, tables, word
 
@@ -282,6 +283,8 @@ class _Reader:
         damaged: list[Unread] = []
         system: list[tuple[_Sequence, _Columns]] = []
         for count, (sequence, columns) in enumerate(self._sequences(damaged)):
+            if sequence[1].startswith(MARKS):
+                continue
             if sequence[1].startswith(_SYSTEM):
                 system.append((sequence, columns))
             else:

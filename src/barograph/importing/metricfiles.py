@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.importing.series import MARKS
 from barograph.importing.source import Item, Mark, Points, Restart, Unread
 
 _BLOCK = 4 << 20  # bytes of a file in memory at a time
@@ -61,6 +62,7 @@ def read(folder: Path, state: Mapping[str, Any], ended: bool) -> Iterator[Item]:
         for name, values in (known.items() if isinstance(known, Mapping) else ())
     }
     files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
+    files = {name: file for name, file in files.items() if not name.startswith(MARKS)}
     backs: list[_Back] = []
     for name, file in files.items():
         yield from _scanned(file, begun.get(name), ended, backs)

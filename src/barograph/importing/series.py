@@ -19,6 +19,8 @@ from barograph.importing.source import Points, Restart
 # (batches of an epoch, several writers), and a segment each would hide all but the last.
 _MOST_RESTARTS = 200
 
+MARKS = ("barograph_offset", "barograph_wide")  # a mirror's own numbers, not the training's: mirrors/mirror.py
+
 
 class Course:
     """A run's course over its steps: which step each name has come to.
@@ -81,6 +83,8 @@ class Course:
         for start, stop in itertools.pairwise(bounds):
             rows = order[start:stop]
             name, own_steps, own_times = known[column[rows[0]]], steps[rows], times[rows]
+            if name.startswith(MARKS):
+                continue
             self._last[name] = int(own_steps[-1])
             key = (own_steps.tobytes(), own_times.tobytes())
             names, columns, _, _ = alike.setdefault(key, ([], [], own_steps, own_times))

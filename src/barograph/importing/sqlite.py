@@ -146,6 +146,8 @@ def rows_after(
                 made += part
                 if isinstance(part[0][-1], bytes):
                     weight += sum(len(row[-1]) for row in part if isinstance(row[-1], bytes))
+            if made and (type(made[-1][0]) is not int or made[-1][0] <= after):
+                raise sqlite3.DatabaseError("its rows go round in a circle")
         except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             failures += 1
             made.clear()

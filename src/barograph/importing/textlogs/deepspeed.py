@@ -24,7 +24,7 @@ def _step(line: bytes) -> forms.Parsed | None:
     found = _STEP.search(line)
     if found is None:
         return None
-    rates = _LIST.findall(found[3].replace(b",", b" "))
+    rates = _LIST.findall(found[3].replace(b", ", b" "))
     names: dict[str, Any] = {"skipped": found[2]}
     for index, rate in enumerate(rates[:64]):
         names[f"lr[{index}]" if index else "lr"] = rate

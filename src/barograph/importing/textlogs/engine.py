@@ -198,6 +198,7 @@ class Reading:
                 why = "looks like a row and isn't one" if index in left else "a value is no number"
                 yield Unread(self.path, chunk.number(lines, index), shown, why)
         blocks = self.choose_ranks(lines, blocks)
+        blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
         if blocks:
             yield from self.arrange(lines, blocks)
 

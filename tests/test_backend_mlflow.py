@@ -53,6 +53,7 @@ def in_file(path: Path) -> dict[str, list[tuple[int, str]]]:
     return points(SOURCE.read(found))
 
 
+@pytest.mark.slow
 def test_every_point_arrives_and_comes_back(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     logged = [*made(1, 100), (5000, ODD), (5001, {"phase": "up", "none": None, "big": 10**400})]
@@ -75,6 +76,7 @@ def test_every_point_arrives_and_comes_back(tmp_path: Path) -> None:
     assert "WARNING" not in told and "Creating initial" not in told
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_by_its_id(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     body = """
@@ -106,6 +108,7 @@ def test_a_run_goes_on_by_its_id(tmp_path: Path) -> None:
     assert points(SOURCE.read(first)) == {"train/loss": [(step, repr(step / 7)) for step in range(20)]}
 
 
+@pytest.mark.slow
 def test_texts_notes_and_parts_arrive(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     body = """

@@ -120,7 +120,9 @@ def test_a_mixture_of_experts_records_its_routers(tiny: Path) -> None:
         assert 0 < record["moe_expert_utilization"] <= 1
     for block in (0, 1):
         loads = [run.series(f"moe/blocks.{block}.feed/load/{expert}").value for expert in range(4)]
-        assert {int(sum(row)) for row in zip(*loads, strict=True)} == {5 * 14 * 32 * 2}, "of the five steps since the watch began"
+        assert {int(sum(row)) for row in zip(*loads, strict=True)} == {5 * 14 * 32 * 2}, (
+            "of the five steps since the watch began"
+        )
 
 
 def test_the_same_seed_gives_the_same_losses(tiny: Path) -> None:

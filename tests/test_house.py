@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "run": "accounts config jsonlog manifest place processes record segments shapes values watched",
     "start": "config liveness logtext manifest mirrors naming place record run segments values",
     "simple": "naming start",
-    "importing": "adapters columns jsonlog liveness logtext manifest naming query record segments sinks spool store values",
+    "importing": "adapters columns jsonlog logtext manifest naming query record segments sinks spool store values",
     "mirrors": "adapters config liveness logtext manifest query record segments sinks spool store values",
     "query": "columns goodput liveness logtext manifest probes record segments spool store",
     "follow": "liveness logtext query record",

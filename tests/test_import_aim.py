@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracker_programs import (
     ODD,
@@ -238,6 +238,7 @@ def database(folder: Path, log: bytes) -> Path:
     return folder
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 70_000), st.booleans()), max_size=8))
 def test_a_log_gives_the_newest_of_each_key_and_nothing_deleted(writes: list[tuple[str, int, bool]]) -> None:
     import tempfile

@@ -177,7 +177,8 @@ def test_a_live_database_is_read_without_holding_up_its_writer(tmp_path: Path, j
         items += read(found, items[-1] if items else None)  # type: ignore[arg-type]
     items += read(found, items[-1])  # type: ignore[arg-type]
     assert points(items) == expected(600)
-    assert not of_kind(items, Unread) and slowest < 2
+    assert not of_kind(items, Unread)
+    assert slowest < 5, "SQLite gives a writer up after five seconds"
 
 
 def test_a_database_that_another_process_holds_is_read_from_a_copy(tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def is_taken_by_mlflow(name: str) -> bool:
     return bool(whole) and not (posixpath.normpath(name) != name or name == "." or name.startswith(("..", "/")))
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(st.text(max_size=20) | st.text("_x2A/. :", max_size=12))
 @example("_x:")
 @example("..0")
@@ -301,6 +302,7 @@ def test_ordinary_names_stay_as_they_are_and_long_ones_stay_apart() -> None:
     assert len(set(long)) == 2 and all(is_taken_by_mlflow(name) for name in long)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8)), max_size=40), st.integers(1, 10))
 def test_rows_come_out_once_and_steps_go_back_only_at_restarts(rows: list[tuple[str, int]], size: int) -> None:
     course, items = Course(), []

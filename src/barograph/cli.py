@@ -281,6 +281,4 @@ def _sync(options: argparse.Namespace) -> int:
     folders = [
         one.log_files()[0] if Path(run).is_file() else one.dir for run, one in zip(options.runs, found, strict=True)
     ]
-    return sync(
-        folders, options.to, follow=options.follow, out=options.out, name=options.name, as_json=options.json
-    )
+    return sync(folders, options.to, follow=options.follow, out=options.out, name=options.name, as_json=options.json)

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -204,9 +204,23 @@ class MLflowBackend(LoggingBackend):
             self._not_sent += len(self._metrics)
             code = self.exit_code
             failed = code if code is not None else getattr(sys, "last_value", None) is not None
-            # the client's own call prints two addresses on the training's console; the one below it doesn't
-            end = getattr(getattr(self.client, "_tracking_client", None), "set_terminated", self.client.set_terminated)
-            end(self.run_id, "FAILED" if failed else "FINISHED", round(time.time() * 1000))
+            with _silent():
+                self.client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED", round(time.time() * 1000))
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """MLflow prints two addresses when a run at a server ends; this is the variable that it has against it."""
+    variable = "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"
+    before = os.environ.get(variable)
+    os.environ[variable] = "true"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = before
 
 
 def escape(name: str) -> str:

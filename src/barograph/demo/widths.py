@@ -111,7 +111,10 @@ def adam(rate: float, mup: bool) -> Any:
         for name, weight in model.named_parameters():
             inside = weight.dim() == 2 and not name.startswith(INPUT_AND_OUTPUT)
             (hidden if inside else others).append(weight)
-        groups: list[dict[str, Any]] = [{"params": hidden, "lr": rate * BASE / width if mup else rate}, {"params": others}]
+        groups: list[dict[str, Any]] = [
+            {"params": hidden, "lr": rate * BASE / width if mup else rate},
+            {"params": others},
+        ]
         return torch.optim.Adam(groups, lr=rate)
 
     return make

@@ -56,6 +56,7 @@ _ENDINGS = (
     "zip zst 7z png jpg jpeg gif svg bmp webp pdf mp4 mp3 wav ttf woff woff2 distcp model"
 )
 _NO_LOGS = frozenset(_ENDINGS.split())
+_PACKED_LOGS = (".log.gz", ".txt.gz", ".out.gz", ".jsonl.gz")
 _NO_LOG_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
 # A folder that one of these claims may hold other tools' logs too: a training's output with its event files.
 _SHARING = frozenset({"tensorboard"})
@@ -161,7 +162,8 @@ def _below(folder: Path) -> list[Path]:
                 continue
             # endings are those of files: a folder may be called `exp.bin`
             ending = name.rpartition(".")[2].lower() if "." in name else ""
-            if ending in _NO_LOGS and ".tfevents." not in name and not entry.is_dir():
+            packed = name.lower().endswith(_PACKED_LOGS)
+            if ending in _NO_LOGS and not packed and ".tfevents." not in name and not entry.is_dir():
                 continue
             kept.append(name)
     return [folder / name for name in sorted(kept, reverse=True)]

@@ -177,7 +177,8 @@ def test_a_live_database_is_read_without_holding_up_its_writer(tmp_path: Path, j
         items += read(found, items[-1] if items else None)  # type: ignore[arg-type]
     items += read(found, items[-1])  # type: ignore[arg-type]
     assert points(items) == expected(600)
-    assert not of_kind(items, Unread)
+    # with a rollback journal a busy writer may shut a reader out for once: that is told, and read at the next look
+    assert journal == "DELETE" or not of_kind(items, Unread)
     assert slowest < 5, "SQLite gives a writer up after five seconds"
 
 

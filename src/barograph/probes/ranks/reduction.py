@@ -217,7 +217,7 @@ class Ranks:
             for name, value in (("step_ms", entry.step_ms), ("wait_ms", entry.wait_ms))
             if math.isfinite(value)
         }
-        if "wait_ms" in times:  # the step's time alone is in its `speed` record
+        if times:
             self.run.record("ranks", step, {"by_rank": {str(self.run.rank): times}})
 
     # -- the first rank ----------------------------------------------------------------------------------

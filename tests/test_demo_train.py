@@ -140,16 +140,16 @@ def test_the_same_seed_gives_the_same_losses(tiny: Path) -> None:
 
 def test_what_it_says_at_the_end_is_true_and_works(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = "my runs"
-    assert run_demo(steps=3, dir=folder, quiet=True) == 0
+    assert run_demo(steps=6, dir=folder, quiet=True) == 0
     said = capsys.readouterr()
     run = the_run(folder)
-    assert "Training: 3 done" in said.err and "::" not in said.out
+    assert "Training: 6 done" in said.err and "::" not in said.out
     first, last = (float(run.series("eval/loss").value[at]) for at in (0, -1))
-    assert run.series("sol/tps").value[0] > 0 and len(run.series("train/mfu")) == 3
+    assert run.series("sol/tps").value[0] > 0 and len(run.series("train/mfu")) == 6
     assert "GRADIENT FLOW" in said.out and "blocks.1" in said.out
     assert "WHERE THE TIME WENT" in said.out and "A STEP, ITS MEDIAN" in said.out and "backward" in said.out
     assert f"Held-out loss {first:.2f} nats" in said.out and f"→ {last:.2f} nats" in said.out
-    assert "3 steps, 1,344 tokens" in said.out
+    assert "6 steps, 2,688 tokens" in said.out
     assert f"Everything is in {folder}/demo/{run.id}\n" in said.out
     assert said.out.count("| class Reader:") == 2
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said.out), "a model's text must not reach a terminal raw"

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from barograph.aliases import parse_aliases
 from barograph.config import ACCEPTS, S0_OPTIONS, S3_OPTIONS, ConfigError, Settings, load, options_table
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs" / "options.md"
@@ -71,10 +72,14 @@ def test_the_list_of_options_is_frozen() -> None:
         "resume", "resume_step",
         "console", "verbosity", "total_steps", "total_tokens",
         "strict", "git",
+        "doctor", "thresholds", "silence",
         "flops_formula", "peak_tflops", "machine", "machine_seconds", "watchdog", "watchdog_seconds",
         "ranks",
         "price_per_gpu_hour", "prices",
         "report_to", "wandb_project", "wandb_name", "aim_experiment", "aim_repo", "aim_name",
+        "aim_run_id", "mlflow_tracking_uri", "mlflow_experiment", "mlflow_name", "mlflow_run_id",
+        "trackio_project", "trackio_name", "trackio_space", "trackio_run_id",
+        "aliases",
         "log_interval", "enable_wandb", "enable_tensorboard", "wandb_run_name", "wandb_run_id", "tensorboard_dir",
         "wide_threshold", "flush_seconds", "sync_seconds", "seal_points", "queue_megabytes",
     ]  # fmt: skip
@@ -109,6 +114,31 @@ def test_prices_come_from_a_mapping_a_variable_and_a_file(tmp_path: Path) -> Non
 @pytest.mark.parametrize("prices", ["H100", {"H100": "cheap"}, {"H100": -1}, {"": 1.0}, {3: 1.0}, {"H100": True}, [1]])
 def test_prices_that_are_none_are_refused_with_an_example(prices: Any) -> None:
     assert "such as H100=2.5,kwh=0.3" in complaint({"prices": prices}, {})
+
+
+def test_aliases_come_from_a_mapping_a_variable_and_a_file(tmp_path: Path) -> None:
+    wanted = {"train/loss": ["my_loss", "ce"], "train/duration_ms": {"name": "iter_s", "factor": 1000.0}}
+    assert load({"aliases": wanted}, {}).aliases == wanted
+    text = "train/loss=my_loss, train/duration_ms=iter_s*1000,train/loss=ce"
+    assert load({}, {"BAROGRAPH_ALIASES": text}).aliases == wanted
+    yaml = "aliases:\n  train/loss: [my_loss, ce]\n  train/duration_ms: {name: iter_s, factor: 1000}\n"
+    assert from_yaml(tmp_path, yaml).aliases == wanted
+    assert parse_aliases(wanted).keys() == {"my_loss", "ce", "iter_s"}
+
+
+@pytest.mark.parametrize(
+    "aliases",
+    ["loss", [1], {"train/loss": 3}, {"": "x"}, {"train/loss": ""}, {"train/loss": [["x"]]}, {1: "x"},
+     {"train/loss": {"factor": 2}}, {"train/loss": {"name": "x", "factor": "2"}}, {"a": {"name": "x", "by": 2}},
+     {"a": {"name": "x", "factor": math.inf}}],
+)  # fmt: skip
+def test_aliases_that_are_none_are_refused_with_an_example(aliases: Any) -> None:
+    assert "such as train/loss=my_loss" in complaint({"aliases": aliases}, {})
+
+
+@pytest.mark.parametrize("text", ["my_loss", "a=", "=b", "a=b*c", "a=*2"])
+def test_a_variable_of_aliases_that_is_none_is_refused(text: str) -> None:
+    assert "such as train/loss=my_loss" in complaint({}, {"BAROGRAPH_ALIASES": text})
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "jsonlog": "logtext record",
     "columns": "",
     "naming": "",
-    "config": "",
+    "accepts": "",
+    "config": "accepts",
     "place": "",
     "manifest": "record values",
     "liveness": "place",
@@ -43,23 +44,28 @@ MAY_IMPORT = {
     "accounts": "goodput probes record",
     "tracker": "adapters config place probes processes run start values",
     "watched": "probes recorder values",
-    "run": "accounts config jsonlog manifest place processes record segments shapes values watched",
+    "health": "logtext probes record rules",
+    "doctor": "importing liveness logtext query record rules sinks",
+    "run": "accounts config health jsonlog manifest place processes record segments shapes values watched",
     "start": "config liveness logtext manifest mirrors naming place record run segments values",
     "simple": "naming start",
-    "importing": "adapters columns jsonlog logtext manifest naming query record segments sinks spool store values",
-    "mirrors": "adapters config liveness logtext manifest query record segments sinks spool store values",
+    "aliases": "",
+    "rules": "aliases record",
+    "importing": "adapters aliases config columns jsonlog logtext manifest naming query record segments sinks spool store values",
+    "mirrors": "adapters aliases config liveness logtext manifest query record segments sinks spool store values",
     "query": "columns goodput liveness logtext manifest probes record segments spool store",
+    "catalog": "logtext query segments",
     "follow": "liveness logtext query record",
     "inside": "query sinks",
     "overview": "goodput inside query record",
     "export": "query record",
-    "demo": "columns inside liveness logger manifest overview probes query run sinks start",
-    "cli": "config demo export follow importing liveness mirrors overview probes query record sinks spool store",
+    "demo": "catalog columns inside liveness logger manifest overview probes query run sinks start",
+    "cli": "catalog config demo doctor export follow importing liveness mirrors overview probes query record sinks spool store",
     "__main__": "cli",
-    "__init__": "adapters config importing logtext logger probes query run simple start tracker",
+    "__init__": "adapters catalog config importing logtext logger probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
-READING = {"query", "inside", "follow", "overview", "export", "cli"}
+READING = {"catalog", "doctor", "query", "inside", "follow", "overview", "export", "cli"}
 LIBRARIES = {
     "record.py": {"msgspec"},
     "logtext.py": {"msgspec"},
@@ -71,6 +77,7 @@ LIBRARIES = {
     "overview.py": {"numpy"},
     "export.py": {"msgspec", "pyarrow"},
     "cli.py": {"msgspec"},
+    "health.py": {"msgspec", "numpy"},
     "config.py": {"yaml"},
     "columns.py": {"numpy"},
     "sinks/progress.py": {"rich"},
@@ -89,6 +96,8 @@ def allowed(path: Path) -> set[str]:
         return {"torch", "triton", "numpy"}
     if relative.startswith("store/"):
         return {"numpy", "pyarrow", "msgspec"}
+    if relative.startswith(("rules/", "doctor/")):
+        return {"numpy", "msgspec"}
     if relative.startswith("demo/"):
         return {"torch", "numpy"}
     return LIBRARIES.get(relative, set())

@@ -19,9 +19,10 @@ import pytest
 from barograph.importing import collect as collecting
 from barograph.importing import folders
 from barograph.importing.collect import Collector, SourceFailed, collect
-from barograph.importing.names import Alias
+from barograph.aliases import Alias
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
-from barograph.query import StoredRun, runs
+from barograph.catalog import runs
+from barograph.query import StoredRun
 
 START = 1_700_000_000_000_000
 

@@ -15,7 +15,8 @@ import pytest
 from barograph.importing import pursuit
 from barograph.importing.command import run_import
 from barograph.importing.read import read
-from barograph.query import StoredRun, runs
+from barograph.catalog import runs
+from barograph.query import StoredRun
 
 
 def write_rows(path: Path, steps: range) -> Path:

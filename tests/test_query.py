@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import barograph
 from barograph.jsonlog import JsonLog
-from barograph.query import StoredRun, find
+from barograph.catalog import find
+from barograph.query import StoredRun
 from barograph.record import Record, encode
 
 

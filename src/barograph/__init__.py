@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barograph.adapters.tensorboard import TensorBoardBackend
     from barograph.adapters.wandb import WandBBackend
+    from barograph.catalog import runs
     from barograph.config import ConfigError
     from barograph.importing.read import read
     from barograph.logger import LogVerbosity, TrainingRunLogger
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.monitor import TrainingMonitor
     from barograph.probes.widths.mup import coord_check
     from barograph.probes.widths.transfer import transfer_check
-    from barograph.query import StoredRun, runs
+    from barograph.query import StoredRun
     from barograph.run import Run
     from barograph.simple import SimpleLogger
     from barograph.start import fork, init
@@ -50,7 +51,7 @@ _HOMES = {
     "init": "start",
     "read": "importing.read",
     "read_log": "logtext",
-    "runs": "query",
+    "runs": "catalog",
     "transfer_check": "probes.widths.transfer",
 }
 

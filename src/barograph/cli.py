@@ -102,6 +102,20 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--name", metavar="NAME", help="what the run is called there")
     common(made, run=False)
 
+    made = command("doctor", _doctor, "say what is wrong with runs and logs, since when, why, and what to do")
+    made.add_argument(
+        "paths", nargs="*", metavar="PATH", help="runs, folders, and logs of any kind (default: the newest run)"
+    )
+    made.add_argument("--fail-on", choices=("critical", "warning", "info"), help="exit with 3 if a finding is as bad")
+    made.add_argument("--rules", type=_list, default=[], metavar="NAMES", help="only these rules, with commas between")
+    made.add_argument("--silence", type=_list, default=[], metavar="NAMES", help="not these rules")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a threshold, such as grad_norm_max=500"
+    )
+    made.add_argument("--all", action="store_true", help="every remark, and what each rule that could not look lacks")
+    made.add_argument("--explain", metavar="RULE", help="print a rule's page and stop")
+    common(made, run=False)
+
     made = command("gc", _gc, "seal what ended or killed runs left unsealed, and clear leftovers")
     common(made, run=False)
 
@@ -122,6 +136,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _list(words: str) -> list[str]:
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
 def _count(word: str) -> int:
     number = int(word)
     if number < 0:
@@ -139,7 +157,7 @@ def _print_json(value: Any) -> None:
 
 def _ls(options: argparse.Namespace) -> int:
     from barograph import overview
-    from barograph.query import runs
+    from barograph.catalog import runs
 
     rows = [overview.summary(run) for run in runs(options.dir, options.project)]
     if options.json:
@@ -154,7 +172,7 @@ def _ls(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     from barograph import overview
-    from barograph.query import find
+    from barograph.catalog import find
 
     run = find(options.run, options.dir)
     if options.json:
@@ -167,8 +185,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _tail(options: argparse.Namespace) -> int:
+    from barograph.catalog import find
     from barograph.follow import follow
-    from barograph.query import find
 
     run = find(options.run, options.dir)
     console = None
@@ -192,8 +210,8 @@ def _tail(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from barograph.catalog import find
     from barograph.export import export
-    from barograph.query import find
 
     run = find(options.run, options.dir)
     if options.to == "tensorboard":
@@ -213,8 +231,8 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _gc(options: argparse.Namespace) -> int:
+    from barograph.catalog import runs
     from barograph.liveness import OPEN
-    from barograph.query import runs
     from barograph.spool import carry_leftovers
     from barograph.store.seal import seal
 
@@ -273,9 +291,36 @@ def _import(options: argparse.Namespace) -> int:
     )
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    from barograph.config import load
+    from barograph.doctor.command import explain, run_doctor
+
+    if options.explain:
+        print(explain(options.explain), end="")
+        return 0
+    settings = load()
+    thresholds = dict(settings.thresholds)
+    for pair in options.set:
+        name, _, value = pair.partition("=")
+        try:
+            thresholds[name.strip()] = float(value)
+        except ValueError:
+            raise ValueError(f"--set {pair} is no threshold; write it as grad_norm_max=500") from None
+    return run_doctor(
+        options.paths,
+        dir=options.dir,
+        as_json=options.json,
+        fail_on=options.fail_on,
+        thresholds=thresholds,
+        silenced=[*settings.silence, *options.silence],
+        only=options.rules,
+        everything=options.all,
+    )
+
+
 def _sync(options: argparse.Namespace) -> int:
+    from barograph.catalog import find
     from barograph.mirrors.sync import sync
-    from barograph.query import find
 
     found = [find(run, options.dir) for run in options.runs]
     folders = [

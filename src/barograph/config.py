@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
-import numbers
-import operator
 import os
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any
+
+from barograph.accepts import MOST, Accepts, UnfitError, from_text, from_value
 
 PREFIX = "BAROGRAPH_"
 FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
@@ -27,43 +25,14 @@ BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
 FORMULAS = ("palm", "nanogpt", "megatron", "kempner", "surogate")
 CONSOLES = ("surogate", "modded-nanogpt", "picollm", "kempnerforge", "none")
 
-_MOST = 2**63 - 1  # whole numbers are stored in 64 bits
-
 
 class ConfigError(ValueError):
     """An option that does not exist, or a value that it does not accept."""
 
 
-class Accepts(NamedTuple):
-    """What an option accepts: a kind of value, its bounds (inclusive), or the words to choose from."""
-
-    kind: Literal["text", "path", "flag", "whole", "number", "list", "choice", "resume", "prices"]
-    low: float = -math.inf
-    high: float = math.inf
-    words: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if self.kind in ("whole", "number"):
-            noun = "a whole number" if self.kind == "whole" else "a number"
-            low, high = (int(bound) if float(bound).is_integer() else bound for bound in (self.low, self.high))
-            return f"{noun} from {low}" + (f" to {high}" if high < _MOST else "")
-        if self.kind == "choice":
-            return f"one of {', '.join(self.words)}"
-        if self.kind == "list":
-            return f"one or a list of {', '.join(self.words) or 'texts'}"
-        filled = "that is not empty" if self.low > 0 else ""
-        return {
-            "text": f"text {filled}".strip(),
-            "path": f"a path {filled}".strip(),
-            "flag": "true or false",
-            "resume": "true, false, auto, must, or a run's id or folder",
-            "prices": "names and what an hour of each costs, such as H100=2.5,kwh=0.3",
-        }[self.kind]
-
-
 TEXT, FILLED_TEXT = Accepts("text"), Accepts("text", low=1)
 PATH, FILLED_PATH = Accepts("path"), Accepts("path", low=1)
-FLAG, COUNT = Accepts("flag"), Accepts("whole", 1, _MOST)
+FLAG, COUNT = Accepts("flag"), Accepts("whole", 1, MOST)
 SECONDS = Accepts("number", 0.001, 3600)
 
 
@@ -95,7 +64,7 @@ class Settings:
         "go on with `id` or else the newest run: true or must if there has to be one, auto if there is; or which",
     )
     resume_step: int | None = _option(
-        None, Accepts("whole", 0, _MOST), "first step that a resumed run logs again, superseding what it had"
+        None, Accepts("whole", 0, MOST), "first step that a resumed run logs again, superseding what it had"
     )
     # the console
     console: str = _option("surogate", Accepts("choice", words=CONSOLES), "style of the console's lines")
@@ -107,6 +76,12 @@ class Settings:
     # how it behaves
     strict: bool = _option(False, FLAG, "raise mistakes in log calls instead of warning once")
     git: bool = _option(True, FLAG, "record the commit and the changes that are not committed")
+    # the doctor
+    doctor: bool = _option(True, FLAG, "look for trouble while the run trains")
+    thresholds: dict[str, float] = _option(  # noqa: RUF009
+        {}, Accepts("thresholds", -1e300, 1e300), "thresholds of rules, by rule.threshold or by S2's names"
+    )
+    silence: tuple[str, ...] = _option((), Accepts("list"), "rules that are not wanted")
     # speed, machine, ranks
     flops_formula: str = _option(
         "nanogpt",
@@ -138,6 +113,19 @@ class Settings:
     aim_experiment: str = _option("", TEXT, "Aim experiment; the run's project if empty")
     aim_repo: str = _option("", PATH, "Aim repository: a folder or an address")
     aim_name: str = _option("", TEXT, "Aim name of the run; the run's name if empty")
+    aim_run_id: str = _option("", TEXT, "Aim identity of the run to go on with")
+    mlflow_tracking_uri: str = _option("", TEXT, "MLflow's folder, database or server; MLflow's own setting if empty")
+    mlflow_experiment: str = _option("", TEXT, "MLflow experiment; the run's project if empty")
+    mlflow_name: str = _option("", TEXT, "MLflow name of the run; the run's name if empty")
+    mlflow_run_id: str = _option("", TEXT, "MLflow identity of the run to go on with")
+    trackio_project: str = _option("", TEXT, "Trackio project; the run's project if empty")
+    trackio_name: str = _option("", TEXT, "Trackio name of the run; the run's name if empty")
+    trackio_space: str = _option("", TEXT, "Hugging Face Space that the rows are for; `trackio sync` sends them there")
+    trackio_run_id: str = _option("", TEXT, "Trackio identity of the run to go on with")
+    # names
+    aliases: dict[str, Any] = _option(  # noqa: RUF009
+        {}, Accepts("aliases"), "names of your own, for logs that are imported and for what mirrors are told"
+    )
     # the step tracker [S3]
     log_interval: int = _option(10, COUNT, "steps between two logged steps of MetricsTracker")
     enable_wandb: bool = _option(False, FLAG, "the same as wandb in report_to")
@@ -315,126 +303,10 @@ def _yaml_reason(error: Exception) -> str:
     return where + " ".join(str(reason).split())[:200].rstrip(".")
 
 
-# ---------------------------------------------------------------------------------------------
-# Values
-
-
-class _UnfitError(Exception):
-    pass
-
-
 def _checked(name: str, value: Any, place: str, parse: bool = False) -> Any:
     """The value as the option holds it; `parse` says that it is an environment variable's text."""
     accepts = ACCEPTS[name]
     try:
-        return _from_text(accepts, value) if parse else _from_value(accepts, value)
-    except _UnfitError:
+        return from_text(accepts, value) if parse else from_value(accepts, value)
+    except UnfitError:
         raise ConfigError(f"{name} is {_shown(value)} in {place}, but it accepts {accepts}.") from None
-
-
-_FLAG_WORDS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
-_NUMBER = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-
-
-def _from_text(accepts: Accepts, text: str) -> Any:
-    word = text.strip()
-    if accepts.kind == "flag":
-        if word.lower() not in _FLAG_WORDS:
-            raise _UnfitError
-        return _FLAG_WORDS[word.lower()]
-    if accepts.kind == "resume" and word.lower() in ("true", "false"):
-        return word.lower() == "true"
-    if accepts.kind in ("whole", "number"):
-        return _number(accepts, _parsed_number(word))
-    if accepts.kind == "list":
-        return _words(accepts, [part.strip() for part in text.split(",") if part.strip()])
-    if accepts.kind == "prices":
-        pairs = [part.rpartition("=") for part in text.split(",") if part.strip()]
-        return _prices(accepts, {name.strip(): _parsed_number(price.strip()) for name, _, price in pairs})
-    return _from_value(accepts, word if accepts.kind == "choice" else text)
-
-
-def _from_value(accepts: Accepts, value: Any) -> Any:
-    if accepts.kind == "flag":
-        if not isinstance(value, bool):
-            raise _UnfitError
-        return value
-    if accepts.kind in ("whole", "number"):
-        # `1e-3` is text to a YAML 1.1 parser, though a number to everybody who writes it
-        exponent = isinstance(value, str) and "e" in value.lower()
-        return _number(accepts, _parsed_number(value) if exponent else value)
-    if accepts.kind == "list":
-        return _words(accepts, value)
-    if accepts.kind == "path":
-        return _path(accepts, value)
-    if accepts.kind == "prices":
-        return _prices(accepts, value)
-    if accepts.kind == "resume" and isinstance(value, bool):
-        return value
-    if accepts.kind == "choice":
-        chosen = "none" if value is False else _text(value)  # YAML reads `off` and `no` as false
-        if chosen not in accepts.words:
-            raise _UnfitError
-        return chosen
-    text = _text(value)
-    if accepts.low > 0 and not text.strip():
-        raise _UnfitError
-    return text
-
-
-def _parsed_number(word: str) -> int | float:
-    if len(word) > 50 or not _NUMBER.fullmatch(word):
-        raise _UnfitError
-    try:
-        return float(word) if set(word) & set(".eE") else int(word)
-    except ValueError:  # `1__0`
-        raise _UnfitError from None
-
-
-def _number(accepts: Accepts, value: Any) -> int | float:
-    """The number within its bounds. A whole number may be written as a float, such as 1e9; a flag is none."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise _UnfitError
-    try:
-        real = float(value)
-        whole = int(real) if real.is_integer() else None
-        if isinstance(value, numbers.Integral):
-            whole = operator.index(value)  # exact beyond 2^53, where a float is not
-    except (OverflowError, ValueError):
-        raise _UnfitError from None
-    exact = real if whole is None else whole
-    if not accepts.low <= exact <= accepts.high or (accepts.kind == "whole" and whole is None):
-        raise _UnfitError
-    return exact if accepts.kind == "whole" else real
-
-
-def _words(accepts: Accepts, value: Any) -> tuple[str, ...]:
-    if isinstance(value, (set, frozenset)):
-        parts = sorted(_text(one) for one in value)
-    else:
-        parts = [_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
-    if accepts.words and not set(parts) <= set(accepts.words):
-        raise _UnfitError
-    return tuple(dict.fromkeys(part for part in parts if part and not (accepts.words and part == "none")))
-
-
-def _prices(accepts: Accepts, value: Any) -> dict[str, float]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name.strip() for name in value):
-        raise _UnfitError
-    return {_text(name): float(_number(accepts, price)) for name, price in value.items()}
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _UnfitError
-    return str.__str__(value).encode("utf-8", "backslashreplace").decode()  # what a JSON file can hold
-
-
-def _path(accepts: Accepts, value: Any) -> str:
-    try:
-        path = os.fspath(value)
-    except TypeError:
-        raise _UnfitError from None
-    if not isinstance(path, str) or "\0" in path or (accepts.low > 0 and not path.strip()):
-        raise _UnfitError
-    return os.path.expanduser(str.__str__(path))

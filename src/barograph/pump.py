@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -73,13 +73,21 @@ Line = tuple[tuple[str, ...], int, int, bytes, int, int]
 
 
 class Listener(Protocol):
-    """Gets the records of the log file, in its order, in the pump's thread."""
+    """Gets the records of the log file, in its order, in the pump's thread; and, if it has `take_row`, numbers."""
 
     def take(self, record: Record) -> None:
         """A record."""
 
     def settle(self) -> None:
         """All that waited has been given; called about once in `flush_seconds`."""
+
+
+@runtime_checkable
+class RowListener(Listener, Protocol):
+    """A listener that wants the numbers too, those of wide rows among them."""
+
+    def take_row(self, names: tuple[str, ...], values: tuple[float, ...], step: int, time: int, segment: int) -> None:
+        """The numbers of one record, or of a wide row; `time` in µs since 1970."""
 
 
 class Pump:
@@ -99,6 +107,7 @@ class Pump:
         self.queue: deque[Row | Histogram | Logged | Line] = deque()
         self.chores: list[Callable[[], Any]] = []  # called once a round, such as a spool's carrier
         self.listeners: list[Listener] = []
+        self.row_listeners: list[RowListener] = []  # of the listeners, those that want the numbers too
         self.dropping = False  # the queue was full: rows of the log file are read back from it
         self.lost_rows = 0
         self.last: dict[str, float] = {}  # value of each series of steps and evaluations
@@ -241,13 +250,29 @@ class Pump:
                 until = self._log.position
                 self.dropping = self._log.waiting
             if not self.dropping:
-                held.extend(self._read_back(until))
+                for read in self._read_back(until):
+                    held.append(read)
+                    self._tell(read)
         with contextlib.suppress(IndexError):
             for _ in range(len(queue)):
                 item = queue.popleft()
                 row = item if isinstance(item, (Row, Histogram)) else self._row(item)
-                if row is not None:
-                    held.append(row)
+                if row is None:
+                    continue
+                held.append(row)
+                if self.row_listeners and isinstance(row, Row):
+                    self._tell(row)
+
+    def listen(self, listener: Listener) -> None:
+        """Give a listener what comes from now on; called before the first record."""
+        self.listeners.append(listener)
+        if isinstance(listener, RowListener):
+            self.row_listeners.append(listener)
+
+    def _tell(self, row: Row) -> None:
+        values = struct.unpack(f"<{len(row.names)}d", row.packed)
+        for listener in self.row_listeners:
+            self._guard(listener.take_row, row.names, values, row.step, row.time, row.segment)
 
     def _read_back(self, until: int) -> Iterable[Row]:
         segment = self._segment

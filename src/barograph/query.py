@@ -1,7 +1,7 @@
 """Stored runs, read while they are written or long after: columns ready to draw.
 
-In:   a folder of runs, a run's folder, or a bare log file.
-Out:  `runs()`, and of each run its series, records and state, as NumPy arrays and dictionaries.
+In:   a run's folder, or a bare log file.
+Out:  its series, records and state, as NumPy arrays and dictionaries.
 
 The numbers come from the columnar store; what a writer's store does not cover yet (the last second
 of a live run, the tail of a killed one) comes from its log file, so nothing is missing or doubled.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from barograph import liveness, manifest, segments
-from barograph.logtext import is_log, read_log, records_from
+from barograph.logtext import read_log, records_from
 from barograph.record import Record, numbers
 from barograph.segments import Segment
 from barograph.spool import best_copy
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from barograph.goodput import Goodput, Totals
     from barograph.probes.speed.energy import Energy
     from barograph.store.reader import StoreReader
-
-DEFAULT_DIR = "runs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +132,9 @@ class StoredRun:
         if first is None or not first.source or first.start_step is None:
             return None
         source = Path(first.source)
-        return (StoredRun(source), first.start_step) if source != self.dir.resolve() and _is_run(source) else None
+        if source == self.dir.resolve() or not segments.is_run(source):
+            return None
+        return StoredRun(source), first.start_step
 
     @property
     def problems(self) -> list[str]:
@@ -152,7 +152,9 @@ class StoredRun:
             found.update(origin[0].names())
         return sorted(found)
 
-    def series(self, name: str, x: str = "step", max_points: int | None = None, branch: str = "live") -> Series:
+    def series(
+        self, name: str, x: str = "step", max_points: int | None = None, branch: str = "live", rank: int | None = None
+    ) -> Series:
         """One series, sorted by step.
 
         name: as logged; `loss` finds `train/loss` if there is just one of that ending.
@@ -161,16 +163,17 @@ class StoredRun:
         max_points: no more than so many points, with every bucket's exact minimum and maximum and every
             NaN and infinity among them.
         branch: "live", or "all" to see what a resume or rewind superseded too.
+        rank: that rank's points alone; without it those of all ranks that logged the series.
         Raises KeyError naming the nearest series if there is none of that name.
         """
         import numpy
 
         name = self._resolve(name)
-        step, time, value, segment = self._points(name, branch)
+        step, time, value, segment = self._points(name, branch, rank)
         order = numpy.lexsort((time, step)) if _unsorted(step) else None
         if order is not None:
             step, time, value, segment = step[order], time[order], value[order], segment[order]
-        along = self._axis(x, step, time, branch)
+        along = self._axis(x, step, time, branch, rank)
         if max_points is not None and len(value) > max_points:
             from barograph.columns import thin_indices
 
@@ -178,7 +181,7 @@ class StoredRun:
             along, step, time, value, segment = along[keep], step[keep], time[keep], value[keep], segment[keep]
         return Series(name, along, value, step, time / 1e6, segment)
 
-    def _axis(self, x: str, step: NDArray[Any], time: NDArray[Any], branch: str) -> NDArray[Any]:
+    def _axis(self, x: str, step: NDArray[Any], time: NDArray[Any], branch: str, rank: int | None) -> NDArray[Any]:
         import numpy
 
         if x == "step":
@@ -189,7 +192,7 @@ class StoredRun:
             return (time - (time.min() if len(time) else 0)) / 1e6
         from barograph.columns import align
 
-        other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch)
+        other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch, rank=rank)
         values = numpy.cumsum(other.value) if x == "tokens" else other.value
         aligned: NDArray[Any] = align(step, other.step, values)
         return aligned
@@ -207,7 +210,12 @@ class StoredRun:
         hint = f"; the nearest is {near[0]!r}" if near else " (it has no series yet)" if not known else ""
         raise KeyError(f"run {self.id} has no series {name!r}{hint}")
 
-    def _points(self, name: str, branch: str) -> tuple[NDArray[Any], ...]:
+    def columns(self, name: str, branch: str = "live", rank: int | None = None) -> tuple[NDArray[Any], ...]:
+        """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but
+        not put in the order of steps across segments. Empty if there is none."""
+        return self._points(name, branch, rank)
+
+    def _points(self, name: str, branch: str, rank: int | None = None) -> tuple[NDArray[Any], ...]:
         """step, time (µs), value, segment of one series, the old branches left out unless asked for."""
         import numpy
 
@@ -217,13 +225,16 @@ class StoredRun:
             if self._covered() == covered:
                 break  # nothing moved from the log file to the store in between
         parts = [(stored.step, stored.time, stored.value, stored.segment)]
+        if rank is not None and len(stored.rank) and (stored.rank != rank).any():
+            mine = stored.rank == rank
+            parts = [tuple(column[mine] for column in parts[0])]
         for tail in self._log_tails(covered):
-            if name in tail.columns:
+            if name in tail.columns and rank in (None, tail.rank):
                 parts.append(tail.arrays(name))
         columns = [numpy.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
         step, time, value, segment = columns
         if (origin := self.origin) is not None:
-            shared = origin[0]._points(name, "live")
+            shared = origin[0]._points(name, "live", rank)
             early = shared[0] < origin[1]
             # segment 0: before the fork
             history = (shared[0][early], shared[1][early], shared[2][early], numpy.zeros(early.sum(), numpy.int32))
@@ -364,11 +375,13 @@ class StoredRun:
     def _log_tails(self, covered: dict[str, int]) -> Iterator[_Tail]:
         """What stands in the log files and not yet in the store."""
         begun: dict[Path, list[tuple[int, int, int]]] = {}
+        ranks: dict[Path, int] = {}
         for writer in self._writers():
             path = (self.dir / str(writer.get("log", "training.json"))).resolve()
             start = int(writer.get("log_start", 0))
             reached = max(start, covered.get(str(writer["writer"]), 0))
             begun.setdefault(best_copy(path).resolve(), []).append((start, reached, int(writer.get("segment", 1))))
+            ranks[best_copy(path).resolve()] = int(writer.get("rank") or 0)
         for path in self.log_files():
             spans = sorted(begun.get(path.resolve(), []))
             if not spans or spans[0][0] > 1:
@@ -382,7 +395,9 @@ class StoredRun:
                 reach = max(reach, reached, start)
                 stop = spans[at + 1][0] if at + 1 < len(spans) else size.st_size
                 if stop > reach:
-                    yield self._tail(path, reach, stop, segment, (size.st_mtime_ns, size.st_size, reach))
+                    tail = self._tail(path, reach, stop, segment, (size.st_mtime_ns, size.st_size, reach))
+                    tail.rank = ranks.get(path.resolve(), 0)
+                    yield tail
 
     def _tail(self, path: Path, start: int, stop: int, segment: int, state: tuple[int, int, int]) -> _Tail:
         key = path / str(start)
@@ -396,6 +411,8 @@ class StoredRun:
 
 class _Tail:
     """Numbers of a stretch of a log file, by series."""
+
+    rank = 0
 
     def __init__(self, path: Path, start: int, stop: int, segment: int):
         self.columns: dict[str, list[tuple[int, int, float, int]]] = {}
@@ -425,71 +442,3 @@ class _Tail:
 
 def _unsorted(step: NDArray[Any]) -> bool:
     return bool((step[1:] < step[:-1]).any())
-
-
-# -- many runs -------------------------------------------------------------------------------------
-
-
-def runs(
-    dir: str | os.PathLike[str] | None = None,
-    project: str | None = None,
-    *,
-    status: str | None = None,
-    tag: str | None = None,
-) -> list[StoredRun]:
-    """The runs under a folder (default: `BAROGRAPH_DIR`, else `runs`), the newest last."""
-    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
-    found = [run for run in map(StoredRun, _run_folders(root)) if project is None or run.project == project]
-    if status is not None:
-        found = [run for run in found if run.status == status]
-    if tag is not None:
-        found = [run for run in found if tag in run.tags]
-    return sorted(found, key=lambda run: (str(run.manifest.get("created", "")), run.id))
-
-
-def _run_folders(root: Path) -> Iterator[Path]:
-    """Folders of runs: the folder itself, its children or its grandchildren (project/run)."""
-    if _is_run(root):
-        yield root
-        return
-    for child in _folders(root):
-        if _is_run(child):
-            yield child
-        else:
-            yield from (grandchild for grandchild in _folders(child) if _is_run(grandchild))
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    except OSError:
-        return []
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / segments.FOLDER).is_dir() or (folder / "training.json").is_file()
-
-
-def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
-    """The run that a person means: a folder, a log file, an id, a name, or the start of an id.
-
-    Raises KeyError with a sentence if there is none, or several.
-    """
-    path = Path(which)
-    if path.is_file() and not is_log(path):
-        raise KeyError(f"{which} is not a training log: it holds no JSON array of records")
-    if path.is_file() or (path.is_dir() and _is_run(path)):
-        return StoredRun(path)
-    known = runs(dir)
-    for same in (
-        [run for run in known if which in (run.id, f"{run.project}/{run.id}")],
-        [run for run in known if run.name == which],
-        [run for run in known if run.id.startswith(which)],
-    ):
-        if len(same) == 1:
-            return same[0]
-        if same:
-            raise KeyError(f"{which!r} is {len(same)} runs: {', '.join(f'{r.project}/{r.id}' for r in same[:5])}")
-    near = difflib.get_close_matches(which, [run.id for run in known], 1, 0.4)
-    hint = f"; the nearest is {near[0]!r}" if near else "; `barograph ls` shows what there is"
-    raise KeyError(f"there is no run {which!r} in {Path(dir or os.environ.get('BAROGRAPH_DIR', DEFAULT_DIR))}{hint}")

@@ -26,6 +26,7 @@ from barograph.watched import Watched
 
 if TYPE_CHECKING:
     from barograph.accounts import Accounts
+    from barograph.health import Health
 
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 
@@ -38,11 +39,17 @@ class Run(Watched):
 
     def _attach(self) -> None:
         self._accounts: Accounts | None = None
+        self._health: Health | None = None
         if self._is_main:
             from barograph.accounts import Accounts
 
             self._accounts = Accounts(self, self._log.path, self._log_start, self._gpus)
-            self._pump.listeners.append(self._accounts)
+            self._pump.listen(self._accounts)
+            if self.settings.doctor:
+                from barograph.health import Health
+
+                self._health = Health(self, self.config, self._log.path, self._log_start)
+                self._pump.listen(self._health)
 
     # -- segments ------------------------------------------------------------------------------------
 
@@ -131,6 +138,8 @@ class Run(Watched):
             self._read_device_values()
             time.sleep(0.001)
         self._call_all(self.at_finish)
+        if self._health is not None:
+            self._health.finish(self._pump.wake)
         price = self.settings.price_per_gpu_hour
         if self._accounts is not None:
             self._accounts.finish(self._pump.wake)

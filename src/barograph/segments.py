@@ -38,6 +38,11 @@ class Segment(NamedTuple):
         return {name: value for name, value in fields.items() if value is not None}
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run's."""
+    return (folder / FOLDER).is_dir() or (folder / "training.json").is_file()
+
+
 def read(folder: Path) -> list[Segment]:
     """A run's segments in order; damaged entries are left out."""
     found = []

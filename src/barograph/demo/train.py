@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import barograph
-from barograph import liveness, manifest, query
+from barograph import catalog, liveness, manifest, query
 from barograph.demo import summary, text
 from barograph.sinks.progress import Work, progress
 
@@ -94,7 +94,7 @@ def _check(steps: int | None, seed: int) -> None:
 
 def _find(which: str, dir: Folder | None) -> query.StoredRun:
     try:
-        stored = query.find(which, dir)
+        stored = catalog.find(which, dir)
     except KeyError as error:
         raise Refusal(str(error.args[0])) from None
     if stored.project != PROJECT or not isinstance(stored.config.get("plan"), Mapping):

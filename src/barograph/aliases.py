@@ -275,6 +275,19 @@ def parse_aliases(entries: Mapping[Any, Any], place: str = "aliases") -> dict[st
     return found
 
 
+def renamed(values: Mapping[str, Any], aliases: Mapping[str, Alias]) -> dict[str, Any]:
+    """A row under a user's aliases. A value stays as it is where its new name is another's in the row."""
+    by_name = {normal(name): alias for name, alias in aliases.items()}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        alias = by_name.get(normal(name))
+        if alias is None or alias.name in values or alias.name in found:
+            found[name] = value
+        else:
+            found[alias.name] = value * alias.factor if isinstance(value, (int, float)) else value
+    return found
+
+
 def conversions(names: Iterable[str], owners: Mapping[str, str], factors: Mapping[str, float]) -> list[str]:
     """A sentence for each series that was renamed with a change of unit."""
     return [f"{owners.get(name, name)} × {factors[name]:g} → {name}" for name in names if name in factors]

@@ -1,0 +1,117 @@
+"""The command `barograph doctor`.
+
+In:   runs, files and folders as typed.
+Out:  a report, or JSON; an exit code: 0, or 1 if a path can't be read, or 3 if a finding is as bad as --fail-on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from barograph import catalog
+from barograph.doctor import report
+from barograph.doctor.diagnosis import diagnose
+from barograph.importing.read import read
+from barograph.query import StoredRun
+from barograph.rules.finding import SEVERITIES
+from barograph.rules.registry import find_rule, rule_classes
+from barograph.sinks.terminal import wants_colour
+
+FOUND = 3
+
+
+def run_doctor(
+    paths: Sequence[str],
+    *,
+    dir: str | None = None,
+    as_json: bool = False,
+    fail_on: str | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    silenced: Sequence[str] = (),
+    only: Sequence[str] = (),
+    everything: bool = False,
+) -> int:
+    """Examine runs and logs; returns the exit code.
+
+    paths: runs by id or name, folders of runs, logs and folders of any kind that is read; none: the newest run.
+    fail_on: a severity. only: names of rules; all if empty. Raises ValueError or KeyError with one sentence for names
+    that don't exist.
+    """
+    if only:
+        wanted = {find_rule(name).name for name in only}
+        silenced = [*silenced, *(name for name in rule_classes() if name not in wanted)]
+    results, code = [], 0
+    for path in paths or [""]:
+        try:
+            for run, source in _runs(path, dir):
+                results.append(diagnose(run, thresholds=thresholds, silenced=silenced, source=source))
+        except (OSError, KeyError) as error:
+            words = error.args[0] if isinstance(error, KeyError) else f"{path}: {error.strerror or error}"
+            print(f"barograph: {words}", file=sys.stderr)
+            code = 1
+        except ValueError as error:
+            if Path(path).exists() and path:
+                print(f"barograph: {error}", file=sys.stderr)
+                code = 1
+            else:
+                raise
+    results.sort(key=_badness)
+    _print(results, as_json, everything)
+    if fail_on is not None and any(
+        SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(fail_on)
+        for result in results
+        for finding in result["findings"]
+    ):
+        return FOUND
+    return code
+
+
+def explain(name: str) -> str:
+    """A rule's page, for the terminal. Raises ValueError with the nearest name for one that doesn't exist."""
+    from barograph.doctor.pages import page_of
+
+    return page_of(find_rule(name))
+
+
+def _runs(path: str, dir: str | None) -> Iterator[tuple[StoredRun, str]]:
+    given = Path(path)
+    if not path:
+        newest = catalog.runs(dir)[-1:]
+        if not newest:
+            raise KeyError("there is no run to look at; name a run or a log, or try `barograph demo --fault lr`")
+        yield newest[0], str(newest[0].dir)
+    elif given.is_dir() and (stored := catalog.runs(given)):
+        for run in stored:
+            yield run, str(run.dir)
+    elif given.exists():
+        for run in read(given):
+            yield run, path
+    else:
+        run = catalog.find(path, dir)
+        yield run, str(run.dir)
+
+
+def _badness(result: Mapping[str, Any]) -> tuple[int, ...]:
+    counts = [0] * len(SEVERITIES)
+    for finding in result["findings"]:
+        counts[SEVERITIES.index(finding["severity"])] -= 1
+    return tuple(counts)
+
+
+def _print(results: Sequence[Mapping[str, Any]], as_json: bool, everything: bool) -> None:
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode({"runs": results}), indent=2).decode())
+        return
+    width = min(110, shutil.get_terminal_size((100, 24)).columns)
+    colour = sys.stdout.isatty() and wants_colour()
+    pages = [report.page(one, width=width, colour=colour, everything=everything) for one in results]
+    print("\n\n".join(pages))
+    if len(results) > 1:
+        wrong = sum(any(finding["severity"] != "info" for finding in one["findings"]) for one in results)
+        print(f"\n{len(results)} runs: {wrong} with a warning or worse.")

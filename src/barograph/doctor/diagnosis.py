@@ -1,0 +1,65 @@
+"""What the rules say of one run, as data.
+
+In:   a stored run.
+Out:  its findings, what was looked at, and what could not be: the entries of `barograph doctor --json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from barograph.doctor.replay import replay
+from barograph.doctor.sparkline import around
+from barograph.query import StoredRun
+from barograph.record import mark_non_finite
+from barograph.rules.examiner import Examiner
+from barograph.rules.registry import make_rules
+
+
+def diagnose(
+    run: StoredRun,
+    *,
+    thresholds: Mapping[str, float] | None = None,
+    silenced: Iterable[str] = (),
+    source: str | None = None,
+) -> dict[str, Any]:
+    """`{"run", "source", "findings", "checked", "abstained"}` of a run; the worst finding first.
+
+    thresholds: `rule.threshold`, or a name of S2's ALERT_THRESHOLDS, → value. silenced: rules to leave out.
+    source: the path that was read, if it is not the run's folder. Raises ValueError for a name that doesn't exist.
+    """
+    examiner = replay(run, make_rules(thresholds, silenced))
+    result = summary(examiner, run.id, source or str(run.dir))
+    for finding in result["findings"]:
+        if finding["severity"] != "info":
+            _draw(run, finding, examiner)
+    return result
+
+
+def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
+    """An examiner's result as data. Numbers that are not finite are the strings of the log file."""
+    return {
+        "run": run,
+        "source": source,
+        "findings": [mark_non_finite(msgspec.structs.asdict(one)) for one in examiner.incidents()],
+        "checked": examiner.checked(),
+        "abstained": examiner.abstained(),
+    }
+
+
+_SHOWN = {"gradient": "norm", "speed": "duration_ms", "eval": "eval_loss", "rl": "reward"}
+
+
+def _draw(run: StoredRun, finding: dict[str, Any], examiner: Examiner) -> None:
+    """Put what happened around the finding's step into its evidence, as a line of bars."""
+    named = finding["evidence"].get("series")
+    role = examiner.seen.role(_SHOWN.get(finding["family"], "loss"))
+    name = named if isinstance(named, str) and named in examiner.seen.channels else role.name if role else None
+    if name is not None:
+        step, _, value, segment = run.columns(name, "all", 0)
+        spark = around(step, value, finding["step"], segment, finding["segment"])
+        if spark:
+            finding["evidence"]["spark"] = {"series": name} | spark

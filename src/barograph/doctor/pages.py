@@ -1,0 +1,81 @@
+"""The page of each rule: what it means, how it is computed, where it comes from, what to do, how to silence it.
+
+In:   a rule's class: its words and thresholds.
+Out:  Markdown, as it stands in docs/rules/, and as `barograph doctor --explain RULE` prints it.
+
+`python -m barograph.doctor.pages docs/rules` writes all pages.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from barograph.rules.registry import rule_classes
+from barograph.rules.rule import Rule
+from barograph.rules.thresholds import ALERT_THRESHOLDS
+
+_NEEDS = {
+    "=": "the series `{}`",
+    "!": "a record `{}`",
+}
+
+
+def page_of(rule: type[Rule]) -> str:
+    """A rule's page as Markdown."""
+    lines = [f"# {rule.name}", "", rule.about, ""]
+    lines += [f"Family: {rule.family}. Kind: {rule.kind}. At worst: {rule.severity}.", ""]
+    text = inspect.cleandoc(rule.__doc__ or "")
+    lines += [text, ""] if text else []
+    needs = ", ".join(" or ".join(_need(one.strip()) for one in need.split("|")) for need in rule.needs)
+    lines += [
+        "## What it needs",
+        "",
+        f"{needs or 'nothing'}." + (f" At least {rule.least} rows." if rule.least > 1 else ""),
+    ]
+    lines += [""]
+    if rule.thresholds:
+        lines += ["## Thresholds", "", "| threshold | value | where it comes from |", "|---|---|---|"]
+        lines += [f"| `{rule.name}.{name}` | {value:g} | {why} |" for name, (value, why) in rule.thresholds.items()]
+        lines += [""]
+    named = [(name, threshold) for name, (_, of, threshold) in ALERT_THRESHOLDS.items() if of == rule.name]
+    lines += [f"S2 calls `{rule.name}.{threshold}` `{name}`; either name may be set." for name, threshold in named]
+    lines += [""] if named else []
+    lines += ["## Source", "", rule.source, "", "## Silence it, or set it otherwise", "", "```python"]
+    lines += [f'barograph.init(..., silence=["{rule.name}"])']
+    if rule.thresholds:
+        name, (value, _) = next(iter(rule.thresholds.items()))
+        lines += [f'barograph.init(..., thresholds={{"{rule.name}.{name}": {value:g}}})']
+    lines += ["```", "", "```sh", f"barograph doctor RUN --silence {rule.name}", "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _need(need: str) -> str:
+    for sign, words in _NEEDS.items():
+        if need.startswith(sign):
+            return words.format(need[1:])
+    return f"`{need}` of a layer" if "*" in need else f"`{need}`"
+
+
+def index() -> str:
+    """The table of all rules, for docs/doctor.md."""
+    lines = ["| rule | family | at worst | what it means |", "|---|---|---|---|"]
+    for name, rule in rule_classes().items():
+        lines.append(f"| [`{name}`](rules/{name}.md) | {rule.family} | {rule.severity} | {rule.about} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(folder: Path) -> None:
+    """All pages into a folder; those of rules that are gone go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {f"{name}.md": page_of(rule) for name, rule in rule_classes().items()}
+    for path in folder.glob("*.md"):
+        if path.name not in pages:
+            path.unlink()
+    for name, page in pages.items():
+        (folder / name).write_text(page)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

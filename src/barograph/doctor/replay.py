@@ -1,0 +1,127 @@
+"""A stored run given to the rules as it was logged.
+
+In:   a stored run.
+Out:  an examiner that has seen all of it.
+
+Series are given in pieces, in the order in which they were logged: by time where the log has times, else by segment
+and step. Of several ranks the first speaks; series that only others have are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.liveness import ALIVE
+from barograph.logtext import records_of
+from barograph.query import StoredRun
+from barograph.record import Record
+from barograph.rules.examiner import Examiner
+from barograph.rules.facts import EVENTS, facts_of
+from barograph.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # step, time, value, segment
+
+_PIECE = 8192  # rows of the longest series
+_FEW = 32  # pieces that a short run is cut into
+
+
+def replay(run: StoredRun, rules: Iterable[Rule] | None = None) -> Examiner:
+    """Let rules see a run from its first row to its last."""
+    examiner = Examiner(rules, _facts(run))
+    columns = {name: column for name in run.names() if len((column := _column(run, name))[0])}
+    events = _events(run)
+    keys, cuts = _cuts(columns, events)
+    feed(examiner, columns, events, keys, cuts)
+    return examiner
+
+
+def feed(
+    examiner: Examiner,
+    columns: dict[str, Columns],
+    events: list[tuple[int, Record]],
+    keys: dict[str, NDArray[Any]],
+    cuts: NDArray[Any],
+) -> None:
+    """Rows and events up to each cut in turn, examined between; `keys` place rows among the cuts."""
+    pieces: list[list[tuple[str, int, int]]] = [[] for _ in cuts]
+    for name, key in keys.items():
+        ends = numpy.searchsorted(key, cuts, side="right")
+        ends[-1] = len(key)
+        for piece, (low, high) in zip(pieces, pairwise([0, *ends.tolist()]), strict=True):
+            if high > low:
+                piece.append((name, low, high))
+    waiting = list(reversed(events))
+    seen = examiner.seen
+    for at, piece in enumerate(pieces):
+        while waiting and (waiting[-1][0] <= cuts[at] or at == len(pieces) - 1):
+            seen.happened(waiting.pop()[1])
+        for name, low, high in piece:
+            step, time, value, segment = columns[name]
+            seen.add(name, step[low:high], value[low:high], time[low:high], segment[low:high])
+        if at < len(pieces) - 1:
+            examiner.examine()
+    if "ends" in seen.facts:
+        seen.facts["finished"] = True
+    examiner.examine()
+
+
+def _facts(run: StoredRun) -> dict[str, Any]:
+    about = run.manifest
+    source = about.get("source")
+    return facts_of(
+        run.config,
+        world_size=about.get("world_size"),
+        planned_steps=about.get("total_steps"),
+        source=source.get("kind") if isinstance(source, dict) else "barograph",
+        ends=run.status not in ALIVE or None,
+    )
+
+
+def _column(run: StoredRun, name: str) -> Columns:
+    """A series of rank 0, all branches, in the order in which it was logged."""
+    step, time, value, segment = run.columns(name, "all", 0)
+    if not len(step):
+        step, time, value, segment = run.columns(name, "all")
+    if len(segment) and (segment[1:] < segment[:-1]).any():
+        order = numpy.argsort(segment, kind="stable")
+        step, time, value, segment = step[order], time[order], value[order], segment[order]
+    return step, time, value, segment
+
+
+def _cuts(
+    columns: dict[str, Columns], events: list[tuple[int, Record]]
+) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
+    """Where each row stands in the order of logging, and where the pieces end."""
+    if not columns:
+        return {}, numpy.array([numpy.iinfo(numpy.int64).max])
+    longest = max(columns.values(), key=lambda column: len(column[0]))
+    timed = bool((numpy.diff(longest[1]) > 0).mean() > 0.5) if len(longest[1]) > 1 else bool(longest[1].any())
+    keys = {
+        # never back, so that it can be searched
+        name: numpy.maximum.accumulate(time if timed else (segment.astype(numpy.int64) << 44) + step)
+        for name, (step, time, _, segment) in columns.items()
+    }
+    main = max(keys.values(), key=len)
+    size = min(_PIECE, max(256, len(main) // _FEW))
+    cuts = [*main[size - 1 : -1 : size].tolist(), numpy.iinfo(numpy.int64).max]
+    if not timed:
+        for at, (_, event) in enumerate(events):
+            segment = int(event.fields.get("segment", 0) or 0) if event.kind == "segment" else 0
+            events[at] = ((segment << 44) + event.step if segment else 0, event)
+        events.sort(key=lambda one: one[0])
+    return keys, numpy.array(cuts)
+
+
+def _events(run: StoredRun) -> list[tuple[int, Record]]:
+    """Records without numbers that rules ask for, in the order of time."""
+    found = []
+    for path in run.log_files():
+        found += [(record.time, record) for record, _ in records_of(path, EVENTS)]
+    return sorted(found, key=lambda one: one[0])

@@ -1,0 +1,108 @@
+"""Findings for people.
+
+In:   a diagnosis.
+Out:  lines of text, with colour where the terminal has it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from barograph.rules.finding import SEVERITIES
+from barograph.sinks.parts import escape
+
+_MARKS = {"critical": "✖", "warning": "▲", "info": "○"}
+_CODES = {"critical": "\x1b[1;31m", "warning": "\x1b[33m", "info": "\x1b[36m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
+_FEW = 6  # remarks shown unless asked for all
+
+
+class Style:
+    """Colour, or none."""
+
+    def __init__(self, colour: bool):
+        self._colour = colour
+
+    def __call__(self, text: str, name: str) -> str:
+        return f"{_CODES[name]}{text}\x1b[0m" if self._colour else text
+
+
+def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False, everything: bool = False) -> str:
+    """One run's findings, the worst first, and what was and was not looked at."""
+    style = Style(colour)
+    findings: Sequence[Mapping[str, Any]] = diagnosis["findings"]
+    lines = [style(escape(diagnosis["run"]), "bold") + "  " + verdict(findings)]
+    remarks = 0
+    for finding in findings:
+        if finding["severity"] == "info":
+            remarks += 1
+            if remarks > _FEW and not everything:
+                continue
+        lines += ["", *_told(finding, style, max(40, width))]
+    if remarks > _FEW and not everything:
+        lines += ["", f"  … {remarks - _FEW} more remarks: --all shows them"]
+    lines += ["", *_looked(diagnosis, style, width, everything)]
+    return "\n".join(lines)
+
+
+def verdict(findings: Sequence[Mapping[str, Any]]) -> str:
+    """`2 critical, 1 warning`, or that nothing is wrong."""
+    counts = {severity: sum(one["severity"] == severity for one in findings) for severity in SEVERITIES}
+    words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
+    told = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
+    if not counts["critical"] and not counts["warning"]:
+        told.insert(0, "nothing is wrong")
+    return ", ".join(told)
+
+
+def _told(finding: Mapping[str, Any], style: Style, width: int) -> Iterator[str]:
+    severity = finding["severity"]
+    until = f" to {finding['last_step']:,}" if finding["last_step"] > finding["step"] else ""
+    head = f"{_MARKS[severity]} {severity.upper():<8}"
+    where = f"step {finding['step']:,}{until}"
+    yield f"  {style(head, severity)}  {style(where, 'bold')}  {finding['rule']}"
+    yield from _wrapped(finding["message"], width, "    ")
+    evidence = finding["evidence"]
+    spark = evidence.get("spark")
+    if isinstance(spark, Mapping) and spark:
+        stretch = f"{spark['from']:,} … {spark['to']:,}"
+        yield f"    {escape(spark['series'], 40)}  {spark['bars']}  {style(stretch, 'dim')}"
+    for one in evidence.get("story", ()):
+        before = "before" if one["step"] < finding["step"] else "with it" if one["step"] == finding["step"] else "then"
+        yield from _wrapped(one["message"], width, f"    {before:<8}", 12, f"step {one['step']:,} {one['rule']}: ")
+    for at, cause in enumerate(finding["causes"][:3]):
+        yield from _wrapped(cause, width, "    because " if not at else "    or      ", 12)
+    for at, remedy in enumerate(finding["remedies"][:5]):
+        yield from _wrapped(remedy, width, "    do      " if not at else "            ", 12, "· ")
+    if severity != "info":
+        yield style(
+            f"    {round(100 * finding['confidence'])}% sure; about this rule: --explain {finding['rule']}", "dim"
+        )
+
+
+def _wrapped(content: Any, width: int, first: str, indent: int = 4, lead: str = "") -> list[str]:
+    return textwrap.wrap(
+        lead + escape(content), width, initial_indent=first, subsequent_indent=" " * indent, break_long_words=True
+    ) or [first]
+
+
+def _looked(diagnosis: Mapping[str, Any], style: Style, width: int, everything: bool) -> Iterator[str]:
+    checked, abstained = diagnosis["checked"], diagnosis["abstained"]
+    count = f"  {len(checked)} rules looked at the run; {len(abstained)} could not."
+    if not abstained:
+        yield style(f"  {len(checked)} rules looked at the run.", "dim")
+        return
+    if not everything:
+        lacks: dict[str, int] = {}
+        for one in abstained:
+            lacks[one["needs"]] = lacks.get(one["needs"], 0) + 1
+        most = sorted(lacks, key=lambda need: -lacks[need])[:4]
+        told = f"{count} What most of them lack: {'; '.join(most)}. --all names them."
+        for row in _wrapped(told, width, "  ", 2):
+            yield style(row, "dim")
+        return
+    yield style(count, "dim")
+    yield from _wrapped("looked: " + ", ".join(checked), width, "  ", 4)
+    for one in abstained:
+        yield from _wrapped(f"{one['rule']} could not look: it needs {one['needs']}", width, "  ", 4)

@@ -1,0 +1,61 @@
+"""What is known of a run beside its columns.
+
+In:   its configuration, and what else its folder or process says.
+Out:  `Seen.facts`: flat names, and the few that rules ask for by one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_PLANNED = ("max_steps", "total_steps", "max_iters", "num_iterations", "num_steps", "train_iters", "n_steps",
+            "max_train_steps", "training_steps", "num_training_steps", "total_iters", "lr_decay_iters",
+            "iterations", "steps")  # fmt: skip
+_VOCABULARY = ("vocab_size", "padded_vocab_size", "n_vocab", "vocabulary_size", "num_tokens_in_vocab", "vocab")
+
+
+EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "end")
+"""Kinds of records without numbers that rules are given."""
+
+
+def facts_of(config: Mapping[str, Any], **known: Any) -> dict[str, Any]:
+    """`config` flat, lower-case keys joined by dots; `vocabulary` and `planned_steps` if it tells them; `known`."""
+    flat = dict(_flat(config))
+    facts: dict[str, Any] = {"config": flat}
+    if flat:
+        facts["has_config"] = True
+    for name, keys in (("planned_steps", _PLANNED), ("vocabulary", _VOCABULARY)):
+        value = _first(flat, keys)
+        if value is not None:
+            facts[name] = value
+    return facts | {name: value for name, value in known.items() if value is not None}
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        name = f"{prefix}{str(key).lower().replace('-', '_')}"
+        if isinstance(value, Mapping):
+            if depth:
+                yield from _flat(value, f"{name}.", depth - 1)
+        else:
+            yield name, value
+
+
+def _first(flat: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    """The first key that a whole positive number stands under, at any depth."""
+    for key in keys:
+        for name, value in flat.items():
+            if name.rsplit(".", 1)[-1] == key:
+                number = _whole(value)
+                if number is not None:
+                    return number
+    return None
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        number = int(float(value)) if not isinstance(value, bool) else 0
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number > 1 else None

@@ -1,0 +1,52 @@
+"""Columns that grow at their end and let go of their oldest rows.
+
+In:   blocks of rows.
+Out:  views of the rows that are kept, by absolute number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Growing:
+    """Columns of one length. `start`: the oldest row kept; `end`: how many rows there ever were.
+
+    keep: at least so many of the newest rows stay; at most about twice as many are held.
+    """
+
+    def __init__(self, types: tuple[Any, ...], keep: int):
+        self.start = self.end = 0
+        self._keep = keep
+        self._columns: list[NDArray[Any]] = [numpy.zeros(min(keep, 64), kind) for kind in types]
+
+    def add(self, count: int, *values: Any) -> None:
+        """`count` rows: for each column an array of them, or one value for all."""
+        held = self.end - self.start
+        if held + count > len(self._columns[0]):
+            gone = max(0, min(held, held + count - self._keep))
+            room = max(2 * (held - gone + count), 64)
+            for at, old in enumerate(self._columns):
+                new = numpy.zeros(room, old.dtype)
+                new[: held - gone] = old[gone:held]
+                self._columns[at] = new
+            self.start += gone
+            held -= gone
+        for column, value in zip(self._columns, values, strict=True):
+            column[held : held + count] = value
+        self.end += count
+
+    def restart(self, row: int) -> None:
+        """Forget everything; the next row is number `row`."""
+        self.start = self.end = row
+
+    def view(self, column: int, first: int, last: int | None = None) -> NDArray[Any]:
+        """Rows `first` to `last` (not with it) of a column, as far as they are kept. Not to be changed."""
+        low = max(first, self.start) - self.start
+        high = (self.end if last is None else min(last, self.end)) - self.start
+        return self._columns[column][low : max(low, high)]

@@ -1,0 +1,99 @@
+"""Level, spread and z of a channel do not depend on how its rows arrive, nor on what comes later."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barograph.rules.channels import KEEP_LAYER, Seen, is_wanted
+from barograph.rules.growing import Growing
+from barograph.rules.local import tick_starts
+
+VALUES = st.lists(
+    st.one_of(st.floats(0.01, 20), st.sampled_from([0.0, -1.0, float("nan"), float("inf"), float("-inf"), 1e300])),
+    min_size=1,
+    max_size=400,
+)
+
+
+def figures(values: list[float], cuts: list[int], segments: list[int], log: bool) -> list[np.ndarray]:
+    seen = Seen()
+    edges = sorted({0, len(values), *(cut % len(values) for cut in cuts)})
+    for low, high in zip(edges, edges[1:], strict=False):
+        seen.add(
+            "train/loss",
+            np.arange(low, high),
+            np.array(values[low:high]),
+            np.zeros(high - low, np.int64),
+            np.array(segments[low:high]),
+        )
+        local = seen.local(seen.channels["train/loss"], log=log)
+    return list(local.rows(0))
+
+
+@given(VALUES, st.lists(st.integers(0, 400), max_size=30), st.integers(1, 400), st.booleans())
+def test_pieces_of_any_size_give_the_same_figures(values: list[float], cuts: list[int], border: int, log: bool) -> None:
+    segments = [1 if at < border else 2 for at in range(len(values))]
+    whole = figures(values, [], segments, log)
+    for one, other in zip(whole, figures(values, cuts, segments, log), strict=True):
+        assert np.array_equal(one, other, equal_nan=True)
+    assert all(len(column) == len(values) for column in whole)
+
+
+@given(VALUES, st.integers(0, 399))
+def test_a_row_s_figures_know_nothing_of_later_rows(values: list[float], at: int) -> None:
+    at %= len(values)
+    changed = values[: at + 1] + [1e6] * (len(values) - at - 1)
+    ones = [1] * len(values)
+    for one, other in zip(figures(values, [], ones, False), figures(changed, [], ones, False), strict=True):
+        assert np.array_equal(one[: at + 1], other[: at + 1], equal_nan=True)
+
+
+def test_noise_is_measured_and_a_spike_stands_out_by_as_much_as_it_does() -> None:
+    rng = np.random.default_rng(0)
+    values = 3 + 2 * np.exp(-np.arange(4000) / 500) + 0.05 * rng.standard_normal(4000)
+    values[3000] += 0.5
+    level, spread, z = figures(values.tolist(), [], [1] * 4000, False)
+    assert np.allclose(spread[200:], 0.05, rtol=0.5)
+    assert np.abs(level[500:] - (3 + 2 * np.exp(-np.arange(500, 4000) / 500))).max() < 0.06
+    assert 6 < z[3000] < 16 and np.nanmax(np.abs(np.delete(z, 3000)[200:])) < 7
+
+
+def test_ticks_cover_every_row_once() -> None:
+    whole = tick_starts(0, 1000)
+    assert whole[:64].tolist() == list(range(64)) and (np.diff(whole) > 0).all()
+    for first, last in ((0, 1), (63, 66), (255, 258), (300, 301), (999, 1000)):
+        starts = tick_starts(first, last)
+        assert starts[0] <= first and set(starts.tolist()) <= set(whole.tolist())
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 64))
+def test_growing_columns_keep_the_newest_rows(blocks: list[int], keep: int) -> None:
+    column = Growing((np.int64,), keep)
+    for count in blocks:
+        column.add(count, np.arange(column.end, column.end + count))
+    total = sum(blocks)
+    assert column.end == total and total - column.start >= min(keep, total)
+    assert column.view(0, 0).tolist() == list(range(column.start, total))
+    assert column.view(0, total - 1).tolist() == [total - 1]
+
+
+def test_roles_are_found_by_the_names_people_use_and_the_longest_series_wins() -> None:
+    seen = Seen()
+    for name, rows in (("aux_loss", 50), ("my loss", 5), ("trainer/policy loss", 40), ("val loss", 60)):
+        seen.add(name, np.arange(rows), np.ones(rows))
+    assert seen.role("loss").name == "trainer/policy loss" and seen.role("eval_loss").name == "val loss"
+    seen.add("train/loss", 1, 2.0)
+    assert seen.role("loss").name == "train/loss" and seen.role("norm") is None
+
+
+def test_layers_are_kept_where_a_rule_looks_at_them_and_only_the_newest_rows() -> None:
+    assert is_wanted("gradients/h.0/norm") and is_wanted("train/loss") and is_wanted("moe/h.0/load/3")
+    assert not is_wanted("gradients/h.0/p99") and not is_wanted("weights/h.0/max")
+    seen = Seen()
+    for step in range(1000):
+        seen.add("gradients/h.0/norm", step, 1.0)
+        seen.add("gradients/h.0/p99", step, 1.0)
+    (layer,) = seen.layers("gradients", "norm").values()
+    assert layer.end == 1000 and len(layer.rows()) <= 4 * KEEP_LAYER and list(seen.channels) == ["gradients/h.0/norm"]

@@ -154,7 +154,7 @@ def test_what_it_says_at_the_end_is_true_and_works(tiny: Path, capsys: pytest.Ca
     assert said.out.count("| class Reader:") == 2
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said.out), "a model's text must not reach a terminal raw"
     commands = [line.partition(" #")[0] for line in said.out.split("Next:\n")[1].splitlines()]
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         words = shlex.split(command)
         assert main(words[1:] if words[0] == "barograph" else words[3:]) == 0

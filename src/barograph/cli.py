@@ -132,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--moe", action="store_true", help="a mixture of experts")
     made.add_argument("--mup", action="store_true", help="check a parametrisation over widths instead of training")
     made.add_argument("--quiet", action="store_true", help="a progress bar and the summary alone")
+    made.add_argument("--fault", metavar="KIND", help="break the training on purpose, and have the doctor look at it")
     made.add_argument("--resume", metavar="RUN", help="go on with a demo's run from its last checkpoint")
     return parser
 
@@ -264,7 +265,7 @@ def _demo(options: argparse.Namespace) -> int:
         from barograph.demo.train import run_mup
 
         return run_mup(options.dir, options.seed)
-    given = {"steps": options.steps, "resume": options.resume}
+    given = {"steps": options.steps, "resume": options.resume, "fault": options.fault}
     chosen = {name: value for name, value in given.items() if value is not None}
     return run_demo(dir=options.dir, seed=options.seed, moe=options.moe, quiet=options.quiet, **chosen)
 

@@ -44,8 +44,6 @@ class Health:
         self._run, self._log, self._start = run, log, start
         self._config = config
         self._opened: Examiner | None = None
-        if run.settings.thresholds or run.settings.silence:
-            self._rules()  # a name that doesn't exist is said now
         self._blocks: dict[tuple[str, ...], Block] = {}
         self._events: list[Record] = []
         self._urgent = False

@@ -62,6 +62,8 @@ def init(
     given = {"project": project, "name": name, "dir": None if dir is None else os.fspath(dir)} | arguments
     settings = options.load({key: value for key, value in given.items() if value is not None}, file=config_file)
     plain_config = _config(config)
+    if settings.thresholds or settings.silence:
+        _check_rules(settings)
     try:
         return _begin(settings, plain_config, callback)
     except (OSError, LogFileError) as error:
@@ -76,6 +78,15 @@ def init(
         )
         settings = replace(settings, dir=fallback, output_dir="", log_file="", resume=False)
         return _begin(settings, plain_config, callback)
+
+
+def _check_rules(settings: Settings) -> None:
+    from barograph.rules.registry import make_rules
+
+    try:
+        make_rules(settings.thresholds, settings.silence)
+    except ValueError as error:
+        raise options.ConfigError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
 
 
 def fork(

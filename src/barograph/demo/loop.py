@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from barograph.demo import model as gpt
+from barograph.demo.faults import Fault
 from barograph.demo.text import Corpus, Loader, fixed_windows
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ WATCH = {
     "gradients": 5, "updates": 5, "weights": 25, "histograms": 25, "activations": 25, "spectral": 25,
     "optimizer_state": 25, "moe": 5,
 }  # fmt: skip
+_WHOLE = Fault(0)
 SMOOTHING = 0.95  # of the smoothed loss: about the last twenty steps
 
 
@@ -82,8 +84,9 @@ class Loop:
 
     run: Run
 
-    def __init__(self, corpus: Corpus, plan: Plan) -> None:
+    def __init__(self, corpus: Corpus, plan: Plan, fault: Fault | None = None) -> None:
         self.plan = plan
+        self._broken, self._begun = fault, False
         torch.manual_seed(plan.seed)
         shape = plan.shape()
         self.model = gpt.ByteGPT(shape)
@@ -119,13 +122,14 @@ class Loop:
         began = time.perf_counter()
         run, plan = self.run, self.plan
         number = self.step + 1
-        share = plan.share(number)
+        fault = self._fault(number)
+        share = plan.share(number) * fault.rate()
         for group in self.optimizer.param_groups:
             group["lr"] = plan.learning_rate * share
         with run.step(step=number) as step:
             with run.phase("data"):
                 place = self.loader.state()
-                batch = tensor(self.loader.next_batch())
+                batch = fault.batch(tensor(self.loader.next_batch()), number)
             if self._data is None:
                 self._data = run.watch_data()
                 run.watch(self.model, self.optimizer, **WATCH)
@@ -136,15 +140,17 @@ class Loop:
             with meter as activations:
                 with run.phase("forward"):
                     logits, routings = self.model(batch[:, :-1])
-                    loss = gpt.next_byte_loss(logits, batch[:, 1:])
+                    loss = gpt.next_byte_loss(logits, fault.targets(batch[:, 1:]))
                 with run.phase("backward"):
                     torch.autograd.backward(loss + gpt.router_loss(routings))
+            fault.gradients(self, number)
             with run.phase("optimizer"):
                 norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip))  # before clipping
                 self.optimizer.step()
             if number == self._first:
                 run.log_memory(number, self.model, self.optimizer, activations)
-            self.optimizer.zero_grad()
+            if fault.clears():
+                self.model.zero_grad()
             value = loss.item()
             stats = gpt.moe_stats(routings)
             moe = {f"moe_{name}": one for name, one in stats.items() if name != "valid"} if stats["valid"] else {}
@@ -161,6 +167,16 @@ class Loop:
         self.seconds += time.perf_counter() - began
         self.average += (1 - SMOOTHING) * (value - self.average)
         run.log({"train/loss_smooth": self.average / (1 - SMOOTHING**number)}, step=number)
+
+    def _fault(self, number: int) -> Fault:
+        """What is broken at a step; nothing, before its time or in a training that is whole."""
+        fault = self._broken
+        if fault is None or number < fault.onset:
+            return _WHOLE
+        if not self._begun:
+            self._begun = True
+            fault.begin(self)
+        return fault
 
     # -- what is done now and then -------------------------------------------------------------------
 
@@ -181,7 +197,8 @@ class Loop:
     def _evaluate(self) -> None:
         began = time.perf_counter()
         total = 0.0
-        for part in torch.split(self.eval_bytes, EVAL_BATCH):
+        windows = self._fault(self.step).held_out(self.eval_bytes) if self.step else self.eval_bytes
+        for part in torch.split(windows, EVAL_BATCH):
             total += gpt.next_byte_loss(self.model(part[:, :-1])[0], part[:, 1:]).item() * len(part)
         self.val_loss = total / len(self.eval_bytes)
         self.best_val_loss = min(self.best_val_loss, self.val_loss)

@@ -231,5 +231,7 @@ def generate(model: ByteGPT, prompt: bytes, length: int, seed: int, temperature:
     for _ in range(length):
         logits, _ = model(torch.tensor([text[-model.shape.context :]]))
         chances = (logits[0, -1] / temperature).softmax(-1)
+        if not bool(torch.isfinite(chances).all()):  # a model that broke writes anything
+            chances = torch.ones_like(chances)
         text.append(int(torch.multinomial(chances, 1, generator=generator)))
     return bytes(text[len(prompt) :])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from barograph import inside, overview, query
 from barograph.sinks.parts import escape
+from barograph.sinks.terminal import wants_colour
 
 if TYPE_CHECKING:
     from barograph.demo.loop import Loop
@@ -49,6 +50,18 @@ def spent(folder: Path) -> str:
     return "\n".join(model + overview.time_lines(run.goodput()) + overview.phase_lines(run))
 
 
+def examined(folder: Path, fault: str, steps: int) -> str:
+    """What was broken, and what the doctor says of the run in `folder`."""
+    from barograph.demo.faults import FAULTS
+    from barograph.doctor import diagnose, report
+
+    broken = f"Broken on purpose from step {max(1, steps * 2 // 5):,} on: {FAULTS[fault].about}."
+    width = min(110, shutil.get_terminal_size((100, 24)).columns)
+    colour = sys.stdout.isatty() and wants_colour()
+    found = report.page(diagnose(query.StoredRun(folder)), width=width, colour=colour)
+    return f"\n{broken}\n\nbarograph doctor says:\n\n{found}\n"
+
+
 def interrupted(folder: Path, step: int) -> str:
     """The result of a training that was stopped after `step`."""
     return f"\nInterrupted after step {step}. What was recorded is in {_short(folder)}"
@@ -68,6 +81,7 @@ def what_next(folder: Path, dir: str | os.PathLike[str] | None, goes_on: bool) -
         (f"ls{where}", "every run"),
         (f"show {run}", "what this run was, and its series"),
         (f"tail {run} --no-follow", "its last records as they were drawn"),
+        (f"doctor {run}", "what is wrong with it, and what to do"),
         (f"export {run} --to csv", "its series as a table"),
     ]
     if goes_on and any(folder.glob("checkpoints/*.pt")):

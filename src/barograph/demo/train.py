@@ -9,6 +9,7 @@ torch is imported here only once the arguments are known to be good.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import signal
@@ -49,6 +50,7 @@ def run_demo(
     moe: bool = False,
     resume: str | None = None,
     quiet: bool = False,
+    fault: str | None = None,
 ) -> int:
     """Train, record and tell; returns the exit code.
 
@@ -56,17 +58,18 @@ def run_demo(
     dir: the folder of runs; by default as for `barograph.init`.
     seed: the same seed gives the same losses on the same machine.
     moe: a mixture of experts. resume: the run to go on with; its own seed and kind of model are kept.
-    quiet: a progress bar instead of a line a step.
+    quiet: a progress bar instead of a line a step. fault: the name of one of `faults.FAULTS`, which breaks the
+    training after two fifths of its steps; the doctor says at the end what it found.
     """
     began = time.perf_counter()
     try:
         _check(steps, seed)
         stored = _find(resume, dir) if resume is not None else None
-        loop = _prepare(steps, dir, seed, moe, stored, quiet)
+        loop = _prepare(steps, dir, seed, moe, stored, quiet, fault)
     except Refusal as refusal:
         print(f"barograph: {refusal}", file=sys.stderr)
         return refusal.code
-    return _train(loop, dir, quiet, began)
+    return _train(loop, dir, quiet, began, fault)
 
 
 def run_mup(dir: Folder | None = None, seed: int = 0) -> int:
@@ -126,12 +129,28 @@ def _import_torch(quiet: bool) -> None:
 
 
 def _prepare(
-    steps: int | None, dir: Folder | None, seed: int, moe: bool, stored: query.StoredRun | None, quiet: bool
+    steps: int | None,
+    dir: Folder | None,
+    seed: int,
+    moe: bool,
+    stored: query.StoredRun | None,
+    quiet: bool,
+    fault: str | None,
 ) -> Loop:
     """The training, ready for its next step. Whatever can be refused is refused before a run is begun."""
     _import_torch(quiet)
+    from barograph.demo.faults import FAULTS, STEPS
     from barograph.demo.loop import Loop, Plan
 
+    broken = None
+    if fault is not None:
+        if stored is not None:
+            raise Refusal("--fault breaks a new training; leave --resume out.")
+        if fault not in FAULTS:
+            near = difflib.get_close_matches(fault, FAULTS, 1, 0.0)[0]
+            raise Refusal(f"There is no fault {fault!r}; the nearest is {near}. There are: {', '.join(FAULTS)}.")
+        steps, moe = steps or STEPS, moe or FAULTS[fault].moe
+        broken = FAULTS[fault](max(1, steps * 2 // 5))
     try:
         corpus = text.read_corpus()
     except text.NoSources as error:
@@ -140,7 +159,7 @@ def _prepare(
         plan, checkpoint = Plan(seed=seed, moe=moe, **({} if steps is None else {"steps": steps})), None
     else:
         plan, checkpoint = _continued(stored, steps)
-    loop = Loop(corpus, plan)
+    loop = Loop(corpus, plan, broken)
     if stored is not None and checkpoint is not None:
         try:
             loop.restore(stored.dir / "checkpoints" / str(checkpoint.get("checkpoint")), checkpoint)
@@ -252,7 +271,7 @@ class _CtrlC:
         self.pressed = True
 
 
-def _train(loop: Loop, dir: Folder | None, quiet: bool, began: float) -> int:
+def _train(loop: Loop, dir: Folder | None, quiet: bool, began: float, fault: str | None) -> int:
     """Run the loop to its end or to Ctrl-C; returns the exit code."""
     run, last = loop.run, loop.plan.steps
     before, after = "", None
@@ -281,5 +300,7 @@ def _train(loop: Loop, dir: Folder | None, quiet: bool, began: float) -> int:
     else:
         print(summary.finished(loop, first, before, after, time.perf_counter() - began))
     print(summary.spent(run.dir))
+    if fault is not None:
+        print(summary.examined(run.dir, fault, loop.plan.steps))
     print(summary.what_next(run.dir, dir, goes_on=after is None), flush=True)
     return 0 if after is not None else 130

@@ -88,7 +88,7 @@ def _told(members: list[Finding]) -> list[Finding]:
             last_step=max(one.last_step for one in members if one.severity != "info"),
             evidence=head.evidence | {"began": min(one.step for one in members), "story": story},
             causes=_causes([head, *others]),
-            remedies=list(dict.fromkeys(remedy for one in [head, *others] for remedy in one.remedies))[:8],
+            remedies=_remedies([head, *others]),
             confidence=max(one.confidence for one in members if SEVERITIES.index(one.severity) == worst),
         )
     ]
@@ -106,3 +106,21 @@ def _causes(members: list[Finding]) -> list[str]:
             if len(cause) > len(words.get(label, "")):
                 words[label] = cause
     return [words[label] for label in sorted(weight, key=lambda label: -weight[label])][:6]
+
+
+_TOPICS = ("learning rate", "clip", "batch", "checkpoint", "layer", "warm-up", "data", "evaluat", "seed", "decay")
+
+
+def _remedies(members: list[Finding]) -> list[str]:
+    """Remedies of all members; of several rules that give the same advice, the first one's."""
+    kept: list[str] = []
+    advised: set[str] = set()
+    for one in members:
+        fresh: set[str] = set()
+        for remedy in one.remedies:
+            topics = {topic for topic in _TOPICS if topic in remedy.lower()}
+            if remedy not in kept and (not topics or not topics <= advised):
+                kept.append(remedy)
+                fresh |= topics
+        advised |= fresh
+    return kept[:6]

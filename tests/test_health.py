@@ -1,0 +1,116 @@
+"""The doctor, live: the same findings as in replay, in the log, and nothing on the training's thread."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.doctor.replay import replay
+
+Rows = list[dict[str, float]]
+
+
+def curve(steps: int = 400, seed: int = 0) -> Rows:
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "loss": 2 + 3 * math.exp(-step / 120) + 0.02 * float(rng.standard_normal()),
+            "norm": 1.0 + 0.1 * float(rng.standard_normal()),
+            "lr": 1e-3 * min(1, (step + 1) / 40),
+        }
+        for step in range(steps)
+    ]
+
+
+def train(folder: Path, rows: Rows, **options: Any) -> barograph.Run:
+    run = barograph.init(
+        project="p", dir=folder, verbosity=-2, git=False, machine=False, watchdog=False, flush_seconds=0.02, **options
+    )
+    for step, row in enumerate(rows):
+        run.log_step(step, 0.1, 1000, 12.0, row["norm"], row["loss"], row["lr"])
+        if step % 50 == 49:
+            run.flush()
+    run.finish()
+    return run
+
+
+def recorded(folder: Path) -> list[dict[str, Any]]:
+    (run,) = barograph.runs(folder)
+    return [record.fields | {"at": record.step} for record in run.records("finding")]
+
+
+def spoiled() -> Rows:
+    rows = curve()
+    for step in range(300, 400):
+        rows[step] |= {"loss": math.nan, "norm": math.nan}
+    return rows
+
+
+def test_what_is_found_live_is_what_is_found_in_replay(tmp_path: Path) -> None:
+    run = train(tmp_path, spoiled())
+    live = {one.identity: one for one in run._health._examiner.findings}  # type: ignore[union-attr]
+    (stored,) = barograph.runs(tmp_path)
+    again = {one.identity: one for one in replay(stored).findings}
+    assert live and not run._health.failed  # type: ignore[union-attr]
+    assert live == again
+
+
+def test_a_nan_is_a_record_of_the_log_with_the_step_at_which_it_began(tmp_path: Path) -> None:
+    train(tmp_path, spoiled())
+    found = [one for one in recorded(tmp_path) if one["severity"] == "critical"]
+    assert len(found) == 1 and found[0]["kind"] == "nonfinite" and found[0]["step"] == 300 == found[0]["at"]
+    assert found[0]["causes"] and found[0]["remedies"] and found[0]["found"] <= 301
+    (stored,) = barograph.runs(tmp_path)
+    assert diagnose(stored)["findings"][0]["rule"] == found[0]["rule"]
+
+
+def test_a_healthy_run_has_no_finding_that_is_worth_a_look(tmp_path: Path) -> None:
+    train(tmp_path, curve())
+    assert [one for one in recorded(tmp_path) if one["severity"] != "info"] == []
+
+
+def test_switched_off_it_does_nothing(tmp_path: Path) -> None:
+    run = train(tmp_path, spoiled(), doctor=False)
+    assert run._health is None and recorded(tmp_path) == []
+
+
+def test_a_silenced_rule_says_nothing_and_a_wrong_name_is_said_at_once(tmp_path: Path) -> None:
+    train(tmp_path / "a", spoiled(), silence=["non_finite_loss", "non_finite_gradient"])
+    assert [one for one in recorded(tmp_path / "a") if one["kind"] == "nonfinite"] == []
+    with pytest.raises(barograph.ConfigError, match="non_finite_loss"):
+        train(tmp_path / "b", spoiled(), silence=["nonfinite_loss"], strict=True)
+
+
+def test_a_rule_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from barograph.rules.loss import RULES
+
+    def fail(*arguments: Any) -> Any:
+        raise RuntimeError("broken rule")
+
+    last = RULES[-1]
+    monkeypatch.setattr(last, "examine", fail)
+    run = train(tmp_path, spoiled())
+    assert list(run._health.failed) == [last.name]  # type: ignore[union-attr]
+    assert [one for one in recorded(tmp_path) if one["severity"] == "critical"]
+
+
+def test_a_run_that_goes_on_is_examined_with_what_came_before(tmp_path: Path) -> None:
+    rows = curve(600)
+    folder = tmp_path / "run"
+    for low, high in ((0, 300), (300, 600)):
+        run = barograph.init(
+            project="p", output_dir=folder, verbosity=-2, git=False, machine=False, resume="auto", watchdog=False
+        )
+        for step in range(low, high):
+            row = rows[step]
+            run.log_step(step, 0.1, 1000, 12.0, row["norm"], row["loss"], row["lr"])
+        run.finish()
+    seen = run._health._examiner.seen  # type: ignore[union-attr]
+    assert seen.role("loss").end == 600  # type: ignore[union-attr]
+    assert [one for one in run._health._examiner.incidents() if one.severity != "info"] == []  # type: ignore[union-attr]

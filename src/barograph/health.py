@@ -21,7 +21,7 @@ from barograph.logtext import records_from
 from barograph.probes.recording import Recording
 from barograph.record import Record, numbers
 from barograph.rules.facts import EVENTS, facts_of
-from barograph.rules.finding import SEVERITIES, Finding
+from barograph.rules.finding import Finding
 
 if TYPE_CHECKING:
     from barograph.rules.examiner import Examiner
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ROWS, SECONDS = 16, 5.0
 _HISTORY = 32 << 20  # bytes of an earlier process's log that are looked at, of a run that goes on
 _MOST_ROWS = 4096  # collected; a stalled thread must not grow the process
+
+_MOST_TIMES = 6  # that one incident is told: it came, it got worse, it was nothing
 
 Block = tuple[list[int], list[int], list[tuple[float, ...]], list[int]]  # step, time, values, segment
 
@@ -48,7 +50,7 @@ class Health:
         self._events: list[Record] = []
         self._urgent = False
         self._examined = time.monotonic()
-        self._told: dict[tuple[str, str, int, int], int] = {}
+        self._told: dict[tuple[str, str, int, int], tuple[Finding, int]] = {}  # the last word, and how many there were
         self._ending, self._done = threading.Event(), threading.Event()
 
     def take(self, record: Record) -> None:
@@ -123,12 +125,19 @@ class Health:
         self._give()
         if not self._examiner.examine():
             return
+        present: set[tuple[str, int]] = set()
         for finding in self._examiner.incidents():
-            incident = (finding.rule, finding.key, finding.segment, int(finding.evidence.get("began", finding.step)))
-            grade = SEVERITIES.index(finding.severity)
-            if grade < self._told.get(incident, len(SEVERITIES)):
-                self._told[incident] = grade
+            present |= _members(finding)
+            before, times = self._told.get(finding.identity, (None, 0))
+            if (before is None or before.severity != finding.severity) and times < _MOST_TIMES:
+                self._told[finding.identity] = finding, times + 1
                 self._say(finding)
+        for finding, times in list(self._told.values()):
+            if finding.severity != "info" and times < _MOST_TIMES and (finding.rule, finding.step) not in present:
+                message = f"No longer so, as later rows show: {finding.message}"
+                now = msgspec.structs.replace(finding, severity="info", message=message)
+                self._told[finding.identity] = now, times + 1
+                self._say(now)
 
     def _say(self, finding: Finding) -> None:
         self._run.record("finding", finding.step, msgspec.structs.asdict(finding), draw=finding.severity != "info")
@@ -171,6 +180,9 @@ class Health:
             self._run.warn(f"what the run logged before can't be examined: {error.strerror or error}")
         self._give()
         self._examiner.examine()
-        for finding in self._examiner.incidents():
-            began = int(finding.evidence.get("began", finding.step))
-            self._told[finding.rule, finding.key, finding.segment, began] = SEVERITIES.index(finding.severity)
+        self._told = {finding.identity: (finding, 1) for finding in self._examiner.incidents()}
+
+
+def _members(finding: Finding) -> set[tuple[str, int]]:
+    """The rules that speak in an incident, and where each begins."""
+    return {(finding.rule, finding.step), *((one["rule"], one["step"]) for one in finding.evidence.get("story", ()))}

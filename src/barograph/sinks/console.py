@@ -226,6 +226,13 @@ class Console:
     def _sample(self, record: Record) -> list[Line]:
         return lines.sample_lines(record) if self._shows() else []
 
+    def _finding(self, record: Record) -> list[Line]:
+        return lines.finding_lines(record) if self._shows() else []
+
+    def _alert(self, record: Record) -> list[Line]:
+        title, told = escape(record.fields.get("title", ""), 200), escape(record.fields.get("text", ""), 400)
+        return [line(f"!! {title}: {told}" if told else f"!! {title}", "yellow")] if self._shows() else []
+
     def _checkpoint(self, record: Record) -> list[Line]:
         return [lines.checkpoint_line(record)] if self._shows() else []
 
@@ -262,6 +269,8 @@ _DRAWN: dict[str, Callable[[Console, Record], list[Line]]] = {
     "cmd": Console._cmd,
     "info": Console._info,
     "sample": Console._sample,
+    "finding": Console._finding,
+    "alert": Console._alert,
     "checkpoint": Console._checkpoint,
     "segment": Console._segment,
     "end": Console._end,

@@ -275,6 +275,20 @@ def sample_lines(record: Record) -> list[Line]:
     return shown
 
 
+def finding_lines(record: Record) -> list[Line]:
+    """What is wrong, since when, why, and the first thing to do."""
+    fields = record.fields
+    severity = escape(fields.get("severity", ""), 20)
+    colour = {"critical": "red", "warning": "yellow"}.get(severity, "")
+    rule, message = escape(fields.get("rule", ""), 60), escape(fields.get("message", ""), 400)
+    shown = [line(f"!! {severity} | step {record.step} | {rule}: {message}", colour)]
+    causes, remedies = (fields.get(name) or [""] for name in ("causes", "remedies"))
+    for lead, one in (("because", causes[0]), ("do", remedies[0])):
+        if one:
+            shown.append(line(f"     {lead:<8}{escape(one, 400)}"))
+    return shown
+
+
 def checkpoint_line(record: Record) -> Line:
     """A checkpoint that was saved."""
     scores = [

@@ -1,0 +1,139 @@
+"""`barograph doctor`: people's report, JSON, exit codes, paths of every kind, silence that is explicit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import barograph
+from barograph.cli import main
+from barograph.doctor.pages import index, page_of, write
+from barograph.rules.finding import FAMILIES, KINDS, SEVERITIES
+from barograph.rules.registry import MODULES, rule_classes
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def losses(steps: int = 300, bad: int | None = None) -> list[float]:
+    rng = np.random.default_rng(1)
+    made = [2 + 3 * math.exp(-step / 100) + 0.02 * float(rng.standard_normal()) for step in range(steps)]
+    return [math.nan if bad is not None and step >= bad else value for step, value in enumerate(made)]
+
+
+def text_log(path: Path, bad: int | None = None) -> Path:
+    path.write_text("".join(f"step {step} loss={value:.4f} lr=1e-3\n" for step, value in enumerate(losses(bad=bad))))
+    return path
+
+
+def stored(folder: Path, bad: int | None = None, name: str = "one") -> Path:
+    run = barograph.init(project="p", name=name, id=name, dir=folder, verbosity=-2, git=False, machine=False,
+                         doctor=False, watchdog=False)  # fmt: skip
+    for step, value in enumerate(losses(bad=bad)):
+        run.log_step(step, 0.1, 1000, 12.0, 1.0 + 0.01 * (step % 7), value, 1e-3)
+    run.finish()
+    return run.dir
+
+
+def test_json_has_the_documented_shape_for_a_log_of_another_tool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = text_log(tmp_path / "train.log", bad=200)
+    assert main(["doctor", str(log), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert set(run) == {"run", "source", "findings", "checked", "abstained"} and run["source"] == str(log)
+    finding = run["findings"][0]
+    assert {"rule", "family", "kind", "severity", "step", "last_step", "message", "evidence", "causes", "remedies",
+            "confidence"} <= set(finding)  # fmt: skip
+    assert (finding["severity"], finding["kind"], finding["step"]) == ("critical", "nonfinite", 200)
+    assert finding["evidence"]["spark"]["bars"].count("×") > 10
+    assert "loss_spike" in run["checked"] and {"rule", "needs"} == set(run["abstained"][0])
+    assert not {one["rule"] for one in run["abstained"]} & set(run["checked"])
+
+
+def test_exit_codes_tell_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = text_log(tmp_path / "good.log"), text_log(tmp_path / "bad.log", bad=200)
+    assert main(["doctor", str(good), "--fail-on", "warning"]) == 0
+    assert main(["doctor", str(bad)]) == 0
+    assert main(["doctor", str(good), str(bad), "--fail-on", "critical"]) == 3
+    capsys.readouterr()
+    assert main(["doctor", str(tmp_path / "none.log")]) == 1
+    assert "none.log" in capsys.readouterr().err
+    (tmp_path / "junk.txt").write_text("nothing to see\n")
+    assert main(["doctor", str(tmp_path / "junk.txt"), str(bad), "--json"]) == 1
+    out = capsys.readouterr()
+    assert len(json.loads(out.out)["runs"]) == 1 and "junk.txt" in out.err
+
+
+def test_people_are_told_the_worst_run_first_and_what_was_not_checkable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "runs", name="calm")
+    stored(tmp_path / "runs", bad=150, name="storm")
+    assert main(["doctor", str(tmp_path / "runs")]) == 0
+    told = capsys.readouterr().out
+    assert told.index("storm") < told.index("calm") and "nothing is wrong" in told
+    assert "✖ CRITICAL  step 150" in told and "because" in told and "do      ·" in told
+    assert "could not" in told and "2 runs: 1 with a warning or worse" in told and "\x1b" not in told
+    assert max(map(len, told.splitlines())) <= 110
+
+
+def test_a_run_is_found_by_name_and_without_one_the_newest_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path / "runs", name="calm")
+    monkeypatch.chdir(tmp_path)
+    for words in (["doctor", "calm"], ["doctor"], ["doctor", "runs/p/calm/training.json"]):
+        assert main(words) == 0
+    assert "calm" in capsys.readouterr().out
+    assert main(["doctor", "storm"]) == 1
+
+
+def test_thresholds_and_silence_are_told_by_name_and_wrong_names_get_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(text_log(tmp_path / "bad.log", bad=200))
+    assert main(["doctor", log, "--rules", "non_finite_loss", "--fail-on", "critical"]) == 3
+    assert main(["doctor", log, "--silence", "non_finite_loss", "--fail-on", "critical"]) == 0
+    assert main(["doctor", log, "--set", "loss_spike=20", "--set", "non_finite_loss.nonsense=1"]) == 1
+    assert main(["doctor", log, "--set", "loss_spike"]) == 1
+    assert main(["doctor", log, "--silence", "non_finite_los"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 3 and "non_finite_loss" in said[2] and all(line.startswith("barograph: ") for line in said)
+
+
+def test_hostile_names_reach_no_terminal_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False, machine=False, doctor=False)
+    for step, value in enumerate(losses(bad=100)):
+        run.log({"\x1b[31mloss": value}, step=step)
+    run.finish()
+    assert main(["doctor", str(run.dir), "--all"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_every_rule_says_what_it_is_in_the_words_of_the_house() -> None:
+    classes = rule_classes()
+    assert len(classes) >= 50
+    for name, rule in classes.items():
+        assert rule.family in FAMILIES and rule.kind in KINDS and rule.severity in SEVERITIES, name
+        assert rule.about.endswith(".") and rule.source and rule.needs and (rule.__doc__ or "").strip(), name
+        assert all(why for _, why in rule.thresholds.values()), name
+    for module in MODULES:
+        assert __import__(f"barograph.rules.{module}", fromlist=["RULES"]).RULES
+
+
+def test_every_rule_has_its_page_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path)
+    made = {path.name: path.read_text() for path in tmp_path.glob("*.md")}
+    kept = {path.name: path.read_text() for path in (DOCS / "rules").glob("*.md")}
+    assert made == kept, "run: python -m barograph.doctor.pages docs/rules"
+    assert index() in (DOCS / "doctor.md").read_text(), "replace the table with barograph.doctor.pages.index()"
+
+
+def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--explain", "loss-spike"]) == 0
+    assert capsys.readouterr().out == page_of(rule_classes()["loss_spike"])
+    assert main(["doctor", "--explain", "loss_spyke"]) == 1

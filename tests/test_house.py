@@ -44,10 +44,11 @@ MAY_IMPORT = {
     "accounts": "goodput probes record",
     "tracker": "adapters config place probes processes run start values",
     "watched": "probes recorder values",
+    "alerts": "config probes record",
     "health": "logtext probes record rules",
     "doctor": "importing liveness logtext query record rules sinks",
-    "run": "accounts config health jsonlog manifest place processes record segments shapes values watched",
-    "start": "config liveness logtext manifest mirrors naming place record rules run segments values",
+    "run": "accounts alerts config health jsonlog manifest place probes processes record segments shapes values watched",
+    "start": "alerts config liveness logtext manifest mirrors naming place record rules run segments values",
     "simple": "naming start",
     "aliases": "",
     "rules": "aliases record",
@@ -60,7 +61,7 @@ MAY_IMPORT = {
     "overview": "goodput inside query record",
     "export": "query record",
     "demo": "catalog columns doctor inside liveness logger manifest overview probes query run sinks start",
-    "cli": "catalog config demo doctor export follow importing liveness mirrors overview probes query record sinks spool store",
+    "cli": "alerts catalog config demo doctor export follow importing liveness mirrors overview probes query record sinks spool store",
     "__main__": "cli",
     "__init__": "adapters catalog config importing logtext logger probes query run simple start tracker",
 }
@@ -90,6 +91,8 @@ def allowed(path: Path) -> set[str]:
         return {path.stem}
     if relative.startswith(("importing/", "mirrors/")):
         return {"numpy", "msgspec", "pyarrow", "yaml"}
+    if relative.startswith("alerts/"):
+        return {"apprise"}
     if relative.startswith("probes/machine/"):
         return {"pynvml", "amdsmi", "psutil"}
     if relative.startswith("probes/"):

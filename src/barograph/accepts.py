@@ -25,7 +25,18 @@ class Accepts(NamedTuple):
     """What an option accepts: a kind of value, its bounds (inclusive), or the words to choose from."""
 
     kind: Literal[
-        "text", "path", "flag", "whole", "number", "list", "choice", "resume", "prices", "aliases", "thresholds"
+        "text",
+        "path",
+        "flag",
+        "whole",
+        "number",
+        "list",
+        "choice",
+        "resume",
+        "prices",
+        "aliases",
+        "thresholds",
+        "entries",
     ]
     low: float = -math.inf
     high: float = math.inf
@@ -48,6 +59,7 @@ class Accepts(NamedTuple):
             "resume": "true, false, auto, must, or a run's id or folder",
             "prices": "names and what an hour of each costs, such as H100=2.5,kwh=0.3",
             "thresholds": "thresholds and their values, such as grad_norm_max=500,loss_spike.z=10",
+            "entries": "a list of entries, or text with semicolons between them",
             "aliases": "names of ours and yours for them, such as train/loss=my_loss or train/duration_ms=secs*1000",
         }[self.kind]
 
@@ -74,6 +86,8 @@ def from_text(accepts: Accepts, text: str) -> Any:
         return _numbers(accepts, {name.strip(): _parsed_number(price.strip()) for name, _, price in pairs})
     if accepts.kind == "aliases":
         return _aliases_from_text(text)
+    if accepts.kind == "entries":
+        return tuple(part.strip() for part in text.split(";") if part.strip())
     return from_value(accepts, word if accepts.kind == "choice" else text)
 
 
@@ -94,6 +108,8 @@ def from_value(accepts: Accepts, value: Any) -> Any:
         return _numbers(accepts, value)
     if accepts.kind == "aliases":
         return _aliases(value)
+    if accepts.kind == "entries":  # checked by who reads them
+        return tuple(value) if isinstance(value, (list, tuple)) else (value,)
     if accepts.kind == "resume" and isinstance(value, bool):
         return value
     if accepts.kind == "choice":

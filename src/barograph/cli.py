@@ -116,6 +116,10 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--explain", metavar="RULE", help="print a rule's page and stop")
     common(made, run=False)
 
+    made = command("alerts", _alerts, "send a word to an address that alerts are to go to")
+    made.add_argument("what", choices=("test",), help="test: send one message and say whether it was taken")
+    made.add_argument("address", metavar="URL", help="an address of Apprise's, such as mailto://… or slack://…")
+
     made = command("gc", _gc, "seal what ended or killed runs left unsealed, and clear leftovers")
     common(made, run=False)
 
@@ -317,6 +321,14 @@ def _doctor(options: argparse.Namespace) -> int:
         only=options.rules,
         everything=options.all,
     )
+
+
+def _alerts(options: argparse.Namespace) -> int:
+    from barograph.alerts.targets import test_target
+
+    answer = test_target(options.address)
+    print(answer.sentence, file=sys.stdout if answer.taken else sys.stderr)
+    return 0 if answer.taken else 1
 
 
 def _sync(options: argparse.Namespace) -> int:

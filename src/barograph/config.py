@@ -82,6 +82,20 @@ class Settings:
         {}, Accepts("thresholds", -1e300, 1e300), "thresholds of rules, by rule.threshold or by S2's names"
     )
     silence: tuple[str, ...] = _option((), Accepts("list"), "rules that are not wanted")
+    stop_on: str = _option(
+        "none", Accepts("choice", words=("critical", "warning", "none")), "findings that ask the loop to stop"
+    )
+    # alerts
+    alerts: tuple[Any, ...] = _option((), Accepts("entries"), "thresholds of your own over any metric")
+    notify: tuple[Any, ...] = _option((), Accepts("entries"), "addresses that alerts and findings are sent to")
+    alert_findings: str = _option(
+        "warning",
+        Accepts("choice", words=("info", "warning", "critical", "none")),
+        "lowest severity of findings that are sent",
+    )
+    alert_cooldown: float = _option(600.0, Accepts("number", 0, 1e7), "seconds before one cause is told again")
+    alert_digest: float = _option(60.0, Accepts("number", 0, 1e7), "seconds in which alerts are gathered into one")
+    alert_recovery: bool = _option(True, FLAG, "tell the end of what was told")
     # speed, machine, ranks
     flops_formula: str = _option(
         "nanogpt",

@@ -174,7 +174,7 @@ def restore_non_finite(item: dict[str, Any]) -> dict[str, Any]:
 
 
 # Fields whose text is text, so that a message "NaN" stays a message.
-_TEXT_FIELDS = frozenset({"log", "time", "message", "name", "text", "phase", "cmd", "path"})
+_TEXT_FIELDS = frozenset({"log", "time", "message", "name", "text", "phase", "cmd", "path", "title", "cause", "metric"})
 
 
 def _restore(value: Any) -> Any:

@@ -59,6 +59,7 @@ class Recorder(TrainingRunLogger):
         self._clock: Any = None  # a StepClock, once steps or phases are timed
         self._beat: Callable[[int], None] | None = None  # a watchdog's
         self._recorded_problem: BaseException | None = None
+        self.watches: list[Any] = []  # of models
         self.position: dict[str, Any] | None = None  # of the data loader, as told last
         log_file = Path(settings.log_file) if settings.log_file else folder / "training.json"
         super().__init__(

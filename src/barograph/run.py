@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph import manifest, place, segments
-from barograph.config import Settings
+from barograph.config import ConfigError, Settings
 from barograph.jsonlog import JsonLog
 from barograph.processes import LazyLog, LazyPump, open_runs
 from barograph.record import format_time
@@ -26,7 +26,10 @@ from barograph.watched import Watched
 
 if TYPE_CHECKING:
     from barograph.accounts import Accounts
+    from barograph.alerts.skipping import Advice, SkipAdvisor
+    from barograph.alerts.stopping import EarlyStopping
     from barograph.health import Health
+    from barograph.probes.model.watch import ModelWatch
 
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 
@@ -39,17 +42,25 @@ class Run(Watched):
 
     def _attach(self) -> None:
         self._accounts: Accounts | None = None
+        self.mirrors: Any = None  # `init` sets it where there are any: `mirrors.live.Mirrors`
         self._health: Health | None = None
+        self._skipping: SkipAdvisor | None = None
         if self._is_main:
             from barograph.accounts import Accounts
 
             self._accounts = Accounts(self, self._log.path, self._log_start, self._gpus)
             self._pump.listen(self._accounts)
-            if self.settings.doctor:
-                from barograph.health import Health
+        from barograph.alerts.alerts import Alerts
 
-                self._health = Health(self, self.config, self._log.path, self._log_start)
-                self._pump.listen(self._health)
+        self.alerts: Alerts | None = Alerts(self, show=self._console.say)
+        self._pump.listen(self.alerts)
+        self.at_end.append(self.alerts.close)
+        if self._is_main and self.settings.doctor:
+            from barograph.health import Health
+
+            self._health = Health(self, self.config, self._log.path, self._log_start)
+            self._health.tell.append(self.alerts.report)
+            self._pump.listen(self._health)
 
     # -- segments ------------------------------------------------------------------------------------
 
@@ -64,6 +75,90 @@ class Run(Watched):
         except Exception as error:
             self._failed("rewind", error)
 
+    # -- alerts ----------------------------------------------------------------------------------------
+
+    def alert(self, title: str, text: str = "", level: str = "warning", **about: Any) -> None:
+        """Tell people something now, at most once in a while for the same `cause` (default: the same words).
+
+        level: info, warning or critical. about: `cause`, `metric`, `value`, `step`, `cooldown` (seconds).
+        """
+        try:
+            if self.alerts is not None:
+                self.alerts.send(title, text, level, **about)
+        except Exception as error:
+            self._failed("alert", error)
+
+    def alert_if(self, metric: str, **options: Any) -> None:
+        """Tell people when a metric is out of bounds: `above`, `below`, `change`, `missing` or `not_finite`, and
+        more options: docs/alerts.md. A pattern such as `gpu/*/power` watches each metric that fits."""
+        try:
+            if self.alerts is not None:
+                self.alerts.add(metric, **options)
+        except ConfigError as error:
+            self._odd(str(error))
+        except Exception as error:
+            self._failed("alert", error)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the loop is asked to stop: by `stop_on`, by `stop_early`, or by `request_stop`. To be looked at
+        once a step; on several ranks by `alerts.stopping.agreed`, so that all stop at the same one."""
+        return self.alerts is not None and bool(self.alerts.stop)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the loop is asked to stop; empty if it isn't."""
+        return self.alerts.stop.reason if self.alerts is not None else ""
+
+    @property
+    def checkpoint_requested(self) -> bool:
+        """Whether a checkpoint is asked for before the stop; `save_checkpoint` answers it."""
+        return self.alerts is not None and self.alerts.stop.checkpoint_requested
+
+    def request_stop(self, reason: str) -> None:
+        """Ask the loop to stop after a checkpoint."""
+        if self.alerts is not None:
+            self.alerts.stop.ask(reason, self.current_step)
+
+    def stop_early(self, stopper: EarlyStopping | None = None, **criteria: Any) -> EarlyStopping | None:
+        """Ask for a stop when a metric has stopped to improve: `patience`, `min_delta`, `metric`, `mode`, `target`."""
+        try:
+            from barograph.alerts.stopping import EarlyStopping
+
+            made = EarlyStopping(**criteria) if stopper is None else stopper
+            return self.alerts.stop_early(made) if self.alerts is not None else made
+        except (ValueError, TypeError) as error:
+            self._odd(f"no early stopping: {error}")
+        return None
+
+    def skip_advice(self, loss: float, norm: float) -> Advice:
+        """Whether this step's update had better be left out, judged by the run's own recent losses and norms; a few
+        microseconds. Call it once a step, before `optimizer.step`; `if run.skip_advice(loss, norm): continue`."""
+        if self._skipping is None:
+            from barograph.alerts.skipping import SkipAdvisor
+
+            self._skipping = SkipAdvisor()
+        return self._skipping.advise(loss, norm)
+
+    def debug_after_findings(self, **options: Any) -> None:
+        """After a critical finding have `watch` look at everything for some steps: `steps`, `severity`, `intervals`."""
+        try:
+            from barograph.alerts.debugging import DebugMode, WatchIntervals
+
+            if self.alerts is None:
+                return
+            mode = self.alerts.debug = DebugMode(say=lambda told: self.log_message(self.current_step, told), **options)
+            for watch in self.watches:
+                mode.watch(WatchIntervals.of(watch, self.world_size))
+        except (ValueError, TypeError) as error:
+            self._odd(f"no debug mode: {error}")
+
+    def _made_watch(self, watch: ModelWatch) -> None:
+        if self.alerts is not None and self.alerts.debug is not None:
+            from barograph.alerts.debugging import WatchIntervals
+
+            self.alerts.debug.watch(WatchIntervals.of(watch, self.world_size))
+
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def save_checkpoint(self, path: str | os.PathLike[str], step: int, **about: Any) -> Path | None:
@@ -71,13 +166,16 @@ class Run(Watched):
 
         about: `val_loss`, `val_bpb`, `loader_state` ({pq_idx, rg_idx, epoch}; by default the position told
         last), `loop_state` (beside the smoothed and best loss and the training time, which are there already)
-        and anything else that is to come back with `restore`.
+        and anything else that is to come back with `restore`. Kept too: `mirrors`, the run's identity at each
+        tracker that gets a copy.
         """
         try:
             about.setdefault("config", self.config)
             if self.position is not None:
                 about.setdefault("loader_state", self.position)
             about["loop_state"] = self._console.state() | dict(about.get("loop_state") or {})
+            if self.mirrors is not None and (ids := self.mirrors.ids()):
+                about.setdefault("mirrors", ids)
             extra = {name: about.pop(name) for name in set(about) - _CHECKPOINT_FIELDS}
             written = manifest.write_checkpoint(path, step=self._step(step), extra=extra, **about)
             fields = {"path": str(path), "metadata": str(written)}
@@ -85,6 +183,8 @@ class Run(Watched):
             self._emit("checkpoint", step, fields)
             with contextlib.suppress(OSError):
                 manifest.add_checkpoint(self.dir, {"step": self._step(step)} | fields)
+            if self.alerts is not None:
+                self.alerts.stop.checkpoint_saved()
             return written
         except Exception as error:
             self._failed("checkpoint", error)
@@ -220,6 +320,8 @@ class Run(Watched):
         self._finish_lock = threading.RLock()
         self._waiting.clear()
         self._clock = self._beat = self._ranks = None
+        self.alerts = self._health = self._accounts = None
+        self.mirrors = None
         self.at_finish, self.at_end = [], []  # the parent's probes stop in the parent
 
     def _open_after_fork(self, path: Path) -> JsonLog:

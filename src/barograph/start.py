@@ -42,6 +42,7 @@ def init(
     dir: str | os.PathLike[str] | None = None,
     *,
     callback: Callable[[str], Any] | None = None,
+    on_alert: Callable[[Any], Any] | None = None,
     config_file: str | os.PathLike[str] | None = None,
     **arguments: Any,
 ) -> Run:
@@ -50,7 +51,7 @@ def init(
     project, name: what it belongs to and is called; without a name, one is made from the config.
     config: the run's hyper-parameters, a mapping (nested keys welcome) or an object with attributes.
     dir: where runs are kept (default `runs`).
-    callback: gets each record as a JSON line.
+    callback: gets each record as a JSON line. on_alert: gets each alert, in a thread of its own (docs/alerts.md).
     config_file: YAML with options; environment variables `BAROGRAPH_…` and arguments go before it.
     Other options by name: docs/options.md lists them all. `id=` joins or goes on with the run of that
     id, `resume="auto"` with the newest run of the project, `resume=PATH` with that run.
@@ -62,10 +63,9 @@ def init(
     given = {"project": project, "name": name, "dir": None if dir is None else os.fspath(dir)} | arguments
     settings = options.load({key: value for key, value in given.items() if value is not None}, file=config_file)
     plain_config = _config(config)
-    if settings.thresholds or settings.silence:
-        _check_rules(settings)
+    _check_rules(settings)
     try:
-        return _begin(settings, plain_config, callback)
+        return _begin(settings, plain_config, callback, on_alert)
     except (OSError, LogFileError) as error:
         if settings.strict or isinstance(error, LogFileError):
             raise
@@ -77,10 +77,18 @@ def init(
             fallback,
         )
         settings = replace(settings, dir=fallback, output_dir="", log_file="", resume=False)
-        return _begin(settings, plain_config, callback)
+        return _begin(settings, plain_config, callback, on_alert)
 
 
 def _check_rules(settings: Settings) -> None:
+    """Refuse what the doctor and the alerts would not understand, before anything is written."""
+    if settings.alerts or settings.notify:
+        from barograph.alerts.options import read_routes, read_thresholds
+
+        read_thresholds(settings.alerts)
+        read_routes(settings.notify)
+    if not settings.thresholds and not settings.silence:
+        return
     from barograph.rules.registry import make_rules
 
     try:
@@ -114,7 +122,7 @@ def fork(
     return run
 
 
-def _begin(settings: Settings, config: dict[str, Any], callback: Any) -> Run:
+def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: Any) -> Run:
     launch = place.launch_id()
     folder, goes_on = _folder(settings, config, launch)
     busy = goes_on and _is_alive(folder)
@@ -126,6 +134,8 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any) -> Run:
     if before and not config:
         config = before.get("config") or {}
     run = Run(folder, settings, config, segment, callback)
+    if on_alert is not None and run.alerts is not None:
+        run.alerts.call(on_alert)
     if goes_on and not busy:
         run.continue_after(_last_step(folder))
     if run.rank == 0 and not busy:
@@ -262,7 +272,8 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
     if settings.backends:
         from barograph.mirrors.live import open_mirrors
 
-        run.at_end.append(open_mirrors(run).close)
+        run.mirrors = open_mirrors(run)
+        run.at_end.append(run.mirrors.close)
 
 
 def _look_around(folder: Path, git: bool) -> None:

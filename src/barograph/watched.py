@@ -196,12 +196,18 @@ class Watched(Recorder):
 
             if self.settings.verbosity > 0:
                 options.setdefault("show", self._console.say)
-            return ModelWatch(self, model, optimizer, **options)
+            made = ModelWatch(self, model, optimizer, **options)
+            self.watches.append(made)
+            self._made_watch(made)
+            return made
         except (ValueError, TypeError) as error:
             self._odd(f"the model is not watched: {error}")
         except Exception as error:
             self._failed("watch", error)
         return None
+
+    def _made_watch(self, watch: ModelWatch) -> None:
+        """Where a Run tells its debug mode of a watch."""
 
     # -- ranks -----------------------------------------------------------------------------------------
 

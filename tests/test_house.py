@@ -45,8 +45,10 @@ MAY_IMPORT = {
     "tracker": "adapters config place probes processes run start values",
     "watched": "probes recorder values",
     "alerts": "config probes record",
+    "blackbox": "logtext place probes record sinks values",
+    "forecast": "query",
     "health": "logtext probes record rules",
-    "doctor": "importing liveness logtext query record rules sinks",
+    "doctor": "catalog importing liveness logtext query record rules sinks",
     "run": "accounts alerts config health jsonlog manifest place probes processes record segments shapes values watched",
     "start": "alerts config liveness logtext manifest mirrors naming place record rules run segments values",
     "simple": "naming start",
@@ -78,6 +80,7 @@ LIBRARIES = {
     "overview.py": {"numpy"},
     "export.py": {"msgspec", "pyarrow"},
     "cli.py": {"msgspec"},
+    "aliases.py": {"numpy", "yaml"},
     "health.py": {"msgspec", "numpy"},
     "config.py": {"yaml"},
     "columns.py": {"numpy"},
@@ -99,7 +102,9 @@ def allowed(path: Path) -> set[str]:
         return {"torch", "triton", "numpy"}
     if relative.startswith("store/"):
         return {"numpy", "pyarrow", "msgspec"}
-    if relative.startswith(("rules/", "doctor/")):
+    if relative.startswith("blackbox/"):
+        return {"numpy", "torch"}
+    if relative.startswith(("rules/", "doctor/", "forecast/")):
         return {"numpy", "msgspec"}
     if relative.startswith("demo/"):
         return {"torch", "numpy"}

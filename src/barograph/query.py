@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from barograph.probes.speed.energy import Energy
     from barograph.store.reader import StoreReader
 
+    Columns = tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.float64], NDArray[numpy.int32]]
+
 
 @dataclass(frozen=True, eq=False)
 class Series:
@@ -210,41 +212,62 @@ class StoredRun:
         hint = f"; the nearest is {near[0]!r}" if near else " (it has no series yet)" if not known else ""
         raise KeyError(f"run {self.id} has no series {name!r}{hint}")
 
-    def columns(self, name: str, branch: str = "live", rank: int | None = None) -> tuple[NDArray[Any], ...]:
+    def columns(self, name: str, branch: str = "live", rank: int | None = None) -> Columns:
         """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but
         not put in the order of steps across segments. Empty if there is none."""
         return self._points(name, branch, rank)
 
-    def _points(self, name: str, branch: str, rank: int | None = None) -> tuple[NDArray[Any], ...]:
-        """step, time (µs), value, segment of one series, the old branches left out unless asked for."""
-        import numpy
+    def all_columns(self, branch: str = "live", rank: int | None = None) -> dict[str, Columns]:
+        """`columns` of every series that has a point, with one look at the run's files for all of them.
 
-        for _ in range(20):
+        rank: that rank's points; series that only others have come with theirs.
+        """
+        for _ in range(5):
             covered = self._covered()
-            stored = self._store().points(name, columns=("time", "value"))
+            tails, origin = list(self._log_tails(covered)), self.origin
+            names = sorted({*self._store().names(), *(name for tail in tails for name in tail.columns)})
+            found = {}
+            for name in names if origin is None else self.names():
+                columns = self._gather(name, branch, rank, tails, origin)
+                if not len(columns[0]) and rank is not None:
+                    columns = self._gather(name, branch, None, tails, origin)
+                if len(columns[0]):
+                    found[name] = columns
             if self._covered() == covered:
                 break  # nothing moved from the log file to the store in between
+        return found
+
+    def _points(self, name: str, branch: str, rank: int | None = None) -> Columns:
+        """step, time (µs), value, segment of one series, the old branches left out unless asked for."""
+        for _ in range(20):
+            covered = self._covered()
+            columns = self._gather(name, branch, rank, list(self._log_tails(covered)), self.origin)
+            if self._covered() == covered:
+                break  # nothing moved from the log file to the store in between
+        return columns
+
+    def _gather(
+        self, name: str, branch: str, rank: int | None, tails: list[_Tail], origin: tuple[StoredRun, int] | None
+    ) -> Columns:
+        import numpy
+
+        stored = self._store().points(name, columns=("time", "value"))
         parts = [(stored.step, stored.time, stored.value, stored.segment)]
         if rank is not None and len(stored.rank) and (stored.rank != rank).any():
             mine = stored.rank == rank
-            parts = [tuple(column[mine] for column in parts[0])]
-        for tail in self._log_tails(covered):
-            if name in tail.columns and rank in (None, tail.rank):
-                parts.append(tail.arrays(name))
-        columns = [numpy.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
-        step, time, value, segment = columns
-        if (origin := self.origin) is not None:
-            shared = origin[0]._points(name, "live", rank)
-            early = shared[0] < origin[1]
-            # segment 0: before the fork
-            history = (shared[0][early], shared[1][early], shared[2][early], numpy.zeros(early.sum(), numpy.int32))
-        else:
-            history = None
+            parts = [(stored.step[mine], stored.time[mine], stored.value[mine], stored.segment[mine])]
+        parts += [tail.arrays(name) for tail in tails if name in tail.columns and rank in (None, tail.rank)]
+        joined = [numpy.concatenate(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+        step, time, value, segment = joined
         if branch != "all" and len(step):
             keep = self._live(step, segment)
             if keep is not None:
                 step, time, value, segment = step[keep], time[keep], value[keep], segment[keep]
-        if history is not None:
+        if origin is not None:
+            shared = origin[0]._points(name, "live", rank)
+            early = shared[0] < origin[1]
+            # segment 0: before the fork
+            history = (shared[0][early], shared[1][early], shared[2][early], numpy.zeros(early.sum(), numpy.int32))
             pairs = zip(history, (step, time, value, segment), strict=True)
             step, time, value, segment = (numpy.concatenate(pair) for pair in pairs)
         return step, time, value, segment
@@ -428,7 +451,7 @@ class _Tail:
                 for name, value in numbers(record):
                     self.columns.setdefault(name, []).append((record.step, record.time, value, segment))
 
-    def arrays(self, name: str) -> tuple[Any, ...]:
+    def arrays(self, name: str) -> Columns:
         import numpy
 
         step, time, value, segment = zip(*self.columns[name], strict=True)

@@ -35,7 +35,7 @@ _FEW = 32  # pieces that a short run is cut into
 def replay(run: StoredRun, rules: Iterable[Rule] | None = None) -> Examiner:
     """Let rules see a run from its first row to its last."""
     examiner = Examiner(rules, _facts(run))
-    columns = {name: column for name in run.names() if len((column := _column(run, name))[0])}
+    columns = {name: _in_order(column) for name, column in run.all_columns("all", 0).items()}
     events = _events(run)
     keys, cuts = _cuts(columns, events)
     feed(examiner, columns, events, keys, cuts)
@@ -84,11 +84,9 @@ def _facts(run: StoredRun) -> dict[str, Any]:
     )
 
 
-def _column(run: StoredRun, name: str) -> Columns:
-    """A series of rank 0, all branches, in the order in which it was logged."""
-    step, time, value, segment = run.columns(name, "all", 0)
-    if not len(step):
-        step, time, value, segment = run.columns(name, "all")
+def _in_order(column: Columns) -> Columns:
+    """A series in the order in which it was logged."""
+    step, time, value, segment = column
     if len(segment) and (segment[1:] < segment[:-1]).any():
         order = numpy.argsort(segment, kind="stable")
         step, time, value, segment = step[order], time[order], value[order], segment[order]

@@ -72,7 +72,7 @@ def test_the_list_of_options_is_frozen() -> None:
         "resume", "resume_step",
         "console", "verbosity", "total_steps", "total_tokens",
         "strict", "git",
-        "doctor", "thresholds", "silence", "stop_on",
+        "doctor", "thresholds", "silence", "blackbox", "blackbox_steps", "stop_on",
         "alerts", "notify", "alert_findings", "alert_cooldown", "alert_digest", "alert_recovery",
         "flops_formula", "peak_tflops", "machine", "machine_seconds", "watchdog", "watchdog_seconds",
         "ranks",

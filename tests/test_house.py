@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "forecast": "query",
     "health": "logtext probes record rules",
     "doctor": "catalog importing liveness logtext query record rules sinks",
-    "run": "accounts alerts config health jsonlog manifest place probes processes record segments shapes values watched",
+    "run": "accounts alerts blackbox config health jsonlog manifest place probes processes record segments shapes values watched",
     "start": "alerts config liveness logtext manifest mirrors naming place record rules run segments values",
     "simple": "naming start",
     "aliases": "",
@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "overview": "goodput inside query record",
     "export": "query record",
     "demo": "catalog columns doctor inside liveness logger manifest overview probes query run sinks start",
-    "cli": "alerts catalog config demo doctor export follow importing liveness mirrors overview probes query record sinks spool store",
+    "cli": "alerts blackbox catalog config demo doctor export follow importing liveness mirrors overview probes query record sinks spool store",
     "__main__": "cli",
     "__init__": "adapters catalog config importing logtext logger probes query run simple start tracker",
 }

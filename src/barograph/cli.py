@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     made = command("show", _show, "show what a run was and where it stands")
     common(made)
     made.add_argument("--names", action="store_true", help="list every series")
+    made.add_argument("--blackbox", action="store_true", help="the last steps before something went wrong")
 
     made = command("tail", _tail, "print a run's latest records and follow it while it goes on")
     common(made)
@@ -182,6 +183,14 @@ def _show(options: argparse.Namespace) -> int:
     run = find(options.run, options.dir)
     if options.json:
         _print_json(overview.detail(run))
+    elif options.blackbox:
+        from barograph.blackbox.files import read
+        from barograph.blackbox.table import lines
+
+        boxes = read(run.dir)
+        if not boxes:
+            raise KeyError(f"{run.id} has no black box: nothing went wrong that would have written one")
+        print("\n\n".join("\n".join(lines(box)) for box in boxes))
     elif options.names:
         print("\n".join(overview.printable(name) for name in run.names()))
     else:

@@ -82,6 +82,8 @@ class Settings:
         {}, Accepts("thresholds", -1e300, 1e300), "thresholds of rules, by rule.threshold or by S2's names"
     )
     silence: tuple[str, ...] = _option((), Accepts("list"), "rules that are not wanted")
+    blackbox: bool = _option(True, FLAG, "hold the last steps in full, and write them out when something goes wrong")
+    blackbox_steps: int = _option(64, Accepts("whole", 1, 100_000), "steps that the black box holds")
     stop_on: str = _option(
         "none", Accepts("choice", words=("critical", "warning", "none")), "findings that ask the loop to stop"
     )

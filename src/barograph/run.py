@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from barograph.accounts import Accounts
     from barograph.alerts.skipping import Advice, SkipAdvisor
     from barograph.alerts.stopping import EarlyStopping
+    from barograph.blackbox.box import BlackBox
     from barograph.health import Health
     from barograph.probes.model.watch import ModelWatch
+    from barograph.rules.finding import Finding
 
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 
@@ -45,6 +47,7 @@ class Run(Watched):
         self.mirrors: Any = None  # `init` sets it where there are any: `mirrors.live.Mirrors`
         self._health: Health | None = None
         self._skipping: SkipAdvisor | None = None
+        self._blackbox: BlackBox | None = None
         if self._is_main:
             from barograph.accounts import Accounts
 
@@ -55,11 +58,16 @@ class Run(Watched):
         self.alerts: Alerts | None = Alerts(self, show=self._console.say)
         self._pump.listen(self.alerts)
         self.at_end.append(self.alerts.close)
+        if self.settings.blackbox:
+            from barograph.blackbox.box import BlackBox
+
+            self._blackbox = BlackBox(self, self.settings.blackbox_steps)
+            self._pump.listen(self._blackbox)
         if self._is_main and self.settings.doctor:
             from barograph.health import Health
 
             self._health = Health(self, self.config, self._log.path, self._log_start)
-            self._health.tell.append(self.alerts.report)
+            self._health.tell += [self.alerts.report, self._write_blackbox]
             self._pump.listen(self._health)
 
     # -- segments ------------------------------------------------------------------------------------
@@ -153,7 +161,20 @@ class Run(Watched):
         except (ValueError, TypeError) as error:
             self._odd(f"no debug mode: {error}")
 
+    def _write_blackbox(self, finding: Finding) -> None:
+        if self._blackbox is not None and finding.severity == "critical":
+            self._blackbox.dump(finding.rule, finding)
+
+    def ended_by(self, problem: BaseException | None) -> None:
+        """An exception is on its way out of a step or of the run: what it takes to understand it is recorded."""
+        super().ended_by(problem)
+        if self._blackbox is not None:
+            with contextlib.suppress(Exception):
+                self._blackbox.ended_by(problem)
+
     def _made_watch(self, watch: ModelWatch) -> None:
+        if self._blackbox is not None:
+            self._blackbox.follow(watch)
         if self.alerts is not None and self.alerts.debug is not None:
             from barograph.alerts.debugging import WatchIntervals
 
@@ -320,7 +341,7 @@ class Run(Watched):
         self._finish_lock = threading.RLock()
         self._waiting.clear()
         self._clock = self._beat = self._ranks = None
-        self.alerts = self._health = self._accounts = None
+        self.alerts = self._health = self._accounts = self._blackbox = None
         self.mirrors = None
         self.at_finish, self.at_end = [], []  # the parent's probes stop in the parent
 

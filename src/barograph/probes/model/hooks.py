@@ -1,7 +1,7 @@
 """Hooks around the steps of optimizers: those that were given, or those that turn out to step a model.
 
 In:   optimizers, or the names of parameters by id to know them by.
-Out:  a call before and after each of their steps.
+Out:  a call before and after each of their steps, and one after each step of other optimizers.
 """
 
 from __future__ import annotations
@@ -42,15 +42,20 @@ class OptimizerHooks:
         names: Callable[[], dict[int, str]],
         before: Callable[[Any], Any],
         after: Callable[[Any], Any],
+        others: Callable[[Any], Any] = lambda optimizer: None,
     ):
         self.seen = False  # whether any step was made
         self.without_hooks: list[str] = []
-        self._names, self._before, self._after = names, before, after
+        self._names, self._before, self._after, self._others = names, before, after, others
         self._known: list[Any] = []  # weak references
         self._decided: weakref.WeakKeyDictionary[Any, tuple[tuple[int, ...], bool]] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
+        self._given = None if optimizers is None else {id(optimizer) for optimizer in optimizers}
         if optimizers is None:
             self._hook_all()
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._handles.append(register_optimizer_step_post_hook(self._on_any))
         for optimizer in optimizers or ():
             if not hasattr(optimizer, "register_step_pre_hook") or not hasattr(optimizer, "param_groups"):
                 self.without_hooks.append(type(optimizer).__name__)
@@ -60,17 +65,23 @@ class OptimizerHooks:
             self._handles.append(optimizer.register_step_post_hook(self._on_after))
 
     def _hook_all(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-        self._handles.append(register_optimizer_step_pre_hook(self._if_ours(self._on_before)))
-        self._handles.append(register_optimizer_step_post_hook(self._if_ours(self._on_after)))
-
-    def _if_ours(self, call: Callable[..., None]) -> Callable[..., None]:
-        def hook(optimizer: Any, given: Any, named: Any) -> None:
+        def before(optimizer: Any, given: Any, named: Any) -> None:
             if self._is_ours(optimizer):
-                call(optimizer, given, named)
+                self._on_before(optimizer, given, named)
 
-        return hook
+        self._handles.append(register_optimizer_step_pre_hook(before))
+
+    def _on_any(self, optimizer: Any, given: Any, named: Any) -> None:
+        """Any optimizer of the process has stepped."""
+        if self._given is not None:
+            if id(optimizer) not in self._given:
+                self._others(optimizer)
+        elif self._is_ours(optimizer):
+            self._on_after(optimizer, given, named)
+        else:
+            self._others(optimizer)
 
     def _is_ours(self, optimizer: Any) -> bool:
         """Whether it steps a watched parameter; asked again when it gets more parameters."""
@@ -81,6 +92,7 @@ class OptimizerHooks:
                 return known[1]
             names = self._names()
             ours = any(id(parameter) in names for group in optimizer.param_groups for parameter in group["params"])
+            ours = ours or (known is not None and known[1])  # its parameters were replaced: that is worth seeing
             if ours and (known is None or not known[1]):
                 self._known.append(weakref.ref(optimizer))
             self._decided[optimizer] = (shape, ours)

@@ -7,6 +7,7 @@ Out:  columns and statistics in the round; how long each family took.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -135,8 +136,14 @@ class Looks:
         shape = shape_of((optimizer,))
         known = self._owned.get(id(optimizer))
         if known is None or known[0] != shape:
+            if known is not None:
+                self.refresh()
             known = self._owned[id(optimizer)] = (shape, owned(optimizer, self.names))
         return known[1]
+
+    def owners(self, optimizers: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The watched parameters of each of these optimizers."""
+        return [self.own(optimizer).parameters for optimizer in optimizers]
 
     def held_by(self, optimizers: Sequence[Any]) -> bool:
         """Whether any of these optimizers updates any watched parameter."""
@@ -230,12 +237,16 @@ class Looks:
         ways = self._ways(own)
         follower = self._followers.setdefault(id(optimizer), FollowedNorms())
         exact = bool(current.due & {"gradients", "updates", "weights"})
+        told = "most" in current.figures and not current.due & {"gradients", "updates"}  # norms after clipping follow
+        some = [(place, local(one)) for place, one in enumerate(gradients) if one is not None and not told]
+        moved = norms([tensor for _, tensor in some])
+        if moved.device.type == "cpu" and not math.isfinite(float(moved.sum())):
+            exact = True  # which weight was it? A device reads all of them at each step
         weights = follower.squares([local(parameter) for parameter in own.parameters], current.step, exact)
         current.put("weight_squares", own.names, weights, ways)
-        if "most" in current.figures and not current.due & {"gradients", "updates"}:
-            return  # the norm after clipping follows from what the loop told
-        some = [(place, local(one)) for place, one in enumerate(gradients) if one is not None]
-        moved = norms([tensor for _, tensor in some]).to(weights.device).square()
+        if told:
+            return
+        moved = moved.to(weights.device).square()
         if scale is not None:
             moved = moved / scale.to(moved.device, moved.dtype).square()
         if len(some) < len(own.names):
@@ -298,6 +309,7 @@ class Looks:
                 if found is not None:
                     import torch
 
+                    current.sampled |= found.sampled
                     both = torch.stack([found.update_squares, found.weight_squares])
                     current.put("updates", found.names, both, self._ways(own))
         if current.due & {"weights", "histograms"}:

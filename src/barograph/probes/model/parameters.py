@@ -78,5 +78,13 @@ def owned(optimizer: Any, names: dict[int, str]) -> Owned:
 
 
 def shape_of(optimizers: Iterable[Any]) -> tuple[int, ...]:
-    """Changes when parameters are added to an optimizer."""
-    return tuple(len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups)
+    """Changes when parameters are added to an optimizer, or replaced: by the first, the middle, the last of a group."""
+    found: list[int] = []
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            some = group["params"]
+            count = len(some)
+            found.append(count)
+            if count:
+                found += (id(some[0]), id(some[count // 2]), id(some[-1]))
+    return tuple(found)

@@ -7,7 +7,7 @@ Out:  fields of the record; {prefix: {layer: {statistic: number}}}; histograms. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,13 +44,15 @@ class Report(NamedTuple):
     distributions: Table
 
 
-def make(found: Round, blocks: Iterable[str]) -> Report:
-    """The report of a round that is `ready`. blocks: names of the model's blocks in order of depth."""
+def make(found: Round, blocks: Iterable[str], order: Sequence[str] = ()) -> Report:
+    """The report of a round that is `ready`. blocks: names of the model's blocks in order of depth; order: of all
+    parameters as the model has them."""
     numbers = found.numbers()
     fields: dict[str, Any] = {}
     tables: dict[str, Table] = {}
     scales = _column(numbers, "scale")
     _norms(found, numbers, fields)
+    _non_finite(found, numbers, order, fields)
     if "gradients" in found.due:
         fields |= flow.flow(_squares(numbers, found.present), blocks)
     histograms: list[Histogram] = []
@@ -80,6 +82,7 @@ def make(found: Round, blocks: Iterable[str]) -> Report:
                     ends = {"min": float(statistics.min[row]) * scale, "max": float(statistics.max[row]) * scale}
                     distributions[name] = marks | ends
     _updates(found, numbers, fields, tables)
+    _unchanged(found, numbers, fields)
     _states(numbers, tables)
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
@@ -122,6 +125,43 @@ def _norms(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any]) -> 
 def _root(squares: Iterable[float]) -> float:
     whole = sum(squares)  # fsum would raise at infinity beside minus infinity; squares have one sign
     return math.sqrt(whole) if whole == whole else math.nan
+
+
+def _non_finite(found: Round, numbers: Mapping[str, Any], order: Sequence[str], fields: dict[str, Any]) -> None:
+    """Which gradients and weights are not finite. Backward comes from the output: the last gradient was the first."""
+    squares = (("gradient", _squares(numbers, found.present), -1), ("weight", _column(numbers, "weight_squares"), 0))
+    for what, by_name, first in squares:
+        if math.isfinite(sum(by_name.values())):
+            continue
+        bad = {name for name, square in by_name.items() if not math.isfinite(square)}
+        if bad:
+            fields[f"non_finite_{what}s"] = len(bad)
+            known = [name for name in order if name in bad] or [name for name in by_name if name in bad]
+            fields[f"first_non_finite_{what}"] = known[first]
+
+
+def _unchanged(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any]) -> None:
+    """How many parameters a step should have changed and has not; those of which all is known."""
+    still = None if found.unchanged is None else set(found.unchanged)
+    if "updates" in numbers:
+        names, (moved, _) = numbers["updates"]
+        gradients = _squares(numbers, found.present)
+        still = set() if still is None else still
+        still |= {
+            name
+            for name, change in zip(names, moved, strict=True)
+            if change == 0
+            and name not in found.sampled
+            and 0 < gradients.get(name, 0.0) < math.inf
+            and found.learning.get(name, 0.0) > 0
+        }
+    same = _column(numbers, "same")
+    if still is None and not same:
+        return
+    count = len(still or ())
+    if same and all(same.values()):
+        count += found.loose
+    fields["unchanged"] = count
 
 
 def _updates(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any], tables: dict[str, Table]) -> None:

@@ -73,6 +73,9 @@ class Round:
         self.columns: list[Column] = []
         self.learning: dict[str, float] = {}  # learning rate by layer
         self.present: set[str] = set()  # layers that had a gradient
+        self.sampled: set[str] = set()  # layers of whose update a part is known
+        self.unchanged: set[str] | None = None  # layers with a gradient that the step did not touch
+        self.loose = 0  # layers with a gradient and without an optimizer; the column `same` says whether they stayed
         self.figures: dict[str, Any] = {}
         self.costs: dict[str, float] = {}
         self.merged: list[tuple[str, tuple[str, ...], Statistics]] = []
@@ -87,6 +90,17 @@ class Round:
     def put(self, family: str, names: tuple[str, ...], values: Tensor, ways: tuple[Any, ...] = ()) -> None:
         """Add figures [c, n] or [n]."""
         self.columns.append(Column(family, names, values.reshape(-1, max(1, len(names))), ways))
+
+    def suspect(self, found: tuple[int, Tensor] | None) -> None:
+        """So many parameters are in no optimizer, and whether some of them are what they were."""
+        if found is not None:
+            self.loose = found[0]
+            self.put("same", tuple(map(str, range(len(found[1])))), found[1])
+
+    def judge(self, still: list[str] | None) -> None:
+        """The step has left these as they were: that is wrong where there is a gradient and a learning rate."""
+        if still is not None:
+            self.unchanged = {name for name in still if name in self.present and self.learning.get(name, 1.0) > 0}
 
     def cost(self, family: str, seconds: float) -> None:
         """Looking at a family took so long."""

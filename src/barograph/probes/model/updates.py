@@ -28,11 +28,15 @@ _PIECE = 1 << 18  # elements: 1 MB, which stays in the cache between its two rea
 
 
 class Updates(NamedTuple):
-    """Columns [n], in the order of the names: squares of |ΔW| and of |W| before the step. Local shards."""
+    """Columns [n], in the order of the names: squares of |ΔW| and of |W| before the step. Local shards.
+
+    `sampled`: names of those of which a part was compared.
+    """
 
     names: tuple[str, ...]
     update_squares: Tensor
     weight_squares: Tensor
+    sampled: frozenset[str] = frozenset()
 
 
 def strides(sizes: Sequence[tuple[int, int, int]], limit: int) -> list[int]:
@@ -113,7 +117,8 @@ class UpdateProbe:
              for source, parameter in zip(sources, self._parameters, strict=True)],
             dtype=moved.dtype,
         ).to(moved.device, non_blocking=True)  # fmt: skip
-        found = Updates(self._names, moved.square() * scale, weights.square() * scale)
+        sampled = frozenset(name for name, stride in zip(self._names, self._plan[1], strict=True) if stride > 1)
+        found = Updates(self._names, moved.square() * scale, weights.square() * scale, sampled)
         if self._kept and self._kept[0].device.type != "cpu":
             self._kept, self.bytes = [], 0  # the device's allocator gives it back at once; a CPU pages it in anew
         self._parameters = ()

@@ -27,9 +27,12 @@ from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rounds import Round
 from barograph.probes.model.schedule import Schedule
 from barograph.probes.model.sharded import is_recorder
+from barograph.probes.model.stale import StaleGradients
+from barograph.probes.model.unchanged import Unchanged
 from barograph.probes.recording import Recording
 
 _MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
+_SAID_ONCE = {"stale_gradients": "gradients", "unchanged": "updates"}  # 0 is said once, and at these intervals
 
 
 class ModelWatch:
@@ -104,7 +107,12 @@ class ModelWatch:
         self._skipped = 0
         self._closed = False
         self._backward = BackwardEnd(self._at_backward_end)
-        self._hooks = OptimizerHooks(optimizers_of(optimizer), self._names, self._before_step, self._after_step)
+        self._stale, self._unchanged = StaleGradients(model), Unchanged()
+        self._touched = False  # a backward pass reached the parameters since another optimizer stepped
+        self._said: dict[str, float] = {}
+        self._hooks = OptimizerHooks(
+            optimizers_of(optimizer), self._names, self._before_step, self._after_step, self._other_step
+        )
         self._sentinel: Any = None
         self._safely("set-up", self._begin)
 
@@ -130,6 +138,11 @@ class ModelWatch:
             register(self.poll)
         self._run.at_finish.append(self.close)
 
+    @property
+    def optimizers(self) -> list[Any]:
+        """Those whose steps are seen, in the order in which they were given or found."""
+        return self._hooks.optimizers
+
     def _names(self) -> dict[int, str]:
         """The parameters as they are now: they may have been replaced since (sharded, adapted)."""
         return self._looks.refresh()
@@ -149,7 +162,7 @@ class ModelWatch:
 
     def _mark(self, parameter: Any) -> None:
         """A backward pass has reached the first parameter. What the loop logs after it is of this step still."""
-        self._marked = self._upcoming()
+        self._marked, self._touched = self._upcoming(), True
 
     def _number(self) -> int:
         """The step in progress: what the loop logs next if it has logged since; else one more than before."""
@@ -217,6 +230,7 @@ class ModelWatch:
         self._before = None
         if self._scaler is not None:
             self._looks.scaled(current, self._scaler, self._skipped)
+        current.suspect(self._unchanged.loose(self._looks.parameters, self._looks.owners(self._hooks.optimizers)))
         return current
 
     def _look_after(self, optimizer: Any) -> None:
@@ -224,6 +238,9 @@ class ModelWatch:
         if current is None or id(optimizer) not in current.begun:
             return
         self._looks.after(current, optimizer)
+        stale = self._stale.stepped(optimizer, self._looks.own(optimizer))
+        if stale is not None:
+            current.figures["stale_gradients"] = max(float(stale), current.figures.get("stale_gradients", 0.0))
         current.stepped.add(id(optimizer))
         # optimizers that were found by themselves may be followed by another one in the first step
         if current.stepped >= self._hooks.known and not (self._held and not self._given):
@@ -234,6 +251,9 @@ class ModelWatch:
         """The step is over: start what is on its way to the CPU, and get ready for the next step."""
         current.step_seconds = self._call_began - self._closed_at - self._spent
         self._looks.end(current)
+        if current.stepped and current.stepped == current.begun:
+            still = self._unchanged.held(self._looks.parameters, self._looks.names.values())
+            current.judge(still)
         owners = self._looks.held_by(self._hooks.optimizers)
         self._witness.saw(current.present, tuple(self._looks.names.values()), owners or self._freed)
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
@@ -249,6 +269,20 @@ class ModelWatch:
         self._queue.append(current)
         if getattr(self._run, "at_each_round", None) is None:
             self.poll()
+
+    def _other_step(self, optimizer: Any) -> None:
+        if self._touched and self._round is None:
+            self._touched = False
+            self._safely("after another optimizer's step", lambda: self._look_at_other(optimizer))
+
+    def _look_at_other(self, optimizer: Any) -> None:
+        """Another optimizer has stepped: does it hold copies of the parameters that should have been stepped?"""
+        found = self._unchanged.foreign(optimizer, self._looks.parameters)
+        if found is not None:
+            current = Round(self._number(), frozenset())
+            current.suspect(found)
+            current.send()
+            self._queue.append(current)
 
     def _arm(self, upcoming: int) -> None:
         """Have in place what the next step needs, and nothing else."""
@@ -345,7 +379,13 @@ class ModelWatch:
     def _safely_write(self, found: Round) -> None:
         try:
             self._looks.tell(found)
-            made = report.make(found, self._blocks)
+            made = report.make(found, self._blocks, tuple(self._looks.names.values()))
+            for name, family in _SAID_ONCE.items():
+                if name in made.fields:
+                    if made.fields[name] == self._said.get(name) == 0 and family not in found.due:
+                        del made.fields[name]
+                    else:
+                        self._said[name] = made.fields[name]
             if not self.records or not is_recorder(self._looks.parameters):
                 return
             report.write(made, found, self._outlet, self._run.record)
@@ -372,6 +412,7 @@ class ModelWatch:
             return
         self._closed = True
         self._hooks.close()
+        self._stale.close()
         self._backward.disarm()
         if self._sentinel is not None:
             self._sentinel.remove()

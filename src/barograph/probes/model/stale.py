@@ -1,0 +1,204 @@
+"""Gradients that nobody cleared: what an optimizer's step has used is still there when the next backward adds to it.
+
+In:   an optimizer that has stepped, with its parameters; hooks that autograd calls as gradients arrive.
+Out:  for each step whether its gradients were added to those of the step before.
+
+Nothing is read from a device. A tensor counts its changes in place: a gradient that is the very tensor of the step
+before, with exactly one change since, has been added to and not been zeroed. Set to None it is another tensor;
+zeroed, scaled or overwritten in place it has one change more. What counts is the whole step: accumulation over
+micro-batches starts from a cleared gradient, and one that is cleared before its own last backward pass (a GAN's
+generator, through which the discriminator's pass went too) is not stale.
+
+Two parameters of each optimizer are looked at. Where a gradient shares its counter with others (DDP's bucket
+views) or comes without autograd's accumulation (FSDP2), it is compared when the model's output gets its gradient,
+before anything arrives. Without a backward pass that is seen there is no verdict: in a replayed CUDA graph
+gradients change and no counter does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from barograph.probes.model.backward import tensors
+from barograph.probes.model.parameters import Owned, mesh_of
+
+
+class _Sample:
+    """One parameter. `still`: so far in this step its gradient is the one of the step before, added to alone.
+    `at_start`: compared when a backward pass begins; `begun`: it has."""
+
+    __slots__ = ("arrived", "at_start", "begun", "known", "mark", "parameter", "sharded", "still", "version")
+
+    def __init__(self, parameter: Any, at_start: bool):
+        self.parameter, self.at_start = parameter, at_start
+        self.sharded = mesh_of(parameter) is not None
+        self.mark: Callable[[], Any] = _nothing  # a weak reference: gradients are not kept alive
+        self.version = 0
+        self.still = self.arrived = self.known = self.begun = False
+
+    def remember(self) -> None:
+        """The step is over: this is what it has used."""
+        gradient = _inner(self.parameter.grad)
+        self.known, self.arrived, self.begun = True, False, False
+        self.still = gradient is not None
+        if gradient is not None:
+            if self.mark() is not gradient:
+                self.mark = _weak(gradient)
+            self.version = _changes(self.parameter.grad)
+
+    def add(self, between: int = 0) -> None:
+        """A gradient has been accumulated. between: changes that may come between two of them in a step."""
+        if self.still and not self.at_start:
+            gradient = self.parameter.grad
+            if gradient is None or self.mark() is not gradient:
+                self.still = False
+            else:
+                more = gradient._version - self.version
+                self.still = more == 1 or (self.arrived and 1 < more <= 1 + between)
+                self.version += more
+        self.arrived = True
+
+    def start(self) -> None:
+        """A backward pass begins."""
+        if not self.begun:
+            self.begun, self.arrived = True, self.arrived or self.sharded  # a sharded one tells no arrivals
+            gradient = _inner(self.parameter.grad)
+            self.still = (
+                self.still
+                and gradient is not None
+                and self.mark() is gradient
+                and _changes(self.parameter.grad) == self.version
+            )
+
+    def stale(self) -> bool | None:
+        """The verdict at the end of a step; None where no backward pass was seen, or no step before."""
+        if not self.known or not self.arrived or self.begun < self.at_start:
+            return None
+        gradient = _inner(self.parameter.grad)
+        return self.still and gradient is not None and self.mark() is gradient
+
+
+class StaleGradients:
+    """Follows the gradients of a model's optimizers. `model`: whose output begins a backward pass."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._samples: dict[int, tuple[tuple[Any, ...], list[_Sample]]] = {}  # by optimizer
+        self._by_parameter: dict[int, _Sample] = {}
+        self._handles: dict[int, list[Any]] = {}
+        self._on_output: Any = None
+        # DDP writes a reduced gradient back after each of its backward passes
+        self._between = int(type(model).__name__ == "DistributedDataParallel")
+
+    def __deepcopy__(self, memo: Any) -> StaleGradients:
+        """Copying a model copies its hooks: those stay what they are."""
+        return self
+
+    def stepped(self, optimizer: Any, own: Owned) -> bool | None:
+        """An optimizer has stepped. Whether it used gradients that were added to those of its step before."""
+        known = self._samples.get(id(optimizer))
+        if known is None or known[0] is not own.parameters:
+            self._choose(optimizer, own)
+            return None
+        found = [verdict for sample in known[1] if (verdict := sample.stale()) is not None]
+        for sample in known[1]:
+            sample.remember()
+        if not known[1]:
+            self._choose(optimizer, own)  # no gradient at its first step
+        return any(found) if found else None
+
+    def _choose(self, optimizer: Any, own: Owned) -> None:
+        self._let_go(id(optimizer))
+        having = [one for one in own.parameters if _can_be_followed(one) and id(one) not in self._by_parameter]
+        chosen = [_Sample(one, _at_start(one)) for one in dict.fromkeys(having[-1:] + having[:1])]
+        self._samples[id(optimizer)] = (own.parameters, chosen)
+        handles = self._handles[id(optimizer)] = []
+        for sample in chosen:
+            self._by_parameter[id(sample.parameter)] = sample
+            if not sample.sharded:
+                handles.append(sample.parameter.register_post_accumulate_grad_hook(self._arrived))
+            if sample.at_start and self._on_output is None:
+                self._on_output = self._model.register_forward_hook(self._hook_output)
+            sample.remember()
+
+    def _let_go(self, optimizer: int) -> None:
+        for sample in self._samples.pop(optimizer, ((), []))[1]:
+            self._by_parameter.pop(id(sample.parameter), None)
+        for handle in self._handles.pop(optimizer, []):
+            handle.remove()
+
+    # -- hooks -------------------------------------------------------------------------------------------
+
+    def _arrived(self, parameter: Any) -> None:
+        sample = self._by_parameter.get(id(parameter))
+        if sample is not None:
+            try:
+                sample.add(self._between)
+            except Exception:  # a tensor that counts no changes
+                sample.still = False
+
+    def _hook_output(self, module: Any, given: Any, output: Any) -> None:
+        import torch
+
+        if torch.compiler.is_compiling():
+            return
+        for tensor in tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._begins)
+                return
+
+    def _begins(self, gradient: Any) -> None:
+        for sample in tuple(self._by_parameter.values()):
+            if sample.at_start:
+                try:
+                    sample.start()
+                except Exception:  # a tensor that counts no changes
+                    sample.still = False
+
+    def close(self) -> None:
+        """Take the hooks away."""
+        for optimizer in list(self._samples):
+            self._let_go(optimizer)
+        if self._on_output is not None:
+            self._on_output.remove()
+            self._on_output = None
+
+
+def _can_be_followed(parameter: Any) -> bool:
+    gradient = parameter.grad
+    return gradient is not None and _strided(_inner(gradient)) and not gradient.is_inference()
+
+
+def _strided(gradient: Any) -> bool:
+    """A sparse gradient is made anew by each accumulation."""
+    import torch
+
+    return bool(gradient.layout == torch.strided)
+
+
+def _at_start(parameter: Any) -> bool:
+    return mesh_of(parameter) is not None or bool(parameter.grad._is_view())
+
+
+def _inner(gradient: Any) -> Any:
+    """What of a DTensor is in this process; any other tensor itself."""
+    return gradient if gradient is None or mesh_of(gradient) is None else gradient._local_tensor
+
+
+def _changes(gradient: Any) -> int:
+    """How often a gradient was changed in place; zeroing a DTensor counts in itself, adding to it in its part."""
+    inner = _inner(gradient)
+    count: int = gradient._version
+    return count if inner is gradient else count + int(inner._version)
+
+
+def _weak(tensor: Any) -> Callable[[], Any]:
+    from torch.utils.weak import TensorWeakRef  # type: ignore[attr-defined, unused-ignore]
+
+    found: Callable[[], Any] = TensorWeakRef(tensor)
+    return found
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,113 @@
+"""Parameters that a step left as they were, although they had a gradient.
+
+In:   the watched parameters at each step, and which of them the stepping optimizers hold.
+Out:  how many stayed equal, bit for bit.
+
+Held by an optimizer: a parameter counts its changes in place, and a step that changed it has raised the counter.
+Kernels that write past the counter (torch's fused optimizers, `.data`) never raise it; such a parameter is judged
+by its measured update alone. Held by none: an outer optimizer may copy its own weights over it, so its values, or
+some thousands of them, are kept from one step to the next and compared on the device.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.parameters import flat, local
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_KEPT = 4096  # elements of one parameter
+_COMPARED = 4  # parameters
+
+
+class Unchanged:
+    """Compares parameters from step to step."""
+
+    def __init__(self) -> None:
+        self._versions: list[int] = []
+        self._counts: list[bool] = []  # whether its counter was ever raised by a step
+        self._parameters: tuple[Any, ...] = ()
+        self._key: list[int] = []
+        self._held: tuple[Any, ...] = ()
+        self._loose: list[Any] = []  # held by no optimizer
+        self._kept: list[tuple[Any, Tensor]] = []
+        self._suspects = 0
+        self._foreign: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._before: weakref.ref[Any] | None = None  # the optimizer of others that stepped last
+
+    # -- held by the optimizers that step ----------------------------------------------------------------
+
+    def held(self, parameters: tuple[Any, ...], names: Iterable[str]) -> list[str] | None:
+        """A step is over: the names of those whose counters steps have raised before, and this one has not. None
+        at the first step. Whether they had a gradient and a learning rate the caller knows."""
+        versions = [parameter._version for parameter in parameters]
+        before, self._versions = self._versions, versions
+        if parameters is not self._parameters:
+            self._parameters, self._counts = parameters, [False] * len(versions)
+            return None
+        still = [place for place, (earlier, now) in enumerate(zip(before, versions, strict=True)) if earlier == now]
+        if not still:
+            self._counts = [True] * len(versions)
+            return []
+        for place, (earlier, now) in enumerate(zip(before, versions, strict=True)):
+            self._counts[place] |= earlier != now
+        known = tuple(names)
+        return [known[place] for place in still if self._counts[place]]
+
+    # -- held by none ------------------------------------------------------------------------------------
+
+    def loose(self, parameters: tuple[Any, ...], owned: Sequence[tuple[Any, ...]]) -> tuple[int, Tensor] | None:
+        """A step begins. How many parameters have a gradient and no optimizer, and for some of them whether they
+        are what they were a step ago [n]: 1 or 0 on the device. owned: the parameters of each optimizer."""
+        self._before = None
+        key = [id(some) for some in (parameters, *owned)]
+        if key != self._key:
+            self._key, self._held = key, (parameters, *owned)  # held on to, so that ids stay theirs
+            held = {id(parameter) for some in owned for parameter in some}
+            self._loose = [parameter for parameter in parameters if id(parameter) not in held]
+        return self._compare(self._loose) if self._loose or self._kept else None
+
+    def _compare(self, parameters: Sequence[Any]) -> tuple[int, Tensor] | None:
+        import torch
+
+        kept, count = self._kept, self._suspects
+        suspects = [parameter for parameter in parameters if parameter.grad is not None]
+        self._suspects = len(suspects)
+        some = suspects[:: max(1, len(suspects) // _COMPARED)][:_COMPARED]
+        self._kept = [(parameter, _part(parameter).clone()) for parameter in some]
+        now = {id(parameter) for parameter in suspects}
+        equal = [
+            (_part(parameter) == values).all().reshape(())
+            for parameter, values in kept
+            if id(parameter) in now and _part(parameter).shape == values.shape
+        ]
+        home = equal[0].device if equal else None
+        return (count, torch.stack([one.to(home) for one in equal])) if equal else None
+
+    def foreign(self, optimizer: Any, parameters: tuple[Any, ...]) -> tuple[int, Tensor] | None:
+        """An optimizer that holds none of the parameters has stepped, after a backward pass that reached them.
+
+        As `loose`, where its parameters are copies of ours by their shapes, and it steps for the second time
+        without one of ours between: then it is they that should have been stepped.
+        """
+        copies = self._foreign.get(optimizer)
+        if copies is None:
+            shapes = sorted(tuple(one.shape) for group in optimizer.param_groups for one in group["params"])
+            copies = shapes == sorted(tuple(one.shape) for one in parameters)
+            self._foreign[optimizer] = copies
+        if not copies:
+            return None
+        again = self._before is not None and self._before() is optimizer
+        self._before = weakref.ref(optimizer)
+        found = self._compare(parameters)
+        return found if again else None
+
+
+def _part(parameter: Any) -> Tensor:
+    """Some elements of a parameter, at even distances."""
+    line = flat(local(parameter))
+    return line[:: max(1, -(-len(line) // _KEPT))]

@@ -1,0 +1,234 @@
+"""The faults of the bench: what goes wrong, since when, and what a doctor should say about it.
+
+In:   nothing.
+Out:  `FAULTS`, a table by name; `Fault.placed` gives a fault its onset in one training.
+
+What a fault does is written in `injections.py` where several programs share it, in the program where it is its own.
+`config` and `factors` are settings that the user set wrong: they stand in the run's config. `hidden` ones are bugs:
+the config says nothing of them. Kinds are those of findings that see the fault, its consequences among them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
+TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
+LANGUAGE = (GPT, MOE)
+CLASSIFIERS = (ENCODER, VISION)
+TORCH = (GPT, MOE, ENCODER, VISION)  # loops of our own over one model on one rank
+
+START, MIDDLE, EVALUATION, RESUME, BEST = "start", "middle", "evaluation", "resume", "best evaluation"
+"""Where a fault begins: step 0; in the middle; at an evaluation in the middle; at a resume there; or, known only
+afterwards, at the evaluation with the lowest loss."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to break a training.
+
+    cause: the true cause, in the words of `causes`. kinds: kinds of finding that are right. hard: whether the run's
+    own numbers leave no doubt within a few steps. severity: what a finding should have at least.
+    """
+
+    name: str
+    cause: str
+    kinds: tuple[str, ...]
+    hard: bool
+    begins: str
+    programs: tuple[str, ...]
+    about: str
+    severity: str = "warning"
+    config: Mapping[str, Any] = field(default_factory=dict)
+    factors: Mapping[str, float] = field(default_factory=dict)
+    hidden: Mapping[str, Any] = field(default_factory=dict)
+    by_program: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # config of one program alone
+    also: tuple[str, ...] = ()  # causes that are no less true
+    compare: str = "plain"  # the healthy variant that it is seen against
+    onset: int = 0
+
+    def placed(self, seed: int, steps: int, every: int, program: str) -> Fault:
+        """The fault with its onset: at random between 35% and 70% of the run, the same for the same seed.
+
+        every: steps between two evaluations; faults of evaluations and resumes begin at one.
+        """
+        if self.begins in (START, BEST):
+            return replace(self, onset=0)
+        dice = random.Random(f"{program} {self.name} {seed}")
+        onset = round(steps * dice.uniform(0.35, 0.70))
+        if self.begins in (EVALUATION, RESUME):
+            onset = max(every, round(onset / every) * every)
+        return replace(self, onset=onset)
+
+    def configured(self, config: Mapping[str, Any], program: str) -> dict[str, Any]:
+        """The run's config with the settings that the user set wrong."""
+        made = dict(config) | dict(self.config) | dict(self.by_program.get(program, {}))
+        for name, factor in self.factors.items():
+            made[name] = config[name] * factor
+        return made
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def _fault(name: str, cause: str, kinds: str, begins: str, programs: tuple[str, ...], about: str, **more: Any) -> None:
+    hard = bool(more.pop("hard", False))
+    more.setdefault("severity", "critical" if hard else "warning")
+    FAULTS[name] = Fault(name, cause, tuple(kinds.split()), hard, begins, programs, about, **more)
+
+
+BROKEN = "divergence spike exploding not_learning plateau nonfinite"
+
+# fmt: off
+
+# -- optimizer and schedule ------------------------------------------------------------------------
+
+_fault("learning_rate_x10", "learning rate too high",
+       f"{BROKEN} learning_rate update_ratio clipping logits attention activations weight_growth dead", START,
+       (GPT, MOE, ENCODER, VISION, TRAINER), "the tuned learning rate × 10, from the start",
+       factors={"learning_rate": 10})
+_fault("learning_rate_x100", "learning rate too high",
+       f"{BROKEN} learning_rate update_ratio clipping logits attention activations weight_growth dead saturated",
+       START, (GPT, ENCODER, VISION, TRAINER, POLICY), "the tuned learning rate × 100, from the start", hard=True,
+       factors={"learning_rate": 100})
+_fault("learning_rate_jump", "learning rate too high",
+       f"{BROKEN} learning_rate update_ratio clipping logits attention activations weight_growth dead rl", MIDDLE,
+       (GPT, MOE, VISION, RANKS, POLICY), "a bug in the schedule multiplies the rate by 30", hard=True)
+_fault("no_warmup", "no warm-up",
+       f"{BROKEN} learning_rate update_ratio clipping logits attention activations weight_growth dead", START,
+       (GPT, MOE, ENCODER), "no warm-up, at six times the tuned rate", config={"warmup_steps": 0},
+       factors={"learning_rate": 6}, also=("learning rate too high",))
+_fault("learning_rate_too_low", "learning rate too low",
+       "not_learning plateau learning_rate update_ratio frozen epsilon", START, (GPT, VISION, TRAINER),
+       "the tuned rate / 1000", factors={"learning_rate": 0.001})
+_fault("learning_rate_ends_early", "learning rate too low", "learning_rate plateau frozen update_ratio", MIDDLE,
+       (GPT, ENCODER, RANKS, TRAINER), "the schedule reaches 0 long before the end, and stays there", hard=True)
+_fault("epsilon_too_big", "epsilon too big", "epsilon plateau not_learning update_ratio learning_rate", START,
+       (GPT, MOE), "Adam's epsilon is 0.1", config={"epsilon": 0.1})
+_fault("weight_decay_too_high", "weight decay too high",
+       "not_learning plateau divergence weight_growth update_ratio vanishing", START, (GPT, VISION),
+       "weight decay × 300 and more", config={"weight_decay": 30.0}, by_program={VISION: {"weight_decay": 0.3}})
+_fault("clipping_off", "clipping off", f"{BROKEN} clipping", MIDDLE, (GPT, VISION),
+       "no clipping, and one batch whose loss is summed instead of averaged, with labels of chance", hard=True,
+       config={"clip": 0.0}, also=("bad batch",))
+_fault("zero_grad_missing", "zero_grad missing", f"missing_zero_grad {BROKEN} clipping", START,
+       (GPT, MOE, VISION, POLICY), "gradients are never cleared", hard=True)
+_fault("zero_grad_missing_later", "zero_grad missing", f"missing_zero_grad {BROKEN} clipping", MIDDLE,
+       (GPT, ENCODER, RANKS), "from a step on gradients are not cleared any more", hard=True)
+_fault("optimizer_stale", "optimizer holds other parameters",
+       "frozen not_learning plateau update_ratio missing_zero_grad exploding", START, (GPT, VISION, TRAINER),
+       "the model was copied after the optimizer was made", hard=True)
+_fault("accumulation_times", "gradient accumulation scaled wrongly",
+       "exploding spike divergence clipping learning_rate", MIDDLE, (GPT, MOE, VISION),
+       "losses of 8 micro-batches are added, not averaged, from a step on", hard=True)
+_fault("accumulation_divided", "gradient accumulation scaled wrongly", "jump_down vanishing clipping", MIDDLE,
+       (GPT, ENCODER), "the loss is divided by 8 twice, from a step on")
+
+# -- model and numbers -----------------------------------------------------------------------------
+
+_fault("initialisation_x10", "bad initialisation",
+       f"{BROKEN} logits activations attention weight_growth saturated clipping", START, (GPT, MOE, ENCODER, TRAINER),
+       "weight matrices are ten times as large as they should be", hidden={"gain": 10.0})
+_fault("dead_units", "bad initialisation", "dead vanishing not_learning plateau frozen update_ratio", START,
+       (GPT, VISION), "biases so negative that no rectified unit ever answers", hidden={"bias": -30.0},
+       also=("gradients vanish",))
+_fault("gradients_vanish", "gradients vanish", "vanishing not_learning plateau saturated update_ratio frozen epsilon",
+       START, (ENCODER, VISION), "twelve sigmoid layers without a shortcut", hidden={"sigmoids": 12},
+       also=("bad initialisation",))
+_fault("fp16_overflow", "fp16 overflow", "loss_scale nonfinite frozen activations", MIDDLE, (GPT, ENCODER),
+       "activations outgrow half precision: the scaler skips step after step", hard=True,
+       config={"precision": "fp16"}, compare="half_precision", also=("overflow in a layer",))
+_fault("gradient_nonfinite", "non-finite gradient", "nonfinite", MIDDLE, (GPT, MOE, VISION),
+       "one layer's gradient is NaN at one step", hard=True)
+_fault("layer_overflow", "overflow in a layer", "nonfinite activations logits spike", MIDDLE, (GPT, ENCODER, TRAINER),
+       "one block's output overflows to infinity", hard=True)
+_fault("layer_frozen", "layer frozen", "frozen update_ratio vanishing", MIDDLE, (GPT, MOE, ENCODER, TRAINER),
+       "one block's parameters stop being trained", hard=True)
+_fault("attention_temperature", "attention temperature", f"{BROKEN} attention logits activations", MIDDLE,
+       (GPT, MOE, ENCODER), "attention logits × 24 from a step on", hard=True)
+_fault("no_z_loss", "no z-loss", f"{BROKEN} logits routing update_ratio learning_rate activations clipping", START,
+       (MOE,), "no z-loss and no clipping, at six times the tuned rate", config={"z_coefficient": 0.0, "clip": 0.0},
+       factors={"learning_rate": 6}, also=("learning rate too high",))
+
+# -- mixture of experts ----------------------------------------------------------------------------
+
+_fault("router_collapsed", "router collapsed", "routing dead_expert", START, (MOE,),
+       "no balance loss, and a router that begins with a bias to two experts", config={"aux_coefficient": 0.0},
+       hidden={"router_bias": 4.0})
+_fault("router_collapses_later", "router collapsed", "routing dead_expert", MIDDLE, (MOE,),
+       "the sign of the balance loss is wrong from a step on")
+_fault("expert_dead", "expert dead", "dead_expert routing frozen", MIDDLE, (MOE,),
+       "one expert is masked out of the router from a step on", hard=True)
+
+# -- data and labels -------------------------------------------------------------------------------
+
+_fault("labels_shifted", "labels shifted", "spike divergence jump_down eval data not_learning plateau", MIDDLE,
+       (GPT, MOE, VISION, TRAINER), "targets are shifted by one more place (a class: by one)", hard=True)
+_fault("labels_leak", "labels shifted", "jump_down eval overfit divergence data zero", MIDDLE, (GPT, MOE),
+       "targets are the inputs: the shift is lost", hard=True)
+_fault("labels_shuffled", "labels shuffled", "spike divergence not_learning plateau eval data", MIDDLE,
+       (MOE, ENCODER, VISION, TRAINER), "labels are shuffled within the batch", hard=True)
+_fault("labels_random", "labels shuffled", "not_learning plateau data", START, (ENCODER, VISION),
+       "labels are shuffled from the start")
+_fault("bad_batch", "bad batch", "spike data repeated_data clipping", MIDDLE, (GPT, MOE, ENCODER, TRAINER),
+       "three batches of one n-gram repeated (a classifier: of noise)", hard=True, severity="warning")
+_fault("data_replayed", "data replayed", "replay resume repeated_data jump_down", RESUME, (GPT, MOE, ENCODER),
+       "after a resume the loader begins anew", hard=True, severity="warning")
+_fault("data_exhausted", "data exhausted", "repeated_data replay data overfit jump_down eval zero", MIDDLE,
+       (GPT, MOE, VISION, TRAINER), "the same batch comes again and again", hard=True, also=("data replayed",))
+_fault("validation_leak", "validation leak", "eval overfit repeated_data jump_down", MIDDLE, (GPT, ENCODER, VISION),
+       "validation batches are trained on")
+_fault("overfitting", "overfitting", "overfit eval divergence repeated_data", BEST, (GPT, ENCODER, VISION, TRAINER),
+       "a few examples, epoch after epoch", config={"examples": 64},
+       by_program={GPT: {"examples": 2048}, TRAINER: {"examples": 32, "hidden": 64}})
+_fault("loss_masked", "loss masked out", "zero nonfinite data padding vanishing jump_down frozen rl", MIDDLE,
+       (GPT, MOE, ENCODER, TRAINER, POLICY), "all labels are ignored from a step on", hard=True)
+
+# -- evaluation and resume -------------------------------------------------------------------------
+
+_fault("tokenizer_mismatch", "tokenizer mismatch", "eval overfit spike divergence", EVALUATION,
+       (GPT, ENCODER, TRAINER), "evaluation uses another vocabulary from a step on", hard=True)
+_fault("evaluation_mode_left_on", "evaluation mode left on", "eval jump_down overfit", EVALUATION, (VISION,),
+       "after an evaluation the model stays in evaluation mode: no dropout, frozen statistics",
+       config={"dropout": 0.5}, compare="dropout")
+_fault("training_mode_in_evaluation", "evaluation mode left on", "eval overfit divergence", EVALUATION, (VISION,),
+       "the model is evaluated in training mode: batch norm takes each batch's own statistics")
+_fault("optimizer_state_lost", "optimizer state lost", "resume spike exploding divergence update_ratio", RESUME,
+       (GPT, MOE), "a checkpoint is resumed without the optimizer's state")
+
+# -- speed and memory ------------------------------------------------------------------------------
+
+_fault("loader_slow", "loader slow", "input_bound slowdown stall", MIDDLE, (GPT, VISION),
+       "the loader takes longer than the step", hard=True, severity="warning")
+_fault("throttled", "device throttled", "slowdown hardware", MIDDLE, (GPT, MOE),
+       "each step does 60% more work, while the device's clock goes down and its temperature up")
+_fault("memory_leak", "memory leak", "memory", MIDDLE, (GPT, ENCODER), "each step keeps 3 MB for good")
+
+# -- reinforcement learning ------------------------------------------------------------------------
+
+_fault("kl_blows_up", "reward hacking or KL blow-up",
+       "rl divergence spike exploding clipping update_ratio learning_rate nonfinite", MIDDLE, (POLICY,),
+       "the KL term's sign is wrong from a step on", hard=True)
+_fault("reward_hacked", "reward hacking or KL blow-up", "rl", MIDDLE, (POLICY,),
+       "a bug in the reward pays for length: completions grow to the limit")
+_fault("entropy_collapses", "reward hacking or KL blow-up", "rl not_learning plateau zero vanishing", MIDDLE,
+       (POLICY,), "no KL term and a negative entropy bonus: the policy says one thing")
+_fault("reward_constant", "loss masked out", "rl zero vanishing frozen plateau", MIDDLE, (POLICY,),
+       "the reward function fails and gives 0 to all: no advantage, no gradient", hard=True,
+       also=("reward hacking or KL blow-up",))
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+_fault("ranks_drift", "ranks drifted apart", "desync", MIDDLE, (RANKS,),
+       "one rank's weights are disturbed once by 1e-3", hard=True)
+_fault("all_reduce_missing", "all-reduce missing", "desync divergence", MIDDLE, (RANKS,),
+       "gradients are not averaged any more: each rank trains alone", hard=True, also=("ranks drifted apart",))
+_fault("all_reduce_skips_rank", "all-reduce missing", "desync", MIDDLE, (RANKS,), "one rank leaves the average out",
+       hard=True, also=("ranks drifted apart",))
+_fault("rank_slow", "rank slow", "straggler slowdown", MIDDLE, (RANKS,), "one rank's step takes 60% longer")
+_fault("nan_on_one_rank", "NaN on one rank", "nonfinite desync", MIDDLE, (RANKS,),
+       "one rank's loss is NaN; the others leave its gradient out", hard=True)
+# fmt: on

@@ -1,0 +1,188 @@
+"""What is true of a trace, and whether it can be seen in what was recorded.
+
+In:   a recorded trace, its fault, and the healthy run of the same program and seed.
+Out:  its label; with `unfair` and the reason where nothing that was recorded shows the fault.
+
+The same seed gives the same numbers up to the onset, so a difference after it is the fault's work. A series shows it
+when its median over the window after the onset leaves the healthy run's by more than 4 of the healthy run's robust
+deviations, 5% of its level and half of its range, or when it holds other non-finite values, or when it is in one of
+the two runs alone.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy
+from faults import BEST, EVALUATION, RESUME, Fault
+from healthy import Healthy
+
+WINDOW = 60  # steps after the onset
+DEVIATIONS, SHARE = 4.0, 0.05
+# Times of a busy machine, and what watching costs, differ from run to run. Fair for faults of speed alone.
+TIMES = ("_ms", "_seconds", "duration", "per_second", "runtime", "watch_", "goodput", "energy", "span/", "mfu", "wall",
+         "speed/", "clock_skew", "straggler", "by_rank")  # fmt: skip
+# Tables of each layer: of hundreds of series some differ by chance.
+LAYERS = (
+    "gradients/",
+    "weights/",
+    "updates/",
+    "activations/",
+    "optimizer/",
+    "spectral/",
+    "gradients_hist",
+    "weights_hist",
+)
+OF_SPEED = ("loader_slow", "throttled", "rank_slow")
+OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc")
+OF_MEMORY = ("memory_leak",)
+
+
+def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
+    """The label of one trace."""
+    fault, healthy = placed
+    from barograph.query import StoredRun
+
+    run = StoredRun(out / trace.name)
+    made: dict[str, Any] = {"program": trace.program, "seed": trace.seed, "kind": trace.kind}
+    if fault is None:
+        assert healthy is not None
+        made |= {"fault": None, "near_miss": healthy.near_miss, "onset": None, "cause": None, "kinds": [],
+                 "hard": False,
+                 "expected_severity": None, "about": healthy.about}  # fmt: skip
+        gained = learned(run)
+        if gained is not None and gained < 0.02:
+            made["unfair"] = f"a healthy run has to learn, and this one's loss fell by {gained:.1%} only"
+        elif healthy.name == "epochs" and rises(run):
+            made["unfair"] = "the evaluation loss rises by 3% from its minimum: this one overfits"
+        return made
+    onset = fault.onset
+    if fault.begins == BEST:
+        onset = best_evaluation(run)
+    elif fault.name == "fp16_overflow":  # it grows unseen until it overflows
+        norm = run.series("train/norm")
+        onset = int(numpy.min(norm.x[(norm.x >= onset) & ~numpy.isfinite(norm.y)], initial=10**9))
+    made |= {
+        "fault": fault.name,
+        "near_miss": False,
+        "onset": onset,
+        "cause": [fault.cause, *fault.also] if fault.also else fault.cause,
+        "kinds": list(fault.kinds),
+        "hard": fault.hard,
+        "expected_severity": fault.severity,
+        "about": fault.about,
+        "begins": fault.begins,
+    }
+    plain = out / trace.program / f"{fault.compare}-{trace.seed}"
+    shown = effects(run, StoredRun(plain), fault, onset)
+    made["visible"] = shown[:5]
+    if not shown:
+        made["unfair"] = (
+            "nothing that was recorded differs from the healthy run of the same seed by more than its noise"
+        )
+    elif fault.begins == BEST and not rises(run):
+        made["unfair"] = "the evaluation loss does not rise by 3% after its minimum"
+    return made
+
+
+def effects(run: Any, plain: Any, fault: Fault, onset: int) -> list[str]:
+    """The series that show the fault, the clearest first, each with how clearly."""
+    names, healthy_names = set(run.names()), set(plain.names())
+    both = sorted(names | healthy_names)
+    of_layers = [name for name in both if name.startswith(LAYERS)]
+    lists = ("drift", "absent", "same_batch")
+    said = [name for name in lists if says(run, name, onset) and not says(plain, name, onset)]
+    if said:
+        return [f"ranks/{name}: in one of the two" for name in said]
+    if fault.begins == EVALUATION:  # dropout in an evaluation moves the dice of the training: that shows nothing
+        both = [name for name in both if name.startswith(OF_EVALUATION)]
+    return shown_by([name for name in both if name not in set(of_layers)], run, plain, fault, onset)
+
+
+def says(run: Any, name: str, onset: int) -> bool:
+    """Whether a comparison of ranks after the onset has a list of that name."""
+    return any(record.step >= onset and name in record.fields for record in run.records("ranks"))
+
+
+def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) -> list[str]:
+    """Those of some series that show the fault."""
+    found: list[tuple[float, str]] = []
+    names, healthy_names = set(run.names()), set(plain.names())
+    for name in some:
+        timed = any(part in name for part in TIMES)
+        if (timed and fault.name not in OF_SPEED) or name.startswith(("goodput", "energy")):
+            continue
+        if name not in names or name not in healthy_names:
+            if (
+                fault.name in (*OF_MEMORY, *OF_SPEED)
+                or (fault.begins == RESUME and name.startswith("data/"))
+                or "repeat" in name
+            ):
+                found.append((1e6, f"{name}: in one of the two"))
+            continue
+        score = difference(values(run, name, onset), values(plain, name, onset), fault)
+        if score >= 1:
+            found.append((score, f"{name}: {score:.3g}"))
+    return [text for _, text in sorted(found, reverse=True)]
+
+
+def values(run: Any, name: str, onset: int) -> Any:
+    """A series' values at steps from the onset on."""
+    series = run.series(name)
+    return numpy.asarray(series.y, dtype=float)[numpy.asarray(series.x) >= onset]
+
+
+def difference(sick: Any, well: Any, fault: Fault) -> float:
+    """How clearly two pieces differ: 1 is at the threshold; infinite where one is non-finite and the other not."""
+    if fault.begins != "start":
+        sick, well = sick[:WINDOW], well[:WINDOW]
+    if not len(sick) or not len(well):
+        return 0.0
+    bad = numpy.mean(~numpy.isfinite(sick)) - numpy.mean(~numpy.isfinite(well))
+    if bad > 0:
+        return math.inf
+    sick, well = sick[numpy.isfinite(sick)], well[numpy.isfinite(well)]
+    if not len(sick) or not len(well):
+        return 0.0
+    middle = float(numpy.median(well))
+    deviation = 1.4826 * float(numpy.median(numpy.abs(well - middle)))
+    low, high = (float(one) for one in numpy.percentile(well, (5, 95)))
+    noise = max(DEVIATIONS * deviation, SHARE * abs(middle), 0.5 * (high - low), 1e-12)
+    peak = 0.0
+    if fault.name in ("bad_batch", "clipping_off", "optimizer_state_lost", "data_replayed"):  # short: look at extremes
+        few_sick, few_well = sick[:8], well[:8]
+        peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise
+    return max(abs(float(numpy.median(sick)) - middle) / noise, peak)
+
+
+def evaluation(run: Any) -> str:
+    """The name of the evaluation loss."""
+    return next(name for name in ("eval/loss", "val_loss", "eval_loss") if name in run.names())
+
+
+def best_evaluation(run: Any) -> int:
+    """The step with the lowest evaluation loss."""
+    series = run.series(evaluation(run))
+    return int(series.x[int(numpy.nanargmin(series.y))])
+
+
+def rises(run: Any) -> bool:
+    """Whether the evaluation loss ends 3% above its minimum."""
+    loss = numpy.asarray(run.series(evaluation(run)).y, dtype=float)
+    return bool(loss[-1] > 1.03 * numpy.nanmin(loss))
+
+
+def learned(run: Any) -> float | None:
+    """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
+    for name in ("train/loss", "loss/train", "loss"):
+        if name in run.names():
+            loss = numpy.asarray(run.series(name).y, dtype=float)
+            tenth = max(1, len(loss) // 10)
+            if name == "loss" and "reward" in run.names():  # a policy's loss says nothing: its reward does
+                reward = numpy.asarray(run.series("reward").y, dtype=float)
+                first, last = reward[:tenth].mean(), reward[-tenth:].mean()
+                return float((last - first) / max(abs(first), 1e-9))
+            return float(1 - numpy.nanmedian(loss[-tenth:]) / numpy.nanmedian(loss[:tenth]))
+    return None

@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A model that takes some milliseconds a step."""
 
     def shape(plan: loops.Plan) -> gpt.Shape:
-        return gpt.Shape(context=64, width=32, layers=3, heads=2, hidden=64, experts=4 if plan.moe else 0)
+        return gpt.Shape(context=64, width=32, layers=3, heads=2, hidden=64, experts=8 if plan.moe else 0)
 
     monkeypatch.setattr(loops.Plan, "shape", shape)
     monkeypatch.setattr(loops, "SAMPLE_BYTES", 20)

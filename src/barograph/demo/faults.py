@@ -97,6 +97,7 @@ class StaleOptimizer(Fault):
     def begin(self, loop: Loop) -> None:
         for group in loop.optimizer.param_groups:
             group["params"] = [weight.detach().clone().requires_grad_(True) for weight in group["params"]]
+        loop.optimizer.state.clear()
 
     def gradients(self, loop: Loop, number: int) -> None:
         for weight in (one for group in loop.optimizer.param_groups for one in group["params"]):
@@ -116,7 +117,7 @@ class ShiftedTargets(Fault):
     about = "targets are shifted by one more byte"
 
     def targets(self, targets: Tensor) -> Tensor:
-        return torch.roll(targets, 7, dims=1)
+        return torch.roll(targets, -1, dims=1)
 
 
 class RepeatedData(Fault):

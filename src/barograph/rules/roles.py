@@ -17,10 +17,15 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 
 # Role → canonical names of the store, the likeliest first, then a pattern for names of users.
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
-    "loss": (("train/loss", "train/mean_loss"), _LEAD + r"(?<!z_)(?:loss|nll)(?:[/_.](?:mean|avg|total|train|all))?"),
+    "loss": (
+        ("train/loss", "train/mean_loss"),
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl)).*(?<![a-z])loss(?:es)?"
+        r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm))?",
+    ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        r"(?:.*[^a-z])?(?:val|eval|valid|validation|evaluation|dev|test)[^a-z](?:.*[^a-z])?(?:loss|bpb|nll)",
+        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|ce)"
+        r"(?:[/_. ].*)?",
     ),
     "norm": (("train/norm", "model/grad_norm"), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
@@ -55,10 +60,19 @@ def candidates(role: str, channels: Mapping[str, Any]) -> list[str]:
     """Names of channels that may play a role, the likeliest first; longer ones before shorter ones of equal rank."""
     canonical, pattern = ROLES[role]
     found: list[str] = [name for name in canonical if name in channels]
-    if found:
+    if found and role != "loss":
         return found
+    if found:  # a series of a few rows is hardly what the training logs at each step
+        other = _longest(
+            [name for name in channels if name not in canonical and re.fullmatch(pattern, normal(name))], channels
+        )
+        return [other, *found] if other and len(channels[other]) > max(64, 8 * len(channels[found[0]])) else found
     spelled = {normal(name): name for name in channels}
     for name in canonical:
         found += [spelled[one] for one in _SPELLINGS.get(name, ()) if one in spelled and spelled[one] not in found]
     matching = [name for name in channels if name not in found and pattern and re.fullmatch(pattern, normal(name))]
     return found + sorted(matching, key=lambda name: (-len(channels[name]), len(name), name))
+
+
+def _longest(names: list[str], channels: Mapping[str, Any]) -> str | None:
+    return max(names, key=lambda name: len(channels[name]), default=None)

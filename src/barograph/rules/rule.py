@@ -55,6 +55,8 @@ class Rule:
         """A finding of this rule; its kind and severity unless told otherwise."""
         about.setdefault("kind", self.kind)
         about.setdefault("severity", self.severity)
+        # what is not known is left out: JSON has no NaN
+        about["evidence"] = {name: value for name, value in about.get("evidence", {}).items() if value == value}
         return Finding(rule=self.name, family=self.family, step=int(step), message=message, **about)
 
 

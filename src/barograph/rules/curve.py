@@ -1,0 +1,243 @@
+"""A loss curve as rules look at it: where they have got to, and its smoothed course.
+
+In:   channels of a run.
+Out:  `Cursor`, the rows that are new to a rule; `Curve`, medians of the last rows in logarithms; what another series
+      was at that time.
+
+A rule waits for sixteen new rows or more where a run is long; it looks at each row by what was known then, so waiting
+changes nothing but the time of its answer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy
+
+from barograph.rules.growing import Growing
+from barograph.rules.local import _fill, tick_starts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from barograph.rules.channels import Channel, Rows, Seen
+    from barograph.rules.finding import Finding
+
+PATIENT_FROM = 256  # rows of a channel from which on rules wait for BLOCK rows
+BLOCK = 16
+WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, median of so many rows
+
+# Losses of players against each other, and of policies, rise and fall without saying how good the model is.
+GAME = re.compile(
+    r"(?:^|[/_. ])(?:gan|gen|generator|disc|discriminator|adv|adversarial|policy|actor|critic|value|vf|pg|ppo|grpo|dqn|"
+    r"[dg]_?loss|loss_?[dg]|q_?loss|td)(?:$|[/_. ])",
+    re.IGNORECASE,
+)
+
+
+def _patience(seen: Seen, rows: int, block: int) -> int:
+    """How many rows to wait for: a thirty-second of the run, 512 at most, no more than come in half a minute."""
+    most = 512.0
+    seconds = seen.facts.get("seconds_between_rows")
+    if seconds:
+        most = min(most, 30.0 / seconds)
+    return int(max(2 * block, min(rows // 32, most)))
+
+
+class Cursor:
+    """Up to which row of which channel a rule has looked."""
+
+    __slots__ = ("closed", "fresh", "name", "row")
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.row = 0
+        self.fresh = False  # the last call began a channel
+        self.closed = False  # the run is over, and the rule has been told
+
+    def take(self, channel: Channel | None, seen: Seen, block: int = BLOCK) -> Rows | None:
+        """The rows that are new, None if there are none or the rule should wait for more. When the run is over there
+        is one last answer, which may have no rows.
+        """
+        if channel is None:
+            return None
+        end = channel.end
+        if end == self.row and (self.closed or not seen.facts.get("finished")) and channel.name == self.name:
+            return None
+        self.fresh = False
+        if channel.name != self.name:
+            self.name, self.row, self.fresh = channel.name, 0, True
+        if seen.facts.get("finished"):
+            self.closed = True
+        elif end > PATIENT_FROM and block > 1 and end - self.row < _patience(seen, end, block):
+            return None
+        rows = channel.rows(self.row)
+        self.row = end
+        return rows
+
+
+class Tick(NamedTuple):
+    """One point of a curve. level: logarithm of the median of the last `width` rows; spread: of single rows."""
+
+    row: int
+    step: int
+    level: float
+    spread: float
+    segment: int
+    width: int
+    nth: int  # the row's number within its segment
+
+
+class Curve:
+    """Medians of the last rows of a positive series, in logarithms: one for each row up to 64 of a segment, one in 4
+    up to 256, one in 16 beyond. Rows that are not finite or not above 0 count as the last one before them.
+    """
+
+    def __init__(self, channel: Channel):
+        self._channel = channel
+        self._known = Growing((numpy.float64,), 64)
+        self._known.restart(channel.start)
+        self._begin, self._segment = channel.start, -1
+        self.ticks = Growing(
+            (numpy.int64, numpy.int64, numpy.float64, numpy.float64, numpy.int32, numpy.int32, numpy.int64), 4096
+        )
+        self.end = channel.start
+
+    def extend(self, seen: Seen) -> None:
+        channel = self._channel
+        if channel.end == self.end:
+            return
+        rows = channel.rows(self.end)
+        if rows.first > self.end:
+            self._known.restart(rows.first)
+            self._begin, self._segment = rows.first, -1
+        spread = seen.local(channel, log=True).rows(rows.first)[1]
+        cuts = [0, *(numpy.flatnonzero(numpy.diff(rows.segment)) + 1).tolist(), len(rows)]
+        for low, high in pairwise(cuts):
+            if high > low:
+                self._extend(rows, low, high, spread)
+        self.end = channel.end
+
+    def _extend(self, rows: Rows, low: int, high: int, spread: NDArray[Any]) -> None:
+        segment = int(rows.segment[low])
+        if segment != self._segment:
+            self._segment, self._begin = segment, rows.first + low
+        first, last = rows.first + low - self._begin, rows.first + high - self._begin
+        before = (
+            float(self._known.view(0, self._known.end - 1)[0])
+            if first and self._known.end > self._known.start
+            else numpy.nan
+        )
+        value = rows.value[low:high]
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            good = numpy.where(value > 0, numpy.log(numpy.where(value > 0, value, 1.0)), numpy.nan)
+        filled = _fill(good, before)
+        behind = max(self._known.start, self._known.end - 33, self._begin)
+        known = numpy.concatenate([self._known.view(0, behind), filled])
+        self._known.add(len(filled), filled)
+        at = tick_starts(first, last)
+        at = at[(at >= first) & (at < last)]
+        if not len(at):
+            return
+        level = numpy.full(len(at), numpy.nan)
+        widths = numpy.zeros(len(at), numpy.int32)
+        floor = 0
+        offset = behind - self._begin  # the row within the segment with which `known` begins
+        for limit, width in WIDTHS:
+            some = numpy.flatnonzero((at >= floor) & (at < limit))
+            floor = limit
+            widths[some] = width
+            few = some[at[some] - offset < width - 1]
+            for one in few:
+                level[one] = numpy.median(known[: at[one] - offset + 1])
+            many = some[at[some] - offset >= width - 1]
+            if len(many):
+                windows = numpy.lib.stride_tricks.sliding_window_view(known, width)
+                picked = windows[at[many] - offset - width + 1]
+                level[many] = numpy.partition(picked, width // 2, axis=1)[:, width // 2]
+        level[~numpy.isfinite(good[at - first])] = numpy.nan  # nobody knows where the curve is
+        spread = numpy.fmin(spread[at - first + low], self._restless(known, at - offset))
+        place = at - first + low
+        self.ticks.add(len(at), place + rows.first, rows.step[place], level, spread, segment, widths, at)
+
+    def _restless(self, known: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
+        """Twice the noise that neighbouring rows show, from the last 32 differences: a bound for the spread, which
+        takes a bend in the curve for noise where a curve is young.
+        """
+        apart = numpy.abs(numpy.diff(known, prepend=known[:1]))
+        found = numpy.full(len(at), numpy.nan)
+        for one in numpy.flatnonzero((at >= 12) & (at < 32)):
+            found[one] = numpy.median(apart[1 : at[one] + 1])
+        many = numpy.flatnonzero(at >= 32)
+        if len(many):
+            windows = numpy.lib.stride_tricks.sliding_window_view(apart, 32)
+            found[many] = numpy.partition(windows[at[many] - 31], 16, axis=1)[:, 16]
+        return numpy.maximum(2 * 1.4826 * found / math.sqrt(2), 1e-3)
+
+    def rows(self, first: int) -> list[Tick]:
+        """Ticks from number `first` on."""
+        columns = [self.ticks.view(column, first).tolist() for column in range(7)]
+        return [Tick(*one) for one in zip(*columns, strict=True)]
+
+
+_CURVES: WeakKeyDictionary[Seen, dict[str, Curve]] = WeakKeyDictionary()
+
+
+def curve_of(seen: Seen, channel: Channel) -> Curve:
+    """The curve of a channel, up to its newest row; shared by rules."""
+    known = _CURVES.setdefault(seen, {})
+    curve = known.get(channel.name)
+    if curve is None:
+        curve = known[channel.name] = Curve(channel)
+    curve.extend(seen)
+    return curve
+
+
+def before(channel: Channel | None, step: int, segment: int) -> float:
+    """The last finite value of a channel at a step below `step`, of that segment, else of those before; NaN if none."""
+    if channel is None:
+        return float("nan")
+    rows = channel.rows()
+    mine = (rows.segment == segment) & (rows.step < step) & numpy.isfinite(rows.value)
+    places = numpy.flatnonzero(mine)
+    if not len(places):
+        places = numpy.flatnonzero((rows.segment < segment) & (rows.step < step) & numpy.isfinite(rows.value))
+    return float(rows.value[places[-1]]) if len(places) else float("nan")
+
+
+def between(channel: Channel | None, low: int, high: int, segment: int) -> NDArray[Any]:
+    """The finite values of a channel at steps `low` to `high` (not with it) of a segment."""
+    if channel is None:
+        return numpy.empty(0)
+    rows = channel.rows()
+    picked: NDArray[Any] = rows.value[
+        (rows.segment == segment) & (rows.step >= low) & (rows.step < high) & numpy.isfinite(rows.value)
+    ]
+    return picked
+
+
+def is_game(seen: Seen, channel: Channel) -> bool:
+    """Whether the loss is one of players or policies, whose course says little."""
+    return bool(GAME.search(channel.name)) or seen.role("reward") is not None
+
+
+def loss_channel(seen: Seen) -> Channel | None:
+    """The training loss."""
+    return seen.role("loss")
+
+
+def again(finding: Finding) -> Finding:
+    """A finding as it is now; the rule may go on to change its own."""
+    return msgspec.structs.replace(
+        finding, evidence=dict(finding.evidence), causes=list(finding.causes), remedies=list(finding.remedies)
+    )
+
+
+def number(value: float, digits: int = 4) -> float:
+    """A number for evidence, rounded to so many digits."""
+    return float(f"{value:.{digits}g}")

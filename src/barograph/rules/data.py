@@ -1,0 +1,260 @@
+"""What the model is fed: batches that come again, padding, labels, tokens.
+
+In:   series `data/…` of the probe of batches, tokens of each step.
+Out:  findings of `RepeatedBatches`, `IgnoredLabels`, `Padding`, `StepTokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy
+
+from barograph.rules.channels import Seen
+from barograph.rules.curve import Cursor, again, number
+from barograph.rules.finding import Finding
+from barograph.rules.rule import Rule
+
+
+class RepeatedBatches(Rule):
+    """Batches that were seen before in the same epoch.
+
+    From `data/repeats` of the batch probe, which compares fingerprints: it counts batches, not chance. One or two are a
+    remark (a file listed twice, a sampler that draws with replacement); three are a warning. Where the last 16 records
+    all repeat, the data ended or the loop asks for no new batch.
+    """
+
+    name, family, kind, severity = "repeated_batches", "data", "repeated_data", "warning"
+    needs = ("=data/repeats",)
+    about = "Batches come again that were seen in the same epoch."
+    source = "R33; fingerprints of the batch probe"
+    thresholds: ClassVar = {
+        "batches": (3.0, "ours"),
+        "records": (16.0, "all of them repeat: the data are exhausted; ours"),
+    }
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._cursor = Cursor()
+        self._told: Finding | None = None
+        self._count = self._row = self._quiet = 0
+
+    def examine(self, seen: Seen) -> Iterator[Finding]:
+        channel = seen.channel("data/repeats")
+        rows = self._cursor.take(channel, seen)
+        if rows is None or channel is None:
+            return
+        for at in numpy.flatnonzero((rows.value > 0) & numpy.isfinite(rows.value)).tolist():
+            row, step = rows.first + at, int(rows.step[at])
+            if self._told is not None and (row - self._row > 64 or self._told.segment != rows.segment[at]):
+                self._told = None
+            if self._told is None:
+                self._count, self._begin, self._streak = 0, row, 0
+                self._told = self.finding(
+                    step, "", severity="info", found=step, segment=int(rows.segment[at]), confidence=0.9
+                )
+            told = self._told
+            self._streak = self._streak + 1 if row == self._row + 1 else 1
+            self._row = row
+            self._count += int(rows.value[at])
+            told.last_step = step
+            told.severity = "warning" if self._count >= self.at["batches"] else "info"
+            exhausted = self._streak >= self.at["records"]
+            told.message = (
+                f"{self._count} batch{'es' if self._count > 1 else ''} from step {told.step} on had been seen before"
+            )
+            told.evidence = {"batches": self._count, "in_a_row": self._streak}
+            causes = [
+                "data replayed: the loader began anew",
+                "data exhausted: it began again without telling the epoch",
+            ]
+            told.causes = causes[::-1] if exhausted else causes
+            told.remedies = [
+                f"Look at the loader and its file list at step {told.step}; pass the epoch if a new one began."
+            ]
+            if self._count <= 4 or self._streak == self.at["records"] or self._count >= self._quiet:
+                self._quiet = 2 * self._count if self._count > 4 else 0
+                yield again(told)
+        if seen.facts.get("finished") and self._told is not None:
+            yield again(self._told)
+
+
+class _Share(Rule):
+    """A share that is too high in all of the last records."""
+
+    family = "data"
+    series: ClassVar[str]
+    thresholds: ClassVar = {}
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._cursor = Cursor()
+        self._streak = 0
+        self._step = self._segment = 0
+        self._told: Finding | None = None
+
+    def examine(self, seen: Seen) -> Iterator[Finding]:
+        channel = seen.channel(self.series)
+        rows = self._cursor.take(channel, seen)
+        if rows is None or channel is None or not len(rows):
+            return
+        high = rows.value > self.at["share"]
+        if not high.any():
+            self._streak, self._told = 0, None
+            return
+        for at in range(len(rows)):
+            if not high[at]:
+                self._streak, self._told = 0, None
+                continue
+            if not self._streak:
+                self._step, self._segment = int(rows.step[at]), int(rows.segment[at])
+            self._streak += 1
+            if self._streak >= self.at["records"]:
+                if self._told is None:
+                    self._told = self.tell(seen, self._step, int(rows.step[at]), float(rows.value[at]))
+                    self._told.segment = self._segment
+                    yield again(self._told)
+                self._told.last_step = int(rows.step[at])
+        if self._told is not None:
+            self._told.evidence["records"] = self._streak
+            yield again(self._told)
+
+    def tell(self, seen: Seen, step: int, found: int, value: float) -> Finding:
+        """The finding."""
+        raise NotImplementedError
+
+
+class IgnoredLabels(_Share):
+    """Batches whose labels are all ignored (−100): the loss has nothing to average, and is NaN or 0.
+
+    Five records in a row in which no label counts. Ignored shares below 1 are common in fine-tuning.
+    """
+
+    name, kind, severity = "ignored_labels", "padding", "critical"
+    series = "data/ignored_share"
+    needs = ("=data/ignored_share",)
+    about = "No label takes part in the loss."
+    source = "R34: zero-label batches"
+    thresholds: ClassVar = {"share": (0.999, "all labels"), "records": (5.0, "ours")}
+
+    def tell(self, seen: Seen, step: int, found: int, value: float) -> Finding:
+        return self.finding(
+            step,
+            f"All labels are ignored since step {step}",
+            last_step=found,
+            found=found,
+            confidence=0.95,
+            evidence={"ignored_share": number(value)},
+            causes=["loss masked out: no label is left"],
+            remedies=[f"Look at how the batch of step {step} was labelled: chat template, response mask, truncation."],
+        )
+
+
+class Padding(_Share):
+    """More than half of the positions are padding in 32 records in a row: time spent on nothing. A remark."""
+
+    name, kind, severity = "padding", "padding", "info"
+    series = "data/padding_share"
+    needs = ("=data/padding_share",)
+    about = "More than half of the batch is padding."
+    source = "R34; SageMaker's NLPSequenceRatio: 50%"
+    thresholds: ClassVar = {"share": (0.5, "R34"), "records": (32.0, "ours")}
+
+    def tell(self, seen: Seen, step: int, found: int, value: float) -> Finding:
+        return self.finding(
+            step,
+            f"{100 * value:.0f}% of the positions are padding since step {step}",
+            last_step=found,
+            found=found,
+            evidence={"padding_share": number(value)},
+            causes=["padding: sequences of very different lengths"],
+            remedies=[
+                f"Pack sequences, or batch them by length: up to {1 / max(1 - value, 0.01):.1f} times the throughput."
+            ],
+            confidence=0.9,
+        )
+
+
+class StepTokens(Rule):
+    """The tokens of a step change, and stay changed.
+
+    The median of 16 rows differs from that of the 16 before by more than 10%. A batch or sequence ramp does that, as
+    does a rank that is lost: a remark. Steps without a token are a warning.
+    """
+
+    name, family, kind, severity = "step_tokens", "data", "data", "warning"
+    needs = ("step_tokens",)
+    least = 32
+    about = "The tokens of a step change for good."
+    source = "issue of elastic resizes and ramps; ours"
+    thresholds: ClassVar = {"change": (0.1, "ours"), "empty": (5.0, "rows without tokens; ours")}
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._cursor = Cursor()
+        self._rest: list[tuple[float, int, int]] = []
+        self._before: list[tuple[float, int, int]] = []  # the block before
+        self._level: float | None = None
+        self._empty = 0
+        self._empty_step = 0
+
+    def examine(self, seen: Seen) -> Iterator[Finding]:
+        channel = seen.role("step_tokens")
+        rows = self._cursor.take(channel, seen)
+        if rows is None or channel is None or not len(rows):
+            return
+        constant = self._level is not None and not self._rest and not self._empty
+        if constant and (rows.value == self._level).all():
+            extra = len(rows) % 16
+            self._before = []  # all as the level
+            if extra:
+                self._rest = [
+                    (float(rows.value[at]), int(rows.step[at]), int(rows.segment[at]))
+                    for at in range(len(rows) - extra, len(rows))
+                ]
+            return
+        for at in range(len(rows)):
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            if value == 0:
+                self._empty_step = step if not self._empty else self._empty_step
+                self._empty += 1
+                if self._empty == self.at["empty"]:
+                    yield self.finding(
+                        self._empty_step,
+                        f"Steps have no tokens since step {self._empty_step}",
+                        segment=segment,
+                        last_step=step,
+                        found=step,
+                        evidence={"rows": self._empty},
+                        confidence=0.7,
+                        key="empty",
+                        causes=["data exhausted: empty batches", "loss masked out"],
+                        remedies=["Check the loader and what is counted as a token."],
+                    )
+            else:
+                self._empty = 0
+            self._rest.append((value, step, segment))
+            if len(self._rest) < 16:
+                continue
+            level = float(numpy.median([one[0] for one in self._rest]))
+            old = self._level
+            if old is not None and old > 0 and level > 0 and abs(level / old - 1) > self.at["change"]:
+                both = [*self._before, *self._rest]
+                begin = next((one for one in both if abs(one[0] - old) > abs(one[0] - level)), self._rest[0])
+                yield self.finding(
+                    begin[1],
+                    f"A step has {level:.6g} tokens since step {begin[1]}; it had {old:.6g}",
+                    severity="info",
+                    last_step=step,
+                    found=step,
+                    segment=begin[2],
+                    confidence=0.6,
+                    evidence={"before": number(old, 6), "after": number(level, 6)},
+                    causes=["data: another batch size or sequence length"],
+                    remedies=["Compare losses over tokens, not steps, across this step."],
+                )
+            self._level, self._before, self._rest = level, self._rest, []
+
+
+RULES = (RepeatedBatches, IgnoredLabels, Padding, StepTokens)

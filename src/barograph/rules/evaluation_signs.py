@@ -1,0 +1,272 @@
+"""Single signs in the evaluation: leaps, numbers that are none or never change, the distance to the training.
+
+In:   the series of the evaluation loss and of the loss.
+Out:  findings of `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`, `EvaluationBetter`, `EvaluationGap`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+from typing import ClassVar
+
+from barograph.rules.channels import Channel, Seen
+from barograph.rules.curve import again, is_game, number
+from barograph.rules.evaluations import Evaluation, Walker
+from barograph.rules.finding import Finding
+
+
+class EvaluationJump(Walker):
+    """The evaluation leaps from one time to the next, and the training does not.
+
+    The change of ln evaluation loss is more than ln 1.15 and more than 6 times the usual one of the evaluations before
+    (four at least), and three times as much as any of the last three; the training loss explains less than a third of
+    it. A second evaluation that stays there makes it a warning: another evaluation set, another tokenizer, dropout left
+    on, or, downwards, evaluation data that were trained on. One that comes back is a remark.
+    """
+
+    name, kind, severity = "evaluation_jump", "eval", "warning"
+    least = 5
+    about = "The evaluation loss leaps while the training loss does not."
+    source = "R35"
+    thresholds: ClassVar = {"jump": (1.15, "ratio; ours"), "times": (6.0, "times the usual change; ours")}
+
+    def begin(self) -> None:
+        self._values: list[Evaluation] = []
+        self._open: tuple[Evaluation, Evaluation, Finding] | None = None
+
+    def look(self, seen: Seen, channel: Channel, one: Evaluation) -> Iterator[Finding]:
+        if not math.isfinite(one.value) or one.value <= 0:
+            return
+        values = self._values
+        if self._open is not None:
+            old, new, finding = self._open
+            self._open = None
+            stays = math.log(one.value / old.value) / math.log(new.value / old.value)
+            if stays > 0.5:
+                finding.severity, finding.confidence, finding.last_step = "warning", 0.8, one.step
+                finding.message += f", and {one.value:.4g} at step {one.step}"
+            yield again(finding)
+        elif len(values) >= 4:
+            last = values[-1]
+            change = math.log(one.value / last.value)
+            usual = [abs(math.log(b.value / a.value)) for a, b in pairwise(values)]
+            train = math.log(one.train / last.train) if one.train > 0 and last.train > 0 else 0.0
+            limit = max(math.log(self.at["jump"]), self.at["times"] * max(median(usual), 0.002), 3 * max(usual[-3:]))
+            if abs(change) > limit and train * math.copysign(1, change) < abs(change) / 3:
+                yield from self._leap(seen, channel, last, one, change)
+        self._values = [*values[-23:], one]
+
+    def _leap(
+        self, seen: Seen, channel: Channel, last: Evaluation, one: Evaluation, change: float
+    ) -> Iterator[Finding]:
+        if is_game(seen, channel):
+            return
+        up = change > 0
+        causes = (
+            [
+                "tokenizer mismatch: evaluation uses another vocabulary",
+                "evaluation mode left on: or off, with dropout in the evaluation",
+                "labels shifted: in the evaluation alone",
+            ]
+            if up
+            else ["validation leak: evaluation data are trained on", "labels shifted: targets can be seen"]
+        )
+        finding = self.finding(
+            one.step,
+            f"The evaluation loss went from {last.value:.4g} at step {last.step} to {one.value:.4g} at step "
+            f"{one.step} while the training loss went from {last.train:.4g} to {one.train:.4g}",
+            severity="info",
+            last_step=one.step,
+            found=one.step,
+            segment=one.segment,
+            confidence=0.5,
+            causes=causes,
+            evidence={
+                "before": number(last.value),
+                "after": number(one.value),
+                "ratio": number(math.exp(change), 3),
+                "train_before": number(last.train),
+                "train_after": number(one.train),
+            },
+            remedies=[
+                f"Compare what the evaluation does at steps {last.step} and {one.step}: data, tokenizer, "
+                "`model.eval()`."
+            ],
+        )
+        self._open = (last, one, finding)
+        yield again(finding)
+
+
+class EvaluationNonFinite(Walker):
+    """An evaluation loss that is NaN or infinite.
+
+    Empty evaluation batches give such a loss, as do weights that are. A warning since the first of at least two, or of
+    one that was the last; one between finite ones, or before the first training step, is a remark.
+    """
+
+    name, kind, severity = "evaluation_non_finite", "nonfinite", "warning"
+    about = "The evaluation loss is NaN or infinite."
+    source = "R35"
+
+    def begin(self) -> None:
+        self._told: Finding | None = None
+        self._finite = 0
+
+    def look(self, seen: Seen, channel: Channel, one: Evaluation) -> Iterator[Finding]:
+        if math.isfinite(one.value):
+            self._finite += 1
+            if self._told is not None:
+                self._told.severity = "info" if self._told.evidence["rows"] < 3 else "warning"
+                self._told.message += f", and is finite again at step {one.step}"
+                yield again(self._told)
+                self._told = None
+            return
+        if self._told is not None:
+            self._told.evidence["rows"] += 1
+            self._told.last_step = one.step
+            yield again(self._told)
+            return
+        self._told = self.finding(
+            one.step,
+            f"The evaluation loss is {'NaN' if math.isnan(one.value) else 'infinite'} at step {one.step}",
+            last_step=one.step,
+            found=one.step,
+            segment=one.segment,
+            evidence={"rows": 1, "train": number(one.train)},
+            causes=[
+                "loss masked out: evaluation batches without labels",
+                "fp16 overflow: in the evaluation",
+                "overflow in a layer",
+            ],
+            remedies=["Look for evaluation batches without a label, and run the evaluation in full precision."],
+            confidence=0.8,
+        )
+        yield again(self._told)
+
+
+class EvaluationFrozen(Walker):
+    """An evaluation that gives the same number, to the last digit, five times, while the training loss moves.
+
+    It looks at other weights than those that are trained. Numbers of fewer than four digits, and losses below 0.01,
+    are passed over.
+    """
+
+    name, kind, severity = "evaluation_frozen", "frozen", "warning"
+    least = 5
+    needs = ("eval_loss", "loss")
+    about = "The evaluation loss never changes."
+    source = "R08 and R35; TrainCheck's cases of stale parameters"
+    thresholds: ClassVar = {"evaluations": (5.0, "ours")}
+
+    def begin(self) -> None:
+        self._first: Evaluation | None = None
+        self._count = 0
+        self._told = False
+
+    def look(self, seen: Seen, channel: Channel, one: Evaluation) -> Iterator[Finding]:
+        if self._first is None or one.value != self._first.value:
+            self._first, self._count, self._told = one, 1, False
+            return
+        self._count += 1
+        digits = len(f"{one.value:.10g}".replace(".", "").lstrip("0"))
+        moved = abs(one.train - self._first.train) > 1e-4 * abs(one.train)
+        if self._told or self._count < self.at["evaluations"] or digits < 4 or abs(one.value) < 0.01 or not moved:
+            return
+        self._told = True
+        first = self._first
+        yield self.finding(
+            first.step,
+            f"The evaluation loss is {one.value:.6g} in {self._count} evaluations since step {first.step}",
+            last_step=one.step,
+            found=one.step,
+            segment=one.segment,
+            confidence=0.85,
+            evidence={"evaluation": one.value, "train_then": number(first.train), "train_now": number(one.train)},
+            causes=["optimizer holds other parameters: the evaluated model is a copy", "layer frozen"],
+            remedies=["Check that the evaluation is given the model that is trained, or copies its weights first."],
+        )
+
+
+class EvaluationBetter(Walker):
+    """The evaluation is better than the training for long.
+
+    Five evaluations in a row lie more than 10% below the training loss. Dropout and augmentation do that, an easier
+    evaluation set too, and evaluation data among the training data: a remark.
+    """
+
+    name, kind, severity = "evaluation_better", "eval", "info"
+    needs = ("eval_loss", "loss")
+    least = 5
+    about = "The evaluation loss is well below the training loss."
+    source = "R35: better than training by 10%"
+    thresholds: ClassVar = {"share": (0.1, "R35"), "evaluations": (5.0, "ours")}
+
+    def begin(self) -> None:
+        self._count = 0
+        self._first = 0
+        self._told = False
+
+    def look(self, seen: Seen, channel: Channel, one: Evaluation) -> Iterator[Finding]:
+        if not one.value < (1 - self.at["share"]) * one.train or one.value <= 0 or channel.name.endswith("bpb"):
+            self._count = 0
+            return
+        if not self._count:
+            self._first = one.step
+        self._count += 1
+        if self._count != int(self.at["evaluations"]) or self._told:
+            return
+        self._told = True
+        yield self.finding(
+            self._first,
+            f"The evaluation loss ({one.value:.4g}) has been below the training loss ({one.train:.4g}) by more "
+            f"than {100 * self.at['share']:.0f}% for {self._count} evaluations",
+            last_step=one.step,
+            found=one.step,
+            segment=one.segment,
+            confidence=0.4,
+            evidence={"evaluation": number(one.value), "train": number(one.train)},
+            causes=["validation leak: evaluation data among the training data", "evaluation mode left on"],
+            remedies=["Check that no evaluation example is trained on; dropout and augmentation explain it too."],
+        )
+
+
+class EvaluationGap(Walker):
+    """The evaluation loss is far above the training loss: by half of it in three evaluations in a row. A remark."""
+
+    name, kind, severity = "evaluation_gap", "overfit", "info"
+    needs = ("eval_loss", "loss")
+    least = 3
+    about = "The evaluation loss is much higher than the training loss."
+    source = "S2: validation loss much higher than train"
+    thresholds: ClassVar = {"ratio": (1.5, "ours; S2 says much higher")}
+
+    def begin(self) -> None:
+        self._count = 0
+        self._first = 0
+        self._told = False
+
+    def look(self, seen: Seen, channel: Channel, one: Evaluation) -> Iterator[Finding]:
+        if not (one.train > 0.01 and one.value > self.at["ratio"] * one.train):
+            self._count = 0
+            return
+        if not self._count:
+            self._first = one.step
+        self._count += 1
+        if self._count != 3 or self._told:
+            return
+        self._told = True
+        yield self.finding(
+            self._first,
+            f"The evaluation loss ({one.value:.4g}) is {one.value / one.train:.2g} times the training loss "
+            f"({one.train:.4g})",
+            last_step=one.step,
+            found=one.step,
+            segment=one.segment,
+            confidence=0.5,
+            evidence={"evaluation": number(one.value), "train": number(one.train)},
+            causes=["overfitting", "tokenizer mismatch: or other preparation of the evaluation data"],
+            remedies=["Evaluate on a held-out part of the training data: if the gap stays, it is overfitting."],
+        )

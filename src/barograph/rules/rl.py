@@ -1,0 +1,463 @@
+"""Reinforcement learning: reward, KL, entropy, completions.
+
+In:   series by role (reward, kl, entropy, clip_ratio) and by TRL's names.
+Out:  findings of `RewardCollapse`, `RewardConstant`, `KlBlowUp`, `EntropyCollapse`, `ZeroAdvantage`, `PolicyClipping`,
+      `SamplingMismatch`, `ClippedCompletions`.
+
+Rows are looked at in blocks of 8, since single batches of rewards say little.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+import numpy
+
+from barograph.rules.channels import Channel, Seen
+from barograph.rules.curve import Cursor, again, between, number
+from barograph.rules.finding import Finding
+from barograph.rules.rule import Rule
+
+BLOCK = 8
+
+
+class Block(NamedTuple):
+    """Eight rows: their median, spread, lowest and highest, and the steps of the first and the last."""
+
+    level: float
+    spread: float
+    low: float
+    high: float
+    step: int
+    last: int
+    segment: int
+
+
+def named(seen: Seen, pattern: str) -> Channel | None:
+    """The first series whose name matches."""
+    return next((seen.channels[name] for name in seen.channels if re.search(pattern, name)), None)
+
+
+class _Blocks(Rule):
+    """A rule that walks along blocks of rows."""
+
+    family = "rl"
+    kind = "rl"
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._cursor = Cursor()
+        self._rest: list[tuple[float, int, int]] = []
+        self._blocks: list[Block] = []
+        self._told: Finding | None = None
+        self._seen_channels = -1
+        self._channel: Channel | None = None
+
+    def channel(self, seen: Seen) -> Channel | None:
+        """What it walks along."""
+        raise NotImplementedError
+
+    def examine(self, seen: Seen) -> Iterator[Finding]:
+        if self._seen_channels != len(seen.channels):
+            self._seen_channels, self._channel = len(seen.channels), self.channel(seen)
+        channel = self._channel
+        rows = self._cursor.take(channel, seen)
+        if rows is None or channel is None:
+            return
+        if self._cursor.fresh:
+            self._rest, self._blocks, self._told = [], [], None
+        for at in range(len(rows)):
+            value = float(rows.value[at])
+            if not math.isfinite(value):
+                continue
+            self._rest.append((value, int(rows.step[at]), int(rows.segment[at])))
+            if len(self._rest) == BLOCK:
+                values = sorted(one[0] for one in self._rest)
+                level = (values[3] + values[4]) / 2
+                spread = 1.4826 * sorted(abs(one - level) for one in values)[4]
+                block = Block(
+                    level, spread, values[0], values[-1], self._rest[0][1], self._rest[-1][1], self._rest[-1][2]
+                )
+                self._rest = []
+                self._blocks = [*self._blocks[:4], *self._blocks[4:][-59:], block]  # the first four stay
+                yield from self.block(seen, self._blocks)
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        """A block has come; the last of `blocks`, of which the first four are the run's first."""
+        raise NotImplementedError
+
+    def held(self, blocks: list[Block], count: int, bound: float) -> bool:
+        """Whether the last `count` blocks all lie above a bound."""
+        return len(blocks) >= count and all(one.level > bound for one in blocks[-count:])
+
+    def tell(
+        self,
+        step: int,
+        message: str,
+        last: Block,
+        severity: str,
+        causes: list[str],
+        remedies: list[str],
+        **evidence: float,
+    ) -> Iterator[Finding]:
+        """The finding, once; again if it gets worse."""
+        order = ("info", "warning", "critical")
+        if self._told is not None:
+            self._told.last_step = last.last
+            if order.index(severity) <= order.index(self._told.severity):
+                return
+            step = self._told.step
+        self._told = self.finding(
+            step,
+            message,
+            severity=severity,
+            last_step=last.last,
+            segment=last.segment,
+            causes=causes,
+            remedies=remedies,
+            found=self._told.found if self._told is not None else last.last,
+            confidence=0.75 if severity != "info" else 0.4,
+            evidence={name: number(value) for name, value in evidence.items()},
+        )
+        yield again(self._told)
+
+    def begin(self, blocks: list[Block], bound: float) -> int:
+        """The first step of the last stretch of blocks above a bound."""
+        step = blocks[-1].step
+        for one in reversed(blocks):
+            if one.level <= bound:
+                break
+            step = one.step
+        return step
+
+
+def rewarded(seen: Seen, step: int, segment: int) -> tuple[float, float, float, float]:
+    """Reward up to a step: first level, highest level, last level, spread of single rows."""
+    rewards = between(seen.role("reward"), 0, step + 1, segment)
+    if len(rewards) < 16:
+        return math.nan, math.nan, math.nan, math.nan
+    blocks = numpy.median(rewards[: len(rewards) // 8 * 8].reshape(-1, 8), axis=1)
+    spread = 1.4826 * float(numpy.median(numpy.abs(numpy.diff(rewards)))) / math.sqrt(2)
+    return float(blocks[0]), float(blocks.max()), float(numpy.median(rewards[-8:])), spread
+
+
+class RewardCollapse(_Blocks):
+    """The reward that was learnt is lost again.
+
+    Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
+    spreads of single rows, and by 6 times the usual change from block to block: a remark; a warning where eight blocks
+    lie below by four fifths. A policy that was optimised too hard against its reward model, or a rate that is too high,
+    ends so.
+    """
+
+    name, severity = "reward_collapse", "warning"
+    needs = ("reward",)
+    least = 64
+    about = "The reward falls back after it had risen."
+    source = "R36; ours"
+    thresholds: ClassVar = {"lost": (0.5, "share of the gain; ours"), "spreads": (3.0, "ours")}
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return seen.role("reward")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        if len(blocks) < 8:
+            return
+        start = float(numpy.median([one.level for one in blocks[:2]]))
+        best = max(blocks, key=lambda one: one.level)
+        gain = best.level - start
+        bound = max(best.level - self.at["lost"] * gain, best.level - 1e18)
+        spread = max(float(numpy.median([one.spread for one in blocks])), 1e-9)
+        wander = (
+            float(numpy.median(numpy.abs(numpy.diff([one.level for one in blocks[4:]])))) if len(blocks) > 6 else 0.0
+        )
+        if best.level - blocks[-1].level < 6 * wander:
+            return
+        if gain < 2 * spread or best.level - blocks[-1].level < self.at["spreads"] * spread:
+            return
+        if all(one.level < bound for one in blocks[-4:]):
+            behind = [one for one in blocks if one.step > best.step]
+            step = next((one.step for one in behind if one.level < best.level - 0.2 * gain), blocks[-1].step)
+            yield from self.tell(
+                step,
+                f"The reward fell from {best.level:.4g} to {blocks[-1].level:.4g} since step {step}",
+                blocks[-1],
+                "warning"
+                if len(blocks) > 15 and all(one.level < best.level - 0.8 * gain for one in blocks[-8:])
+                else "info",
+                [
+                    "reward hacking or KL blow-up: the policy left what the reward was made for",
+                    "learning rate too high",
+                ],
+                [f"Go back to before step {step}; raise the KL coefficient or lower the learning rate."],
+                best=best.level,
+                reward=blocks[-1].level,
+                start=start,
+            )
+
+
+class RewardConstant(_Blocks):
+    """Every batch has the same mean reward, to the last digit, for 16 rows, after rewards that varied.
+
+    A reward function that fails gives one value to all; no advantage is left, and nothing is learnt. At the highest
+    reward ever seen the task is solved: a remark.
+    """
+
+    name, severity = "reward_constant", "critical"
+    needs = ("reward",)
+    least = 24
+    about = "The reward is one and the same number."
+    source = "R36: frac_reward_zero_std"
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return seen.role("reward")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        if len(blocks) < 2 or any(one.low != one.high for one in blocks[-2:]) or blocks[-1].low != blocks[-2].low:
+            return
+        value = blocks[-1].low
+        solved = value >= max(one.high for one in blocks) and len(blocks) > 2
+        step = blocks[-2].step
+        for one in reversed(blocks[:-2]):
+            if one.low != one.high or one.low != value:
+                break
+            step = one.step
+        yield from self.tell(
+            step,
+            f"The reward is {value:.6g} in every row since step {step}",
+            blocks[-1],
+            "info" if solved else "critical",
+            ["loss masked out: the reward function fails and gives one value to all"],
+            [f"Call the reward function on completions of step {step} by hand."],
+            reward=value,
+        )
+
+
+class KlBlowUp(_Blocks):
+    """The policy runs away from its reference.
+
+    Two blocks of 8 rows have a KL of more than 5 times the highest of the blocks before (8 blocks at least, or all) and
+    above 0.1; above 10 it is critical. A KL that grows slowly while the reward rises is what training does.
+    """
+
+    name, severity = "kl_blow_up", "critical"
+    needs = ("kl", "reward")
+    least = 48
+    about = "The KL to the reference policy leaps."
+    source = "R36; TRL's kl"
+    thresholds: ClassVar = {"times": (5.0, "ours"), "least": (0.1, "nats; ours"), "critical": (10.0, "nats; ours")}
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return seen.role("kl")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        if len(blocks) < 6:
+            return
+        # against the blocks just before, and against those of some time ago
+        for known, least in ((blocks[-10:-2], 1.0), (blocks[-6:-2], 1.0), (blocks[-18:-10], 2.0)):
+            if len(known) < 4 or (least > 1 and len(blocks) < 24):
+                continue
+            old = max(abs(one.level) for one in known)
+            now = min(abs(one.level) for one in blocks[-2:])
+            if now > max(self.at["times"] * max(old, 1e-3), least * self.at["least"]):
+                bound = old * 1.5
+                step = self.begin(blocks, bound)
+                first, best, last, spread = rewarded(seen, blocks[-1].last, blocks[-1].segment)
+                better = last >= best - 2 * spread and last > first + 2 * spread
+                severity = "critical" if now > self.at["critical"] else "info" if better else "warning"
+                yield from self.tell(
+                    step,
+                    f"The KL rose from {old:.3g} to {blocks[-1].level:.3g} since step {step}",
+                    blocks[-1],
+                    severity,
+                    [
+                        "reward hacking or KL blow-up: nothing holds the policy near its reference",
+                        "learning rate too high",
+                    ],
+                    ["Raise the KL coefficient, lower the learning rate, go back to before step " + f"{step}."],
+                    before=old,
+                    kl=blocks[-1].level,
+                )
+                return
+
+
+class EntropyCollapse(_Blocks):
+    """The policy says one thing.
+
+    Four blocks of 8 rows have less than a tenth of the entropy of the first, and the reward is no better than at the
+    start, or has fallen from its best. With a reward that rose, the task may be solved: a remark.
+    """
+
+    name, severity = "entropy_collapse", "warning"
+    needs = ("entropy", "reward")
+    least = 40
+    about = "The policy's entropy is almost gone."
+    source = "R36"
+    thresholds: ClassVar = {"share": (0.1, "of the first block; ours")}
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return seen.role("entropy")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        start = blocks[0].level
+        if len(blocks) < 5 or start <= 0 or any(one.level > self.at["share"] * start for one in blocks[-4:]):
+            return
+        first, best, last, spread = rewarded(seen, blocks[-1].last, blocks[-1].segment)
+        better = last > first + 2 * spread and last > best - 2 * spread
+        step = blocks[-4].step
+        for one in reversed(blocks):
+            if one.level > 0.5 * start:
+                break
+            step = one.step
+        yield from self.tell(
+            step,
+            f"The entropy fell from {start:.3g} to {blocks[-1].level:.3g} since step {step}",
+            blocks[-1],
+            "info" if better else "warning",
+            ["reward hacking or KL blow-up: the policy says one thing", "learning rate too high"],
+            ["Add an entropy bonus or a KL term, or raise the sampling temperature."],
+            start=start,
+            entropy=blocks[-1].level,
+        )
+
+
+class ZeroAdvantage(_Blocks):
+    """In most groups all completions earn the same, so there is nothing to learn from.
+
+    `frac_reward_zero_std` is above 0.8 in four blocks of 8 rows. With a reward at its best the task is
+    solved: a remark.
+    """
+
+    name, severity = "zero_advantage", "warning"
+    needs = ("reward",)
+    least = 32
+    about = "Most groups of completions have equal rewards."
+    source = "R36; TRL's frac_reward_zero_std > 0.8"
+    thresholds: ClassVar = {"share": (0.8, "R36")}
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return named(seen, r"frac_reward_zero_std")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        if not self.held(blocks, 4, self.at["share"]):
+            return
+        first, best, last, spread = rewarded(seen, blocks[-1].last, blocks[-1].segment)
+        solved = last > first and last >= best - max(2 * spread, 0.1 * abs(best - first))
+        step = self.begin(blocks, self.at["share"])
+        yield from self.tell(
+            step,
+            f"{100 * blocks[-1].level:.0f}% of the groups have equal rewards since step {step}",
+            blocks[-1],
+            "info" if solved else "warning",
+            [
+                "loss masked out: equal rewards leave no advantage",
+                "reward hacking or KL blow-up: the policy says one thing",
+            ],
+            ["Use harder or easier prompts, larger groups, or a higher temperature."],
+            share=blocks[-1].level,
+        )
+
+
+class PolicyClipping(_Blocks):
+    """More than 30% of the tokens are clipped by the trust region in four blocks of 8 rows: the steps are too long."""
+
+    name, severity = "policy_clipping", "warning"
+    needs = ("clip_ratio", "reward")
+    least = 32
+    about = "The policy's ratio is clipped too often."
+    source = "R36; TRL's clip_ratio > 0.3"
+    thresholds: ClassVar = {"share": (0.3, "R36")}
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return seen.role("clip_ratio")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        if self.held(blocks, 4, self.at["share"]):
+            step = self.begin(blocks, self.at["share"])
+            yield from self.tell(
+                step,
+                f"{100 * blocks[-1].level:.0f}% of the tokens are clipped since step {step}",
+                blocks[-1],
+                "warning",
+                ["learning rate too high: the policy leaves the trust region", "reward hacking or KL blow-up"],
+                ["Lower the learning rate or the number of updates a batch."],
+                share=blocks[-1].level,
+            )
+
+
+class SamplingMismatch(_Blocks):
+    """The sampler and the trainer disagree on how likely tokens are: by more than 0.5 nats on average, in two blocks.
+
+    Other weights, another precision or another tokenizer in the sampler make every advantage one for another policy.
+    """
+
+    name, severity = "sampling_mismatch", "warning"
+    needs = ("reward",)
+    least = 16
+    about = "Log probabilities of sampler and trainer differ."
+    source = "R36; TRL's sampling_logp_difference"
+    thresholds: ClassVar = {"difference": (0.5, "nats a token; ours")}
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return named(seen, r"sampling_logp_difference/mean|sampling_logp_difference$")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        if self.held(blocks, 2, self.at["difference"]):
+            step = self.begin(blocks, self.at["difference"])
+            yield from self.tell(
+                step,
+                f"Sampler and trainer differ by {blocks[-1].level:.2g} nats a token since step {step}",
+                blocks[-1],
+                "warning",
+                ["optimizer holds other parameters: the sampler's weights are not the trainer's", "tokenizer mismatch"],
+                ["Check that weights are sent to the sampler after each step."],
+                difference=blocks[-1].level,
+            )
+
+
+class ClippedCompletions(_Blocks):
+    """Completions run into the length limit.
+
+    More than half of them, in four blocks of 8 rows, with at least 0.3 more than in the first block: a warning, since a
+    policy that earns by length is the commonest hack. As many from the start on: a remark, the limit is low.
+    """
+
+    name, severity = "clipped_completions", "warning"
+    needs = ("reward",)
+    least = 32
+    about = "Most completions are cut at the length limit."
+    source = "R36; TRL's completions/clipped_ratio > 0.5"
+    thresholds: ClassVar = {"share": (0.5, "R36"), "more": (0.3, "ours")}
+
+    def channel(self, seen: Seen) -> Channel | None:
+        return named(seen, r"completions?/clipped_ratio")
+
+    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
+        if self.held(blocks, 4, self.at["share"]):
+            grown = blocks[-1].level - blocks[0].level > self.at["more"]
+            step = self.begin(blocks, self.at["share"])
+            yield from self.tell(
+                step,
+                f"{100 * blocks[-1].level:.0f}% of the completions are cut since step {step}",
+                blocks[-1],
+                "warning" if grown else "info",
+                ["reward hacking or KL blow-up: length is rewarded"],
+                [f"Read completions from step {step} on; punish length, or raise the limit."],
+                share=blocks[-1].level,
+                start=blocks[0].level,
+            )
+
+
+RULES = (
+    RewardCollapse,
+    RewardConstant,
+    KlBlowUp,
+    EntropyCollapse,
+    ZeroAdvantage,
+    PolicyClipping,
+    SamplingMismatch,
+    ClippedCompletions,
+)

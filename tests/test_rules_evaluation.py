@@ -1,0 +1,123 @@
+"""Evaluations beside the training: overfitting, leaps, frozen and missing ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from rule_curves import columns, falling, found, warned
+
+from barograph.rules.evaluation import RULES
+
+AT = np.arange(100, 2000, 100)
+
+
+def look(loss: np.ndarray, evaluations: np.ndarray, at: np.ndarray = AT, checkpoints=(), **more):
+    series = {"train/loss": (np.arange(len(loss)), loss), "eval/loss": (at, evaluations)}
+    series |= {name.replace("__", "/"): values for name, values in more.items()}
+    return found([rule() for rule in RULES], series, checkpoints=list(checkpoints))
+
+
+def after(step: int, size: float) -> np.ndarray:
+    """A factor that grows after a step, up to 1 + size."""
+    return 1 + size * np.clip((AT - step) / (1900 - step), 0, None)
+
+
+def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() -> None:
+    loss = falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
+    evaluations = falling(2000, noise=0)[AT] * after(1000, 0.5)
+    finding = next(
+        one for one in look(loss, evaluations, checkpoints=[(900, "a"), (1500, "b")]) if one.rule == "overfitting"
+    )
+    assert (finding.severity, finding.kind) == ("warning", "overfit") and abs(finding.step - 1000) <= 100
+    assert "(a)" in finding.remedies[0] and finding.causes[0].startswith("overfitting")
+
+
+def test_a_slight_rise_is_a_remark() -> None:
+    loss = falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
+    evaluations = falling(2000, noise=0)[AT] * after(1000, 0.12)
+    assert [one.severity for one in look(loss, evaluations) if one.rule == "overfitting"] == ["info"]
+
+
+def test_a_model_that_is_only_too_sure_is_a_remark() -> None:
+    loss = falling(2000) * np.linspace(1, 0.3, 2000)
+    evaluations = falling(2000, noise=0)[AT] * after(1000, 0.3)
+    right = (AT, np.linspace(0.5, 0.8, len(AT)))
+    assert not warned(look(loss, evaluations, eval__accuracy=right))
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.02, 0.05])
+def test_healthy_evaluations_give_no_warning(noise: float) -> None:
+    for seed in range(4):
+        dice = np.random.default_rng(seed)
+        loss = falling(2000, seed=seed)
+        assert not warned(look(loss, loss[AT] * np.exp(dice.normal(0.02, noise, len(AT)))))
+
+
+def test_both_losses_rising_is_a_divergence() -> None:
+    loss = falling(2000)
+    loss[1200:] *= 1.15
+    finding = next(one for one in look(loss, loss[AT] * 1.01) if one.rule == "validation_divergence")
+    assert (finding.severity, finding.kind, finding.step) == ("warning", "divergence", 1200 + 0)
+
+
+@pytest.mark.parametrize("ratio", [1.4, 2.0, 0.5])
+def test_an_evaluation_that_leaps_alone_is_another_evaluation(ratio: float) -> None:
+    loss = falling(2000)
+    evaluations = falling(2000, noise=0.002, seed=1)[AT]
+    evaluations[12:] *= ratio
+    finding = next(one for one in look(loss, evaluations) if one.rule == "evaluation_jump")
+    assert (finding.severity, finding.step) == ("warning", AT[12])
+    assert finding.causes[0].startswith("tokenizer mismatch" if ratio > 1 else "validation leak")
+
+
+def test_one_odd_evaluation_is_a_remark() -> None:
+    evaluations = falling(2000, noise=0.002, seed=1)[AT]
+    evaluations[12] *= 1.5
+    assert not warned(look(falling(2000), evaluations))
+
+
+def test_evaluations_that_are_no_numbers() -> None:
+    evaluations = falling(2000, noise=0.002)[AT]
+    evaluations[10:] = np.nan
+    finding = next(one for one in look(falling(2000), evaluations) if one.rule == "evaluation_non_finite")
+    assert (finding.severity, finding.kind, finding.step) == ("warning", "nonfinite", AT[10])
+    evaluations = falling(2000, noise=0.002)[AT]
+    evaluations[4] = np.nan
+    assert not warned(look(falling(2000), evaluations))
+
+
+def test_an_evaluation_that_never_changes_looks_at_other_weights() -> None:
+    finding = next(one for one in look(falling(2000), np.full(len(AT), 5.61234)) if one.rule == "evaluation_frozen")
+    assert (finding.severity, finding.kind, finding.step) == ("warning", "frozen", AT[0])
+    assert not [one for one in look(falling(2000), np.full(len(AT), 5.6)) if one.rule == "evaluation_frozen"]
+
+
+def test_remarks_on_the_distance_to_the_training() -> None:
+    loss = falling(2000)
+    assert "evaluation_better" in {one.rule for one in look(loss, loss[AT] * 0.8)}
+    assert "evaluation_gap" in {one.rule for one in look(loss, loss[AT] * 1.8)}
+    assert not warned(look(loss, loss[AT] * 0.8)) and not warned(look(loss, loss[AT] * 1.8))
+
+
+def test_ten_thousand_steps_without_a_better_evaluation_are_a_remark() -> None:
+    at = np.arange(1000, 25_000, 1000)
+    evaluations = np.maximum(3 - at / 5000, 1.2) + (at > 9000) * 0.001 * (at % 3000) / 1000
+    finding = next(one for one in look(falling(2000), evaluations, at) if one.rule == "validation_plateau")
+    assert finding.severity == "info" and finding.step == 9000
+
+
+def test_another_stage_begins_anew() -> None:
+    loss = np.concatenate([falling(500), 4 + falling(500)])
+    steps = np.concatenate([np.arange(500), np.arange(500)])
+    segments = np.repeat([1, 2], 500)
+    keep = steps % 50 == 25
+    series = {"train/loss": (steps, loss, segments), "eval/loss": (steps[keep], loss[keep], segments[keep])}
+    assert not warned(found([rule() for rule in RULES], series))
+
+
+@settings(max_examples=60, deadline=None)
+@given(columns(("train/loss", "eval/loss", "train/lr", "train/step_tokens")))
+def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
+    series, cuts = drawn
+    assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)

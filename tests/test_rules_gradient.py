@@ -1,0 +1,235 @@
+"""Rules over gradients: what must be found, what must not, and the same in pieces of any size."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barograph.rules.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
+from barograph.rules.gradient_flow import LayerGradientSpike, VanishingGradient, ZeroLayers
+from barograph.rules.gradient_level import ExplodingGradient, GradientDecay, GradientScaleJump, ZeroGradient
+from barograph.rules.gradient_scale import ClipSaturation, LossScaleCollapse
+from tests.rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+NAN = float("nan")
+
+
+def falling(count: int, noise: float = 0.03) -> numpy.ndarray:
+    return (2 + 3 * numpy.exp(-numpy.arange(count) / 60)) * noisy(count, 1, noise, 9)
+
+
+def worst(found: dict) -> str:
+    order = ("critical", "warning", "info")
+    return min((one.severity for one in found.values()), key=order.index, default="none")
+
+
+# -- not finite ---------------------------------------------------------------------------------------
+
+
+def test_a_nan_after_which_the_loss_is_nan_is_critical_from_the_step_of_the_nan() -> None:
+    norm, loss = noisy(200), falling(200)
+    norm[120:], loss[121:] = NAN, NAN
+    (one,) = only(findings([NonFiniteGradient()], {"train/norm": norm, "train/loss": loss}), "non_finite_gradient")
+    assert (one.severity, one.step, one.found, one.kind) == ("critical", 120, 121, "nonfinite")
+    assert one.causes[0].startswith("non-finite gradient")
+
+
+def test_a_nan_that_heals_and_a_step_that_the_scaler_skips_inform() -> None:
+    norm, loss = noisy(200), falling(200)
+    norm[120] = NAN
+    assert worst(findings([NonFiniteGradient()], {"train/norm": norm, "train/loss": loss})) == "info"
+    norm[120:124] = numpy.inf
+    columns = {"train/norm": norm, "train/loss": loss, "model/loss_scale": numpy.full(200, 1024.0)}
+    assert worst(findings([NonFiniteGradient()], columns)) == "info"
+    assert worst(findings([NonFiniteGradient()], {"train/norm": norm, "train/loss": loss})) == "warning"
+
+
+def test_a_column_with_gaps_or_without_numbers_is_not_a_gradient_gone_wrong() -> None:
+    norm, loss = noisy(300), falling(300)
+    norm[numpy.arange(300) % 10 != 0] = NAN
+    assert all(one.step < 30 and one.severity != "critical" for one in findings(
+        [NonFiniteGradient()], {"train/norm": norm, "train/loss": loss}).values())  # fmt: skip
+    assert not findings([NonFiniteGradient()], {"train/norm": numpy.full(300, NAN), "train/loss": loss})
+
+
+def test_the_layer_is_named_by_its_table() -> None:
+    norm, loss = noisy(100), falling(100)
+    norm[50:], loss[51:] = NAN, NAN
+    columns = {"train/norm": norm, "train/loss": loss}
+    for layer, count in (("h.0.w", 1.0), ("h.1.w", 4.0), ("h.2.w", 0.0)):
+        columns[f"gradients/{layer}/nan"] = ([40, 50, 60], [0.0, count, 1.0])
+    (one,) = only(findings([NonFiniteGradient()], columns), "non_finite_gradient")
+    assert "h.1.w" in one.causes[0] and one.evidence["layers"] == ["h.0.w", "h.1.w"]
+
+
+# -- spikes and levels ----------------------------------------------------------------------------------
+
+
+def test_a_spike_of_norm_and_loss_warns_and_of_the_norm_alone_informs() -> None:
+    norm, loss = noisy(200), falling(200)
+    norm[150] = 14
+    (one,) = only(findings([GradientSpike()], {"train/norm": norm, "train/loss": loss}), "gradient_spike")
+    assert (one.severity, one.step) == ("info", 150)
+    loss[150] *= 1.6
+    (one,) = only(findings([GradientSpike()], {"train/norm": norm, "train/loss": loss}), "gradient_spike")
+    assert (one.severity, one.step, one.found) == ("warning", 150, 150)
+
+
+def test_an_unclipped_step_a_hundred_times_too_long_is_critical_and_says_why() -> None:
+    norm, loss = noisy(200), falling(200)
+    norm[150], loss[150] = 500, 400
+    found = findings([GradientSpike()], {"train/norm": norm, "train/loss": loss}, facts={"config": {"clip": 0.0}})
+    (one,) = only(found, "gradient_spike")
+    assert one.severity == "critical" and one.causes[0].startswith("clipping off")
+    assert "90th percentile" in one.remedies[0]
+
+
+def test_heavy_tails_are_no_spikes() -> None:
+    norm = numpy.exp(0.4 * numpy.random.default_rng(1).standard_t(3, 2000))
+    assert worst(findings([GradientSpike()], {"train/norm": norm, "train/loss": noisy(2000, 3)})) in ("none", "info")
+
+
+@pytest.mark.parametrize(("level", "key"), [(0.0005, "low"), (0.005, "quiet"), (200, "high"), (5000, "red")])
+def test_norms_out_of_range_inform_and_warn_where_the_bound_is_the_users(level: float, key: str) -> None:
+    (one,) = findings([GradientNormRange()], {"train/norm": noisy(64, level)}).values()
+    assert (one.key, one.severity) == (key, "info")
+    bound = {"low": {"low": 0.002}, "quiet": {"quiet": 0.01}, "high": {"high": 50.0}, "red": {"red": 900.0}}[key]
+    assert {one.severity for one in findings([GradientNormRange(**bound)], {"train/norm": noisy(64, level)}).values()} == {"warning"}
+    assert not findings([GradientNormRange()], {"train/norm": noisy(64, 1.0)})
+
+
+def test_a_norm_that_explodes_while_the_loss_stands_warns_and_while_it_falls_informs() -> None:
+    norm = noisy(400)
+    norm[250:] *= 40
+    (one,) = only(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 3, 0.01)}), "exploding_gradient")
+    assert (one.severity, one.kind) == ("warning", "exploding") and 250 <= one.step <= 272
+    loss = 5 * numpy.exp(-numpy.arange(400) / 100)
+    assert worst(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": loss})) == "info"
+    assert not findings([ExplodingGradient()], {"train/norm": noisy(400) * numpy.linspace(1, 5, 400), "train/loss": loss})
+
+
+def test_a_norm_that_grows_in_a_straight_line_names_zero_grad() -> None:
+    norm = numpy.concatenate([noisy(200, 1, 0.02), 1 + 0.5 * numpy.arange(200)])
+    (one,) = only(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 3)}), "exploding_gradient")
+    assert one.causes[0].startswith("zero_grad missing")
+
+
+def test_a_norm_that_decays_beside_a_loss_that_stands_warns() -> None:
+    norm = noisy(400, 1) * numpy.where(numpy.arange(400) < 100, 1, 0.02)
+    (one,) = only(findings([GradientDecay()], {"train/norm": norm, "train/loss": noisy(400, 3, 0.01)}), "gradient_decay")
+    assert one.severity == "warning" and 90 <= one.step <= 112
+    assert not findings([GradientDecay()], {"train/norm": norm, "train/loss": falling(400)})
+
+
+def test_a_norm_of_exactly_zero_is_critical_and_in_reinforcement_learning_a_remark() -> None:
+    norm, loss = noisy(100), falling(100)
+    norm[60:] = 0.0
+    (one,) = only(findings([ZeroGradient()], {"train/norm": norm, "train/loss": loss}), "zero_gradient")
+    assert (one.severity, one.step, one.found) == ("critical", 60, 62)
+    columns = {"train/norm": norm, "train/loss": loss, "train/reward": noisy(100)}
+    assert worst(findings([ZeroGradient()], columns)) == "info"
+    norm[:], norm[0] = 1.0, 0.0
+    assert not findings([ZeroGradient()], {"train/norm": norm, "train/loss": loss})
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(8, "exploding"), (1 / 8, "jump_down"), (2, "exploding")])
+def test_loss_and_norm_scaled_by_one_whole_number_are_a_scaling_error(factor: float, kind: str) -> None:
+    norm, loss = noisy(200, 1, 0.1), noisy(200, 2.5, 0.02, 3)
+    norm[120:] *= factor
+    loss[120:] *= factor
+    (one,) = only(findings([GradientScaleJump()], {"train/norm": norm, "train/loss": loss}), "gradient_scale_jump")
+    assert (one.severity, one.step, one.kind) == ("critical", 120, kind) and one.found <= 128
+    assert one.causes[0].startswith("gradient accumulation scaled wrongly")
+
+
+def test_a_loss_that_rises_on_harder_data_is_not_scaled() -> None:
+    norm, loss = noisy(200, 1, 0.1), noisy(200, 2.5, 0.02, 3)
+    norm[120:] *= 2.2
+    loss[120:] *= 1.3
+    assert not findings([GradientScaleJump()], {"train/norm": norm, "train/loss": loss})
+
+
+# -- clipping and the loss scale ---------------------------------------------------------------------------
+
+
+def test_clipping_that_becomes_the_rule_warns_and_clipping_from_the_start_informs() -> None:
+    clipped = numpy.where(numpy.arange(800) < 500, 1.0, 0.4)
+    (one,) = only(findings([ClipSaturation()], {"model/clip_coefficient": clipped}), "clip_saturation")
+    assert (one.severity, one.key) == ("warning", "often") and 500 <= one.step <= 600
+    assert worst(findings([ClipSaturation()], {"model/clip_coefficient": numpy.full(800, 0.2)})) == "info"
+    assert not findings([ClipSaturation()], {"model/clip_coefficient": numpy.where(numpy.arange(800) % 12, 1.0, 0.5)})
+
+
+def test_a_loss_scale_that_falls_after_it_stood_warns_then_is_critical() -> None:
+    scale = numpy.full(200, 65536.0)
+    scale[100:] = numpy.maximum(65536.0 / 2.0 ** numpy.arange(1, 101), 0.25)
+    found = only(findings([LossScaleCollapse()], {"model/loss_scale": scale}), "loss_scale_collapse")
+    assert {(one.key, one.severity) for one in found} == {("falls", "warning"), ("least", "critical")}
+    assert found[0].step == 100 and found[0].causes[0].startswith("fp16 overflow")
+
+
+def test_a_scaler_that_finds_its_value_is_silent() -> None:
+    scale = numpy.concatenate([2.0**22 / 2.0 ** numpy.arange(12), numpy.full(100, 2.0**11), numpy.full(100, 2.0**10)])
+    assert not findings([LossScaleCollapse()], {"model/loss_scale": scale, "train/norm": noisy(len(scale))})
+
+
+def test_steps_skipped_one_after_the_other_are_critical() -> None:
+    norm = noisy(100)
+    norm[60:] = numpy.inf
+    found = findings([LossScaleCollapse()], {"train/norm": norm, "train/loss": falling(100)}, facts={"config": {"precision": "fp16"}})
+    (one,) = only(found, "loss_scale_collapse")
+    assert (one.severity, one.step, one.found) == ("critical", 60, 69)
+
+
+# -- layers ----------------------------------------------------------------------------------------------
+
+
+def layers(norms: dict[str, list[float]], every: int = 10) -> dict:
+    return {f"gradients/{name}/norm": (numpy.arange(len(values)) * every, values) for name, values in norms.items()}
+
+
+def test_gradients_that_vanish_over_the_depth_warn_and_frozen_layers_do_not() -> None:
+    deep = {f"h.{at}.weight": [10.0 ** (at - 9)] * 12 for at in range(9)}
+    (one,) = only(findings([VanishingGradient()], layers(deep)), "vanishing_gradient")
+    assert (one.severity, one.step, one.kind) == ("warning", 0, "vanishing")
+    shallow = {f"h.{at}.weight": [0.0 if at < 5 else 0.3] * 12 for at in range(9)}
+    assert not findings([VanishingGradient()], layers(shallow))
+    adapters = {f"h.{at}.weight": [1e-7] * 3 + [0.1] * 9 if at % 2 else [0.2] * 12 for at in range(9)}
+    assert not findings([VanishingGradient()], layers(adapters))
+
+
+def test_layers_whose_gradients_are_exactly_zero_warn() -> None:
+    zero = {f"h.{at}.weight": [0.0] * 6 for at in range(6)} | {"head.bias": [0.1] * 6}
+    (one,) = only(findings([ZeroLayers()], layers(zero)), "zero_layers")
+    assert (one.severity, one.found) == ("warning", 20)
+    gates = {f"h.{at}.weight": [0.0, 0.1, 0.1, 0.1] for at in range(6)} | {"head.bias": [0.1] * 4}
+    assert not findings([ZeroLayers()], layers(gates))
+
+
+def test_one_layer_that_jumps_alone_informs() -> None:
+    some = {f"h.{at}.weight": list(noisy(20, 1, 0.05, at)) for at in range(8)}
+    some["h.3.weight"][15] = 30.0
+    (one,) = only(findings([LayerGradientSpike()], layers(some)), "layer_gradient_spike")
+    assert (one.severity, one.step, one.key) == ("info", 150, "h.3.weight")
+
+
+# -- all of them -------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_run_has_no_warning() -> None:
+    count = 3000
+    lr = numpy.minimum(numpy.arange(count) / 200, 1) * (1 - numpy.arange(count) / count) * 3e-4
+    columns = {"train/loss": falling(count), "train/norm": noisy(count, 0.5, 0.3), "train/lr": lr,
+               "model/clip_coefficient": numpy.minimum(1, noisy(count, 1.2, 0.2))}  # fmt: skip
+    columns |= layers({f"h.{at}.weight": list(noisy(300, 0.1, 0.2, at)) for at in range(6)})
+    assert worst(findings([rule() for rule in RULES], columns)) in ("none", "info")
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
+    names = ("train/loss", "train/norm", "model/grad_norm_before", "model/clip_coefficient", "model/loss_scale", "train/lr")
+    tables = [f"gradients/h.{at}.weight/{what}" for at in range(4) for what in ("norm", "nan")]
+    same_when_cut(RULES, random_columns(seed, names, tables), seed)

@@ -1,0 +1,192 @@
+"""The loss: NaN, spikes, levels, zeros, falls, and what only looks like them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from rule_curves import columns, falling, found, warned
+
+from barograph.rules.loss import RULES
+
+NAN = float("nan")
+
+
+def look(loss: np.ndarray, pieces: tuple[int, ...] = (), step: int = 1, **more: np.ndarray):
+    steps = np.arange(len(loss)) * step
+    series = {"train/loss": (steps, loss)} | {f"train/{name}": (steps, values) for name, values in more.items()}
+    return found([rule() for rule in RULES], series, pieces)
+
+
+@pytest.mark.parametrize("step", [1, 100])
+def test_a_loss_that_stays_nan_is_critical_since_its_first_row(step: int) -> None:
+    loss = falling(60)
+    loss[41:] = NAN
+    finding = next(one for one in look(loss, step=step) if one.rule == "non_finite_loss")
+    assert (finding.kind, finding.severity, finding.step, finding.found) == (
+        "nonfinite",
+        "critical",
+        41 * step,
+        41 * step,
+    )
+    assert finding.last_step == 59 * step and finding.evidence["last_finite_step"] == 40 * step
+
+
+def test_a_loss_that_is_nan_from_the_start_is_critical() -> None:
+    finding = look(np.full(30, NAN))[0]
+    assert (finding.rule, finding.severity, finding.step) == ("non_finite_loss", "critical", 0)
+
+
+def test_an_infinite_last_row_is_critical_at_once() -> None:
+    loss = falling(40)
+    loss[-1] = np.inf
+    assert [one.severity for one in look(loss) if one.kind == "nonfinite"] == ["critical"]
+
+
+def test_nan_that_heals_is_a_remark_and_nan_before_the_first_step_is_nothing() -> None:
+    loss = falling(200)
+    loss[100] = NAN
+    healed = look(loss)
+    assert [(one.severity, one.step) for one in healed if one.kind == "nonfinite"] == [("info", 100)]
+    loss[100] = loss[99]
+    loss[0] = NAN
+    assert look(loss) == []
+
+
+def test_a_column_that_is_filled_in_every_tenth_row_alone_gives_no_warning() -> None:
+    loss = falling(600)
+    loss[np.arange(600) % 10 != 0] = NAN
+    assert not warned(look(loss))
+
+
+@pytest.mark.parametrize("lift", [1.25, 1.5, 1.9])
+@pytest.mark.parametrize(("rows", "step"), [(60, 100), (400, 1), (3000, 1)])
+def test_a_bad_batch_is_seen_at_its_step(lift: float, rows: int, step: int) -> None:
+    loss = falling(rows)
+    bad = int(0.7 * rows)
+    loss[bad] *= lift
+    spikes = [one for one in look(loss, step=step) if one.rule == "loss_spike"]
+    assert [one.step for one in spikes] == [bad * step]
+    assert spikes[0].severity == "info" and spikes[0].evidence["course"] == "fast"
+    assert abs(spikes[0].evidence["lift"] - lift) < 0.1
+
+
+def test_a_spike_over_rows_or_with_the_gradient_is_a_warning() -> None:
+    loss, norm = falling(800), np.random.default_rng(1).normal(1, 0.05, 800)
+    loss[500:503] *= 1.7
+    assert [one.severity for one in look(loss) if one.rule == "loss_spike"] == ["warning"]
+    loss = falling(800)
+    loss[500] *= 1.6
+    norm[500] = 20.0
+    finding = next(one for one in look(loss, norm=norm) if one.rule == "loss_spike")
+    assert finding.severity == "warning" and finding.evidence["with_gradient_spike"]
+    assert any("Clip" in one for one in finding.remedies)
+
+
+def test_a_loss_that_does_not_come_back_is_a_warning_that_says_so() -> None:
+    loss = falling(1000)
+    loss[600:] *= 1.5
+    finding = next(one for one in look(loss) if one.rule == "loss_spike")
+    assert (finding.severity, finding.step, finding.evidence["course"]) == ("warning", 600, "not")
+    assert finding.causes[0].startswith("learning rate too high")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_healthy_noise_of_any_sort_gives_no_warning(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    for noise in (0.005, 0.04, 0.3):
+        assert not warned(look(falling(1500, noise=noise, seed=seed)))
+    heavy = falling(1500, noise=0) * np.exp(dice.standard_t(3, 1500) * 0.02)
+    assert not warned(look(heavy))
+    assert not warned(look(np.round(falling(300, noise=0.01, seed=seed), 1)))
+
+
+def test_small_bumps_are_silent() -> None:
+    loss = falling(2000)
+    loss[[700, 1200]] *= 1.1
+    assert look(loss) == []
+
+
+def test_ten_times_the_average_warns_and_a_hundred_times_stops() -> None:
+    loss = np.full(50, 2.0) + np.arange(50) * 1e-3
+    loss[30:] = 25.0 + np.arange(20) * 1e-3
+    level = [one for one in look(loss) if one.rule == "loss_level"]
+    assert [(one.severity, one.step) for one in level] == [("warning", 30)]
+    loss[30:] = 300.0 + np.arange(20)
+    assert [one.severity for one in look(loss) if one.rule == "loss_level"] == ["critical"]
+
+
+def test_the_spike_score_counts_rows_far_off() -> None:
+    loss = falling(4000, end=3.0)
+    loss[[2500, 3000, 3100, 3300, 3600]] *= 4
+    score = next(one for one in look(loss) if one.rule == "spike_score")
+    assert score.severity == "info" and score.evidence["spikes"] == 5
+
+
+def test_a_loss_of_zero_is_critical_where_the_gradient_is_zero_too() -> None:
+    loss, norm = falling(100), np.ones(100)
+    loss[70:], norm[70:] = 0.0, 0.0
+    finding = next(one for one in look(loss, norm=norm) if one.rule == "zero_loss")
+    assert (finding.kind, finding.severity, finding.step, finding.last_step) == ("zero", "critical", 70, 99)
+    assert finding.causes[0].startswith("loss masked out")
+
+
+def test_zeros_that_hide_nan_are_called_by_their_name() -> None:
+    loss, norm = falling(60), np.ones(60)
+    loss[40:], norm[40:] = 0.0, NAN
+    finding = next(one for one in look(loss, norm=norm) if one.rule == "zero_loss")
+    assert finding.kind == "nonfinite" and "logging_nan_inf_filter" in finding.remedies[0]
+
+
+def test_zeros_of_a_policy_or_of_a_fitted_loss_are_no_warning() -> None:
+    dice = np.random.default_rng(0)
+    policy = np.where(np.arange(200) < 40, 0.0, dice.normal(0, 0.02, 200))
+    assert not warned(look(policy, reward=dice.normal(0, 1, 200), kl=np.abs(dice.normal(0, 0.1, 200))))
+    fitted = np.round(3 * np.exp(-np.arange(200) / 12), 4)
+    assert not warned(look(fitted))
+
+
+def test_a_frozen_loss_is_told_from_one_printed_with_few_digits() -> None:
+    loss = falling(200)
+    loss[120:] = loss[120]
+    frozen = next(one for one in look(loss) if one.rule == "frozen_loss")
+    assert (frozen.kind, frozen.severity, frozen.step) == ("frozen", "warning", 120)
+    still = look(loss, norm=np.where(np.arange(200) < 120, falling(200, seed=2), 0.0))
+    assert next(one for one in still if one.rule == "frozen_loss").severity == "critical"
+    assert not warned(look(np.round(falling(300), 1)))
+
+
+def test_a_sudden_fall_is_told_by_the_evaluation_behind_it() -> None:
+    loss = falling(1000)
+    loss[600:] *= 0.3
+    at = np.arange(100, 1000, 100)
+    steady = falling(1000, noise=0)[at]
+    series = {"train/loss": (np.arange(1000), loss), "eval/loss": (at, steady)}
+    finding = next(one for one in found([rule() for rule in RULES], series) if one.rule == "loss_jump_down")
+    assert (finding.severity, finding.step) == ("warning", 600)
+    series["eval/loss"] = (at, np.where(at < 600, steady, steady * 0.3))
+    assert not warned(found([rule() for rule in RULES], series))
+
+
+def test_stairs_at_the_borders_of_epochs_are_silent() -> None:
+    step = np.arange(1200)
+    loss = np.array([1.6, 1.1, 0.7, 0.45])[step // 300] * np.exp(np.random.default_rng(0).normal(0, 0.01, 1200))
+    assert look(loss, epoch=step / 300) == []
+
+
+def test_a_loss_that_slides_while_the_evaluation_rises_is_a_warning() -> None:
+    step = np.arange(600)
+    loss = 2.5 * np.exp(-np.clip(step - 300, 0, None) / 40) * np.exp(np.random.default_rng(0).normal(0, 0.03, 600))
+    at = np.arange(50, 600, 50)
+    series = {"train/loss": (step, loss), "eval/loss": (at, np.where(at < 320, 2.6, 3.5))}
+    finding = next(one for one in found([rule() for rule in RULES], series) if one.rule == "loss_slide")
+    assert finding.severity == "warning" and abs(finding.step - 300) <= 24
+    series["eval/loss"] = (at, np.where(at < 320, 2.6, 2.0))
+    assert not [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_slide"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(columns(("train/loss", "train/norm", "train/lr", "eval/loss", "train/epoch")))
+def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
+    series, cuts = drawn
+    assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)

@@ -1,0 +1,121 @@
+"""Rules over the optimizer: what must be found, what must not, and the same in pieces of any size."""
+
+from __future__ import annotations
+
+import numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barograph.rules.optimizer import (
+    RULES,
+    EpsilonDominates,
+    MissingZeroGrad,
+    UnchangedParameters,
+    UpdateImbalance,
+    UpdateRatio,
+    WeightDecayTooHigh,
+)
+from tests.rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+NAN = float("nan")
+
+
+def table(family: str, quantity: str, rows: dict, every: int = 10) -> dict:
+    return {f"{family}/{name}/{quantity}": (numpy.arange(len(values)) * every, values) for name, values in rows.items()}
+
+
+def test_parameters_that_a_step_leaves_as_they_were_are_critical_at_once() -> None:
+    unchanged = numpy.zeros(100)
+    unchanged[40:] = 29
+    (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
+    assert (one.severity, one.step, one.found) == ("critical", 40, 40)
+    assert one.causes[0].startswith("optimizer holds other parameters")
+
+
+def test_one_step_that_changed_nothing_informs() -> None:
+    unchanged = numpy.zeros(100)
+    unchanged[40] = 3
+    (one,) = only(findings([UnchangedParameters()], {"model/unchanged": unchanged}), "unchanged_parameters")
+    assert one.severity == "info"
+
+
+def test_a_norm_of_parameters_equal_to_the_bit_is_critical_and_one_of_few_digits_says_nothing() -> None:
+    columns = {"train/norm": noisy(60), "train/lr": numpy.full(60, 1e-3)}
+    norms = 20 + 0.001 * numpy.arange(60)
+    norms[30:] = norms[30] + 1e-9 / 3
+    (one,) = only(findings([UnchangedParameters()], columns | {"model/param_norm": norms}), "unchanged_parameters")
+    assert (one.severity, one.step, one.found) == ("critical", 30, 33)
+    rounded = {"model/param_norm": numpy.round(norms, 2)}
+    assert not findings([UnchangedParameters()], columns | rounded)
+    stopped = {"model/param_norm": norms, "train/lr": numpy.zeros(60)}
+    assert not findings([UnchangedParameters()], columns | stopped)
+
+
+def test_gradients_that_are_not_cleared_are_critical_at_the_first_step() -> None:
+    stale = numpy.zeros(100)
+    stale[50:] = 1
+    (one,) = only(findings([MissingZeroGrad()], {"model/stale_gradients": stale}), "missing_zero_grad")
+    assert (one.severity, one.step, one.found) == ("critical", 50, 50)
+    assert one.causes[0].startswith("zero_grad missing")
+    stale[51:] = 0
+    (one,) = only(findings([MissingZeroGrad()], {"model/stale_gradients": stale}), "missing_zero_grad")
+    assert one.severity == "info"
+
+
+def test_updates_a_tenth_of_the_weights_warn_after_the_start() -> None:
+    ratio = numpy.where(numpy.arange(200) < 100, 0.15 * numpy.exp(-numpy.arange(200) / 30), 0.3)
+    found = only(findings([UpdateRatio()], {"model/update_p50": ratio, "train/lr": numpy.full(200, 1e-3)}), "update_ratio")
+    assert {(one.key, one.step, one.severity) for one in found if one.severity == "warning"} == {("high", 100, "warning")}
+    assert "0.0001" in found[0].remedies[0]
+
+
+def test_a_jump_of_the_updates_warns_at_once_and_a_warm_up_again_does_not() -> None:
+    lr = numpy.where(numpy.arange(200) < 100, 1e-3, 3e-2)
+    found = only(findings([UpdateRatio()], {"model/update_p50": noisy(200, 5.0) * lr, "train/lr": lr}), "update_ratio")
+    jump = next(one for one in found if one.key == "jump")
+    assert (jump.severity, jump.step, jump.found) == ("warning", 100, 100)
+    assert "0.001" in jump.remedies[0]
+    lr = 1e-3 * numpy.where(numpy.arange(200) < 100, 1 - numpy.arange(200) / 101, numpy.minimum(1, numpy.arange(-100, 100) / 40))
+    found = findings([UpdateRatio()], {"model/update_p50": noisy(200, 5.0) * lr, "train/lr": lr})
+    assert all(one.severity == "info" for one in found.values())
+
+
+def test_updates_too_small_warn_but_not_at_the_end_of_the_schedule() -> None:
+    small = table("updates", "ratio", {f"h.{at}.weight": [1e-8] * 10 for at in range(4)})
+    (one,) = only(findings([UpdateRatio()], small | {"train/lr": numpy.full(100, 1e-5)}), "update_ratio")
+    assert (one.key, one.severity, one.step) == ("low", "warning", 0)
+    assert not findings([UpdateRatio()], small | {"train/lr": numpy.full(100, 0.0) + 1e-3 * (numpy.arange(100) == 0)})
+
+
+def test_a_layer_moved_further_than_its_like_informs() -> None:
+    rows = {f"h.{at}.w": [0.05 if at == 2 else 1e-3] * 5 for at in range(6)}
+    (one,) = only(findings([UpdateImbalance()], table("updates", "ratio", rows)), "update_imbalance")
+    assert (one.severity, one.key, one.found) == ("info", "h.2.w", 20)
+
+
+def test_an_epsilon_above_the_gradients_warns_and_rare_rows_of_embeddings_do_not() -> None:
+    rows = {f"h.{at}.weight": [0.99] * 4 for at in range(5)}
+    config = {"config": {"optimizer.eps": 0.1}}
+    (one,) = only(findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25), facts=config), "epsilon_dominates")
+    assert (one.severity, one.step, one.found) == ("warning", 0, 25) and "0.1" in one.message
+    rows = {"tok_embeddings.weight": [0.9] * 4} | {f"h.{at}.weight": [0.01] * 4 for at in range(5)}
+    assert not findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25))
+
+
+def test_weights_that_shrink_beside_a_loss_that_stands_warn() -> None:
+    norms = 20 * numpy.exp(-numpy.arange(200) / 20) + 2
+    columns = {"model/param_norm": norms, "train/loss": noisy(200, 5.4, 0.005), "train/lr": numpy.full(200, 4e-3)}
+    (one,) = only(findings([WeightDecayTooHigh()], columns, facts={"config": {"weight_decay": 30.0}}), "weight_decay_too_high")
+    assert one.severity == "warning" and one.causes[0] == "weight decay too high" and "to 3" in one.remedies[0]
+    falling = {"train/loss": 5 * numpy.exp(-numpy.arange(200) / 50)}
+    assert not findings([WeightDecayTooHigh()], columns | falling)
+    growing = {"model/param_norm": 20 + numpy.arange(200) / 30}
+    assert not findings([WeightDecayTooHigh()], columns | growing)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
+    names = ("train/loss", "train/norm", "train/lr", "model/param_norm", "model/unchanged", "model/stale_gradients")
+    tables = [f"{what}/h.{at}.weight/{of}" for at in range(5) for what, of in (("updates", "ratio"), ("optimizer", "below_eps"))]
+    same_when_cut(RULES, random_columns(seed, names, tables, ("model/unchanged", "model/stale_gradients")), seed)

@@ -1,0 +1,163 @@
+"""Divergence, plateaus, no learning, first losses, and what only looks like them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from rule_curves import columns, falling, found, warned
+
+from barograph.rules.progress import RULES, bend
+
+
+def look(loss: np.ndarray, step: int = 1, facts: dict | None = None, evaluations=None, **more: np.ndarray):
+    steps = np.arange(len(loss)) * step
+    series = {"train/loss": (steps, loss)} | {f"train/{name}": (steps, values) for name, values in more.items()}
+    if evaluations is not None:
+        series["eval/loss"] = evaluations
+    return found([rule() for rule in RULES], series, **(facts or {}))
+
+
+def cosine(count: int, peak: float = 3e-4, warm: int = 20) -> np.ndarray:
+    along = np.arange(count)
+    return peak * np.where(along < warm, (along + 1) / warm, 0.55 + 0.45 * np.cos(np.pi * along / count))
+
+
+@pytest.mark.parametrize(("rows", "step"), [(2000, 1), (300, 1), (60, 100)])
+def test_a_loss_that_rises_and_stays_is_critical_since_the_rise_starts(rows: int, step: int) -> None:
+    loss = falling(rows)
+    begin = rows // 2
+    loss[begin:] *= 1 + 1.5 * (1 - np.exp(-np.arange(rows - begin) / (rows * 0.03)))
+    finding = next(one for one in look(loss, step, lr=cosine(rows)) if one.rule == "divergence")
+    assert finding.severity == "critical" and finding.kind == "divergence"
+    assert abs(finding.step / step - begin) <= max(3, 0.03 * rows)
+    assert finding.found >= finding.step and "learning rate" in finding.remedies[0]
+
+
+def test_a_slow_rise_is_found_where_it_begins() -> None:
+    loss = falling(3000)
+    loss[1500:] *= 1 + 0.7 * np.arange(1500) / 1500
+    finding = next(one for one in look(loss) if one.rule == "divergence")
+    assert finding.severity != "info" and abs(finding.step - 1500) < 150
+
+
+def test_a_rise_above_the_start_in_the_warmup_is_critical() -> None:
+    along = np.arange(400)
+    loss = 10.8 * np.exp(0.6 * (1 - np.exp(-along / 60)) + np.random.default_rng(0).normal(0, 0.02, 400))
+    finding = next(one for one in look(loss, lr=along * 1e-6) if one.rule == "divergence")
+    assert finding.severity == "critical" and finding.step < 20
+
+
+def test_a_training_loss_that_rises_while_validation_falls_is_a_remark() -> None:
+    plain = falling(2000)
+    at = np.arange(100, 2000, 100)
+    loss = plain * (1 + 0.8 * np.linspace(0, 1, 2000) ** 1.5)
+    assert not warned(look(loss, evaluations=(at, plain[at])))
+    assert warned(look(loss, evaluations=(at, loss[at])))
+
+
+def test_warming_up_again_is_a_remark() -> None:
+    loss, rate = falling(2000), cosine(2000)
+    rate[1200:] = 0.8 * cosine(800, warm=80)
+    loss[1200:] *= 1 + 0.2 * np.clip(np.arange(800) / 80, 0, 1) * np.exp(-np.clip(np.arange(800) - 80, 0, None) / 400)
+    assert not warned(look(loss, lr=rate))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fine_tuning_stairs_and_noise_are_silent(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    along = np.arange(1200)
+    level = np.array([1.6, 1.1, 0.7, 0.45])[along // 300] * (1 + 0.1 * (along % 300) / 300)
+    loss = level * np.exp(dice.normal(0, 0.15, 1200))
+    assert not warned(look(loss, epoch=along / 300))
+    assert not warned(look(loss))
+    assert not warned(look(falling(1500, noise=0.3, seed=seed)))
+    assert not warned(look(falling(40, noise=0.02, seed=seed), 100))
+
+
+def test_a_curriculum_step_is_no_warning() -> None:
+    loss = falling(1500)
+    loss[700:] *= 1 + 0.15 * np.exp(-np.arange(800) / 500)
+    assert not warned(look(loss))
+
+
+def test_games_are_not_looked_at() -> None:
+    dice = np.random.default_rng(0)
+    steps = np.arange(1000)
+    series = {name: (steps, np.exp(np.cumsum(dice.normal(0, 0.05, 1000)))) for name in ("train/d_loss", "train/g_loss")}
+    assert not warned(found([rule() for rule in RULES], series))
+
+
+def test_the_bend_is_found() -> None:
+    dice = np.random.default_rng(0)
+    flat, noise = np.zeros(60), dice.normal(0, 0.05, 120)
+    assert abs(bend(np.concatenate([flat, np.arange(60) * 0.02]) + noise) - 60) < 8
+    assert abs(bend(np.concatenate([flat, np.full(60, 0.5)]) + noise) - 60) <= 1
+
+
+def test_a_model_that_knows_word_frequencies_alone_stands_on_a_plateau() -> None:
+    along = np.arange(3000)
+    loss = (7.4 + 3.4 * np.exp(-along / 60)) * np.exp(np.random.default_rng(0).normal(0, 0.01, 3000))
+    finding = next(one for one in look(loss) if one.rule == "plateau")
+    assert finding.severity == "warning" and finding.step < 500
+
+
+def test_a_converged_loss_is_a_remark_and_one_under_a_decayed_rate_nothing() -> None:
+    along = np.arange(3000)
+    loss = (1.9 + 0.4 * np.exp(-along / 40)) * np.exp(np.random.default_rng(0).normal(0, 0.01, 3000))
+    assert [one.severity for one in look(loss, lr=np.full(3000, 1e-4)) if one.rule == "plateau"] == ["info"]
+    assert not [one for one in look(loss, lr=np.where(along < 500, 1e-4, 1e-6)) if one.rule == "plateau"]
+
+
+@pytest.mark.parametrize("answers", [257, 50257])
+def test_a_loss_that_stays_that_of_a_guess_is_not_learning(answers: int) -> None:
+    loss = math.log(answers) * np.exp(np.random.default_rng(0).normal(0, 0.003, 900))
+    first = next(one for one in look(loss[:300]) if one.rule == "not_learning")
+    assert (first.severity, first.step) == ("warning", 0)
+    assert next(one for one in look(loss) if one.rule == "not_learning").severity == "critical"
+
+
+def test_a_loss_that_hardly_falls_after_the_warmup_is_told_of() -> None:
+    loss = 5.55 - 0.2 * np.linspace(0, 1, 300) + np.random.default_rng(0).normal(0, 0.03, 300)
+    finding = next(one for one in look(loss, lr=cosine(300, 3e-7)) if one.rule == "not_learning")
+    assert finding.severity == "warning" and finding.causes[0] == "learning rate too low"
+
+
+def test_a_classifier_at_chance_is_told_by_loss_and_accuracy() -> None:
+    dice = np.random.default_rng(0)
+    loss = math.log(6) + dice.normal(0, 0.03, 260)
+    accuracy = dice.binomial(32, 1 / 6, 260) / 32
+    finding = next(one for one in look(loss, accuracy=accuracy) if one.key == "guess")
+    assert (finding.severity, finding.step, finding.evidence["classes"]) == ("warning", 0, 6)
+    assert not warned(look(loss, accuracy=np.minimum(accuracy + 0.3, 1)))
+
+
+def test_a_model_that_goes_on_from_a_checkpoint_is_no_warning() -> None:
+    for level in (1.4, 2.1, 2.8):
+        loss = level * np.exp(np.random.default_rng(0).normal(0, 0.02, 1000))
+        assert not warned(look(loss, lr=np.full(1000, 1e-5)))
+
+
+def test_the_first_loss_is_held_against_the_vocabulary() -> None:
+    loss = falling(50, start=30)
+    finding = next(one for one in look(loss, facts={"vocabulary": 50304}) if one.rule == "initial_loss")
+    assert (finding.severity, finding.step, finding.causes[0].partition(":")[0]) == ("warning", 0, "bad initialisation")
+    assert [one.severity for one in look(falling(50, start=16), facts={"vocabulary": 50304})] == ["info"]
+    assert look(falling(50, start=4), facts={"vocabulary": 50304}) == []
+    assert look(loss) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(columns(("train/loss", "train/lr", "eval/loss", "train/epoch", "train/accuracy")))
+def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
+    series, cuts = drawn
+    assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)
+
+
+@settings(max_examples=10, deadline=None)
+@given(columns(("train/loss", "train/lr")))
+def test_findings_are_known_after_they_begin(drawn) -> None:
+    for one in found([rule() for rule in RULES], drawn[0], vocabulary=300):
+        assert one.step <= one.found and one.step <= one.last_step and 0 <= one.confidence <= 1

@@ -1,0 +1,82 @@
+"""What a resume leaves behind, and resumes and stages with which nothing is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from rule_curves import columns, falling, found, warned
+
+from barograph.rules.resume import RULES
+
+SEGMENTS = np.repeat([1, 2], 300)
+
+
+def look(loss: np.ndarray, steps: np.ndarray | None = None, segments: np.ndarray = SEGMENTS, **more: np.ndarray):
+    steps = np.arange(len(loss)) if steps is None else steps
+    series = {"train/loss": (steps, loss, segments)}
+    series |= {name.replace("__", "/"): (steps, values, segments) for name, values in more.items()}
+    return found([rule() for rule in RULES], series)
+
+
+@pytest.mark.parametrize("leap", [0.35, 0.8])
+def test_a_leap_that_decays_is_a_lost_optimizer_state(leap: float) -> None:
+    loss = falling(600, noise=0.03)
+    loss[300:] *= 1 + leap * np.exp(-np.arange(300) / 15)
+    finding = next(one for one in look(loss) if one.rule == "resume_discontinuity")
+    assert (finding.kind, finding.severity, finding.step, finding.segment) == ("resume", "warning", 300, 2)
+    assert finding.causes[0].startswith("optimizer state lost") and finding.found <= 316
+
+
+def test_a_leap_back_to_the_start_is_critical() -> None:
+    loss = falling(600, noise=0.03)
+    loss[300:] = falling(300, noise=0.03, seed=1)
+    finding = next(one for one in look(loss) if one.rule == "resume_discontinuity")
+    assert finding.severity == "critical" and "no weights" in finding.causes[0]
+
+
+def test_losses_that_follow_those_of_the_first_rows_are_replayed_data() -> None:
+    dice = np.random.default_rng(3)
+    noise = dice.normal(0, 0.03, 600)
+    noise[300:] = noise[:300] + dice.normal(0, 0.008, 300)
+    loss = falling(600, noise=0) * np.exp(noise)
+    finding = next(one for one in look(loss) if one.rule == "data_replay")
+    assert (finding.kind, finding.severity, finding.step) == ("replay", "warning", 300)
+    assert finding.evidence["correlation"] > 0.7
+
+
+def test_counted_repeats_behind_a_resume_are_replayed_data() -> None:
+    repeats = np.where(np.arange(600) >= 300, 1, 0)
+    finding = next(one for one in look(falling(600), data__repeats=repeats) if one.rule == "data_replay")
+    assert finding.severity == "warning" and finding.evidence["repeats"] == 64
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_resume_that_goes_on_where_it_was_is_silent(seed: int) -> None:
+    assert not warned(look(falling(600, noise=0.03, seed=seed), train__lr=np.linspace(1e-3, 1e-4, 600)))
+
+
+def test_going_back_over_the_same_steps_is_silent() -> None:
+    first = falling(600, noise=0.03)
+    again = first[400:] * np.exp(np.random.default_rng(1).normal(0, 0.002, 200))
+    steps = np.concatenate([np.arange(600), np.arange(400, 600)])
+    assert look(np.concatenate([first, again]), steps, np.repeat([1, 2], [600, 200])) == []
+
+
+def test_another_stage_is_no_resume() -> None:
+    loss = np.concatenate([falling(300), 1.5 + 0.5 * falling(300, seed=1)])
+    assert look(loss, np.concatenate([np.arange(300), np.arange(300)])) == []
+
+
+def test_a_schedule_that_begins_anew_is_a_remark() -> None:
+    rate = np.linspace(1e-3, 5e-4, 600)
+    rate[300:] = np.linspace(1e-5, 1e-3, 300)
+    finding = next(one for one in look(falling(600), train__lr=rate) if one.rule == "resumed_schedule")
+    assert (finding.severity, finding.step) == ("info", 300)
+
+
+@settings(max_examples=60, deadline=None)
+@given(columns(("train/loss", "train/lr", "data/repeats", "train/epoch")))
+def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
+    series, cuts = drawn
+    assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)

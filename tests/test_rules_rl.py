@@ -1,0 +1,107 @@
+"""Reinforcement learning: what breaks it, and how restless a healthy one is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from rule_curves import columns, found, warned
+
+from barograph.rules.rl import RULES
+
+STEPS = np.arange(480)
+
+
+def healthy(seed: int = 0) -> dict[str, np.ndarray]:
+    dice = np.random.default_rng(seed)
+    return {
+        "train/reward": np.clip(STEPS / 300, 0, 1) + dice.normal(0, 0.15, 480),
+        "train/kl": np.abs(STEPS / 480 * 0.08 + dice.normal(0, 0.01, 480)),
+        "train/entropy": 2 - STEPS / 480 + dice.normal(0, 0.05, 480),
+        "train/clip_ratio": np.abs(dice.normal(0.05, 0.02, 480)),
+        "train/frac_reward_zero_std": dice.uniform(0, 0.5, 480),
+        "train/completions/clipped_ratio": dice.uniform(0, 0.1, 480),
+        "train/sampling/sampling_logp_difference/mean": dice.uniform(0, 0.05, 480),
+    }
+
+
+def look(**changed: np.ndarray):
+    series = healthy() | {f"train/{name}": values for name, values in changed.items()}
+    return found([rule() for rule in RULES], {name: (STEPS, values) for name, values in series.items()})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_healthy_policy_is_silent(seed: int) -> None:
+    assert found([rule() for rule in RULES], {name: (STEPS, values) for name, values in healthy(seed).items()}) == []
+
+
+def test_nothing_is_looked_at_without_a_reward() -> None:
+    series = {name: (STEPS, values) for name, values in healthy().items() if name == "train/loss"}
+    assert found([rule() for rule in RULES], series) == []
+
+
+def only(rule: str, **changed: np.ndarray):
+    (finding,) = [one for one in look(**changed) if one.rule == rule]
+    assert finding.kind == "rl" and finding.family == "rl"
+    return finding
+
+
+def test_a_reward_that_is_lost_again() -> None:
+    reward = healthy()["train/reward"].copy()
+    reward[340:] -= 1.2
+    finding = only("reward_collapse", reward=reward)
+    assert finding.severity == "warning" and abs(finding.step - 340) <= 16
+
+
+def test_a_reward_that_is_one_number() -> None:
+    reward = healthy()["train/reward"].copy()
+    reward[240:] = 0.0
+    finding = only("reward_constant", reward=reward)
+    assert finding.severity == "critical" and abs(finding.step - 240) <= 8
+    reward[240:] = 2.0
+    assert only("reward_constant", reward=reward).severity == "info"
+
+
+def test_a_kl_that_leaps() -> None:
+    kl = healthy()["train/kl"].copy()
+    kl[240:] += np.arange(240) * 0.01
+    finding = only("kl_blow_up", kl=kl, reward=np.random.default_rng(0).normal(0, 0.1, 480))
+    assert finding.severity == "warning" and abs(finding.step - 240) <= 16
+    assert only("kl_blow_up", kl=np.where(STEPS < 240, 0.05, 40.0)).severity == "critical"
+
+
+def test_an_entropy_that_is_gone() -> None:
+    entropy = np.where(STEPS < 200, 2.0, 0.05)
+    assert (
+        only("entropy_collapse", entropy=entropy, reward=np.random.default_rng(0).normal(0, 0.1, 480)).severity
+        == "warning"
+    )
+    assert only("entropy_collapse", entropy=entropy).severity == "info"
+
+
+def test_the_bounds_that_trl_users_know() -> None:
+    flat = np.random.default_rng(0).normal(0, 0.1, 480)
+    late = STEPS >= 200
+    assert only("zero_advantage", frac_reward_zero_std=np.where(late, 0.95, 0.3), reward=flat - late * 0.5).step == 200
+    assert only("policy_clipping", clip_ratio=np.where(late, 0.45, 0.1)).step == 200
+    assert only("clipped_completions", **{"completions/clipped_ratio": np.where(late, 0.9, 0.1)}).severity == "warning"
+    assert only("clipped_completions", **{"completions/clipped_ratio": np.full(480, 0.9)}).severity == "info"
+    mismatch = {"sampling/sampling_logp_difference/mean": np.where(late, 0.8, 0.02)}
+    assert only("sampling_mismatch", **mismatch).severity == "warning"
+
+
+def test_warnings_are_few_where_rewards_wander() -> None:
+    many = [
+        warned(
+            look(reward=np.cumsum(np.random.default_rng(seed).normal(0.003, 0.01, 480)) + healthy(seed)["train/reward"])
+        )
+        for seed in range(6)
+    ]
+    assert sum(map(bool, many)) == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(columns(("train/reward", "train/kl", "train/entropy", "train/clip_ratio", "train/frac_reward_zero_std")))
+def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
+    series, cuts = drawn
+    assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)

@@ -1,0 +1,79 @@
+"""The learning rate: leaps, zeros, what was declared, and schedules with which nothing is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from rule_curves import columns, falling, found, warned
+
+from barograph.rules.schedule import RULES
+
+
+def cosine(count: int, warm: int = 20, floor: float = 0.0, peak: float = 1e-3) -> np.ndarray:
+    along = np.arange(count)
+    down = floor + (1 - floor) * 0.5 * (1 + np.cos(np.pi * (along - warm) / max(count - warm, 1)))
+    return peak * np.where(along < warm, (along + 1) / warm, down)
+
+
+def look(rate: np.ndarray, step: int = 1, loss: np.ndarray | None = None, **facts):
+    steps = np.arange(len(rate)) * step
+    loss = falling(len(rate)) if loss is None else loss
+    return found([rule() for rule in RULES], {"train/loss": (steps, loss), "train/lr": (steps, rate)}, **facts)
+
+
+SCHEDULES = {
+    "cosine": cosine(1000),
+    "floor": cosine(1000, floor=0.1),
+    "restarts": np.tile(cosine(300, warm=5), 4),
+    "rewarm": np.concatenate([cosine(600), 0.8 * cosine(400, warm=50)]),
+    "wsd": np.concatenate([np.linspace(0, 1e-3, 50), np.full(700, 1e-3), np.linspace(1e-3, 0, 250)]),
+    "steps": 1e-3 * 0.1 ** (np.arange(1000) // 300),
+    "one warm row": np.concatenate([[1e-6], np.full(40, 3e-4), np.linspace(3e-4, 0, 60)]),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("step", [1, 100])
+def test_schedules_of_all_kinds_are_silent(name: str, step: int) -> None:
+    assert not warned(look(SCHEDULES[name], step))
+
+
+def test_a_leap_beyond_the_peak_is_critical_at_its_row() -> None:
+    rate = cosine(600)
+    rate[333:] *= 30
+    finding = next(one for one in look(rate) if one.rule == "learning_rate_jump")
+    assert (finding.kind, finding.severity, finding.step, finding.found) == ("learning_rate", "critical", 333, 336)
+    assert finding.causes[0].startswith("learning rate too high") and f"{rate[332]:.3g}" in finding.remedies[0]
+
+
+def test_a_rate_of_zero_long_before_the_end_is_told_of() -> None:
+    rate = np.concatenate([cosine(300), np.zeros(300)])
+    finding = next(one for one in look(rate) if one.rule == "learning_rate_zero")
+    assert (finding.severity, finding.last_step) == ("warning", 599) and 298 <= finding.step <= 300
+    critical = next(one for one in look(rate, planned_steps=600) if one.rule == "learning_rate_zero")
+    assert critical.severity == "critical"
+
+
+def test_a_rate_that_never_decays_is_a_remark() -> None:
+    assert [(one.rule, one.severity) for one in look(np.full(400, 1e-3))] == [("learning_rate_constant", "info")]
+
+
+def test_a_rate_that_is_not_the_declared_one_is_a_remark() -> None:
+    config = {"optimizer.lr": "1e-4"}
+    assert "learning_rate_declared" in {one.rule for one in look(cosine(400), config=config)}
+    assert look(cosine(400), config={"optimizer.lr": 1e-3}) == []
+
+
+def test_no_warmup_is_told_of_where_it_hurts() -> None:
+    loss = 10.8 * (1 + 0.5 * np.clip(np.arange(300) / 30, 0, 1)) * np.exp(np.random.default_rng(0).normal(0, 0.01, 300))
+    finding = next(one for one in look(np.linspace(1e-2, 0, 300), loss=loss) if one.rule == "missing_warmup")
+    assert (finding.severity, finding.causes[0].partition(":")[0]) == ("warning", "no warm-up") and finding.step < 20
+    assert not warned(look(np.linspace(1e-2, 0, 300)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(columns(("train/lr", "train/loss")))
+def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
+    series, cuts = drawn
+    assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)

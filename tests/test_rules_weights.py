@@ -1,0 +1,101 @@
+"""Rules over weights: what must be found, what must not, and the same in pieces of any size."""
+
+from __future__ import annotations
+
+import numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barograph.rules.weights import RULES, FrozenLayer, SpectralChange, WeightNonFinite, WeightNormGrowth
+from tests.rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+NAN = float("nan")
+
+
+def table(family: str, quantity: str, rows: dict, every: int = 10) -> dict:
+    return {f"{family}/{name}/{quantity}": (numpy.arange(len(values)) * every, values) for name, values in rows.items()}
+
+
+def blocks(tables: int = 20) -> dict:
+    return {f"h.{at}.{what}": list(noisy(tables, 0.2, 0.1, at)) for at in range(3) for what in ("up", "down", "bias")}
+
+
+def test_a_block_that_is_not_trained_any_more_warns_once() -> None:
+    rows = blocks()
+    for what in ("up", "down", "bias"):
+        rows[f"h.1.{what}"] = rows[f"h.1.{what}"][:12]  # no row from step 120 on
+    (one,) = only(findings([FrozenLayer()], table("gradients", "norm", rows)), "frozen_layer")
+    assert (one.severity, one.key, one.step, one.found) == ("warning", "h.1", 120, 130)
+    assert one.causes[0].startswith("layer frozen")
+
+
+def test_updates_of_zero_tell_it_to_the_step() -> None:
+    rows = {name: numpy.tile(values, 10) for name, values in blocks().items()}
+    for what in ("up", "down"):
+        rows[f"h.1.{what}"][118:] = 0.0
+    columns = table("updates", "ratio", rows, 1) | {"train/lr": numpy.full(200, 1e-3)}
+    (one,) = only(findings([FrozenLayer()], columns), "frozen_layer")
+    assert (one.step, one.found) == (118, 119)
+
+
+def test_layers_frozen_from_the_start_and_experts_without_tokens_inform() -> None:
+    rows = blocks() | {"embedding.weight": [0.0] * 20}
+    (one,) = only(findings([FrozenLayer()], table("gradients", "norm", rows)), "frozen_layer")
+    assert (one.severity, one.key) == ("info", "start")
+    rows = blocks() | {f"moe.experts.{at}": [0.2] * 12 + [0.0] * 8 for at in range(2)}
+    assert {one.severity for one in findings([FrozenLayer()], table("gradients", "norm", rows)).values()} <= {"info"}
+
+
+def test_a_model_that_stands_still_as_a_whole_has_no_frozen_layer() -> None:
+    rows = {name: [*values[:10], *[0.0] * 10] for name, values in blocks().items()}
+    assert not findings([FrozenLayer()], table("gradients", "norm", rows))
+
+
+def test_weights_and_moments_that_are_no_numbers_are_critical() -> None:
+    norms = noisy(100, 20, 0.001)
+    norms[70:] = NAN
+    (one,) = only(findings([WeightNonFinite()], {"model/param_norm": norms}), "weight_non_finite")
+    assert (one.severity, one.step, one.kind) == ("critical", 70, "nonfinite")
+    rows = table("weights", "nan", {"h.0.up": [0, 0, 5.0], "h.1.up": [0, 0, 0]}) | table(
+        "optimizer", "non_finite", {"h.0.up": [0, 1.0, 2.0]}
+    )
+    assert {(one.key, one.step) for one in findings([WeightNonFinite()], rows).values()} == {("weights", 20), ("optimizer", 10)}
+    assert not findings([WeightNonFinite()], {"model/param_norm": numpy.full(50, NAN)})
+
+
+def test_weights_that_grow_suddenly_warn_and_layers_that_begin_at_zero_do_not() -> None:
+    norms = 20 + numpy.arange(100) * 0.01
+    norms[60:] *= 3
+    (one,) = only(findings([WeightNormGrowth()], {"model/param_norm": norms}), "weight_norm_growth")
+    assert (one.severity, one.step, one.kind) == ("warning", 60, "weight_growth")
+    rows = {f"h.{at}.up": [3.0, 3.1, 3.2, 40.0 if at == 1 else 3.3] for at in range(4)}
+    (one,) = only(findings([WeightNormGrowth()], table("weights", "norm", rows)), "weight_norm_growth")
+    assert (one.key, one.step, one.evidence["layers"]) == ("sudden", 30, ["h.1.up"])
+    adapters = {f"h.{at}.a": [3.0] * 5 for at in range(4)} | {f"h.{at}.b": [1e-4, 0.1, 0.5, 1, 2] for at in range(4)}
+    assert not findings([WeightNormGrowth()], table("weights", "norm", adapters))
+
+
+def test_layers_whose_weights_part_warn() -> None:
+    rows = {f"h.{at}.up": [3.0, 3.0, 3.0 * 8.0 ** (at - 2), 3.0 * 30.0 ** (at - 2)] for at in range(4)}
+    assert any(one.key == "apart" for one in findings([WeightNormGrowth()], table("weights", "norm", rows)).values())
+
+
+def test_a_lost_rank_informs_and_warns_where_the_loss_is_worse() -> None:
+    rows = table("spectral", "stable_rank", {"h.0.up": [30.0] * 6 + [1.2] * 4})
+    (one,) = only(findings([SpectralChange()], rows | {"train/loss": noisy(100, 3, 0.01)}), "spectral_change")
+    assert (one.severity, one.step) == ("info", 60)
+    worse = {"train/loss": numpy.where(numpy.arange(100) < 62, 3.0, 4.0)}
+    (one,) = only(findings([SpectralChange()], rows | worse), "spectral_change")
+    assert one.severity == "warning"
+
+
+TABLES = (("gradients", "/norm"), ("updates", "/ratio"), ("weights", "/norm"), ("weights", "/nan"), ("weights", "/inf"),
+          ("spectral", "/norm"), ("spectral", "/stable_rank"), ("optimizer", "/non_finite"))  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
+    names = ("train/loss", "train/lr", "model/param_norm", "model/non_finite_weights")
+    tables = [f"{what}/h.{at}.w" + of for at in range(3) for what, of in TABLES]
+    same_when_cut(RULES, random_columns(seed, names, tables, ("model/non_finite_weights",)), seed)

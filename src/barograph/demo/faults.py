@@ -162,7 +162,7 @@ class DeadExpert(Fault):
     def begin(self, loop: Loop) -> None:
         for name, module in loop.model.named_modules():
             if name.endswith("router"):
-                module.register_forward_hook(_prefer_two)
+                module.register_forward_hook(_prefer_two, prepend=True)  # before those that watch
 
 
 def _prefer_two(module: object, given: object, logits: Tensor) -> Tensor:

@@ -117,6 +117,12 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--explain", metavar="RULE", help="print a rule's page and stop")
     common(made, run=False)
 
+    made = command("forecast", _forecast, "say what a run will come to: its final loss, a target, what the rest takes")
+    common(made)
+    made.add_argument("--target", type=float, metavar="LOSS", help="the loss to be reached")
+    made.add_argument("--steps", type=_count, metavar="N", help="planned steps, where the run's configuration has none")
+    made.add_argument("--price-per-hour", type=float, metavar="PRICE", help="of all devices together")
+
     made = command("alerts", _alerts, "send a word to an address that alerts are to go to")
     made.add_argument("what", choices=("test",), help="test: send one message and say whether it was taken")
     made.add_argument("address", metavar="URL", help="an address of Apprise's, such as mailto://… or slack://…")
@@ -330,6 +336,23 @@ def _doctor(options: argparse.Namespace) -> int:
         only=options.rules,
         everything=options.all,
     )
+
+
+def _forecast(options: argparse.Namespace) -> int:
+    from barograph.forecast import forecast_run, sentences
+    from barograph.importing.resolve import resolve
+
+    results = []
+    for run, source in resolve(options.run, options.dir):
+        outlook = forecast_run(
+            run, planned_steps=options.steps, target=options.target, price_per_hour=options.price_per_hour
+        )
+        results.append({"run": run.id, "source": source} | outlook.as_dict())
+        if not options.json:
+            print("\n".join([run.id, *(f"  {sentence}" for sentence in sentences(outlook))]))
+    if options.json:
+        _print_json(results)
+    return 0
 
 
 def _alerts(options: argparse.Namespace) -> int:

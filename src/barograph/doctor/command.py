@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barograph import catalog
 from barograph.doctor import report
 from barograph.doctor.diagnosis import diagnose
-from barograph.importing.read import read
-from barograph.query import StoredRun
+from barograph.importing.resolve import resolve
 from barograph.rules.finding import SEVERITIES
 from barograph.rules.registry import find_rule, rule_classes
 from barograph.sinks.terminal import wants_colour
@@ -47,7 +45,7 @@ def run_doctor(
     results, code = [], 0
     for path in paths or [""]:
         try:
-            for run, source in _runs(path, dir):
+            for run, source in resolve(path, dir):
                 results.append(diagnose(run, thresholds=thresholds, silenced=silenced, source=source))
         except (OSError, KeyError) as error:
             words = error.args[0] if isinstance(error, KeyError) else f"{path}: {error.strerror or error}"
@@ -75,24 +73,6 @@ def explain(name: str) -> str:
     from barograph.doctor.pages import page_of
 
     return page_of(find_rule(name))
-
-
-def _runs(path: str, dir: str | None) -> Iterator[tuple[StoredRun, str]]:
-    given = Path(path)
-    if not path:
-        newest = catalog.runs(dir)[-1:]
-        if not newest:
-            raise KeyError("there is no run to look at; name a run or a log, or try `barograph demo --fault lr`")
-        yield newest[0], str(newest[0].dir)
-    elif given.is_dir() and (stored := catalog.runs(given)):
-        for run in stored:
-            yield run, str(run.dir)
-    elif given.exists():
-        for run in read(given):
-            yield run, path
-    else:
-        run = catalog.find(path, dir)
-        yield run, str(run.dir)
 
 
 def _badness(result: Mapping[str, Any]) -> tuple[int, ...]:

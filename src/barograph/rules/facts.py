@@ -15,6 +15,7 @@ _PLANNED = ("max_steps", "total_steps", "max_iters", "num_iterations", "num_step
 _VOCABULARY = ("vocab_size", "padded_vocab_size", "n_vocab", "vocabulary_size", "num_tokens_in_vocab", "vocab")
 
 
+_TARGETS = ("target_loss", "loss_target", "target_train_loss")
 EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "end")
 """Kinds of records without numbers that rules are given."""
 
@@ -29,6 +30,9 @@ def facts_of(config: Mapping[str, Any], **known: Any) -> dict[str, Any]:
         value = _first(flat, keys)
         if value is not None:
             facts[name] = value
+    target = next((flat[name] for name in flat if name.rsplit(".", 1)[-1] in _TARGETS), None)
+    if isinstance(target, (int, float)) and not isinstance(target, bool) and target > 0:
+        facts["target_loss"] = float(target)
     return facts | {name: value for name, value in known.items() if value is not None}
 
 

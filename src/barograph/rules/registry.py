@@ -16,7 +16,7 @@ from barograph.rules.thresholds import ALERT_THRESHOLDS
 
 MODULES = (
     "loss", "progress", "evaluation", "data", "resume", "rl", "gradient", "optimizer", "weights", "activations",
-    "moe", "schedule", "speed", "memory", "machine", "ranks", "logging",
+    "moe", "schedule", "speed", "memory", "machine", "ranks", "logging", "outlook",
 )  # fmt: skip
 """Files of this room with a list `RULES` of classes."""
 

@@ -1,0 +1,36 @@
+"""What a person means by a path or a name: stored runs, or logs that can be read.
+
+In:   a run's id, name or folder, a folder of runs, a file or folder of any kind that is imported; or nothing.
+Out:  runs, each with where it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from barograph import catalog
+from barograph.importing.read import read
+from barograph.query import StoredRun
+
+
+def resolve(path: str, dir: str | None = None) -> Iterator[tuple[StoredRun, str]]:
+    """The runs in a path, or the one of that name; without a path the newest run.
+
+    Raises KeyError, OSError or ValueError with one sentence where there is none.
+    """
+    given = Path(path)
+    if not path:
+        newest = catalog.runs(dir)[-1:]
+        if not newest:
+            raise KeyError("there is no run to look at; name a run or a log, or try `barograph demo`")
+        yield newest[0], str(newest[0].dir)
+    elif given.is_dir() and (stored := catalog.runs(given)):
+        for run in stored:
+            yield run, str(run.dir)
+    elif given.exists():
+        for run in read(given):
+            yield run, path
+    else:
+        run = catalog.find(path, dir)
+        yield run, str(run.dir)

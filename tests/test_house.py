@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "blackbox": "logtext place probes record sinks values",
     "forecast": "",
     "health": "logtext probes record rules",
+    "comparing": "aliases catalog columns importing liveness logtext overview query record sinks",
     "doctor": "importing liveness logtext query record rules sinks",
     "run": "accounts alerts blackbox config health jsonlog manifest place probes processes record segments shapes values watched",
     "start": "alerts config liveness logtext manifest mirrors naming place record rules run segments values",
@@ -63,12 +64,12 @@ MAY_IMPORT = {
     "overview": "goodput inside query record",
     "export": "query record",
     "demo": "catalog columns doctor inside liveness logger manifest overview probes query run sinks start",
-    "cli": "alerts blackbox catalog config demo doctor export follow forecast importing liveness mirrors overview probes query record sinks spool store",
+    "cli": "alerts blackbox catalog comparing config demo doctor export follow forecast importing liveness mirrors overview probes query record sinks spool store",
     "__main__": "cli",
-    "__init__": "adapters catalog config importing logtext logger probes query run simple start tracker",
+    "__init__": "adapters catalog comparing config importing logtext logger probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
-READING = {"catalog", "doctor", "query", "inside", "follow", "overview", "export", "cli"}
+READING = {"catalog", "comparing", "doctor", "query", "inside", "follow", "overview", "export", "cli"}
 LIBRARIES = {
     "record.py": {"msgspec"},
     "logtext.py": {"msgspec"},
@@ -104,7 +105,7 @@ def allowed(path: Path) -> set[str]:
         return {"numpy", "pyarrow", "msgspec"}
     if relative.startswith("blackbox/"):
         return {"numpy", "torch"}
-    if relative.startswith(("rules/", "doctor/", "forecast/")):
+    if relative.startswith(("rules/", "doctor/", "forecast/", "comparing/")):
         return {"numpy", "msgspec"}
     if relative.startswith("demo/"):
         return {"torch", "numpy"}

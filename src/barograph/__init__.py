@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from barograph.adapters.tensorboard import TensorBoardBackend
     from barograph.adapters.wandb import WandBBackend
     from barograph.catalog import runs
+    from barograph.comparing.comparison import compare
     from barograph.config import ConfigError
     from barograph.importing.read import read
     from barograph.logger import LogVerbosity, TrainingRunLogger
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "compare": "comparing.comparison",
     "ConfigError": "config",
     "LogFileError": "logtext",
     "LogVerbosity": "logger",
@@ -69,6 +71,7 @@ __all__ = [
     "TrainingMonitor",
     "TrainingRunLogger",
     "WandBBackend",
+    "compare",
     "coord_check",
     "fork",
     "init",

@@ -117,6 +117,21 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--explain", metavar="RULE", help="print a rule's page and stop")
     common(made, run=False)
 
+    made = command("compare", _compare, "say what differs between runs, and whether that lets anything be concluded")
+    made.add_argument("paths", nargs="+", metavar="RUN", help="runs, folders of runs (a group each), logs of any kind")
+    made.add_argument("--x", choices=("step", "tokens", "samples", "time", "flops"), help="the axis of the curves")
+    made.add_argument("--metric", metavar="NAME", help="what to compare (default: the evaluation's loss)")
+    made.add_argument("--group", metavar="KEY", help="group by a key of the configuration, such as lr")
+    made.add_argument("--baseline", metavar="RUN", help="the run, group or value that the others are set against")
+    made.add_argument("--target", type=float, metavar="VALUE", help="the value whose reaching is timed")
+    made.add_argument("--level", type=float, default=0.05, metavar="P", help="of all tests together (default 0.05)")
+    made.add_argument("--equal", action="store_true", help="the runs should be equal: say where they part; exit with 3")
+    made.add_argument("--tolerance", type=float, default=1e-5, metavar="T", help="relative, for --equal (default 1e-5)")
+    made.add_argument("--anyway", action="store_true", help="take an axis or metric although it misleads")
+    made.add_argument("--to", choices=("text", "md", "html", "json"), default="text", help="the form (default text)")
+    made.add_argument("--out", metavar="FILE", help="write there instead of printing")
+    common(made, run=False)
+
     made = command("forecast", _forecast, "say what a run will come to: its final loss, a target, what the rest takes")
     common(made)
     made.add_argument("--target", type=float, metavar="LOSS", help="the loss to be reached")
@@ -335,6 +350,26 @@ def _doctor(options: argparse.Namespace) -> int:
         silenced=[*settings.silence, *options.silence],
         only=options.rules,
         everything=options.all,
+    )
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from barograph.comparing.command import run_compare
+
+    return run_compare(
+        options.paths,
+        dir=options.dir,
+        x=options.x,
+        metric=options.metric,
+        group=options.group,
+        baseline=options.baseline,
+        target=options.target,
+        level=options.level,
+        equal=options.equal,
+        tolerance=options.tolerance,
+        anyway=options.anyway,
+        to="json" if options.json else options.to,
+        out=options.out,
     )
 
 

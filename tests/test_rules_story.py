@@ -19,10 +19,10 @@ def test_a_spike_that_ends_in_nan_is_one_incident_with_its_cause_first() -> None
     told = tell(
         [
             finding(
-                "non_finite_loss", "nonfinite", 120, "critical", confidence=1.0, causes=["learning rate too high: x"]
+                "non_finite_loss", "nonfinite", 120, "critical", confidence=1.0, causes=["non-finite gradient: x"]
             ),
             finding(
-                "gradient_spike", "spike", 112, family="gradient", causes=["bad batch: y", "learning rate too high: z"]
+                "gradient_spike", "spike", 112, family="gradient", causes=["bad batch: y", "non-finite gradient: z"]
             ),
             finding("loss_spike", "spike", 113, causes=["bad batch: w"]),
             finding("plateau", "plateau", 5000),
@@ -30,7 +30,7 @@ def test_a_spike_that_ends_in_nan_is_one_incident_with_its_cause_first() -> None
     )
     assert [(one.rule, one.step) for one in told] == [("non_finite_loss", 120), ("plateau", 5000)]
     assert [one["rule"] for one in told[0].evidence["story"]] == ["gradient_spike", "loss_spike"]
-    assert told[0].evidence["began"] == 112 and told[0].causes[0].startswith("learning rate")
+    assert told[0].evidence["began"] == 112 and told[0].causes[0].startswith("non-finite gradient")
 
 
 def test_a_slow_disk_is_not_the_cause_of_a_spike() -> None:

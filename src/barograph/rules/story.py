@@ -26,6 +26,7 @@ _ORDER = (
     "not_learning", "plateau", "overfit", "rl", "eval", "efficiency", "logging", "forecast",
 )  # fmt: skip
 _MOST = 40  # findings of one rule that are told apart
+_COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, so that it is named says least
 _TOLD = 12  # members that a story names
 
 
@@ -102,7 +103,7 @@ def _causes(members: list[Finding]) -> list[str]:
         share = (1.0 if place == 0 else 0.7) * one.confidence * (0.4 if one.severity == "info" else 1.0)
         for at, cause in enumerate(one.causes):
             label = cause.partition(":")[0].strip().lower()
-            weight[label] = weight.get(label, 0.0) + share / (1 + at)
+            weight[label] = weight.get(label, 0.0) + share / (1 + at) * _COMMON.get(label, 1.0)
             if len(cause) > len(words.get(label, "")):
                 words[label] = cause
     return [words[label] for label in sorted(weight, key=lambda label: -weight[label])][:6]

@@ -56,7 +56,7 @@ class Story:
 
     def __init__(self, folder: Path, seed: int = 1, **options: Any):
         self._random = random.Random(seed)
-        self._options = {"verbosity": -2, "git": False, "machine": False, "watchdog": False} | options
+        self._options = {"verbosity": -2, "git": False, "machine": False, "watchdog": False, "doctor": False} | options
         self.run = barograph.init(
             project="mirrored", name="story", dir=str(folder), config={"lr": 3e-4}, **self._options
         )

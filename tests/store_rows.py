@@ -97,3 +97,20 @@ def failing_write(monkeypatch: pytest.MonkeyPatch, after_bytes: int) -> Callable
 
     monkeypatch.setattr(os, "write", write)
     return lambda: monkeypatch.setattr(os, "write", real)
+
+
+def values(steps: list[int]) -> tuple[Any, ...]:
+    column = np.array(steps, np.int64)
+    return column, column * 1000, column[:, None].astype(float)
+
+
+def names_of(folder: Path, ending: str) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.endswith(ending))
+
+
+def closed_files(folder: Path, book: Book, files: int, names: list[str] | None = None) -> None:
+    """That many closed live files, a writer each."""
+    for number in range(files):
+        writer = Writer(folder)
+        fill(book, writer, 2, names or ["loss", "lr"], number * 2)
+        writer.close()

@@ -21,7 +21,8 @@ from barograph.cli import main
 def runs(tmp_path: Path) -> Path:
     folder = tmp_path / "runs"
     for name in ("first", "second"):
-        with barograph.init(project="gpt", name=name, dir=folder, config={"lr": 0.1}, verbosity=-2, git=False) as run:
+        given = {"verbosity": -2, "git": False, "doctor": False}
+        with barograph.init(project="gpt", name=name, dir=folder, config={"lr": 0.1}, **given) as run:
             for step in range(10):
                 loss = math.nan if step == 7 else 5.0 - step / 10
                 run.log_step(step, step / 10, 1000, 20, 1.0, loss, 0.1)

@@ -27,6 +27,8 @@ RECORDS = {
     "info": {"type": "message", "message": "hello"},
     "metrics": {"anything": 1.0},
     "checkpoint": {"path": "model.pt"},
+    "finding": {"severity": "critical", "rule": "loss_spike", "message": "The loss jumped.", "causes": ["bad batch"]},
+    "alert": {"title": "loss above 10", "text": "it is 12", "level": "warning"},
     "sample": {"text": "once", "prompt": ""},
     "segment": {"kind": "rewind", "start_step": 5, "segment": 2},
     "end": {"status": "failed"},
@@ -53,7 +55,20 @@ def test_every_kind_of_record_is_tried_here():
     assert set(RECORDS) == set(KINDS)
 
 
-DEFAULT = {"step", "eval", "sol", "dataset", "info", "checkpoint", "sample", "segment", "end", "gpu-model"}
+DEFAULT = {
+    "step",
+    "eval",
+    "sol",
+    "dataset",
+    "info",
+    "finding",
+    "alert",
+    "checkpoint",
+    "sample",
+    "segment",
+    "end",
+    "gpu-model",
+}
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,16 @@ MAY_IMPORT = {
     "forecast": "",
     "health": "logtext probes record rules",
     "comparing": "aliases catalog columns importing liveness logtext overview query record sinks",
+    "ask": "aliases catalog columns comparing doctor goodput logtext manifest query record segments sinks spool store",
     "doctor": "importing liveness logtext query record rules sinks",
-    "run": "accounts alerts blackbox config health jsonlog manifest place probes processes record segments shapes values watched",
+    "run": "accounts alerts blackbox config health jsonlog manifest "
+    "place probes processes record segments shapes values watched",
     "start": "alerts config liveness logtext manifest mirrors naming place record rules run segments values",
     "simple": "naming start",
     "aliases": "",
     "rules": "aliases forecast record",
-    "importing": "adapters aliases catalog config columns jsonlog logtext manifest naming query record segments sinks spool store values",
+    "importing": "adapters aliases catalog config columns jsonlog logtext manifest "
+    "naming query record segments sinks spool store values",
     "mirrors": "adapters aliases config liveness logtext manifest query record segments sinks spool store values",
     "query": "columns goodput liveness logtext manifest probes record segments spool store",
     "catalog": "logtext query segments",
@@ -64,12 +67,13 @@ MAY_IMPORT = {
     "overview": "goodput inside query record",
     "export": "query record",
     "demo": "catalog columns doctor inside liveness logger manifest overview probes query run sinks start",
-    "cli": "alerts blackbox catalog comparing config demo doctor export follow forecast importing liveness mirrors overview probes query record sinks spool store",
+    "cli": "alerts ask blackbox catalog comparing config demo doctor export follow forecast "
+    "importing liveness mirrors overview probes query record sinks spool store",
     "__main__": "cli",
-    "__init__": "adapters catalog comparing config importing logtext logger probes query run simple start tracker",
+    "__init__": "adapters ask catalog comparing config importing logtext logger probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
-READING = {"catalog", "comparing", "doctor", "query", "inside", "follow", "overview", "export", "cli"}
+READING = {"ask", "catalog", "comparing", "doctor", "query", "inside", "follow", "overview", "export", "cli"}
 LIBRARIES = {
     "record.py": {"msgspec"},
     "logtext.py": {"msgspec"},
@@ -107,6 +111,8 @@ def allowed(path: Path) -> set[str]:
         return {"numpy", "torch"}
     if relative.startswith(("rules/", "doctor/", "forecast/", "comparing/")):
         return {"numpy", "msgspec"}
+    if relative.startswith("ask/"):
+        return {"duckdb", "mcp", "msgspec", "numpy", "pandas", "polars", "pyarrow"}
     if relative.startswith("demo/"):
         return {"torch", "numpy"}
     return LIBRARIES.get(relative, set())

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from barograph.catalog import runs
 from barograph.importing import pursuit
 from barograph.importing.command import run_import
 from barograph.importing.read import read
-from barograph.catalog import runs
 from barograph.query import StoredRun
 
 

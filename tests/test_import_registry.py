@@ -109,5 +109,5 @@ def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 def test_the_documentation_has_every_kind_of_source() -> None:
     text = (Path(__file__).parents[1] / "docs" / "importing.md").read_text()
-    told = re.findall(r"^\| `([a-z_]+)` \|", text, re.M)
+    told = re.findall(r"^\| \[?`([a-z_]+)`(?:\]\(importing-\w+\.md\))? \|", text, re.M)
     assert sorted(told) == sorted(source.kind for source in sources())

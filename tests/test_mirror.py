@@ -284,3 +284,42 @@ def settings() -> Any:
     from barograph.config import Settings
 
     return replace(Settings(), report_to=("tensorboard",))
+
+
+def test_a_users_aliases_hold_for_what_a_backend_is_told(tmp_path: Path, kept: type[Kept]) -> None:
+    story = Story(tmp_path)
+    story.train(range(5))
+    story.finish()
+    aliases = {"train/cross_entropy": {"name": "mine", "factor": 2.0}}
+    assert send(story.dir, "trackio", {"aliases": aliases}).done
+    told = {name for _, row in kept.rows for name in row}
+    assert "train/cross_entropy" in told and "mine" not in told
+    assert position.read(story.dir, "trackio").options["aliases"] == aliases, "the next process goes on with them"
+
+
+def test_options_of_settings_name_the_aliases_and_each_backends_own() -> None:
+    from barograph.config import load
+
+    settings = load({"aliases": {"train/loss": "nll"}, "trackio_space": "me/space", "mlflow_run_id": "abc"}, {})
+    assert backends.options_of("trackio", settings) == {
+        "aliases": {"train/loss": "nll"}, "trackio_space": "me/space",
+    }  # fmt: skip
+    assert backends.options_of("mlflow", settings)["mlflow_run_id"] == "abc"
+    assert all(hasattr(settings, name) for door in backends.DOORS.values() for name in door.options)
+
+
+def test_a_checkpoint_keeps_the_identities_of_the_backends_runs(tmp_path: Path) -> None:
+    import barograph
+
+    quiet: dict[str, Any] = {"verbosity": -2, "git": False, "machine": False, "watchdog": False}
+    run = barograph.init("p", dir=str(tmp_path), id="job", report_to="tensorboard", **quiet)
+    assert run.mirrors is not None
+    where = position.read(run.dir, "wandb")
+    where.state = {"run_id": "abcd1234"}
+    where.write()
+    run.mirrors._processes["wandb"] = next(iter(run.mirrors._processes.values()))
+    run.save_checkpoint(run.dir / "checkpoints" / "model_000010.pt", 10)
+    run.finish()
+    with barograph.init("p", dir=str(tmp_path), id="job", **quiet) as again:
+        restored = again.restore()
+    assert restored is not None and restored["mirrors"]["wandb"] == "abcd1234"

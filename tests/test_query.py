@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import barograph
-from barograph.jsonlog import JsonLog
 from barograph.catalog import find
+from barograph.jsonlog import JsonLog
 from barograph.query import StoredRun
 from barograph.record import Record, encode
 

@@ -6,12 +6,12 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.rules.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.rules.gradient_flow import LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.rules.gradient_level import ExplodingGradient, GradientDecay, GradientScaleJump, ZeroGradient
 from barograph.rules.gradient_scale import ClipSaturation, LossScaleCollapse
-from tests.rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 NAN = float("nan")
 
@@ -96,29 +96,39 @@ def test_norms_out_of_range_inform_and_warn_where_the_bound_is_the_users(level: 
     (one,) = findings([GradientNormRange()], {"train/norm": noisy(64, level)}).values()
     assert (one.key, one.severity) == (key, "info")
     bound = {"low": {"low": 0.002}, "quiet": {"quiet": 0.01}, "high": {"high": 50.0}, "red": {"red": 900.0}}[key]
-    assert {one.severity for one in findings([GradientNormRange(**bound)], {"train/norm": noisy(64, level)}).values()} == {"warning"}
+    assert {
+        one.severity for one in findings([GradientNormRange(**bound)], {"train/norm": noisy(64, level)}).values()
+    } == {"warning"}
     assert not findings([GradientNormRange()], {"train/norm": noisy(64, 1.0)})
 
 
 def test_a_norm_that_explodes_while_the_loss_stands_warns_and_while_it_falls_informs() -> None:
     norm = noisy(400)
     norm[250:] *= 40
-    (one,) = only(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 3, 0.01)}), "exploding_gradient")
+    (one,) = only(
+        findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 3, 0.01)}), "exploding_gradient"
+    )
     assert (one.severity, one.kind) == ("warning", "exploding") and 250 <= one.step <= 272
     loss = 5 * numpy.exp(-numpy.arange(400) / 100)
     assert worst(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": loss})) == "info"
-    assert not findings([ExplodingGradient()], {"train/norm": noisy(400) * numpy.linspace(1, 5, 400), "train/loss": loss})
+    assert not findings(
+        [ExplodingGradient()], {"train/norm": noisy(400) * numpy.linspace(1, 5, 400), "train/loss": loss}
+    )
 
 
 def test_a_norm_that_grows_in_a_straight_line_names_zero_grad() -> None:
     norm = numpy.concatenate([noisy(200, 1, 0.02), 1 + 0.5 * numpy.arange(200)])
-    (one,) = only(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 3)}), "exploding_gradient")
+    (one,) = only(
+        findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 3)}), "exploding_gradient"
+    )
     assert one.causes[0].startswith("zero_grad missing")
 
 
 def test_a_norm_that_decays_beside_a_loss_that_stands_warns() -> None:
     norm = noisy(400, 1) * numpy.where(numpy.arange(400) < 100, 1, 0.02)
-    (one,) = only(findings([GradientDecay()], {"train/norm": norm, "train/loss": noisy(400, 3, 0.01)}), "gradient_decay")
+    (one,) = only(
+        findings([GradientDecay()], {"train/norm": norm, "train/loss": noisy(400, 3, 0.01)}), "gradient_decay"
+    )
     assert one.severity == "warning" and 90 <= one.step <= 112
     assert not findings([GradientDecay()], {"train/norm": norm, "train/loss": falling(400)})
 
@@ -178,7 +188,9 @@ def test_a_scaler_that_finds_its_value_is_silent() -> None:
 def test_steps_skipped_one_after_the_other_are_critical() -> None:
     norm = noisy(100)
     norm[60:] = numpy.inf
-    found = findings([LossScaleCollapse()], {"train/norm": norm, "train/loss": falling(100)}, facts={"config": {"precision": "fp16"}})
+    found = findings(
+        [LossScaleCollapse()], {"train/norm": norm, "train/loss": falling(100)}, facts={"config": {"precision": "fp16"}}
+    )
     (one,) = only(found, "loss_scale_collapse")
     assert (one.severity, one.step, one.found) == ("critical", 60, 69)
 
@@ -230,6 +242,13 @@ def test_a_healthy_run_has_no_warning() -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
-    names = ("train/loss", "train/norm", "model/grad_norm_before", "model/clip_coefficient", "model/loss_scale", "train/lr")
+    names = (
+        "train/loss",
+        "train/norm",
+        "model/grad_norm_before",
+        "model/clip_coefficient",
+        "model/loss_scale",
+        "train/lr",
+    )
     tables = [f"gradients/h.{at}.weight/{what}" for at in range(4) for what in ("norm", "nan")]
     same_when_cut(RULES, random_columns(seed, names, tables), seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ VALUES = st.lists(
 def figures(values: list[float], cuts: list[int], segments: list[int], log: bool) -> list[np.ndarray]:
     seen = Seen()
     edges = sorted({0, len(values), *(cut % len(values) for cut in cuts)})
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         seen.add(
             "train/loss",
             np.arange(low, high),

@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.rules.optimizer import (
     RULES,
     EpsilonDominates,
     MissingZeroGrad,
     UnchangedParameters,
-    UpdateImbalance,
-    UpdateRatio,
     WeightDecayTooHigh,
 )
-from tests.rule_columns import findings, noisy, only, random_columns, same_when_cut
+from barograph.rules.updates import UpdateImbalance, UpdateRatio
 
 NAN = float("nan")
 
@@ -64,8 +63,12 @@ def test_gradients_that_are_not_cleared_are_critical_at_the_first_step() -> None
 
 def test_updates_a_tenth_of_the_weights_warn_after_the_start() -> None:
     ratio = numpy.where(numpy.arange(200) < 100, 0.15 * numpy.exp(-numpy.arange(200) / 30), 0.3)
-    found = only(findings([UpdateRatio()], {"model/update_p50": ratio, "train/lr": numpy.full(200, 1e-3)}), "update_ratio")
-    assert {(one.key, one.step, one.severity) for one in found if one.severity == "warning"} == {("high", 100, "warning")}
+    found = only(
+        findings([UpdateRatio()], {"model/update_p50": ratio, "train/lr": numpy.full(200, 1e-3)}), "update_ratio"
+    )
+    assert {(one.key, one.step, one.severity) for one in found if one.severity == "warning"} == {
+        ("high", 100, "warning")
+    }
     assert "0.0001" in found[0].remedies[0]
 
 
@@ -75,7 +78,9 @@ def test_a_jump_of_the_updates_warns_at_once_and_a_warm_up_again_does_not() -> N
     jump = next(one for one in found if one.key == "jump")
     assert (jump.severity, jump.step, jump.found) == ("warning", 100, 100)
     assert "0.001" in jump.remedies[0]
-    lr = 1e-3 * numpy.where(numpy.arange(200) < 100, 1 - numpy.arange(200) / 101, numpy.minimum(1, numpy.arange(-100, 100) / 40))
+    lr = 1e-3 * numpy.where(
+        numpy.arange(200) < 100, 1 - numpy.arange(200) / 101, numpy.minimum(1, numpy.arange(-100, 100) / 40)
+    )
     found = findings([UpdateRatio()], {"model/update_p50": noisy(200, 5.0) * lr, "train/lr": lr})
     assert all(one.severity == "info" for one in found.values())
 
@@ -96,7 +101,9 @@ def test_a_layer_moved_further_than_its_like_informs() -> None:
 def test_an_epsilon_above_the_gradients_warns_and_rare_rows_of_embeddings_do_not() -> None:
     rows = {f"h.{at}.weight": [0.99] * 4 for at in range(5)}
     config = {"config": {"optimizer.eps": 0.1}}
-    (one,) = only(findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25), facts=config), "epsilon_dominates")
+    (one,) = only(
+        findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25), facts=config), "epsilon_dominates"
+    )
     assert (one.severity, one.step, one.found) == ("warning", 0, 25) and "0.1" in one.message
     rows = {"tok_embeddings.weight": [0.9] * 4} | {f"h.{at}.weight": [0.01] * 4 for at in range(5)}
     assert not findings([EpsilonDominates()], table("optimizer", "below_eps", rows, 25))
@@ -105,7 +112,9 @@ def test_an_epsilon_above_the_gradients_warns_and_rare_rows_of_embeddings_do_not
 def test_weights_that_shrink_beside_a_loss_that_stands_warn() -> None:
     norms = 20 * numpy.exp(-numpy.arange(200) / 20) + 2
     columns = {"model/param_norm": norms, "train/loss": noisy(200, 5.4, 0.005), "train/lr": numpy.full(200, 4e-3)}
-    (one,) = only(findings([WeightDecayTooHigh()], columns, facts={"config": {"weight_decay": 30.0}}), "weight_decay_too_high")
+    (one,) = only(
+        findings([WeightDecayTooHigh()], columns, facts={"config": {"weight_decay": 30.0}}), "weight_decay_too_high"
+    )
     assert one.severity == "warning" and one.causes[0] == "weight decay too high" and "to 3" in one.remedies[0]
     falling = {"train/loss": 5 * numpy.exp(-numpy.arange(200) / 50)}
     assert not findings([WeightDecayTooHigh()], columns | falling)
@@ -117,5 +126,9 @@ def test_weights_that_shrink_beside_a_loss_that_stands_warn() -> None:
 @given(seed=st.integers(0, 10**6))
 def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
     names = ("train/loss", "train/norm", "train/lr", "model/param_norm", "model/unchanged", "model/stale_gradients")
-    tables = [f"{what}/h.{at}.weight/{of}" for at in range(5) for what, of in (("updates", "ratio"), ("optimizer", "below_eps"))]
+    tables = [
+        f"{what}/h.{at}.weight/{of}"
+        for at in range(5)
+        for what, of in (("updates", "ratio"), ("optimizer", "below_eps"))
+    ]
     same_when_cut(RULES, random_columns(seed, names, tables, ("model/unchanged", "model/stale_gradients")), seed)

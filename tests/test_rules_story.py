@@ -18,9 +18,7 @@ def finding(
 def test_a_spike_that_ends_in_nan_is_one_incident_with_its_cause_first() -> None:
     told = tell(
         [
-            finding(
-                "non_finite_loss", "nonfinite", 120, "critical", confidence=1.0, causes=["non-finite gradient: x"]
-            ),
+            finding("non_finite_loss", "nonfinite", 120, "critical", confidence=1.0, causes=["non-finite gradient: x"]),
             finding(
                 "gradient_spike", "spike", 112, family="gradient", causes=["bad batch: y", "non-finite gradient: z"]
             ),

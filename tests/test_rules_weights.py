@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.rules.weights import RULES, FrozenLayer, SpectralChange, WeightNonFinite, WeightNormGrowth
-from tests.rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 NAN = float("nan")
 
@@ -59,7 +59,10 @@ def test_weights_and_moments_that_are_no_numbers_are_critical() -> None:
     rows = table("weights", "nan", {"h.0.up": [0, 0, 5.0], "h.1.up": [0, 0, 0]}) | table(
         "optimizer", "non_finite", {"h.0.up": [0, 1.0, 2.0]}
     )
-    assert {(one.key, one.step) for one in findings([WeightNonFinite()], rows).values()} == {("weights", 20), ("optimizer", 10)}
+    assert {(one.key, one.step) for one in findings([WeightNonFinite()], rows).values()} == {
+        ("weights", 20),
+        ("optimizer", 10),
+    }
     assert not findings([WeightNonFinite()], {"model/param_norm": numpy.full(50, NAN)})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textlog_readings import LOGS, find, read
 
-from barograph.importing.names import Names
+from barograph.aliases import Names
 from barograph.importing.textlogs import SOURCES
 
 # file, dialect, then for some series: name, number of points, first and last point

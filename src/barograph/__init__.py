@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barograph.adapters.tensorboard import TensorBoardBackend
     from barograph.adapters.wandb import WandBBackend
-    from barograph.catalog import runs
+    from barograph.ask.filters import runs
+    from barograph.ask.frames import frame
+    from barograph.ask.sql import sql
     from barograph.comparing.comparison import compare
     from barograph.config import ConfigError
     from barograph.importing.read import read
@@ -53,7 +55,9 @@ _HOMES = {
     "init": "start",
     "read": "importing.read",
     "read_log": "logtext",
-    "runs": "catalog",
+    "runs": "ask.filters",
+    "frame": "ask.frames",
+    "sql": "ask.sql",
     "transfer_check": "probes.widths.transfer",
 }
 
@@ -74,10 +78,12 @@ __all__ = [
     "compare",
     "coord_check",
     "fork",
+    "frame",
     "init",
     "read",
     "read_log",
     "runs",
+    "sql",
     "transfer_check",
 ]
 

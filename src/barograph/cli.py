@@ -132,6 +132,18 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--out", metavar="FILE", help="write there instead of printing")
     common(made, run=False)
 
+    made = command("sql", _sql, "answer a SELECT over runs, series, configurations and findings")
+    made.add_argument("query", nargs="?", metavar="SELECT", help="one SELECT, in DuckDB's language")
+    made.add_argument(
+        "--format", choices=("table", "csv", "json", "parquet"), help="default: a table, or what --out ends in"
+    )
+    made.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
+    made.add_argument("--schema", action="store_true", help="print what tables there are, and stop")
+    common(made, run=False)
+
+    made = command("mcp", _mcp, "serve the runs to a coding assistant, over the Model Context Protocol")
+    common(made, run=False, as_json=False)
+
     made = command("forecast", _forecast, "say what a run will come to: its final loss, a target, what the rest takes")
     common(made)
     made.add_argument("--target", type=float, metavar="LOSS", help="the loss to be reached")
@@ -371,6 +383,19 @@ def _compare(options: argparse.Namespace) -> int:
         to="json" if options.json else options.to,
         out=options.out,
     )
+
+
+def _sql(options: argparse.Namespace) -> int:
+    from barograph.ask.command import run_sql
+
+    form = "json" if options.json else options.format
+    return run_sql(options.query, dir=options.dir, format=form, out=options.out, schema=options.schema)
+
+
+def _mcp(options: argparse.Namespace) -> int:
+    from barograph.ask.command import run_mcp
+
+    return run_mcp(options.dir)
 
 
 def _forecast(options: argparse.Namespace) -> int:

@@ -63,7 +63,7 @@ def _long(run: StoredRun, names: list[str], branch: str) -> Iterator[dict[str, A
             yield {
                 "name": name,
                 "step": step,
-                "time": format_time(round(time * 1e6)),
+                "time": _time(time),
                 "value": value,
                 "segment": segment,
             }
@@ -79,7 +79,12 @@ def _wide(run: StoredRun, names: list[str], branch: str) -> Iterator[dict[str, A
             rows.setdefault(step, {})[name] = value
             times[step] = max(time, times.get(step, time))
     for step in sorted(rows):
-        yield {"step": step, "time": format_time(round(times[step] * 1e6))} | rows[step]
+        yield {"step": step, "time": _time(times[step])} | rows[step]
+
+
+def _time(seconds: float) -> str:
+    """Nothing where a log said no time, such as one that was imported."""
+    return format_time(round(seconds * 1e6)) if seconds > 0 else ""
 
 
 def _csv(table: Iterator[dict[str, Any]], names: list[str], long: bool, file: IO[str]) -> int:
@@ -119,7 +124,8 @@ def _parquet(run: StoredRun, names: list[str], path: Path, branch: str) -> int:
         for name in names:
             series = run.series(name, branch=branch)
             count += len(series)
-            times = pyarrow.array((series.time * 1e6).round().astype("int64")).cast(schema.field("time").type)
+            moments = (series.time * 1e6).round().astype("int64")
+            times = pyarrow.array(moments, mask=moments <= 0).cast(schema.field("time").type)
             columns = [
                 pyarrow.array([name] * len(series), pyarrow.string()),
                 series.step,

@@ -20,7 +20,7 @@ import msgspec
 from barograph.logtext import records_from
 from barograph.probes.recording import Recording
 from barograph.record import Record, numbers
-from barograph.rules.facts import EVENTS, facts_of
+from barograph.rules.facts import facts_of, is_event
 from barograph.rules.finding import Finding
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Health:
         """A record of the log."""
         if self._opened is None and self._start > 16:
             self._look_back()
-        if record.kind in EVENTS:
+        if is_event(record):
             self._events.append(record)
 
     def take_row(self, names: tuple[str, ...], values: tuple[float, ...], step: int, moment: int, segment: int) -> None:
@@ -171,7 +171,7 @@ class Health:
                     break
                 if record.kind == "segment":
                     segment = int(record.fields.get("segment", segment))
-                if record.kind in EVENTS:
+                if is_event(record):
                     self._examiner.seen.happened(record)
                 named = dict(numbers(record))
                 if named:

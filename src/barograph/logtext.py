@@ -109,16 +109,22 @@ def records_from(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tupl
             offset = base + used
 
 
-def records_of(path: str | os.PathLike[str], kinds: Collection[str]) -> Iterator[tuple[Record, int]]:
+def records_of(
+    path: str | os.PathLike[str], kinds: Collection[str], fields: Collection[str] = ()
+) -> Iterator[tuple[Record, int]]:
     """The records of some kinds, each with the offset of its end: `records_from` for logs of millions of steps.
 
     Only lines that begin as ours do and hold such a kind are decoded; a log of another form is read whole.
+    fields: only records with one of these.
     """
+    named = tuple(b'"%s":' % name.encode() for name in fields)
     heads = tuple(b'{"log":"%s"' % kind.encode() for kind in kinds)
     with open(path, "rb") as file:
         start = file.read(64)
         if b'{"log":"' not in start:
-            yield from ((record, end) for record, end in records_from(path) if record.kind in kinds)
+            for record, end in records_from(path):
+                if record.kind in kinds and (not fields or not record.fields.keys().isdisjoint(fields)):
+                    yield record, end
             return
         offset = 0
         while True:
@@ -131,6 +137,8 @@ def records_of(path: str | os.PathLike[str], kinds: Collection[str]) -> Iterator
                 line = chunk.find(b"\n", at)
                 line = len(chunk) if line < 0 else line
                 text = chunk[at:line].rstrip(b"]" + WHITE).rstrip(b"," + WHITE)
+                if named and not any(name in text for name in named):
+                    continue
                 try:
                     yield decode(_decode_json(text)), offset + at + len(text)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

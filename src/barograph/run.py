@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from barograph.blackbox.box import BlackBox
     from barograph.health import Health
     from barograph.probes.model.watch import ModelWatch
-    from barograph.rules.finding import Finding
 
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 
@@ -161,7 +160,7 @@ class Run(Watched):
         except (ValueError, TypeError) as error:
             self._odd(f"no debug mode: {error}")
 
-    def _write_blackbox(self, finding: Finding) -> None:
+    def _write_blackbox(self, finding: Any) -> None:
         if self._blackbox is not None and finding.severity == "critical":
             self._blackbox.dump(finding.rule, finding)
 

@@ -16,15 +16,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.adapters.backend import LoggingBackend
 from barograph.adapters.options import quiet, real, tags, word
+from barograph.adapters.tracker import TrackerBackend
 from barograph.values import flatten, text
 
 _MOST_BINS = 512  # aim/sdk/objects/distribution.py
 _LOGGERS = ("aim", "alembic.runtime.migration", "aim.sdk.reporter")
 
 
-class AimBackend(LoggingBackend):
+class AimBackend(TrackerBackend):
     """Sends to Aim; the run is started by the first `log`, on rank 0.
 
     config: anything with `aim_repo` (a folder or an address; the working directory if empty), `aim_experiment` (or
@@ -35,21 +35,10 @@ class AimBackend(LoggingBackend):
     """
 
     name, package, install = "Aim", "aim", "pip install aim"
-    takes_text = True
-    marks = True
     stall_seconds = 20.0  # importing Aim and making a repository takes 3 to 6 s of one core
 
-    def __init__(
-        self,
-        config: Any,
-        *,
-        run_config: Mapping[str, Any] | None = None,
-        log_file: str | os.PathLike[str] = "",
-    ):
-        super().__init__(log_file=log_file)
-        self._config, self._run_config = config, run_config
+    def _prepare(self) -> None:
         self.run: Any = None
-        self._before: dict[str, Any] = {}
         self._hparams: dict[str, Any] = {}
 
     # -- the run ------------------------------------------------------------------------------------
@@ -97,9 +86,6 @@ class AimBackend(LoggingBackend):
         for tag in tags(self._config):
             run.add_tag(tag)
         return run
-
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        self._before = dict(state)
 
     def _held(self, name: str) -> list[float] | None:
         """What the run holds; one value a step, but the others were replaced by what was sent later."""

@@ -16,12 +16,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from barograph.adapters.backend import LoggingBackend
 from barograph.adapters.options import quiet, real, tags, word
+from barograph.adapters.tracker import TrackerBackend
 from barograph.values import flatten, text
 
 # mlflow/utils/validation.py
@@ -39,7 +39,7 @@ ESCAPED = "barograph.escaped"
 _REFUSED = re.compile(r"[^\w/.\- ]|_(?=x[0-9A-F]{0,6}(?:_|[^\w/.\- ]))")
 
 
-class MLflowBackend(LoggingBackend):
+class MLflowBackend(TrackerBackend):
     """Sends to MLflow; the run is started by the first `log`, on rank 0.
 
     config: anything with `mlflow_tracking_uri` (a folder, a database or a server; what MLflow itself is set to if
@@ -50,22 +50,11 @@ class MLflowBackend(LoggingBackend):
     """
 
     name, package, install = "MLflow", "mlflow", "pip install mlflow"
-    takes_text = True
-    marks = True
     stall_seconds = 30.0  # importing MLflow and making its first database takes 5 to 10 s of one core
     close_seconds = 45.0
 
-    def __init__(
-        self,
-        config: Any,
-        *,
-        run_config: Mapping[str, Any] | None = None,
-        log_file: str | os.PathLike[str] = "",
-    ):
-        super().__init__(log_file=log_file)
-        self._config, self._run_config = config, run_config
+    def _prepare(self) -> None:
         self.client: Any = None
-        self._before: dict[str, Any] = {}
         self._metrics: list[Any] = []  # waiting
         self._away_until = 0.0
         self._tags: dict[str, str] = {}
@@ -113,9 +102,6 @@ class MLflowBackend(LoggingBackend):
             made[_NOTE] = notes[:_MOST_TAG]
         run = self.client.create_run(identity, tags=made, run_name=word(self._config, "mlflow_name", "name") or None)
         return str(run.info.run_id)
-
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        self._before = dict(state)
 
     def _held(self, name: str) -> list[float] | None:
         return [float(one.value) for one in self.client.get_metric_history(self.run_id, escape(name))]

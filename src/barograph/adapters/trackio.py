@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from barograph.adapters.backend import LoggingBackend
 from barograph.adapters.options import tags, word
+from barograph.adapters.tracker import TrackerBackend
 from barograph.values import flatten, text
 
 _MOST_ROWS = 1000  # in one call of the store
@@ -32,7 +32,7 @@ _RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"}
 _LEVELS = {"info": "info", "warning": "warn", "critical": "error"}
 
 
-class TrackioBackend(LoggingBackend):
+class TrackioBackend(TrackerBackend):
     """Writes into Trackio's store; the run is started by the first `log`, on rank 0.
 
     config: anything with `trackio_project` (or `project`), `trackio_name` (or `name`), `trackio_run_id`, `tags` and
@@ -42,19 +42,8 @@ class TrackioBackend(LoggingBackend):
     """
 
     name, package, install = "Trackio", "trackio", "pip install trackio"
-    takes_text = True
-    marks = True
 
-    def __init__(
-        self,
-        config: Any,
-        *,
-        run_config: Mapping[str, Any] | None = None,
-        log_file: str | os.PathLike[str] = "",
-    ):
-        super().__init__(log_file=log_file)
-        self._config, self._run_config = config, run_config
-        self._before: dict[str, Any] = {}
+    def _prepare(self) -> None:
         self.project = self.title = ""
         self._store: Any = None
         self._takes: set[str] = set()  # what the installed version's `bulk_log` takes
@@ -134,9 +123,6 @@ class TrackioBackend(LoggingBackend):
                 before = json.loads(config)
                 self._options = before if isinstance(before, dict) else {}
         return text(found[0][0])
-
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        self._before = dict(state)
 
     def _held(self, name: str) -> list[float] | None:
         column = "run_id" if "run_id" in self._takes else "run_name"

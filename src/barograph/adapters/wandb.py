@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from barograph.adapters.backend import LoggingBackend
+from barograph.adapters.tracker import TrackerBackend
 from barograph.values import flatten, text
 
 _logger = logging.getLogger("barograph")
@@ -34,7 +34,7 @@ _SERVICE_SECONDS = 30.0  # and then it goes: in less than 5 s on a busy machine
 _LEVELS = {"info": "INFO", "warning": "WARN"}
 
 
-class WandBBackend(LoggingBackend):
+class WandBBackend(TrackerBackend):
     """Sends to W&B; the run is started by the first `log`, on rank 0.
 
     config: anything with `wandb_project`, `wandb_run_name` (or `wandb_name`) and `wandb_run_id`. An id
@@ -45,20 +45,10 @@ class WandBBackend(LoggingBackend):
     """
 
     name, package, install = "W&B", "wandb", "pip install wandb"
-    takes_text = marks = True
 
-    def __init__(
-        self,
-        config: Any,
-        *,
-        run_config: Mapping[str, Any] | None = None,
-        log_file: str | os.PathLike[str] = "",
-    ):
-        super().__init__(log_file=log_file)
-        self._config, self._run_config = config, run_config
+    def _prepare(self) -> None:
         self.run: Any = None  # W&B's own run, once it is started
         self._row, self._row_step, self._row_names = -1, -1, set[str]()
-        self._before: dict[str, Any] = {}  # of an earlier process: the run's id, its last row, its files
         self._read: dict[str, list[float]] | None = None  # what those files hold
 
     def _open(self) -> None:
@@ -126,9 +116,6 @@ class WandBBackend(LoggingBackend):
         import wandb
 
         self._write({name: wandb.Html(pie(title, parts), inject=False)} | self.mark, step, seconds)
-
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        self._before = dict(state)
 
     def _state(self) -> dict[str, Any]:
         earlier = [text(path) for path in self._before.get("files", ())]

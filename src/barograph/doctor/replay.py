@@ -20,7 +20,7 @@ from barograph.logtext import records_of
 from barograph.query import StoredRun
 from barograph.record import Record
 from barograph.rules.examiner import Examiner
-from barograph.rules.facts import EVENTS, facts_of
+from barograph.rules.facts import EVENTS, RARE, facts_of
 from barograph.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -122,4 +122,6 @@ def _events(run: StoredRun) -> list[tuple[int, Record]]:
     found = []
     for path in run.log_files():
         found += [(record.time, record) for record, _ in records_of(path, EVENTS)]
+        for kind, fields in RARE.items():
+            found += [(record.time, record) for record, _ in records_of(path, (kind,), fields)]
     return sorted(found, key=lambda one: one[0])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from barograph import manifest
-from barograph.importing.names import Names, conversions
+from barograph.aliases import Names, conversions
 from barograph.importing.source import Found, Source
 from barograph.record import format_time
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from barograph.importing.names import normal
+from barograph.aliases import normal
 from barograph.record import parse_time
 
 # In the order in which they are chosen; what they count.

@@ -18,6 +18,7 @@ from typing import Any
 import numpy
 
 from barograph.importing.jsonrecords import pieces, whole_records
+from barograph.importing.rows import MOST_STEP, table
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
 from barograph.manifest import FILE as MANIFEST
 from barograph.manifest import read as read_manifest
@@ -93,7 +94,7 @@ class JsonLogSource:
 
     def _record(self, item: dict[str, Any], state: dict[str, Any], rows: Rows) -> Iterator[Item]:
         kind, step = item["log"], item.get("step")
-        if kind in _ROW_KINDS and type(step) is int:
+        if kind in _ROW_KINDS and type(step) is int and -MOST_STEP <= step <= MOST_STEP:
             names = tuple(item)
             values = [*item.values()][3:]
             if names[:3] == _HEAD and {*map(type, values)} <= _NUMBERS:  # columns lose nothing of it
@@ -133,7 +134,7 @@ class JsonLogSource:
         if state.pop("pending", False) or back:
             yield from rows.take()
             at = state.pop("restart", None)
-            yield Restart(step if at is None else int(at), self._moment(item.get("time")))
+            yield Restart(at if isinstance(at, int) and abs(at) <= MOST_STEP else step, self._moment(item.get("time")))
             state["step"] = None
         if kind == "step":
             state["step"] = step
@@ -190,7 +191,7 @@ class Rows:
 
     def _block(self, names: tuple[str, ...], steps: list[int], times: list[int], values: list[list[float]]) -> Points:
         step, when = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
-        return Points(names, step, when, numpy.array(values, numpy.float64))
+        return Points(names, step, when, table(values))
 
 
 class RunFolderSource:

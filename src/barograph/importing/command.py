@@ -15,9 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from barograph import config
+from barograph.aliases import Alias, parse_aliases, read_aliases
 from barograph.importing import folders
 from barograph.importing.collect import Collector, SourceFailed, Tally
-from barograph.importing.names import Alias, read_aliases
 from barograph.importing.registry import identify, source_of
 from barograph.importing.rehearsal import Rehearsal, rehearse
 from barograph.importing.source import Found, Source, Unread
@@ -45,13 +46,14 @@ def run_import(
 
     project, name: instead of what the source says; a name fits one run alone. dir: the folder of runs (default
     `BAROGRAPH_DIR`, else `runs`). follow: keep reading until interrupted, or until every run has ended.
-    dry_run: write nothing. kind: take the paths for this kind of log. aliases: a YAML file with `aliases`.
+    dry_run: write nothing. kind: take the paths for this kind of log. aliases: a YAML file with `aliases`, which go
+    before those of the option `aliases`.
     Raises ValueError with one sentence for an option that does not fit.
     """
     if kind:
         source_of(kind)
     root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", "runs"))
-    known = read_aliases(aliases) if aliases else None
+    known = parse_aliases(config.load().aliases, "the option aliases") | (read_aliases(aliases) if aliases else {})
     found, problems, missing = look(paths, kind, root)
     if name and len(found) > 1:
         raise ValueError(f"--name fits one run, but {len(found)} were found; leave it out or name one file")

@@ -91,7 +91,7 @@ def _columns(named: dict[str, list[Any]], short: dict[str, list[Any]]) -> Iterat
         ]
         steps = [number(cell) for cell in short[axes.step]] if axes.step else list(map(float, range(size)))
         x = axes.x
-        if any(one is None or one != one // 1 for one in steps):
+        if any(one is None or one != one // 1 or abs(one) >= 2.0**63 for one in steps):
             steps, x = list(map(float, range(size))), "row"
         times = [moment(cell) for cell in short[axes.time]] if axes.time else [0] * size
         whole = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
@@ -123,7 +123,7 @@ def _list(where: str, value: list[Any], found: Document, _: dict[str, Any]) -> N
         if width not in (2, 3) or any(cell is None for row in table for cell in row[-2:]):
             return
         steps = [row[-2] for row in table]
-        if any(step is None or step != step // 1 for step in steps):
+        if any(step is None or step != step // 1 or abs(step) >= 2.0**63 for step in steps):
             return
         times = [moment(row[0]) for row in table] if width == 3 else [0] * len(table)
         values = numpy.array([[row[-1]] for row in table], numpy.float64)

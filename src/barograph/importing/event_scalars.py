@@ -63,6 +63,16 @@ class Columns(NamedTuple):
         return Columns(self.rows[which], self.tags[which], self.steps[which], self.times[which], self.values[which])
 
 
+class _Events(NamedTuple):
+    """The events of a block behind their steps: the bytes, where each goes on, and what is found: tag and value."""
+
+    data: bytes
+    view: NDArray[np.uint8]
+    after: NDArray[np.int64]
+    tags: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
 def to_microseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     """Times of a clock; 0 where it is none (not finite, before 1970, behind 2262)."""
     sound = (seconds > 0) & (seconds < 9.2e9)
@@ -223,30 +233,23 @@ class ScalarDecoder:
         times, whole_steps = to_microseconds(seconds[good]), steps[good].view(np.int64)
         tags = np.full(len(rows), -1, np.int64)
         values = np.zeros(len(rows))
+        events = _Events(block.data, view, after, tags, values)
         lengths = stops[rows] - after
         order = np.argsort(lengths, kind="stable")
         cuts = np.flatnonzero(np.diff(lengths[order])) + 1
         for group in np.split(order, cuts) if len(order) else ():
-            self._read_group(block.data, view, int(lengths[group[0]]), group, after, tags, values)
+            self._read_group(events, int(lengths[group[0]]), group)
         known = tags >= 0
         usual[rows[known]] = True
         columns = Columns(rows[known], tags[known], whole_steps[known], times[known], values[known])
         return columns, np.flatnonzero(~usual)
 
-    def _read_group(
-        self,
-        data: bytes,
-        view: NDArray[np.uint8],
-        length: int,
-        group: NDArray[np.int64],
-        after: NDArray[np.int64],
-        tags: NDArray[np.int64],
-        values: NDArray[np.float64],
-    ) -> None:
+    def _read_group(self, events: _Events, length: int, group: NDArray[np.int64]) -> None:
         """Tags and values of the events that are `length` bytes long behind their step."""
+        data, view, after, tags, values = events
         forms = self._forms.setdefault(length, [])
-        for offset, width, table in forms:
-            group = self._match(data, view, length, group, after, tags, values, (offset, width, table))
+        for form in forms:
+            group = _match(events, length, group, form)
         left = []
         for index in group.tolist():
             begin = int(after[index])
@@ -257,7 +260,7 @@ class ScalarDecoder:
             if shape is None:
                 continue
             tag, offset, width = shape
-            size = 2 if width == "bfloat16" else np.dtype(width).itemsize
+            size = _size(width)
             place = next((form for form in forms if form[:2] == (offset, width)), None)
             if place is None:
                 if len(forms) >= _MOST_FORMS:
@@ -280,31 +283,30 @@ class ScalarDecoder:
             if len(mine):
                 values[mine] = _take_values(view, after[mine] + place[0], place[1])
 
-    def _match(
-        self,
-        data: bytes,
-        view: NDArray[np.uint8],
-        length: int,
-        group: NDArray[np.int64],
-        after: NDArray[np.int64],
-        tags: NDArray[np.int64],
-        values: NDArray[np.float64],
-        form: tuple[int, str, dict[Any, int]],
-    ) -> NDArray[np.int64]:
-        """Give the events of one form their tags and values; those that are left."""
-        offset, width, table = form
-        size = 2 if width == "bfloat16" else np.dtype(width).itemsize
-        begins = after[group]
-        keys: Any = map(data.__getitem__, map(slice, begins.tolist(), (begins + offset).tolist()))
-        if offset + size < length:
-            tails = map(slice, (begins + offset + size).tolist(), (begins + length).tolist())
-            keys = zip(keys, map(data.__getitem__, tails), strict=True)
-        found = np.fromiter(map(table.get, keys, repeat(-1)), np.int64, len(group))
-        hit = found >= 0
-        mine = group[hit]
-        tags[mine] = found[hit]
-        values[mine] = _take_values(view, begins[hit] + offset, width)
-        return group[~hit]
+
+def _match(
+    events: _Events, length: int, group: NDArray[np.int64], form: tuple[int, str, dict[Any, int]]
+) -> NDArray[np.int64]:
+    """Give the events of one form their tags and values; those that are left."""
+    data, view, after, tags, values = events
+    offset, width, table = form
+    size = _size(width)
+    begins = after[group]
+    keys: Any = map(data.__getitem__, map(slice, begins.tolist(), (begins + offset).tolist()))
+    if offset + size < length:
+        tails = map(slice, (begins + offset + size).tolist(), (begins + length).tolist())
+        keys = zip(keys, map(data.__getitem__, tails), strict=True)
+    found = np.fromiter(map(table.get, keys, repeat(-1)), np.int64, len(group))
+    hit = found >= 0
+    mine = group[hit]
+    tags[mine] = found[hit]
+    values[mine] = _take_values(view, begins[hit] + offset, width)
+    return group[~hit]
+
+
+def _size(width: str) -> int:
+    """Bytes of a number."""
+    return 2 if width == "bfloat16" else np.dtype(width).itemsize
 
 
 def _take_values(view: NDArray[np.uint8], places: NDArray[np.int64], width: str) -> NDArray[np.float64]:

@@ -118,25 +118,28 @@ class RunFiles:
     def discard(self) -> None:
         """Let go of the files; what was not committed does not count. The next import removes it."""
         if self._writer is not None:
-            self._writer._let_go()  # no flush: as if this process had been killed
+            self._writer.let_go()  # no flush: as if this process had been killed
         if self._log is not None:
             self._log.close()
         self._writer = self._log = None
 
     def close(self) -> bool:
-        """Let go of the files after a commit, and seal the store; whether there was anything to close."""
+        """Let go of the files after a commit, and seal the store; whether there was anything to close.
+
+        Many numbers are sealed by a process that goes on when this returns: the run can be read meanwhile.
+        """
         if self._writer is None:
             return False
         self._writer.close()
         if self._log is not None:
             self._log.close()
         self._writer = self._log = None
-        if self._sealer is not None:
-            self._sealer.wait()
-            self._sealer = None
+        before, self._sealer = self._sealer, None
         if self._added > _SEAL_HERE and (sealer := _start_sealer(self.store, "--closed")) is not None:
-            sealer.wait()  # its memory is not ours
+            _leave(self.store, before, sealer)  # it waits for the one before; its memory is not ours
         else:
+            if before is not None:
+                before.wait()
             with contextlib.suppress(OSError):  # readable as it is; `barograph gc` tries again
                 seal(self.store, closed=True)
         return True
@@ -207,6 +210,26 @@ def in_order(records: list[Record]) -> list[Record]:
             place = record.step
         keys.append((stretch, place))
     return [records[at] for at in sorted(range(len(records)), key=keys.__getitem__)]
+
+
+_left: dict[Path, list[subprocess.Popen[bytes]]] = {}
+
+
+def _leave(store: Path, *sealers: subprocess.Popen[bytes] | None) -> None:
+    """Let sealing go on behind; that of one run at a time, however many are imported."""
+    for others in _left.values():
+        for one in others:
+            one.wait()
+    _left.clear()
+    _left[store] = [one for one in sealers if one is not None]
+
+
+def stop_sealing(root: Path) -> None:
+    """Before a folder is removed: end the sealing in it."""
+    for store in [store for store in _left if store.is_relative_to(root)]:
+        for one in _left.pop(store):
+            one.terminate()
+            one.wait()
 
 
 def _start_sealer(folder: Path, *options: str) -> subprocess.Popen[bytes] | None:

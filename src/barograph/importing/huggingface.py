@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy
 
+from barograph.importing.rows import MOST_STEP
 from barograph.importing.source import Fact, Found, Item, Mark, Points, Restart, Unread
 
 FILE = "trainer_state.json"
@@ -137,8 +138,9 @@ def _shared(chain: str, before: str) -> int:
 
 
 def _step(entry: dict[str, Any]) -> int:
+    """0 where there is none that 64 bits can hold."""
     step = entry.get("step")
-    return int(step) if isinstance(step, (int, float)) and math.isfinite(step) else 0
+    return int(step) if isinstance(step, (int, float)) and -MOST_STEP <= step < MOST_STEP else 0
 
 
 def _facts(state: dict[str, Any], history: list[dict[str, Any]]) -> Iterator[Fact]:
@@ -163,7 +165,7 @@ def _rows(path: Path, history: list[dict[str, Any]], begin: int) -> Iterator[Ite
     """Entries of the same names in one block; the step is the entry's own."""
     groups: dict[tuple[str, ...], tuple[list[int], list[list[float]]]] = {}
     for number, entry in enumerate(history[begin:], begin + 1):
-        if not isinstance(entry.get("step"), (int, float)):
+        if not isinstance(entry.get("step"), (int, float)) or (entry["step"] and not _step(entry)):
             yield Unread(path, number, json.dumps(entry, default=str), "an entry of log_history without a step")
             continue
         named: dict[str, float] = {}

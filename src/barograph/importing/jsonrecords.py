@@ -65,6 +65,7 @@ def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[Piece]:
     last: nothing follows; else what may be torn at the end waits for the rest.
     """
     at, size = begin, len(data)
+    effort = [(1 << 20) + 20 * size]  # bytes that repairs may look at: damage of thousands of lines costs no minutes
     while True:
         found = _BETWEEN.match(data, at)
         at = found.end() if found else at
@@ -78,7 +79,7 @@ def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[Piece]:
             yield Piece(item, at, at + len(text))
             at += len(text)
             continue
-        piece = _slow(data, at)
+        piece = _slow(data, at, effort)
         if piece is None:
             if line < 0 and last and len(text) < _MOST_BYTES:
                 return  # torn: its end may still come
@@ -96,8 +97,11 @@ def _quick(text: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _slow(data: bytes, at: int) -> Piece | None:
-    """A record over several lines, or one that needs repair; damage; None if it may not be there whole."""
+def _slow(data: bytes, at: int, effort: list[int]) -> Piece | None:
+    """A record over several lines, or one that needs repair; damage; None if it may not be there whole.
+
+    effort: what is left of it; without any a record is sought on its own line alone.
+    """
     if data[at : at + 1] != b"{":
         stop = data.find(b"\n", at)
         return Piece(None, at, stop) if stop >= 0 else None
@@ -106,8 +110,12 @@ def _slow(data: bytes, at: int) -> Piece | None:
         line = data.find(b"\n", stop)
         closed = line if line >= 0 else len(data)
         text = data[at:closed].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
-        if text.endswith(b"}") and (item := _repair(text)) is not None:
-            return Piece(item, at, at + len(text))
+        if text.endswith(b"}"):
+            effort[0] -= len(text)
+            if (item := _repair(text)) is not None:
+                return Piece(item, at, at + len(text))
+            if effort[0] < 0 and line >= 0:
+                return Piece(None, at, line)
         if line < 0 or closed - at > _MOST_BYTES:
             break
         if _STARTS.match(data, line):  # the next record begins: this one never ended

@@ -90,7 +90,9 @@ class LightningSource:
 
 def _add(print_: int, rows: int, piece: delimited.Stretch) -> int:
     """A fingerprint of the steps of all rows so far, however they are cut into stretches."""
-    steps = numpy.nan_to_num(piece.cells["step"], nan=-1.0).astype(numpy.int64) + 1
+    counts = piece.cells.get("step", numpy.full(piece.rows, -1.0))  # none in a column of words
+    counted = numpy.clip(numpy.nan_to_num(counts, nan=-1.0), -(2.0**53), 2.0**53)
+    steps = counted.astype(numpy.int64) + 1
     places = numpy.arange(rows + 1, rows + piece.rows + 1, dtype=numpy.int64)
     return (print_ + int((steps % 1_000_003 * (places % 1_000_003)).sum())) % (1 << 52)
 

@@ -115,7 +115,8 @@ def _plain(value: str) -> Any:
 
 def _seconds(milliseconds: Any) -> float:
     try:
-        return max(float(milliseconds) / 1000, 0.0)
+        seconds = float(milliseconds) / 1000
+        return seconds if 0.0 < seconds < 1e11 else 0.0
     except (TypeError, ValueError, OverflowError):
         return 0.0
 

@@ -125,7 +125,7 @@ class ObjectRows:
         step = self._row
         if axes.step is not None:
             count = number(flat.get(axes.step))
-            if count is None or count != count // 1:  # NaN and infinity too
+            if count is None or count != count // 1 or abs(count) >= 2.0**63:  # NaN and infinity too
                 yield from self._placeless(flat, line, time)
                 return
             step, self._stepped = int(count), True

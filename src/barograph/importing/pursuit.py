@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from barograph.aliases import Alias
 from barograph.importing import command, folders
 from barograph.importing.collect import Collector, SourceFailed
-from barograph.importing.names import Alias
 from barograph.importing.registry import sources
 from barograph.importing.source import Found
 

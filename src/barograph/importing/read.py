@@ -12,8 +12,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from barograph import config
+from barograph.aliases import parse_aliases
 from barograph.importing.collect import collect
-from barograph.importing.names import parse_aliases
+from barograph.importing.files import stop_sealing
 from barograph.importing.registry import identify
 from barograph.importing.source import Unread
 from barograph.query import StoredRun
@@ -28,14 +30,15 @@ def read(
 ) -> list[StoredRun]:
     """The runs in a file or folder of any kind that `barograph import` reads, in the order of their paths.
 
-    kind: take it for this kind of log. aliases: canonical name → the names of yours that mean it.
+    kind: take it for this kind of log. aliases: canonical name → the names of yours that mean it; they go
+    before those of the option `aliases` (environment, YAML file).
     A folder that is a run already is given as it is. Raises OSError if the path is not there or can't be read,
     ValueError if nothing in it is understood.
     """
     given = Path(path)
     if kind is None and (given / SEGMENTS).is_dir():
         return [StoredRun(given)]
-    known = parse_aliases(aliases) if aliases else None
+    known = parse_aliases(config.load().aliases, "the option aliases") | parse_aliases(aliases or {})
     problems: list[Unread] = []
     found = list(identify(given, kind, problems))
     if not found:
@@ -51,4 +54,5 @@ def _because(problems: list[Unread]) -> str:
 
 def _remove(root: Path, process: int) -> None:
     if os.getpid() == process:  # not in a forked child
+        stop_sealing(root)
         shutil.rmtree(root, ignore_errors=True)

@@ -32,6 +32,7 @@ MODULES = (
     "huggingface",
     "lightning",
     "wandb_csv",
+    "textlogs.mlperf",
     "textlogs.fairseq",
     "textlogs.llamafactory",
     "textlogs.nanochat",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from barograph.importing.names import Alias, Names
+from barograph.aliases import Alias, Names
 from barograph.importing.source import Distribution, Fact, Found, Points, Restart, Source, Unread
 from barograph.record import HAS_NUMBERS, Record, numbers
 

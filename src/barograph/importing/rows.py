@@ -6,7 +6,8 @@ Out:  `step`, `eval` and `metrics` records whose numbers have the same names aga
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from barograph.record import Record
 
+MOST_STEP = 2**63 - 1  # steps and times are kept in 64 bits
 _THROUGHPUT = (("train/tokens_per_second", "train/step_tokens"), ("eval/tokens_per_second", "eval/eval_tokens"))
 
 
@@ -35,6 +37,22 @@ def records_of(
     for step, time, row in zip(steps.tolist(), times.tolist(), values.tolist(), strict=True):
         for kind, fields in families.items():
             yield Record(kind, time, step, {name: row[column] for name, column in fields})
+
+
+def real(value: float) -> float:
+    """A number as a float; a whole number beyond 1e308 is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def table(rows: Sequence[Sequence[float]]) -> NDArray[numpy.float64]:
+    """Rows of equally many numbers as an array, m × n."""
+    try:
+        return numpy.array(rows, numpy.float64)
+    except OverflowError:
+        return numpy.array([[real(value) for value in row] for row in rows], numpy.float64)
 
 
 def derive(names: tuple[str, ...], values: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:

@@ -82,7 +82,11 @@ class Unread(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """How far a source has been read: `read` given this later goes on behind it. Plain JSON values."""
+    """How far a source has been read: `read` given this later goes on behind it. Plain JSON values.
+
+    An empty one, `Mark({})`, given first by a `read` that was to go on, says: this is not what was read before.
+    What follows is read from its beginning, into a run of its own; the run of before stays as it was.
+    """
 
     state: dict[str, Any]
 
@@ -91,7 +95,17 @@ Item = Points | Fact | Distribution | Restart | Unread | Mark
 
 
 class Source(Protocol):
-    """One tool's or dialect's files."""
+    """One tool's or dialect's files.
+
+    A source may also have these:
+
+    aliases: Mapping[str, str | tuple[str, float]], its own originals → canonical name, or that and a factor. They go
+        before the tables of `barograph.aliases`, and behind a user's.
+    rewrites: bool, true where the tool writes the whole file anew at each save. A file of another inode or beginning
+        is then not taken for another run: `read` finds out itself, and says so by `Mark({})`.
+    patient: bool, false at first; set while the file is followed. A last row without a line break waits for it then;
+        else it counts if it is whole.
+    """
 
     kind: str  # "tensorboard", "nanochat", …
     about: str  # a few words, shown by `barograph import --help` and in the documentation

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 import numpy
 
+from barograph.aliases import CANONICAL, Names, normal
 from barograph.importing import delimited, documents
 from barograph.importing.axes import SPLITS, Axes, choose, number
 from barograph.importing.blocks import Order, split
 from barograph.importing.jsonrecords import BARE
-from barograph.importing.names import CANONICAL, Names, normal
 from barograph.importing.objects import ObjectRows, flatten
 from barograph.importing.source import Fact, Found, Item, Mark, Points, Unread
 
@@ -351,6 +351,8 @@ def _parse(path: Path) -> tuple[Any, str]:
         return json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")), ""
     except json.JSONDecodeError as error:
         return None, f"line {error.lineno}: not whole JSON ({error.msg})"
+    except ValueError:  # Python's own limit
+        return None, "a number of thousands of digits stands in it"
     except RecursionError:
         return None, "nested too deeply"
 

@@ -142,9 +142,11 @@ def _walk(data: bytes) -> tuple[list[int], int]:
 def _search(file: BinaryIO, position: int, size: int) -> int:
     """Where the next record begins whose length is right and that the file holds; `size` if there is none."""
     _, two = _tables()
+    reach = 1 << 12  # damage is short, mostly: a little first, then more and more
     while position + 16 <= size:
         file.seek(position)
-        raw = file.read(1 << 20)
+        raw = file.read(reach)
+        reach = min(4 * reach, 1 << 20)
         data = np.frombuffer(raw, np.uint8)
         count = len(data) - HEADER + 1
         if count <= 0:

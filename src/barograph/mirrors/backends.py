@@ -37,16 +37,16 @@ DOORS: dict[str, Door] = {
         "aim_repo", "aim_experiment", "aim_name", "aim_run_id",
     ), "aim_repo"),
     "trackio": Door("barograph.adapters.trackio:TrackioBackend", (
-        "trackio_project", "trackio_name", "trackio_run_id",
+        "trackio_project", "trackio_name", "trackio_space", "trackio_run_id",
     ), "trackio_project"),
 }  # fmt: skip
 NAMES = tuple(DOORS)
 
 
 def options_of(name: str, settings: Any) -> dict[str, Any]:
-    """What settings say of a backend: the options that are not as they are by default."""
+    """What settings say of a backend: the options that are not as they are by default, and the user's `aliases`."""
     default = type(settings)()
-    found = {one: getattr(settings, one, None) for one in DOORS[name].options}
+    found = {one: getattr(settings, one, None) for one in (*DOORS[name].options, "aliases")}
     return {one: value for one, value in found.items() if value and value != getattr(default, one, None)}
 
 

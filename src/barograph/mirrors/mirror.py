@@ -12,11 +12,12 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from barograph.adapters.backend import LoggingBackend
+from barograph.aliases import Alias, renamed
 from barograph.mirrors import names
 from barograph.mirrors.position import Place, Position
 from barograph.mirrors.replay import Logged, Replay, Wide
@@ -35,7 +36,8 @@ _logger = logging.getLogger("barograph")
 class Mirror:
     """Sends a run's folder, or a bare log file, to a backend. `source` is for `LoggingBackend.feed`.
 
-    wanted: which names are sent; all if not given. idle: all that was there at the last look was sent and noted.
+    wanted: which names are sent; all if not given. aliases: a user's names, by the names that they are sent as.
+    idle: all that was there at the last look was sent and noted.
     """
 
     def __init__(
@@ -45,11 +47,13 @@ class Mirror:
         position: Position,
         told: Callable[[], Any] = lambda: None,
         wanted: Callable[[str], bool] | None = None,
+        aliases: Mapping[str, Alias] | None = None,
     ):
         self.position = position
         self.idle = False
         self.new = self.refused = 0  # rows that this process sent, or tried to
         self._path, self._backend, self._told, self._wanted = path, backend, told, wanted
+        self._aliases = aliases or {}
         self._replay: Replay | None = None
         self._skip: dict[str, float] = {}  # what of each log file the backend holds, to a part of a record
         self._noted_at = 0.0
@@ -213,6 +217,8 @@ class Mirror:
             values = {name: value for name, value in values.items() if self._wanted(name)}
         if not values:
             return
+        if self._aliases:
+            values = renamed(values, self._aliases)
         self._mark(mark)
         if self._deliver("_write", values | self._backend.mark, step, moment / 1e6):
             self.position.rows += 1

@@ -18,9 +18,10 @@ import msgspec
 
 from barograph.logtext import records_from
 from barograph.mirrors.position import Place, StorePlace
-from barograph.mirrors.wide import Arrivals, Distribution, Numbers, WideRow, of_blocks, of_folder
+from barograph.mirrors.wide import Distribution, Numbers, WideRow, of_blocks, of_folder
 from barograph.record import HAS_NUMBERS, Record, numbers
 from barograph.spool import best_copy
+from barograph.store.cursor import Arrivals
 
 _AHEAD = 5_000_000  # µs that the stream reads ahead in the log file
 _MOST_SHAPES = 1000

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from barograph import liveness, manifest
+from barograph.aliases import parse_aliases
 from barograph.mirrors import backends, position
 from barograph.mirrors.mirror import Mirror
 from barograph.mirrors.position import Busy
@@ -93,7 +94,8 @@ def _send(
     log_file = path / "training.json" if path.is_dir() else path
     backend = backends.make(name, run_id, about, where, options, str(log_file))
     backend.later = f"`barograph sync {path} --to {name}` sends the rest later"
-    mirror = Mirror(path, backend, where, lambda: told(mirror))
+    aliases = parse_aliases(where.options.get("aliases") or {}, "the option aliases")
+    mirror = Mirror(path, backend, where, lambda: told(mirror), aliases=aliases)
     backend.feed(mirror.source)
     ended = False
     progress: Any = None

@@ -9,7 +9,6 @@ A sealed file is sorted by series, so its rows are put together again, some mill
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +17,8 @@ import numpy as np
 
 from barograph.mirrors.position import Key, StorePlace
 from barograph.store.folder import Folder
-from barograph.store.live import Block, HistogramsBlock, LiveFile, Replaced
+from barograph.store.live import Block, HistogramsBlock
 from barograph.store.part import DamagedPart, GroupCache, Part, numbers
-from barograph.store.schema import parse_names
 
 MOST_POINTS = 4_000_000  # held at once: 28 bytes each
 
@@ -75,57 +73,6 @@ def of_folder(path: Path, place: StorePlace, problems: dict[Path, str]) -> Itera
     distributions = (_histograms(one, place, problems) for one in histograms)
     chained = (row for source in rows for row in source), (row for source in distributions for row in source)
     yield from heapq.merge(*chained, key=lambda row: row.key)
-
-
-class Arrivals:
-    """The blocks that one writer flushes from now on; its files are followed as they are written and sealed.
-
-    The file that is written is kept open, so it is read to its end though it is sealed and deleted meanwhile.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._number = 0  # of the file followed last; every one before it was read, or reported as missed
-        self._open: tuple[LiveFile, int] | None = None
-
-    def read(self) -> tuple[list[Block], bool]:
-        """Blocks since the last call, and whether there were others, by now sealed: then read the folder anew."""
-        new: list[Block] = []
-        try:  # listed first: of two files in the list the earlier one is complete when it is read below
-            files = parse_names(os.listdir(self._path))
-        except FileNotFoundError:
-            return [], False
-        missed = not self._read_open(new)
-        live = {file.first: file.name for file in files if file.table == "live" and file.first > self._number}
-        sealed = max((file.last for file in files if file.table != "live"), default=0)
-        missed |= any(number not in live for number in range(self._number + 1, sealed + 1))
-        for number in sorted(live):
-            try:
-                handle = os.open(self._path / live[number], os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                missed = True
-                continue
-            self.close()
-            self._open, self._number = (LiveFile(self._path / live[number]), handle), number
-            missed |= not self._read_open(new)
-        self._number = max(self._number, sealed)
-        return new, missed
-
-    def close(self) -> None:
-        if self._open is not None:
-            os.close(self._open[1])
-        self._open = None
-
-    def _read_open(self, new: list[Block]) -> bool:
-        """Whether the file followed could be read."""
-        if self._open is None:
-            return True
-        try:
-            new += self._open[0].read_new(self._open[1])
-        except (OSError, Replaced):  # deleted on another machine of a network file system
-            self.close()
-            return False
-        return True
 
 
 def _points(source: Any, place: StorePlace, problems: dict[Path, str]) -> Iterator[WideRow]:

@@ -30,7 +30,18 @@ LAYERED = {
     "weights": {"norm", "std", "nan", "inf"},
     "updates": {"ratio", "update_norm", "weight_norm"},
     "optimizer": {"below_eps", "non_finite", "second_moment_norm"},
-    "activations": {"rms", "dead", "saturated", "zeros", "max", "tail", "kurtosis"},
+    "activations": {
+        "rms",
+        "dead",
+        "saturated",
+        "zeros",
+        "max",
+        "tail",
+        "kurtosis",
+        "l2_norm",
+        "attention_logit_max",
+        "attention_entropy",
+    },
     "spectral": {"norm", "stable_rank"},
 }
 """Tables of layers, and the quantities that rules look at; the others are not kept."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from barograph.record import Record
+
 _PLANNED = ("max_steps", "total_steps", "max_iters", "num_iterations", "num_steps", "train_iters", "n_steps",
             "max_train_steps", "training_steps", "num_training_steps", "total_iters", "lr_decay_iters",
             "iterations", "steps")  # fmt: skip
@@ -18,6 +20,19 @@ _VOCABULARY = ("vocab_size", "padded_vocab_size", "n_vocab", "vocabulary_size", 
 _TARGETS = ("target_loss", "loss_target", "target_train_loss")
 EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "end")
 """Kinds of records without numbers that rules are given."""
+RARE = {
+    "ranks": ("absent", "same_batch", "world_size_before"),
+    "model": ("first_non_finite_gradient", "first_non_finite_weight"),
+}
+"""Kinds of which rules are given the records that have one of these fields."""
+
+
+def is_event(record: Record) -> bool:
+    """Whether rules are given a record beside its numbers."""
+    if record.kind in EVENTS:
+        return True
+    fields = RARE.get(record.kind)
+    return fields is not None and any(name in record.fields for name in fields)
 
 
 def facts_of(config: Mapping[str, Any], **known: Any) -> dict[str, Any]:

@@ -88,8 +88,8 @@ class TargetOutOfReach(Rule):
         if outlook.final is None or reached is None or reached.probability >= self.at["chance"]:
             return
         message = (
-            f"The run will not reach its target {target:g}: at step {plan:,} the loss will be about {outlook.final:.4g} "
-            f"({outlook.low:.4g} to {outlook.high:.4g})"
+            f"The run will not reach its target {target:g}: at step {plan:,} the loss will be about "
+            f"{outlook.final:.4g} ({outlook.low:.4g} to {outlook.high:.4g})"
         )
         yield self.finding(
             step,

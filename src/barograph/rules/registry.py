@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 
 from barograph.rules.rule import Rule
 from barograph.rules.thresholds import ALERT_THRESHOLDS
@@ -25,8 +24,6 @@ def rule_classes() -> dict[str, type[Rule]]:
     """Every rule by name, in the order of their files."""
     found: dict[str, type[Rule]] = {}
     for module in MODULES:
-        if find_spec(f"barograph.rules.{module}") is None:
-            continue
         for rule in import_module(f"barograph.rules.{module}").RULES:
             found[rule.name] = rule
     return found

@@ -27,7 +27,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|ce)"
         r"(?:[/_. ].*)?",
     ),
-    "norm": (("train/norm", "model/grad_norm"), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
+    "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
     "lr": (("train/lr",), r"(?:.*[^a-z])?(?:lr|learning_rate)(?:[-_/].*)?"),
     "duration_ms": (("train/duration_ms",), ""),
@@ -35,7 +35,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "step_tokens": (("train/step_tokens",), ""),
     "mfu": (("train/mfu",), ""),
     "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
-    "param_norm": (("model/param_norm",), r"(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
+    "param_norm": (("model/param_norm",), r"(?!updates/|weights/)(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
     "accuracy": (("train/accuracy",), ""),
     "eval_accuracy": (("eval/accuracy",), ""),
     "epoch": (("train/epoch",), ""),

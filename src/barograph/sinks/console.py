@@ -227,7 +227,8 @@ class Console:
         return lines.sample_lines(record) if self._shows() else []
 
     def _finding(self, record: Record) -> list[Line]:
-        return lines.finding_lines(record) if self._shows() else []
+        remark = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
+        return [] if remark or not self._shows() else lines.finding_lines(record)
 
     def _alert(self, record: Record) -> list[Line]:
         title, told = escape(record.fields.get("title", ""), 200), escape(record.fields.get("text", ""), 400)

@@ -31,14 +31,14 @@ class Cursor:
 
     def __init__(self, store: Path):
         self._store = store
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, Arrivals] = {}
 
     def read(self) -> Update:
         blocks: list[tuple[str, Block]] = []
         missed = False
         writers = writer_names(self._store)
         for writer in writers:
-            place = self._places.setdefault(writer, _Place(self._store / writer))
+            place = self._places.setdefault(writer, Arrivals(self._store / writer, None))
             new, lost = place.read()
             blocks += [(writer, block) for block in new]
             missed |= lost
@@ -52,15 +52,20 @@ class Cursor:
         self._places.clear()
 
 
-class _Place:
-    """Where a cursor stands in one writer's folder."""
+class Arrivals:
+    """The blocks that one writer flushes from now on; its files are followed as they are written and sealed.
 
-    def __init__(self, path: Path):
-        self._path = path
-        self._number: int | None = None  # of the file read last; None before the first look
+    The file that is written is kept open, so it is read to its end though it is sealed and deleted meanwhile.
+    number: of the file read last, or reported as missed, and every one before it; None: what is sealed at the first
+    look is known.
+    """
+
+    def __init__(self, path: Path, number: int | None = 0):
+        self._path, self._number = path, number
         self._open: tuple[LiveFile, int] | None = None
 
     def read(self) -> tuple[list[Block], bool]:
+        """Blocks since the last call, and whether there were others, by now sealed: then read the folder anew."""
         new: list[Block] = []
         # listed first: a file that is followed by another in this list is complete when it is read below
         files = self._list()
@@ -68,22 +73,19 @@ class _Place:
         sealed = max((file.last for file in files if file.table != "live"), default=0)
         if self._number is None:
             self._number = sealed
-        live = {file.first for file in files if file.table == "live"}
-        # written, sealed and deleted between two looks, while a newer one is there already
+        live = {file.first: file.name for file in files if file.table == "live" and file.first > self._number}
+        # written, sealed and deleted between two looks, perhaps while a newer one is there already
         missed |= any(number not in live for number in range(self._number + 1, sealed + 1))
-        for file in files:
-            if file.table != "live" or file.first <= self._number:
-                continue
+        for number in sorted(live):
             try:
-                descriptor = os.open(self._path / file.name, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(self._path / live[number], os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 missed = True
                 continue
             self.close()
-            self._open, self._number = (LiveFile(self._path / file.name), descriptor), file.first
+            self._open, self._number = (LiveFile(self._path / live[number]), descriptor), number
             missed |= self._read_open(new)
-        if sealed > self._number:
-            self._number, missed = sealed, True
+        self._number = max(self._number, sealed)
         return new, missed
 
     def close(self) -> None:
@@ -98,6 +100,7 @@ class _Place:
             return []
 
     def _read_open(self, new: list[Block]) -> bool:
+        """Whether the file followed could not be read."""
         if self._open is None:
             return False
         try:

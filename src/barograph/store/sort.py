@@ -212,8 +212,9 @@ def _merged(parts: Sequence[Part], table: str, names: list[str], counts: Array) 
         if counts[:, low].sum() > 2 * most:  # one long series whose pieces follow each other
             for part in parts:
                 start, stop = part.find(names[low]) or (0, 0)
-                for table_piece in part.read(start, stop, columns):
-                    yield Slice(names[low:high], [table_piece.num_rows], table_piece)
+                for begin in range(start, stop, most):  # a series may fill a part of gigabytes
+                    for table_piece in part.read(begin, min(begin + most, stop), columns):
+                        yield Slice(names[low:high], [table_piece.num_rows], table_piece)
             continue
         pieces, series = [], []
         for number, part in enumerate(parts):

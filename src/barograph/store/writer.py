@@ -152,7 +152,17 @@ class Writer:
                 self._roll()
             self.sync()
         finally:
-            self._let_go()
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the files and leave the folder without a flush, as if the process had been killed; never raises."""
+        self.closed = True
+        held = [*self._unsynced, self._lock, self._file.descriptor if self._file else -1]
+        self._file, self._lock, self._unsynced = None, -1, []
+        for descriptor in held:
+            if descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -233,15 +243,6 @@ class Writer:
         self._names_in = names
         return self._names_out
 
-    def _let_go(self) -> None:
-        self.closed = True
-        held = [*self._unsynced, self._lock, self._file.descriptor if self._file else -1]
-        self._file, self._lock, self._unsynced = None, -1, []
-        for descriptor in held:
-            if descriptor >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
-
 
 def _text(name: str) -> str:
     try:
@@ -257,7 +258,7 @@ _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 def _close_in_child() -> None:
     for writer in list(_writers):
-        writer._let_go()
+        writer.let_go()
 
 
 os.register_at_fork(after_in_child=_close_in_child)

@@ -50,7 +50,7 @@ def _choose(path: Path, _check: int, _length: int, size: int, head: bytes) -> Di
         return None  # binary
     whole = len(text) < 1 << 16
     found = most(text, whole)
-    if found is not None or whole:
+    if found is not None or whole or _is_json_lines(text):
         return found
     try:  # source code or the shell's trace comes first: look on, a piece at a time
         far = len(text)
@@ -63,6 +63,12 @@ def _choose(path: Path, _check: int, _length: int, size: int, head: bytes) -> Di
         return None
     # all was seen, and no piece of it has two rows; the last ones may have one
     return most(b"".join(_bounded(path, max(far - (1 << 18), 0), 1 << 18)), whole=True)
+
+
+def _is_json_lines(text: bytes) -> bool:
+    """Whether each line is an object: no shell and no program printed that, so nothing else comes later."""
+    lines = text.split(b"\n")[:-1]
+    return bool(lines) and all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines)
 
 
 def most(text: bytes, whole: bool) -> Dialect | None:
@@ -159,9 +165,15 @@ def _bounded(path: Path, offset: int, size: int) -> Iterator[bytes]:
 
 def parts(dialect: Dialect, path: Path) -> list[tuple[int, int, int | None]]:
     """Offset, line and first step of each run in a file; the first begins at 0."""
-    found: list[tuple[int, int, int | None]] = [(0, 1, None)]
     if not dialect.begins:
-        return found
+        return [(0, 1, None)]
+    state = path.stat()
+    return list(_parts(dialect, path, state.st_size, state.st_mtime_ns))
+
+
+@lru_cache(maxsize=8)  # asked when the file is found, and when it is read
+def _parts(dialect: Dialect, path: Path, _size: int, _time: int) -> tuple[tuple[int, int, int | None], ...]:
+    found: list[tuple[int, int, int | None]] = [(0, 1, None)]
     first = None
     for offset, line, step in beginnings(dialect, path, 0, 1):
         if first is None:
@@ -169,7 +181,7 @@ def parts(dialect: Dialect, path: Path) -> list[tuple[int, int, int | None]]:
         elif step <= first:
             found.append((offset, line, step))
             first = step
-    return found
+    return tuple(found)
 
 
 def beginnings(dialect: Dialect, path: Path, offset: int, line: int) -> Iterator[tuple[int, int, int]]:

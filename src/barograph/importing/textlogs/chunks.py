@@ -149,6 +149,12 @@ def chunks(
             at, rest, dropped, dropping = at + len(rest), b"", dropped + 1, True
         if end is not None and at + len(rest) >= end:
             break
+    cut = rest.rfind(b"\r") + 1  # a bar that is drawn on: what stands before its last state is whole
+    if hold is not None and cut:
+        cut -= min(hold(rest[max(cut - (1 << 16), 0) : cut]), cut)
+    if cut:
+        yield _chunk(rest[:cut], line, at + cut, dropped, 0, rest[cut : cut + 1024])
+        at, rest, dropped = at + cut, rest[cut:], 0
     yield _chunk(b"", line, at, dropped, len(rest), b"")
 
 

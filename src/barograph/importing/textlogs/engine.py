@@ -128,7 +128,7 @@ class Reading:
         self.state: dict[str, Any] = {
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
-            "restarts": 0, "own": {},
+            "restarts": 0, "own": {}, "end": None,
         } | state  # fmt: skip
 
     def items(self) -> Iterator[Item]:
@@ -139,6 +139,7 @@ class Reading:
             begin, line, end = choice.span(self.dialect, self.path, self.key, state["offset"], state["first"])
             if state["offset"] is None:
                 state["offset"], state["line"] = begin, line
+            end = state["end"] = end if state["end"] is None else state["end"]  # once another run follows, it stays
             for chunk in chunks.chunks(self.path, state["offset"], state["line"], end, self.dialect.hold):
                 if chunk.dropped:
                     state["unread"] += chunk.dropped

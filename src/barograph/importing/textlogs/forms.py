@@ -45,9 +45,22 @@ class Form:
         if self.pattern.groups != len(names):
             raise ValueError(f"{self.pattern.groups} groups and {len(names)} names: give each group a name")
         self.names, self.main, self.x = tuple(names), main, x
+        self._whole = templates.whole_lines(pattern)
 
     def take(self, lines: list[bytes], picks: list[int]) -> tuple[list[Raw], list[int]]:
         """The rows among `picks`, and the picks that are none."""
+        first, left = _take_whole(self._whole, lines, picks)
+        if first is None:
+            return self._search(lines, left)
+        where, columns = first
+        row = self._raw(where, [0] * len(where), columns[1:])
+        if not left:
+            return [row], left
+        rows, left = self._search(lines, left)
+        return merge([row, *rows]), left
+
+    def _search(self, lines: list[bytes], picks: list[int]) -> tuple[list[Raw], list[int]]:
+        """Rows that begin anywhere on their lines."""
         found: list[Any] = list(map(self.pattern.search, map(lines.__getitem__, picks)))
         left: list[int] = []
         if None in found:
@@ -56,12 +69,33 @@ class Form:
             found = [match for match in found if match is not None]
         if not found:
             return [], left
-        columns = dict(zip(self.names, zip(*[match.groups(b"") for match in found], strict=True), strict=True))
+        starts = [match.start() for match in found]
+        return [self._raw(picks, starts, list(zip(*[match.groups(b"") for match in found], strict=True)))], left
+
+    def _raw(self, picks: list[int], starts: list[int], texts: Sequence[Sequence[bytes]]) -> Raw:
+        columns = dict(zip(self.names, texts, strict=True))
         steps = columns.pop("step", None)
         names = tuple(name for name in columns if not name.startswith("_"))
-        starts = [match.start() for match in found]
         values = [columns[name] for name in names]
-        return [Raw(names, np.array(picks, np.int64), starts, values, steps, self.main, self.x)], left
+        return Raw(names, np.array(picks, np.int64), starts, values, steps, self.main, self.x)
+
+
+def _take_whole(
+    whole: re.Pattern[bytes], lines: list[bytes], picks: list[int]
+) -> tuple[tuple[list[int], list[Sequence[bytes]]] | None, list[int]]:
+    """Of rows that begin their lines, the lines and a column for each group; and the picks that are none."""
+    found = templates.find_all(whole, [lines[index] for index in picks]) if picks else None
+    if found is None:
+        return None, picks
+    columns: list[Sequence[bytes]] = list(zip(*found, strict=True))
+    if all(columns[0]):
+        return (picks, columns), []
+    left = [index for index, letter in zip(picks, columns[0], strict=True) if not letter]
+    if len(left) == len(picks):
+        return None, picks
+    kept = [row for row in found if row[0]]
+    where = [index for index, letter in zip(picks, columns[0], strict=True) if letter]
+    return (where, list(zip(*kept, strict=True))), left
 
 
 Parsed = templates.Parsed  # start, step (None: the line says none), names, values, main
@@ -110,8 +144,18 @@ class Lines:
 
     def by(self, template: templates.Template, lines: list[bytes], picks: list[int]) -> tuple[list[Raw], list[int]]:
         """The rows that a template reads, and the picks that it doesn't."""
+        if not template.start:
+            first, left = _take_whole(template.whole, lines, picks)
+            if first is None:
+                return [], left
+            where, columns = first[0], first[1][1:]
+            steps = columns[template.step] if template.step >= 0 else None
+            values = [columns[pick] for pick in template.picks]
+            starts = [0] * len(where)
+            row = Raw(template.names, np.array(where, np.int64), starts, values, steps, template.main, self.x)
+            return [row], left
         found: list[Any] = list(map(template.match, map(lines.__getitem__, picks)))
-        left: list[int] = []
+        left = []
         if None in found:
             left = [index for index, match in zip(picks, found, strict=True) if match is None]
             picks = [index for index, match in zip(picks, found, strict=True) if match is not None]
@@ -119,11 +163,10 @@ class Lines:
         if not found:
             return [], left
         columns = list(zip(*[match.groups() for match in found], strict=True))
-        starts = [match.start(template.start) for match in found] if template.start else [0] * len(found)
+        starts = [match.start(template.start) for match in found]
         steps = columns[template.step] if template.step >= 0 else None
-        values: list[Sequence[Any]] = [columns[pick] for pick in template.picks]
-        where = np.array(picks, np.int64)
-        return [Raw(template.names, where, starts, values, steps, template.main, self.x)], left
+        values = [columns[pick] for pick in template.picks]
+        return [Raw(template.names, np.array(picks, np.int64), starts, values, steps, template.main, self.x)], left
 
 
 def merge(rows: list[Raw]) -> list[Raw]:
@@ -212,13 +255,13 @@ def number(value: Any) -> float:
 def floats(column: Sequence[Any]) -> tuple[NDArray[Any], list[int]]:
     """A column as float64, and the indices of what was no number (their value is 0)."""
     try:
-        return np.array(list(map(float, column)), np.float64), []
+        return np.fromiter(map(float, column), np.float64, len(column)), []
     except (ValueError, TypeError, OverflowError):
         pass
     try:  # thousands separators: all at once
         joined = b"\n".join(column)
         if b"," in joined:
-            return np.array(list(map(float, joined.replace(b",", b"").split(b"\n"))), np.float64), []
+            return np.fromiter(map(float, joined.replace(b",", b"").split(b"\n")), np.float64, len(column)), []
     except (ValueError, TypeError):
         pass
     values, bad = np.zeros(len(column)), []
@@ -240,7 +283,7 @@ def split(block: Raw) -> Iterable[Raw]:
     mixed: list[NDArray[Any]] = []
     kept: list[int] = []
     for index, column in enumerate(block.columns):
-        gaps = column.count(b"")
+        gaps = 0 if all(column) else column.count(b"")
         if gaps == len(column):
             continue
         kept.append(index)

@@ -157,6 +157,7 @@ class PrintedDicts(engine.Dialect):
                     epoch = float(row.columns[row.names.index("epoch")][at])
                 except ValueError:
                     epoch = last_epoch
+            epoch = epoch if 0.0 <= epoch < 1e9 else last_epoch  # NaN too
             if epoch < last_epoch and last_epoch > 0:
                 row_number = max(round(row_number * epoch / last_epoch) - 1, 0)
             row_number, last_epoch = row_number + 1, epoch

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
 
-_TIME = re.compile(r"^(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)")
+_TIME = re.compile(r"^(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)")
 
 
 def _row(line: bytes) -> forms.Parsed | None:

@@ -89,7 +89,7 @@ class NanoGPT(engine.Dialect):
             found[name.decode()] = value.decode("utf-8", "replace").strip().strip("'\"")
         for name, value in re.findall(rb"(?m)^Overriding: (\w{1,60}) = ([^\n]{1,200})$", preamble):
             found[name.decode()] = value.decode("utf-8", "replace").strip()
-        if tokens := re.search(rb"tokens per iteration will be: ([\d,]+)", preamble):
+        if tokens := re.search(rb"tokens per iteration will be: ([\d,]{1,30})", preamble):
             found["tokens_per_iteration"] = int(tokens[1].replace(b",", b""))
         return found
 

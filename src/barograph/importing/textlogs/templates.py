@@ -29,13 +29,28 @@ _BLANKS = re.compile(rb"(?:\\ )+")
 Parsed = tuple[int, Any, tuple[str, ...], Sequence[Any], bool]
 
 
+def whole_lines(pattern: bytes) -> re.Pattern[bytes]:
+    """A pattern for a text of many lines, for `findall`: a tuple for each line, a third faster than line by line.
+
+    The first group is the line's first letter where the pattern fits at its beginning; else all groups are empty.
+    """
+    return re.compile(rb"(?m)^(?:(?=([^\n]))(?:" + pattern + rb")[^\n]*|[^\n]*)$")
+
+
+def find_all(whole: re.Pattern[bytes], lines: Sequence[bytes]) -> list[tuple[bytes, ...]] | None:
+    """A tuple for each line; None where a pattern has reached beyond its line."""
+    found: list[tuple[bytes, ...]] = whole.findall(b"\n".join(lines))
+    return found if len(found) == len(lines) else None
+
+
 class Template:
     """What lines of one text say: a pattern, and which group is the step and which are the values."""
 
-    __slots__ = ("main", "match", "names", "picks", "start", "step")
+    __slots__ = ("main", "match", "names", "picks", "start", "step", "whole")
 
     def __init__(self, pattern: bytes, parsed: Parsed, step: int, picks: list[int], start: int) -> None:
         self.match = re.compile(pattern).match
+        self.whole = whole_lines(pattern)
         _, _, self.names, _, self.main = parsed
         self.step, self.picks, self.start = step, picks, start  # start: a group's number; 0 for the line's beginning
 

@@ -336,6 +336,9 @@ class Ranks:
             away = [rank for rank in known if marks[rank] != usual[0][0]]
             named = f"the parameters of {_ranks([link.ranks[rank] for rank in away])} differ from the other ranks'"
         fields["drift"] = [link.ranks[rank] for rank in away]
+        fields["drifted"] = len(away)
+        if len(away) == 1:
+            fields["drifted_rank"] = link.ranks[away[0]]
         if set(away) != self._drifted:
             self._drifted = set(away)
             self.run.warn(

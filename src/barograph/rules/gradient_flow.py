@@ -1,0 +1,269 @@
+"""Rules over gradients by layer: vanishing, exploding and spread over the depth, single layers that jump.
+
+In:   `gradients/{layer}/norm` at intervals, and the model's figures of flow.
+Out:  findings of the family `gradient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.rules.cursor import Cursor, number
+from barograph.rules.rule import Rule
+from barograph.rules.tables import Reader, in_order, is_vector, median_of, shown
+
+if TYPE_CHECKING:
+    from barograph.rules.channels import Seen
+    from barograph.rules.finding import Finding
+    from barograph.rules.tables import Round, Table
+
+
+class VanishingGradient(Rule):
+    """Gradients get smaller and smaller on their way to the first layers.
+
+    Of all weight matrices the median gradient norm of the third with the smallest is compared with that of the third
+    with the largest, and the first block's norm with the last block's. Below 1% from block to block informs (S2).
+    Below one thousandth, with a norm of the smallest third below 1e-4, in five tables in a row over 64 steps, warns
+    (AutoTrainer's numbers). Layers without a gradient, or with one that is exactly zero, are frozen and count
+    nowhere. Adapters and gates that begin at zero have such gradients for some steps, and then no more.
+
+    What to do: residual connections, normalisation before each block, another initialisation, no saturating
+    functions.
+    """
+
+    name, family, kind, severity = "vanishing_gradient", "gradient", "vanishing", "warning"
+    needs = ("gradients/*/norm|=model/flow_first_last",)
+    least = 3
+    about = "The first layers' gradients are far smaller than the last layers'."
+    source = "R09; S2: first layer below 1% of the last; AutoTrainer: ratio below 1e-3 and norm below 1e-4"
+    thresholds: ClassVar = {"informs": (0.01, "S2"), "ratio": (1e-3, "AutoTrainer"), "norm": (1e-4, "AutoTrainer"),
+                  "tables": (5.0, "in a row; ours"), "steps": (64.0, "ours")}  # fmt: skip
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._reader, self._cursor = Reader(), Cursor()
+        self._low: list[tuple[int, float, float]] = []
+        self._blocks: list[int] = []
+        self._said: set[tuple[int, str]] = set()
+        self._segment = -1
+
+    def examine(self, seen: Seen) -> Iterable[Finding]:
+        found: list[Finding] = []
+        new = self._reader.new(seen, "gradients", "norm")
+        for one in new[1] if new else ():
+            self._table(new[0], one, found)  # type: ignore[index]
+        flow = self._cursor.new(seen.channel("model/flow_first_last"))
+        if flow is not None:
+            with numpy.errstate(invalid="ignore"):
+                low = (flow.value < self.at["informs"]) & (flow.value > 0)
+            for at in range(len(flow)) if low.any() or self._blocks else ():
+                self._blocks = [*self._blocks, int(flow.step[at])] if low[at] else []
+                segment = int(flow.segment[at])
+                if len(self._blocks) == 3 and (segment, "blocks") not in self._said:
+                    self._said.add((segment, "blocks"))
+                    found.append(self.finding(
+                        self._blocks[0], f"The first block's gradient is {number(float(flow.value[at]))} of the last "
+                        "block's.",
+                        severity="info", last_step=int(flow.step[at]), found=int(flow.step[at]), key="blocks",
+                        segment=segment, evidence={"ratio": float(flow.value[at])}, causes=["gradients vanish"],
+                        remedies=["look at gradients by layer"], confidence=0.4,
+                    ))  # fmt: skip
+        return found
+
+    def _table(self, table: Table, one: Round, found: list[Finding]) -> None:
+        if one.segment != self._segment:
+            self._segment, self._low = one.segment, []
+        use = one.there & numpy.isfinite(one.value) & (one.value > 0)
+        use &= numpy.array([not is_vector(name) for name in table.names[: len(use)]], bool)
+        norms = numpy.sort(one.value[use])
+        third = len(norms) // 3
+        if not third:
+            return
+        first, last = float(numpy.median(norms[:third])), float(numpy.median(norms[-third:]))
+        if not (first < self.at["ratio"] * last and first < self.at["norm"]):
+            self._low = []
+            return
+        self._low = [*self._low[:1], *self._low[1:][-8:], (one.step, first, last)]
+        lasted = len(self._low) >= self.at["tables"] and one.step - self._low[0][0] >= self.at["steps"]
+        if lasted and (one.segment, "layers") not in self._said:
+            self._said.add((one.segment, "layers"))
+            found.append(self.finding(
+                self._low[0][0], f"Gradients vanish: {number(first)} in a third of the layers, {number(last)} in "
+                "another.",
+                last_step=one.step, found=one.step, segment=one.segment, key="layers", confidence=0.8,
+                evidence={"smallest_third": first, "largest_third": last, "ratio": first / last},
+                causes=["gradients vanish: on the way through the depth", "bad initialisation"],
+                remedies=["add residual connections, and normalisation before each block",
+                          "replace sigmoid and tanh by functions that don't saturate", "reduce the depth"],
+            ))  # fmt: skip
+
+
+class GradientSpread(Rule):
+    """Gradient norms of layers lie far apart, or grow towards the first block.
+
+    S2 warns where they differ by more than 100 times over the depth, AutoTrainer where the first block's is more than
+    70 times the last's. Biases and norms' scales have other norms than matrices in every healthy model, and
+    optimizers with a second moment make up for it, so this informs: once, after three tables in a row.
+    """
+
+    name, family, kind, severity = "gradient_spread", "gradient", "exploding", "info"
+    needs = ("=model/flow_spread|=model/flow_first_last",)
+    least = 3
+    about = "Gradient norms of layers lie far apart."
+    source = "S2, warning conditions: 100 times; R10, AutoTrainer: 70 times from the last block to the first"
+    thresholds: ClassVar = {"spread": (100.0, "S2"), "ratio": (70.0, "AutoTrainer")}
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._cursor = Cursor()
+        self._high: dict[str, list[int]] = {"flow_spread": [], "flow_first_last": []}
+        self._said: set[tuple[int, str]] = set()
+
+    def examine(self, seen: Seen) -> Iterable[Finding]:
+        found: list[Finding] = []
+        for name, limit in (("flow_spread", self.at["spread"]), ("flow_first_last", self.at["ratio"])):
+            rows = self._cursor.new(seen.channel(f"model/{name}"))
+            if rows is None:
+                continue
+            with numpy.errstate(invalid="ignore"):
+                high = rows.value > limit
+            for at in range(len(rows)) if high.any() or self._high[name] else ():
+                self._high[name] = [*self._high[name][-3:], int(rows.step[at])] if high[at] else []
+                segment = int(rows.segment[at])
+                if len(self._high[name]) >= 3 and (segment, name) not in self._said:
+                    self._said.add((segment, name))
+                    value = float(rows.value[at])
+                    what = f"The first block's gradient is {number(value)} times the last block's."
+                    if name == "flow_spread":
+                        what = f"The largest gradient norm of a layer is {number(value)} times the smallest."
+                    found.append(self.finding(
+                        self._high[name][0], what, last_step=int(rows.step[at]), found=int(rows.step[at]), key=name,
+                        segment=segment, evidence={"ratio": value, "bound": limit}, confidence=0.2,
+                    ))  # fmt: skip
+        return found
+
+
+class LayerGradientSpike(Rule):
+    """One layer's gradient jumps while the others' do not.
+
+    More than five times the median of its last 16 tables (S0's and AdaGC's factor), and more than eight robust
+    deviations of its logarithm, in at most a quarter of the layers. It is a remark: where to look when the loss
+    jumps.
+    """
+
+    name, family, kind, severity = "layer_gradient_spike", "gradient", "spike", "info"
+    needs = ("gradients/*/norm",)
+    least = 12
+    about = "One layer's gradient jumps alone."
+    source = "R04: per tensor above 5 times its moving average (S0, AdaGC)"
+    thresholds: ClassVar = {
+        "ratio": (5.0, "S0, AdaGC"),
+        "z": (8.0, "R04"),
+        "share": (0.25, "of the layers at most; ours"),
+    }
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._reader = Reader()
+        self._said: dict[str, int] = {}
+
+    def examine(self, seen: Seen) -> Iterable[Finding]:
+        new = self._reader.new(seen, "gradients", "norm")
+        if new is None:
+            return ()
+        found = [self._look(new[0], one) for one in new[1]]
+        return [one for one in found if one is not None]
+
+    def _look(self, table: Table, one: Round) -> Finding | None:
+        before: Any = table.before(one, 16)
+        if len(before) < 10:
+            return None
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            logs, now = numpy.log(before), numpy.log(one.value)
+            logs[~numpy.isfinite(logs)] = numpy.nan
+            middle = median_of(logs)
+            spread = numpy.maximum(1.4826 * median_of(numpy.abs(logs - middle)), 0.02)
+            rise = now - middle
+            high = numpy.flatnonzero(
+                (rise > numpy.log(self.at["ratio"])) & (rise > self.at["z"] * spread) & (now < 700)
+            )
+        if not len(high) or len(high) > self.at["share"] * one.there.sum():
+            return None
+        worst = high[numpy.argmax(rise[high])]
+        layer = table.names[worst]
+        if self._said.get(layer, -(10**9)) > one.number - 16:
+            return None
+        self._said[layer] = one.number
+        ratio = float(numpy.exp(rise[worst]))
+        names = [table.names[at] for at in high]
+        return self.finding(
+            one.step, f"The gradient of {shown(names)} is {number(ratio)} times its usual at step {one.step}.",
+            key=layer,
+            segment=one.segment, evidence={"layers": in_order(names)[:5], "ratio": ratio}, causes=["bad batch",
+            "learning rate too high"],
+            confidence=0.3,
+        )  # fmt: skip
+
+
+class ZeroLayers(Rule):
+    """Gradients are computed for most layers, and are exactly zero.
+
+    Half of the weight matrices or more have a gradient whose norm is exactly zero, in each of three tables in a row,
+    while some layer's is not: nothing passes through the units before the last layers, because they answer to nothing
+    or are multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
+    without a token. Gates and adapters that begin at zero let gradients through after their first step.
+
+    What to do: look at the initialisation (biases far below zero before a rectifier, a scale of zero), and at masks.
+    """
+
+    name, family, kind, severity = "zero_layers", "gradient", "dead", "warning"
+    needs = ("gradients/*/norm",)
+    least = 3
+    about = "Most layers' gradients are exactly zero."
+    source = "SageMaker Debugger's AllZero; AutoTrainer: 70% without a gradient; half and three tables ours"
+    thresholds: ClassVar = {"share": (0.5, "of the weight matrices; ours"), "tables": (3.0, "in a row; ours")}
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._reader = Reader()
+        self._row: list[int] = []
+        self._segment = -1
+        self._said: set[int] = set()
+
+    def examine(self, seen: Seen) -> Iterable[Finding]:
+        new = self._reader.new(seen, "gradients", "norm")
+        if new is None:
+            return ()
+        found: list[Finding] = []
+        for one in new[1]:
+            if one.segment != self._segment:
+                self._segment, self._row = one.segment, []
+            zero = one.there & (one.value == 0.0)
+            if not zero.any() or zero.sum() == one.there.sum():
+                self._row = []
+                continue
+            names = new[0].names[: len(one.value)]
+            use = one.there & numpy.array(
+                [not is_vector(name) and "expert" not in name.lower() for name in names], bool
+            )
+            share = float(zero[use].mean()) if use.sum() > 2 else 0.0
+            self._row = [*self._row[-7:], one.step] if share >= self.at["share"] else []
+            if len(self._row) >= self.at["tables"] and one.segment not in self._said:
+                self._said.add(one.segment)
+                some = [names[at] for at in numpy.flatnonzero(zero & use)]
+                found.append(self.finding(
+                    self._row[0], f"The gradients of {share:.0%} of the weight matrices are exactly zero: "
+                    f"{shown(some)}.",
+                    last_step=one.step, found=one.step, segment=one.segment, confidence=0.8,
+                    evidence={"share": share, "layers": in_order(some)[:8]},
+                    causes=["bad initialisation: units answer to nothing", "gradients vanish", "layer frozen"],
+                    remedies=["look at biases before rectifiers, scales and masks at the start",
+                              "use a function that leaks (GELU, SiLU, leaky ReLU)"],
+                ))  # fmt: skip
+        return found
+
+
+RULES = (VanishingGradient, ZeroLayers, GradientSpread, LayerGradientSpike)

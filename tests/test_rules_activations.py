@@ -1,0 +1,102 @@
+"""Rules over activations: what must be found, what must not, and the same in pieces of any size."""
+
+from __future__ import annotations
+
+import numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+from barograph.rules.activations import (
+    RULES,
+    ActivationDrift,
+    AttentionEntropy,
+    AttentionLogits,
+    DeadUnits,
+    NonFiniteActivation,
+    OutputLogits,
+    SaturatedUnits,
+)
+
+NAN = float("nan")
+
+
+def table(quantity: str, rows: dict, every: int = 10) -> dict:
+    return {
+        f"activations/{name}/{quantity}": (numpy.arange(len(values)) * every, values) for name, values in rows.items()
+    }
+
+
+def test_an_attention_logit_that_jumps_warns_with_the_temperature_first() -> None:
+    rows = {"h.0": list(noisy(20, 8, 0.1)), "h.1": list(noisy(20, 3, 0.1, 1))}
+    rows["h.0"][12:] = [170.0] * 8
+    (one,) = only(findings([AttentionLogits()], table("attention_logit_max", rows)), "attention_logits")
+    assert (one.severity, one.step, one.key) == ("warning", 120, "jump")
+    assert one.causes[0].startswith("attention temperature")
+
+
+def test_logits_beyond_a_thousand_are_critical_above_a_hundred_warn_above_fifty_inform() -> None:
+    jump = table("attention_logit_max", {"h.0": [20.0] * 6 + [5000.0] * 3})
+    assert {one.severity for one in findings([AttentionLogits()], jump).values()} == {"critical"}
+    large = table("attention_logit_max", {"h.0": list(noisy(60, 130, 0.1))})
+    assert "warning" in {one.severity for one in findings([AttentionLogits()], large).values()}
+    usual = table("attention_logit_max", {"h.0": list(noisy(60, 70, 0.1))})
+    assert {one.severity for one in findings([AttentionLogits()], usual).values()} == {"info"}
+    growing = table("attention_logit_max", {"h.0": list(20 * 1.1 ** numpy.arange(40))})
+    assert "warning" in {one.severity for one in findings([AttentionLogits()], growing).values()}
+    young = table("attention_logit_max", {"h.0": list(numpy.minimum(1 + numpy.arange(40), 25.0))})
+    assert not findings([AttentionLogits()], young)
+
+
+def test_attention_that_falls_to_one_key_warns() -> None:
+    rows = {"h.0": [0.8] * 10 + [0.01] * 6}
+    found = only(findings([AttentionEntropy()], table("attention_entropy", rows)), "attention_entropy")
+    assert (found[0].severity, found[0].step, found[0].found) == ("warning", 100, 120)
+    low = findings([AttentionEntropy()], table("attention_entropy", {"h.0": [0.08] * 12}))
+    assert {one.severity for one in low.values()} == {"info"}
+
+
+def test_log_z_that_runs_away_warns_and_one_that_drifts_informs() -> None:
+    away = numpy.concatenate([noisy(10, 6, 0.01), numpy.full(3, 400.0)])
+    (one,) = only(findings([OutputLogits()], {"model/log_z": (numpy.arange(13) * 100, away)}), "output_logits")
+    assert (one.severity, one.step, one.kind) == ("warning", 1000, "logits") and one.causes[0].startswith("no z-loss")
+    drift = (numpy.arange(40) * 100, 6 + 0.5 * numpy.arange(40))
+    assert {one.severity for one in findings([OutputLogits()], {"model/log_z": drift}).values()} == {"info"}
+    assert not findings([OutputLogits()], {"model/log_z": (numpy.arange(40) * 100, noisy(40, 12, 0.05))})
+
+
+def test_activations_of_another_size_warn_where_the_loss_is_worse() -> None:
+    rows = {f"h.{at}": list(noisy(20, 1 + at, 0.05, at)) for at in range(3)}
+    for name in rows:
+        rows[name][12:] = [20.0 * value for value in rows[name][12:]]
+    loss = noisy(200, 2.5, 0.01)
+    assert {
+        one.severity for one in findings([ActivationDrift()], table("rms", rows) | {"train/loss": loss}).values()
+    } == {"info"}
+    loss[118:] *= 1.5
+    (one,) = only(findings([ActivationDrift()], table("rms", rows) | {"train/loss": loss}), "activation_drift")
+    assert (one.severity, one.step, one.found) == ("warning", 120, 130)
+
+
+def test_dead_and_saturated_units() -> None:
+    (one,) = only(findings([DeadUnits()], table("dead", {"h.0": [0.0, 0.97, 0.98, 0.99]})), "dead_units")
+    assert (one.severity, one.step, one.found, one.kind) == ("warning", 10, 20, "dead")
+    assert {one.severity for one in findings([DeadUnits()], table("dead", {"h.0": [0.6] * 5})).values()} == {"info"}
+    assert not findings([DeadUnits()], table("dead", {"h.0": [0.95, 0.1, 0.95, 0.2]}))
+    (one,) = only(findings([SaturatedUnits()], table("saturated", {"h.0": [0.95] * 3})), "saturated_units")
+    assert (one.severity, one.kind) == ("warning", "saturated")
+
+
+def test_the_first_layer_that_is_not_finite_is_named() -> None:
+    rows = {"h.0": [1.0, 1.0, 1.0], "h.2": [1.0, 1.0, NAN], "h.10": [1.0, 1.0, numpy.inf]}
+    (one,) = only(findings([NonFiniteActivation()], table("rms", rows)), "non_finite_activation")
+    assert (one.severity, one.step) == ("critical", 20) and one.evidence["first"] == "h.2"
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
+    names = ("train/loss", "train/lr", "model/log_z", "model/attention/logit_max")
+    quantities = ("attention_logit_max", "attention_entropy", "rms", "max", "l2_norm", "dead", "saturated")
+    tables = [f"activations/h.{at}/{quantity}" for at in range(3) for quantity in quantities]
+    same_when_cut(RULES, random_columns(seed, names, tables), seed)

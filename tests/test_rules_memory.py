@@ -1,0 +1,72 @@
+"""Rules over memory: what must be found, what must not, and the same in pieces of any size."""
+
+from __future__ import annotations
+
+import numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+from barograph.record import Record
+from barograph.rules.memory import RULES, DeviceMemory, HostMemory, MemoryCreep, OutOfMemory
+
+MIB = float(1 << 20)
+
+
+def test_a_device_nearly_full() -> None:
+    def grades(share: float, **more: object) -> set:
+        columns = {"memory/mem_utilization": numpy.full(40, share), "memory/total_gb": numpy.full(40, 80.0)} | more
+        return {one.severity for one in findings([DeviceMemory()], columns).values()}
+
+    assert not grades(0.9)
+    assert grades(0.93) == {"info"}
+    assert grades(0.96) == {"warning"}
+    retries = numpy.concatenate([numpy.zeros(20), numpy.arange(20)])
+    assert "critical" in grades(0.98, **{"memory/num_alloc_retries": retries})
+
+
+def test_memory_that_grows_and_does_not_stop_warns_with_the_step_at_which_it_is_full() -> None:
+    resident = 600 * MIB + noisy(60, MIB, 0.3)
+    resident[30:] += 20 * MIB * numpy.arange(30)
+    columns = {
+        "host/process_rss": (numpy.arange(60) * 5, resident),
+        "host/memory_limit": (numpy.arange(60) * 5, numpy.full(60, 4096 * MIB)),
+    }
+    (one,) = only(findings([MemoryCreep()], columns), "memory_creep")
+    assert one.severity == "warning" and 130 <= one.step <= 155 and one.causes[0].startswith("memory leak")
+    assert 900 < one.evidence["full_at"] < 1100
+
+
+def test_memory_that_warms_up_fills_a_cache_or_comes_and_goes_is_silent() -> None:
+    steps = numpy.arange(60) * 5
+    cache = 600 * MIB * (1 + 0.5 * (1 - numpy.exp(-numpy.arange(60) / 5)))
+    waves = 600 * MIB * (1 + 0.3 * numpy.sin(numpy.arange(60) / 2))
+    stairs = 600 * MIB + 100 * MIB * (numpy.arange(60) // 10)
+    little = 600 * MIB + 2 * MIB * numpy.arange(60)
+    for values in (cache, waves, stairs, little):
+        assert not findings([MemoryCreep()], {"host/process_rss": (steps, values)})
+
+
+def test_the_hosts_memory() -> None:
+    columns = {"host/memory_used": numpy.full(10, 97.0), "host/memory_limit": numpy.full(10, 100.0)}
+    assert [(one.severity, one.found) for one in findings([HostMemory()], columns).values()] == [("warning", 2)]
+    kills = numpy.array([0.0, 0, 1, 2])
+    (one,) = findings([HostMemory()], {"host/oom_kills": kills}).values()
+    assert (one.severity, one.step) == ("critical", 2)
+
+
+def test_an_error_for_want_of_memory_is_critical_and_says_what_could_be_freed() -> None:
+    event = Record(
+        "oom", 0, 7, {"error": "OutOfMemoryError", "tried_bytes": 1 << 30, "could_free": ["free the logits: 2 GiB"]}
+    )
+    (one,) = findings([OutOfMemory()], {}, events=[event]).values()
+    assert (one.severity, one.step, one.remedies) == ("critical", 7, ["free the logits: 2 GiB"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
+    names = ("memory/mem_utilization", "memory/num_alloc_retries", "memory/total_gb", "memory/allocated_gb",
+             "host/process_rss", "host/memory_limit", "host/memory_used", "host/oom_kills", "memory/rss_bytes",
+             "memory/limit_bytes")  # fmt: skip
+    same_when_cut(RULES, random_columns(seed, names), seed)

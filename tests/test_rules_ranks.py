@@ -1,0 +1,98 @@
+"""Rules over ranks: what must be found, what must not, and the same in pieces of any size."""
+
+from __future__ import annotations
+
+import random
+
+import numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+from barograph.record import Record
+from barograph.rules.ranks import RULES, MissingRank, RankNonFinite, RanksDrifted, SameBatch, Straggler
+
+
+def said(step: int, **fields: object) -> Record:
+    return Record("ranks", 0, step, dict(fields))
+
+
+def test_a_straggler_is_passed_on_and_taken_back_when_it_was_brief() -> None:
+    slow = Record(
+        "straggler",
+        0,
+        140,
+        {"rank": 2, "recovered": False, "slower_by": 0.35, "since": 110, "host": "a", "device": "cuda:2"},
+    )
+    (one,) = findings([Straggler()], {}, events=[slow]).values()
+    assert (one.severity, one.step, one.found, one.key) == ("warning", 110, 140, "2")
+    well = Record("straggler", 0, 200, {"rank": 2, "recovered": True, "slower_by": 0.01, "since": 160})
+    (one,) = findings([Straggler()], {}, events=[slow, well]).values()
+    assert one.severity == "info" and "keeps up again" in one.message
+
+
+def test_parameters_that_differ_are_critical_at_once() -> None:
+    events = [said(step, step_ms={}, **({"drift": [1]} if step >= 50 else {})) for step in range(60)]
+    (one,) = findings([RanksDrifted()], {}, events=events, facts={"world_size": 4}).values()
+    assert (one.severity, one.step, one.found, one.kind) == ("critical", 50, 50, "desync")
+    assert one.causes[0].startswith("ranks drifted apart")
+    drifted = numpy.zeros(60)
+    drifted[50:] = 4
+    (one,) = findings([RanksDrifted()], {"ranks/drifted": drifted}, facts={"world_size": 4}).values()
+    assert one.step == 50 and one.causes[0].startswith("all-reduce missing")
+
+
+def norms(first: int) -> dict:
+    later = numpy.arange(first, 80)
+    return {
+        "ranks/norm/mean": noisy(80, 0.5),
+        "ranks/norm/min": (later, noisy(len(later), 0.4)),
+        "ranks/norm/max": (later, noisy(len(later), 0.6)),
+    }
+
+
+def test_a_norm_that_was_equal_and_differs_is_critical_and_one_that_never_was_is_not() -> None:
+    (one,) = only(findings([RanksDrifted()], norms(50)), "ranks_drifted")
+    assert (one.severity, one.step, one.found) == ("critical", 50, 51)
+    assert one.causes[0].startswith("all-reduce missing")
+    assert not findings([RanksDrifted()], norms(0))
+
+
+def test_a_nan_on_one_rank_is_critical_and_on_all_it_is_not_a_ranks_fault() -> None:
+    columns = {
+        "ranks/loss/non_finite": ([30, 31], [1.0, 1.0]),
+        "ranks/loss/max_rank": (numpy.arange(40), numpy.full(40, 3.0)),
+    }
+    (one,) = findings([RankNonFinite()], columns, facts={"world_size": 4}).values()
+    assert (one.severity, one.step, one.key, one.kind) == ("critical", 30, "3", "nonfinite")
+    assert one.causes[0].startswith("NaN on one rank")
+    everyone = {"ranks/loss/non_finite": ([30], [4.0])}
+    assert not findings([RankNonFinite()], everyone, facts={"world_size": 4})
+
+
+def test_a_rank_that_sends_nothing_for_long_warns() -> None:
+    events = [said(step, step_ms={}, **({"absent": [3]} if step >= 20 else {})) for step in range(60)]
+    (one,) = findings([MissingRank()], {}, events=events).values()
+    assert (one.severity, one.step, one.found) == ("warning", 20, 35)
+    some = [said(step, step_ms={}, **({"absent": [3]} if step % 2 else {})) for step in range(60)]
+    assert not findings([MissingRank()], {}, events=some)
+
+
+def test_ranks_on_the_same_batch_warn_unless_they_split_the_model() -> None:
+    events = [said(step, same_batch=[[0, 1]]) for step in range(20)]
+    (one,) = findings([SameBatch()], {}, events=events).values()
+    assert (one.severity, one.step, one.found) == ("warning", 0, 7)
+    assert not findings([SameBatch()], {}, events=events, facts={"config": {"parallel.tensor_parallel_size": 2}})
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
+    names = ("ranks/loss/mean", "ranks/loss/min", "ranks/loss/max", "ranks/loss/max_rank", "ranks/loss/non_finite",
+             "ranks/norm/mean", "ranks/norm/min", "ranks/norm/max", "ranks/drifted")  # fmt: skip
+    dice = random.Random(seed)
+    fields = ({"drift": [1]}, {"drift": [0, 1, 2]}, {"absent": [3]}, {"same_batch": [[0, 1]]}, {"step_ms": {}}, {})
+    events = [said(step, **dice.choice(fields)) for step in range(0, 300, dice.choice((1, 3, 50)))]
+    same_when_cut(
+        RULES, random_columns(seed, names, (), ("ranks/loss/non_finite", "ranks/drifted")), seed, events=events
+    )

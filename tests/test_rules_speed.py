@@ -1,0 +1,119 @@
+"""Rules over the time of steps: what must be found, what must not, and the same in pieces of any size."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+from barograph.record import Record
+from barograph.rules.efficiency import ImpossibleUtilization, InputBound, LowEfficiency
+from barograph.rules.speed import RULES, Stalled, StepTimeDrift, StepTimeOutliers, ThroughputDrop
+
+
+def severities(found: dict) -> set:
+    return {one.severity for one in found.values()}
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"), [(0.4, "warning"), (0.15, "critical"), (0.65, "warning"), (0.85, "info")]
+)
+def test_a_drop_that_lasts(share: float, severity: str) -> None:
+    speed = noisy(400, 5e4, 0.02)
+    speed[200:] *= share
+    found = findings([ThroughputDrop()], {"train/tokens_per_second": speed})
+    assert severity in severities(found) and {one.step for one in found.values()} == {200}
+    times = findings([ThroughputDrop()], {"train/duration_ms": 1e6 / speed})
+    assert {one.step for one in times.values()} == {200}
+
+
+def test_pauses_noise_and_a_drop_of_milliseconds_do_not_warn() -> None:
+    speed = noisy(600, 5e4, 0.05)
+    speed[::50] *= 0.1
+    assert severities(findings([ThroughputDrop()], {"train/tokens_per_second": speed})) <= {"info"}
+    speed = noisy(600, 5e4, 0.05)
+    speed[300:340] *= 0.4
+    assert severities(findings([ThroughputDrop()], {"train/tokens_per_second": speed}, seconds=0.01)) == {"info"}
+    wild = numpy.exp(0.5 * numpy.random.default_rng(0).standard_normal(3000))
+    assert severities(findings([ThroughputDrop()], {"train/tokens_per_second": wild})) <= {"info"}
+
+
+def test_a_ramp_of_the_batch_is_no_drop_where_only_durations_are_known() -> None:
+    times = noisy(400, 10, 0.01)
+    times[200:] *= 2
+    assert severities(findings([ThroughputDrop()], {"train/duration_ms": times})) == {"info"}
+
+
+def test_a_drop_that_was_costly_and_came_back_stays_a_warning() -> None:
+    speed = noisy(800, 5e4, 0.02)
+    speed[200:500] *= 0.4
+    one = next(
+        one
+        for one in only(findings([ThroughputDrop()], {"train/tokens_per_second": speed}), "throughput_drop")
+        if one.key == "half"
+    )
+    assert one.severity == "warning" and "until step 500" in one.message and one.found < 230
+
+
+def test_long_steps_are_told_with_their_period() -> None:
+    times = noisy(400, 10, 0.02)
+    times[60::40] = 200
+    (one,) = only(findings([StepTimeOutliers()], {"train/duration_ms": times}), "step_time_outliers")
+    assert (one.severity, one.step, one.evidence["period"]) == ("info", 60, 40)
+
+
+def test_a_stall_is_critical_until_steps_come_again() -> None:
+    event = Record("stacks", 0, 50, {"waited_seconds": 130.0, "where": "all_reduce (train.py:88)"})
+    (one,) = findings([Stalled()], {"train/loss": noisy(51)}, events=[event]).values()
+    assert (one.severity, one.step, one.kind) == ("critical", 50, "stall")
+    over = Record("stacks", 0, 51, {"resumed": True, "stood_seconds": 400.0})
+    (one,) = findings([Stalled()], {"train/loss": noisy(60)}, events=[event, over]).values()
+    assert one.severity == "warning" and "400" in one.message
+
+
+def test_an_hour_between_two_steps_informs() -> None:
+    steps = numpy.concatenate([numpy.arange(50), numpy.arange(50, 90) + 4000])
+    (one,) = findings([Stalled()], {"train/loss": (steps, noisy(90))}).values()
+    assert (one.severity, one.step) == ("info", 49)
+
+
+def test_waiting_for_batches_warns_from_the_step_it_began() -> None:
+    step, wait = noisy(200, 100, 0.05), noisy(200, 1, 0.1, 2)
+    wait[120:], step[120:] = 90 * noisy(80, 1, 0.05), step[120:] + 90
+    found = only(findings([InputBound()], {"speed/step_ms": step, "speed/phase/data_ms": wait}), "input_bound")
+    warned = next(one for one in found if one.severity == "warning")
+    assert warned.step == 120 and warned.found <= 131 and warned.causes[0].startswith("loader slow")
+    wait = noisy(200, 1, 0.1, 2)
+    wait[::40] = 500
+    assert not findings([InputBound()], {"speed/step_ms": noisy(200, 100) + wait, "speed/phase/data_ms": wait})
+    small = {"speed/step_ms": noisy(200, 10), "speed/phase/data_ms": noisy(200, 1.5)}
+    assert severities(findings([InputBound()], small)) == {"info"}
+
+
+def test_steps_that_take_longer_and_longer() -> None:
+    times = noisy(2000, 10, 0.02) * numpy.linspace(1, 1.8, 2000)
+    found = only(findings([StepTimeDrift()], {"train/duration_ms": times}), "step_time_drift")
+    assert "warning" in {one.severity for one in found}
+    assert not findings([StepTimeDrift()], {"train/duration_ms": noisy(2000, 10, 0.2)})
+
+
+def test_figures_that_cannot_be() -> None:
+    (one,) = findings([ImpossibleUtilization()], {"speed/mfu": noisy(64, 1.2, 0.01)}).values()
+    assert one.severity == "warning"
+    assert severities(findings([ImpossibleUtilization()], {"speed/mfu": noisy(64, 0.8, 0.01)})) == {"info"}
+    assert not findings([ImpossibleUtilization()], {"speed/mfu": noisy(64, 0.5, 0.01)})
+    assert not findings([ImpossibleUtilization()], {"train/mfu": noisy(64, 45.0, 0.01)})  # in percent
+    low = {"sol/tps": ([0], [1e5]), "train/tokens_per_second": noisy(300, 4e4)}
+    assert severities(findings([LowEfficiency()], low)) == {"info"}
+    assert not findings([LowEfficiency()], low | {"train/tokens_per_second": noisy(300, 8e4)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
+    names = ("train/loss", "train/tokens_per_second", "train/duration_ms", "speed/step_ms", "speed/phase/data_ms",
+        "speed/mfu",
+             "sol/tps")  # fmt: skip
+    same_when_cut(RULES, random_columns(seed, names), seed)

@@ -1,0 +1,95 @@
+"""What the rules cost: live, a step; and a doctor's look at a run of a million steps.
+
+    python benchmarks/doctor/cost.py [--steps 1000000] [--folder FOLDER]
+
+Live: 20 scalars a step are given to all rules sixteen rows at a time, as the pump's thread does; processor time a step.
+Replay: `diagnose` of a stored run of --steps rows of 20 series, processor and wall time. The run is made once, in
+--folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.rules.examiner import Examiner
+from barograph.rules.facts import facts_of
+
+NAMES = ("train/loss", "train/norm", "train/lr", "train/duration_ms", "train/tokens_per_second",
+         *(f"other/{at}" for at in range(15)))  # fmt: skip
+
+
+def rows(steps: int, seed: int = 0) -> np.ndarray:
+    """A healthy training [steps, 20]."""
+    values = np.random.default_rng(seed).standard_normal((steps, len(NAMES))) * 0.03
+    step = np.arange(steps)
+    values[:, 0] += 2 + 3 * np.exp(-step / (steps / 5))
+    values[:, 1] = np.exp(values[:, 1] * 5)
+    values[:, 2] = 1e-3 * np.minimum(1, (step + 1) / 100) * (0.55 + 0.45 * np.cos(np.pi * step / steps))
+    values[:, 3] = 100 + values[:, 3]
+    values[:, 4] = 5000 + values[:, 4]
+    return values
+
+
+def live(steps: int = 20_000, at_once: int = 16) -> float:
+    """Processor time of all rules, µs a step."""
+    values = rows(steps)
+    examiner = Examiner(None, facts_of({"max_steps": steps}))
+    step = np.arange(steps)
+    began = time.process_time()
+    for low in range(0, steps, at_once):
+        some = slice(low, low + at_once)
+        for at, name in enumerate(NAMES):
+            examiner.seen.add(name, step[some], values[some, at])
+        examiner.examine()
+    took = time.process_time() - began
+    assert not examiner.failed, examiner.failed
+    return took / steps * 1e6
+
+
+def stored(folder: Path, steps: int) -> barograph.StoredRun:
+    """A run of so many steps; made if it is not there."""
+    found = [run for run in barograph.runs(folder) if run.name == f"cost-{steps}"]
+    if not found:
+        values = rows(steps)
+        given = {"verbosity": -2, "git": False, "machine": False, "doctor": False, "watchdog": False, "blackbox": False}
+        run = barograph.init("cost", f"cost-{steps}", {"max_steps": steps}, str(folder), **given)
+        for step in range(steps):
+            run.log(dict(zip(NAMES, values[step].tolist(), strict=True)), step=step)
+        run.finish(timeout=600)
+        found = [one for one in barograph.runs(folder) if one.name == f"cost-{steps}"]
+    return found[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, default=Path("build/doctor-cost"))
+    options = parser.parse_args()
+    micros = [live() for _ in range(3)]
+    print(
+        f"all rules live, 16 rows at a time: {sorted(micros)[1]:.1f} µs a step (of {', '.join(f'{m:.1f}' for m in micros)})"
+    )
+    run = stored(options.folder, options.steps)
+    wall, processor = [], []
+    for _ in range(3):
+        fresh = barograph.StoredRun(run.dir)
+        began, used = time.perf_counter(), time.process_time()
+        found = diagnose(fresh)["findings"]
+        wall.append(time.perf_counter() - began)
+        processor.append(time.process_time() - used)
+    worst = [one["rule"] for one in found if one["severity"] != "info"]
+    took = f"{sorted(wall)[1]:.2f} s wall, {sorted(processor)[1]:.2f} s of processor"
+    print(f"{options.steps:,} steps × {len(NAMES)} series: {took}")
+    print(f"first look {wall[0]:.2f} s; warnings: {', '.join(worst) or 'none'}")
+    assert math.isfinite(sum(wall))
+
+
+if __name__ == "__main__":
+    main()

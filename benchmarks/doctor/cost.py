@@ -73,9 +73,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/doctor-cost"))
     options = parser.parse_args()
     micros = [live() for _ in range(3)]
-    print(
-        f"all rules live, 16 rows at a time: {sorted(micros)[1]:.1f} µs a step (of {', '.join(f'{m:.1f}' for m in micros)})"
-    )
+    each = ", ".join(f"{one:.1f}" for one in micros)
+    print(f"all rules live, 16 rows at a time: {sorted(micros)[1]:.1f} µs a step (of {each})")
     run = stored(options.folder, options.steps)
     wall, processor = [], []
     for _ in range(3):

@@ -312,7 +312,8 @@ def test_a_checkpoint_keeps_the_identities_of_the_backends_runs(tmp_path: Path) 
     import barograph
 
     quiet: dict[str, Any] = {"verbosity": -2, "git": False, "machine": False, "watchdog": False}
-    run = barograph.init("p", dir=str(tmp_path), id="job", report_to="tensorboard", **quiet)
+    where_to = {"report_to": "tensorboard", "tensorboard_dir": str(tmp_path / "tb")}
+    run = barograph.init("p", dir=str(tmp_path), id="job", **where_to, **quiet)
     assert run.mirrors is not None
     where = position.read(run.dir, "wandb")
     where.state = {"run_id": "abcd1234"}

@@ -219,6 +219,9 @@ def test_the_sentence_says_what_is_wrong(folder: Path, monkeypatch: pytest.Monke
         sql("select 1", folder / "nowhere")
     with pytest.raises(ValueError, match='answered: Referenced column "losss" not found'):
         sql("select losss from runs", folder)
+    with monkeypatch.context() as old, pytest.raises(ImportError, match=r"DuckDB 2 or newer, not 1\.4\.4"):
+        old.setattr(duckdb, "__version__", "1.4.4")
+        sql("select 1", folder)
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     with pytest.raises(ImportError, match=r"pip install 'barograph\[sql\]'"):
         sql("select 1", folder)

@@ -214,7 +214,7 @@ class _Walk:
             if column is not None and None not in values:
                 return _among(column, frozenset(value for value in values if value is not None))
         if kind == "FUNCTION" and node.get("function_name") in ("~~", "starts_with", "prefix", "^@"):
-            arguments = [one["expression"] for one in node["arguments"]] if "arguments" in node else node["children"]
+            arguments = [one["expression"] for one in node["arguments"]]
             column, value = _column(arguments[0], alias, known), self._text(arguments[1])
             if column is not None and value is not None and len(arguments) == 2:
                 return Test(column, _like(value) if node["function_name"] == "~~" else _begins(value))
@@ -228,11 +228,8 @@ class _Walk:
         if node.get("class") == "PARAMETER":
             value = self.parameters.get(str(node.get("identifier")))
         elif node.get("type") == "VALUE_CONSTANT":
-            literal, old = node.get("literal"), node.get("value")
-            if isinstance(literal, dict):
-                value = literal.get("text") if literal.get("kind") == "STRING" else None
-            elif isinstance(old, dict) and not old.get("is_null") and old["type"]["id"] == "VARCHAR":
-                value = old.get("value")
+            literal = node["literal"]
+            value = literal["text"] if literal["kind"] == "STRING" else None
         return value if isinstance(value, str) else None
 
 

@@ -94,9 +94,7 @@ def answer(
             timer.start()
         try:
             relation = connection.sql(query, params=parameters)
-            if most_rows is not None:
-                relation = relation.limit(most_rows + 1)
-            table = relation.to_arrow_table() if hasattr(relation, "to_arrow_table") else relation.arrow()
+            table = (relation if most_rows is None else relation.limit(most_rows + 1)).to_arrow_table()
         finally:
             if timer is not None:
                 timer.cancel()
@@ -118,6 +116,9 @@ def _duckdb() -> Any:
         import duckdb
     except ImportError:
         raise ImportError("SQL needs DuckDB: run pip install 'barograph[sql]'.") from None
+    # DuckDB 1 holds Python's lock while it waits for rows that come from Python, and scans such rows only once
+    if int(duckdb.__version__.split(".")[0]) < 2:
+        raise ImportError(f"SQL needs DuckDB 2 or newer, not {duckdb.__version__}: run pip install 'barograph[sql]'.")
     return duckdb
 
 

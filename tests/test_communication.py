@@ -81,7 +81,8 @@ def test_a_real_training_of_two_ranks_tells_what_it_waits_for(tmp_path: Path) ->
     pytest.importorskip("torch")
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
-    subprocess.run([sys.executable, str(program), str(tmp_path)], check=True, timeout=120, capture_output=True)
+    done = subprocess.run([sys.executable, program, tmp_path], timeout=120, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
     records = json.loads((tmp_path / "p" / "r" / "training.json").read_text())
     found = [record["communication"] for record in records if record["log"] == "ranks" and "communication" in record]
     assert len(found) == 2, "steps 3 and 7"

@@ -101,14 +101,16 @@ def test_no_other_error_is_taken_for_it(error: BaseException) -> None:
 
 def test_the_record_is_in_the_log_before_the_error_goes_on(tmp_path: Path) -> None:
     run = barograph.init(project="p", name="r", dir=str(tmp_path), verbosity=-2, git=False)
-    model = nn.Linear(300, 200, bias=False)
+    gc.collect()
+    # bigger than what other tests of this process may hold: the record names the largest
+    model = nn.Linear(3000, 2000, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(2, 300)).sum().backward()
+    model(torch.randn(2, 3000)).sum().backward()
     optimizer.step()
 
     def forward() -> None:
-        logits = torch.zeros(700, 900)
-        torch.empty(logits.numel() << 40)
+        logits = torch.zeros(7000, 900)
+        torch.empty(logits.numel() << 36)
 
     with pytest.raises(RuntimeError, match="allocate"):
         try:
@@ -121,14 +123,14 @@ def test_the_record_is_in_the_log_before_the_error_goes_on(tmp_path: Path) -> No
     run.finish()
     (found,) = [item for item in items if item["log"] == "oom"]
     assert found["error"] == "RuntimeError" and "DefaultCPUAllocator" in found["text"]
-    assert found["tried_bytes"] == 4 * 700 * 900 << 40
+    assert found["tried_bytes"] == 4 * 7000 * 900 << 36
     sizes = {row["name"]: row["pageable"] for row in found["allocator"]}
-    assert sizes == {"weights": 240_000, "gradients": 240_000, "optimizer": 480_004}
+    assert sizes == {"weights": 24_000_000, "gradients": 24_000_000, "optimizer": 48_000_004}
     named = {one["name"]: one for one in found["tensors"]}
-    assert named["weight"]["segment"] == "weights" and named["weight"]["shape"] == [200, 300]
+    assert named["weight"]["segment"] == "weights" and named["weight"]["shape"] == [2000, 3000]
     assert {"gradient of weight", "exp_avg of weight", "exp_avg_sq of weight"} <= set(named)
     (logits,) = [one for name, one in named.items() if name.startswith("logits in test_out_of_memory.py:")]
-    assert logits["bytes"] == 700 * 900 * 4 and logits["name"].endswith(", forward")
+    assert logits["bytes"] == 7000 * 900 * 4 and logits["name"].endswith(", forward")
     assert any("2.0 × the weights" in sentence for sentence in found["could_free"])
     assert found["process"]["rss_bytes"] > 0
 

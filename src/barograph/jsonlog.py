@@ -156,14 +156,14 @@ class JsonLog:
             between[target - first], between[target - first + 1] = 10, 93
             os.pwrite(descriptor, between, first - 1)
         else:
-            # two brackets are no JSON: as memory, the two pages change within a hundred nanoseconds, while
-            # between two writes another thread may hold the interpreter for milliseconds
+            # two brackets are no JSON, and none is none: as memory, one strided copy changes both bytes within
+            # nanoseconds, while between two writes another thread may hold the interpreter for milliseconds
             start = (first - 1) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
             try:
-                with mmap.mmap(descriptor, last + 1 - start, offset=start) as view:
-                    new, gone = slice(target - 1 - start, target + 1 - start), slice(old - 1 - start, old + 1 - start)
-                    view[new] = b"\n]"
-                    view[gone] = b"\r\r"
+                with mmap.mmap(descriptor, last + 1 - start, offset=start) as view, memoryview(view) as memory:
+                    # white space, so that both pages are there to be written before it counts
+                    memory[target - 1 - start] = memory[old - 1 - start] = 10
+                    memory[first - start : last + 1 - start : last - first] = b"\r]" if old < target else b"]\r"
             except (OSError, ValueError):  # a file system that does not map
                 os.pwrite(descriptor, b"\n]", target - 1)
                 os.pwrite(descriptor, b"\r\r", old - 1)

@@ -60,7 +60,8 @@ MAY_IMPORT = {
     "importing": "adapters aliases catalog config columns jsonlog logtext manifest "
     "naming query record segments sinks spool store values",
     "mirrors": "adapters aliases config liveness logtext manifest query record segments sinks spool store values",
-    "query": "columns goodput liveness logtext manifest probes record segments spool store",
+    "tails": "logtext record spool store",
+    "query": "columns goodput liveness logtext manifest probes record segments store tails",
     "catalog": "logtext query segments",
     "follow": "liveness logtext query record",
     "inside": "query sinks",
@@ -73,7 +74,7 @@ MAY_IMPORT = {
     "__init__": "adapters ask catalog comparing config importing logtext logger probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
-READING = {"ask", "catalog", "comparing", "doctor", "query", "inside", "follow", "overview", "export", "cli"}
+READING = {"ask", "catalog", "comparing", "doctor", "query", "tails", "inside", "follow", "overview", "export", "cli"}
 LIBRARIES = {
     "record.py": {"msgspec"},
     "logtext.py": {"msgspec"},
@@ -81,7 +82,8 @@ LIBRARIES = {
     "manifest.py": {"msgspec"},
     "recorder.py": {"msgspec", "numpy"},
     "pump.py": {"msgspec", "numpy"},
-    "query.py": {"msgspec", "numpy"},
+    "query.py": {"numpy"},
+    "tails.py": {"msgspec", "numpy"},
     "overview.py": {"numpy"},
     "export.py": {"msgspec", "pyarrow"},
     "cli.py": {"msgspec"},

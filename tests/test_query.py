@@ -174,6 +174,14 @@ def test_the_prices_that_a_run_counted_with_are_its_own(tmp_path: Path) -> None:
     assert StoredRun(run.dir).cost(price_per_gpu_hour=5.0)["price_per_gpu_hour"] == 5.0
 
 
+def test_a_row_logged_each_tenth_step_stands_for_ten_steps_of_tokens(tmp_path: Path) -> None:
+    run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False)
+    for step in range(10, 51, 10):
+        run.log({"train/loss": 1.0, "train/step_tokens": 64}, step=step)
+    run.finish()
+    assert barograph.runs(tmp_path)[0].series("loss", x="tokens").x.tolist() == [640, 1280, 1920, 2560, 3200]
+
+
 def test_devices_of_other_ranks_count_and_tokens_do_not(tmp_path: Path) -> None:
     moment = 10**15
     for rank, host in ((0, "a"), (1, "a"), (8, "b")):

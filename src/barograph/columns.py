@@ -150,6 +150,18 @@ def align(x_new: ArrayLike, x: ArrayLike, y: ArrayLike) -> Floats:
     return result
 
 
+def strides(steps: ArrayLike) -> Floats:
+    """How many steps each logged row stands for: those since the row before. The first one: as many as the others,
+    but none before step 0."""
+    at = np.asarray(steps, np.float64)
+    if len(at) < 2:
+        return np.ones(len(at))
+    gaps = np.diff(at)
+    usual = float(np.median(gaps)) or 1.0
+    first = min(max(1.0, float(at[0])), usual) if float(at[0]) < 2 * usual else float(at[0])
+    return np.concatenate([[first], gaps])
+
+
 def smooth(y: ArrayLike, factor: float) -> Floats:
     """The debiased exponential moving average, as charts show it.
 

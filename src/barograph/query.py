@@ -9,7 +9,6 @@ of a live run, the tail of a killed one) comes from its log file, so nothing is 
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import time
@@ -18,13 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from barograph import liveness, manifest, segments
 from barograph.logtext import read_log, records_from
-from barograph.record import Record, numbers
+from barograph.record import Record
 from barograph.segments import Segment
-from barograph.spool import best_copy
+from barograph.tails import Tail, Tails
 
 if TYPE_CHECKING:
     import numpy
@@ -33,8 +30,7 @@ if TYPE_CHECKING:
     from barograph.goodput import Goodput, Totals
     from barograph.probes.speed.energy import Energy
     from barograph.store.reader import StoreReader
-
-    Columns = tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.float64], NDArray[numpy.int32]]
+    from barograph.tails import Columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +77,7 @@ class StoredRun:
         self.id = given.stem if self._bare_log else self.dir.resolve().name
         self._manifest: dict[str, Any] | None = None
         self._reader: StoreReader | None = None
-        self._tails: dict[Path, tuple[tuple[int, int, int], _Tail]] = {}
+        self._tails = Tails(self.dir, self._bare_log, self._store)
         self._accounted: tuple[list[tuple[Path, int, int]], Goodput, Energy] | None = None
 
     def __repr__(self) -> str:
@@ -148,7 +144,7 @@ class StoredRun:
     def names(self) -> list[str]:
         """Every series of the run, sorted."""
         found = set(self._store().names())
-        for tail in self._log_tails(self._covered()):
+        for tail in self._tails.beyond(self._tails.covered()):
             found.update(tail.columns)
         if (origin := self.origin) is not None:
             found.update(origin[0].names())
@@ -192,10 +188,11 @@ class StoredRun:
             return time / 1e6
         if x == "relative":
             return (time - (time.min() if len(time) else 0)) / 1e6
-        from barograph.columns import align
+        from barograph.columns import align, strides
 
         other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch, rank=rank)
-        values = numpy.cumsum(other.value) if x == "tokens" else other.value
+        # a row that is logged each ten steps stands for ten
+        values = numpy.cumsum(other.value * strides(other.step)) if x == "tokens" else other.value
         aligned: NDArray[Any] = align(step, other.step, values)
         return aligned
 
@@ -223,8 +220,8 @@ class StoredRun:
         rank: that rank's points; series that only others have come with theirs.
         """
         for _ in range(5):
-            covered = self._covered()
-            tails, origin = list(self._log_tails(covered)), self.origin
+            covered = self._tails.covered()
+            tails, origin = list(self._tails.beyond(covered)), self.origin
             names = sorted({*self._store().names(), *(name for tail in tails for name in tail.columns)})
             found = {}
             for name in names if origin is None else self.names():
@@ -233,21 +230,21 @@ class StoredRun:
                     columns = self._gather(name, branch, None, tails, origin)
                 if len(columns[0]):
                     found[name] = columns
-            if self._covered() == covered:
+            if self._tails.covered() == covered:
                 break  # nothing moved from the log file to the store in between
         return found
 
     def _points(self, name: str, branch: str, rank: int | None = None) -> Columns:
         """step, time (µs), value, segment of one series, the old branches left out unless asked for."""
         for _ in range(20):
-            covered = self._covered()
-            columns = self._gather(name, branch, rank, list(self._log_tails(covered)), self.origin)
-            if self._covered() == covered:
+            covered = self._tails.covered()
+            columns = self._gather(name, branch, rank, list(self._tails.beyond(covered)), self.origin)
+            if self._tails.covered() == covered:
                 break  # nothing moved from the log file to the store in between
         return columns
 
     def _gather(
-        self, name: str, branch: str, rank: int | None, tails: list[_Tail], origin: tuple[StoredRun, int] | None
+        self, name: str, branch: str, rank: int | None, tails: list[Tail], origin: tuple[StoredRun, int] | None
     ) -> Columns:
         import numpy
 
@@ -308,10 +305,7 @@ class StoredRun:
         """The run's log files: rank 0's first."""
         if self._bare_log:
             return [self._bare_log]
-        named = {path.resolve() for path in self.dir.glob("training*.json")}
-        named.update((self.dir / str(writer.get("log", "training.json"))).resolve() for writer in self._writers())
-        copies = map(best_copy, sorted(named, key=lambda path: (path.name != "training.json", path)))
-        return [path for path in copies if path.is_file()]
+        return self._tails.files()
 
     def records(self, *kinds: str) -> Iterator[Record]:
         """Records of the log files, of these kinds (all without any), each file's in the order logged."""
@@ -382,85 +376,6 @@ class StoredRun:
 
             self._reader = StoreReader(self.dir / ("store" if not self._bare_log else ".no-store"))
         return self._reader
-
-    def _writers(self) -> list[dict[str, Any]]:
-        """Every writing process: name, rank, its log file and the byte at which it began there."""
-        found = []
-        for path in sorted((self.dir / "store").glob("*/writer.json")) if not self._bare_log else ():
-            with contextlib.suppress(OSError, msgspec.DecodeError):
-                found.append(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) | {"writer": path.parent.name})
-        return found
-
-    def _covered(self) -> dict[str, int]:
-        """Up to which byte of its log file each writer's store reaches now."""
-        return {name: self._store().log_end(name) for name in self._store().writers()}
-
-    def _log_tails(self, covered: dict[str, int]) -> Iterator[_Tail]:
-        """What stands in the log files and not yet in the store."""
-        begun: dict[Path, list[tuple[int, int, int]]] = {}
-        ranks: dict[Path, int] = {}
-        for writer in self._writers():
-            path = (self.dir / str(writer.get("log", "training.json"))).resolve()
-            start = int(writer.get("log_start", 0))
-            reached = max(start, covered.get(str(writer["writer"]), 0))
-            begun.setdefault(best_copy(path).resolve(), []).append((start, reached, int(writer.get("segment", 1))))
-            ranks[best_copy(path).resolve()] = int(writer.get("rank") or 0)
-        for path in self.log_files():
-            spans = sorted(begun.get(path.resolve(), []))
-            if not spans or spans[0][0] > 1:
-                spans.insert(0, (0, 0, 1))
-            try:
-                size = path.stat()
-            except OSError:
-                continue
-            reach = 0
-            for at, (start, reached, segment) in enumerate(spans):
-                reach = max(reach, reached, start)
-                stop = spans[at + 1][0] if at + 1 < len(spans) else size.st_size
-                if stop > reach:
-                    tail = self._tail(path, reach, stop, segment, (size.st_mtime_ns, size.st_size, reach))
-                    tail.rank = ranks.get(path.resolve(), 0)
-                    yield tail
-
-    def _tail(self, path: Path, start: int, stop: int, segment: int, state: tuple[int, int, int]) -> _Tail:
-        key = path / str(start)
-        known = self._tails.get(key)
-        if known is None or known[0] != state:
-            if len(self._tails) > 64:
-                self._tails.clear()
-            known = self._tails[key] = (state, _Tail(path, start, stop, segment))
-        return known[1]
-
-
-class _Tail:
-    """Numbers of a stretch of a log file, by series."""
-
-    rank = 0
-
-    def __init__(self, path: Path, start: int, stop: int, segment: int):
-        self.columns: dict[str, list[tuple[int, int, float, int]]] = {}
-        if start <= 1:
-            start = 0
-        with contextlib.suppress(OSError):
-            for record, end in records_from(path, start):
-                if end > stop:
-                    break
-                if record.kind == "segment":
-                    segment = int(record.fields.get("segment", segment))
-                    continue
-                for name, value in numbers(record):
-                    self.columns.setdefault(name, []).append((record.step, record.time, value, segment))
-
-    def arrays(self, name: str) -> Columns:
-        import numpy
-
-        step, time, value, segment = zip(*self.columns[name], strict=True)
-        return (
-            numpy.array(step, numpy.int64),
-            numpy.array(time, numpy.int64),
-            numpy.array(value, numpy.float64),
-            numpy.array(segment, numpy.int32),
-        )
 
 
 def _unsorted(step: NDArray[Any]) -> bool:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.columns import strides
+
 if TYPE_CHECKING:
     from barograph.comparing.facts import Facts
     from barograph.query import Series
@@ -103,7 +105,7 @@ class Axes:
             good = np.isfinite(logged.value)
             steps, values = np.asarray(logged.step[good], np.float64), logged.value[good]
             if len(steps):
-                return steps, np.cumsum(values * _strides(steps))
+                return steps, np.cumsum(values * strides(steps))
         if self._facts.batch_tokens is not None:
             return self._by_step(self._facts.batch_tokens)
         return "it logged no tokens, and its configuration does not say how many a step has"
@@ -118,7 +120,7 @@ class Axes:
 
     def _by_step(self, each: float) -> tuple[Floats, Floats] | str:
         steps = np.asarray(self._main.step, np.float64)
-        return (steps, np.cumsum(_strides(steps)) * each) if len(steps) else "it has logged no step"
+        return (steps, np.cumsum(strides(steps)) * each) if len(steps) else "it has logged no step"
 
     def _time(self) -> tuple[Floats, Floats] | str:
         steps, times = np.asarray(self._main.step, np.float64), self._main.time
@@ -134,7 +136,7 @@ class Axes:
             if len(at) and len(at) >= 0.9 * (
                 at[-1] - at[0] + 1
             ):  # of single steps that are not logged nothing is known
-                return at, np.cumsum(took.value[good] * _strides(at)) / 1e3
+                return at, np.cumsum(took.value[good] * strides(at)) / 1e3
         return "its log holds no times"
 
     def _flops(self) -> tuple[Floats, Floats] | str:
@@ -156,17 +158,6 @@ class Axes:
                 if mfu > 0 and peak > 0 and speed > 0:
                     return mfu * peak * 1e12 / speed
         return None
-
-
-def _strides(steps: Floats) -> Floats:
-    """How many steps each logged row stands for: those since the row before. The first one: as many as the others,
-    but none before step 0."""
-    if len(steps) < 2:
-        return np.ones(len(steps))
-    gaps = np.diff(steps)
-    usual = float(np.median(gaps)) or 1.0
-    first = min(max(1.0, steps[0]), usual) if steps[0] < 2 * usual else steps[0]
-    return np.concatenate([[first], gaps])
 
 
 def _clock(steps: Floats, times: Floats, segment: NDArray[Any]) -> Floats:

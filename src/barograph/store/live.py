@@ -184,10 +184,10 @@ class LiveFile:
             self._keys[meta["keys"]] = Keys(tuple(meta["names"]))
         batch.validate()  # lengths against buffers, before any of them is touched
         rows = batch.num_rows
-        step = batch.column(0).to_numpy()
-        time = batch.column(1).view(pa.int64()).to_numpy()
-        offsets = batch.column(2).offsets.to_numpy()
-        values = batch.column(2).values.to_numpy()
+        step = plain(batch.column(0))
+        time = plain(batch.column(1))
+        offsets = plain(batch.column(2).offsets)
+        values = plain(batch.column(2).values)
         if checksum(step, time, offsets, values) != meta["crc"]:
             raise ValueError("its checksum is wrong")
         if meta.get("kind") == "histograms":
@@ -197,6 +197,18 @@ class LiveFile:
             return None
         value = values.reshape(rows, len(keys.names))
         return PointsBlock(keys, step, time, value, int(meta["segment"]), int(meta["rank"]))
+
+
+def plain(chunk: Any) -> Array:
+    """An Arrow array's numbers over its memory, for columns without nulls, as the store's are.
+
+    `chunk.to_numpy()` gives the same, and imports pandas where there is one: 0.4 s of a first read.
+    """
+    width = chunk.type.bit_width // 8
+    kind = f"<{'f' if pa.types.is_floating(chunk.type) else 'i'}{width}"
+    if not len(chunk):
+        return np.empty(0, kind)
+    return np.frombuffer(chunk.buffers()[1], kind, len(chunk), chunk.offset * width)
 
 
 def _ours(schema: Any) -> bool:

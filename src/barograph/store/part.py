@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barograph.store.live import SERIALS, Array
+from barograph.store.live import SERIALS, Array, plain
 from barograph.store.schema import FORMAT, META_KEY, SEALED_SCHEMAS, SERIES_KEY
 
 
@@ -202,7 +202,4 @@ class Part:
 
 def numbers(table: Any, column: str) -> list[Array]:
     """A column's chunks as arrays over Arrow's memory; times as µs."""
-    chunks = table.column(column).chunks
-    if column == "time":
-        chunks = [chunk.view(pa.int64()) for chunk in chunks]
-    return [chunk.to_numpy() for chunk in chunks]
+    return [plain(chunk) for chunk in table.column(column).chunks]

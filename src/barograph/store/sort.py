@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from barograph.store.live import Array, Block, HistogramsBlock, PointsBlock
+from barograph.store.live import Array, Block, HistogramsBlock, PointsBlock, plain
 from barograph.store.part import Part
 from barograph.store.schema import SEALED_SCHEMAS
 
@@ -226,7 +226,7 @@ def _merged(parts: Sequence[Part], table: str, names: list[str], counts: Array) 
                 series.append(np.repeat(np.arange(high - low, dtype=np.int32), here))
         rows = pa.concat_tables(pieces).combine_chunks()
         if len(series) > 1:
-            step, segment = rows.column("step").to_numpy(), rows.column("segment").to_numpy()
+            step, segment = (plain(rows.column(name).chunk(0)) for name in ("step", "segment"))
             rows = rows.take(pa.array(_order(np.concatenate(series), segment, step)))
         yield Slice(names[low:high], counts[:, low:high].sum(axis=0).tolist(), rows)
 

@@ -12,6 +12,7 @@ import pytest
 from run_starts import only, start, strict
 
 import barograph
+from barograph import manifest
 
 
 def test_what_is_logged_comes_back(tmp_path: Path) -> None:
@@ -258,3 +259,13 @@ def test_a_checkpoints_metadata_comes_back_on_resume(tmp_path: Path) -> None:
     assert restored is not None and restored["step"] == 10
     assert restored["dataloader_state_dict"] == state
     assert restored["loop_state"] == loop
+
+
+def test_the_manifest_ends_with_the_last_values_whatever_call_logged_them(tmp_path: Path) -> None:
+    run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False)
+    for step in range(5):
+        run.log({"my/loss": 3.0 - step, "note": "text"}, step=step)
+    run.log_eval(4, 0.0, 64, 1.0, 2.5)
+    run.finish()
+    final = manifest.read(run.dir)["final_metrics"]
+    assert final["my/loss"] == -1.0 and final["eval/loss"] == 2.5 and final["step"] == 4 and "note" not in final

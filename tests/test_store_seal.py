@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from store_rows import Book, closed_files, fill, names_of
 from barograph.store import packing, sort
 from barograph.store import seal as sealing
 from barograph.store.reader import StoreReader
-from barograph.store.schema import StoreFile, parse_names
+from barograph.store.schema import SEALING_LOCK, StoreFile, parse_names
 from barograph.store.seal import choose, main, seal
 from barograph.store.writer import Writer
 
@@ -120,6 +123,22 @@ def test_two_sealers_never_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sealing, "sorted_windows", during)
     assert seal(tmp_path / "w", closed=True)
     assert inner and not any(inner)
+    book.check(tmp_path)
+
+
+def test_the_last_sealing_waits_for_those_before_it_however_many_come(tmp_path: Path) -> None:
+    book = Book()
+    closed_files(tmp_path / "w", book, 2)
+    before = names_of(tmp_path / "w", ".live.arrows")
+    lock = os.open(tmp_path / "w" / SEALING_LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with ThreadPoolExecutor() as threads:
+        waiting = [threads.submit(seal, tmp_path / "w", closed=True, wait=True) for _ in range(3)]
+        time.sleep(0.1)
+        assert before and names_of(tmp_path / "w", ".live.arrows") == before
+        os.close(lock)
+        assert sum(bool(one.result(30)) for one in waiting) == 1
+    assert not names_of(tmp_path / "w", ".live.arrows")
     book.check(tmp_path)
 
 

@@ -35,6 +35,7 @@ LONG_QUEUE = 8192  # rows; more wake the thread before its time
 MOST_ROWS = 200_000
 SEAL_HERE_POINTS = 500_000  # at the end of a run, more than this is sealed by a process of its own
 _POLL_SECONDS = 0.25
+_MOST_LAST = 1000  # series in `last`
 _MOST_NAMES = 1000  # sets of names, so that a loop that invents them does not grow the process
 
 
@@ -110,7 +111,7 @@ class Pump:
         self.row_listeners: list[RowListener] = []  # of the listeners, those that want the numbers too
         self.dropping = False  # the queue was full: rows of the log file are read back from it
         self.lost_rows = 0
-        self.last: dict[str, float] = {}  # value of each series of steps and evaluations
+        self.last: dict[str, float] = {}  # value of each series of steps, evaluations and rows of a few names
         self._open_writer = open_writer
         self._writer: Writer | None = None
         self._log = log
@@ -292,11 +293,12 @@ class Pump:
             named = dict(numbers(record))
             step, moment = record.step, record.time
             names, values = tuple(named), list(named.values())
-            if record.kind in ("step", "eval"):
-                self.last.update(named)
+            if record.kind in ("step", "eval", "metrics"):
+                self._remember(named)
         else:
             names, step, moment, body, segment, log_end = item
             fields = _decode(body)
+            self._remember(fields)
             values = list(fields.values())
             record = Record("metrics", moment, step, fields)
         for listener in self.listeners:
@@ -311,6 +313,10 @@ class Pump:
         if len(self._names) > _MOST_NAMES:
             self._names.clear()
         return Row(self._names.setdefault(names, names), step, moment, packed, segment, log_end)
+
+    def _remember(self, named: dict[str, float]) -> None:
+        if len(named) <= _MOST_LAST - len(self.last) or named.keys() <= self.last.keys():
+            self.last.update(named)
 
     def _store(self) -> None:
         """Hand what is held to the writer, neighbours of the same names in one block."""

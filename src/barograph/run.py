@@ -160,6 +160,10 @@ class Run(Watched):
         except (ValueError, TypeError) as error:
             self._odd(f"no debug mode: {error}")
 
+    def _final_metrics(self) -> dict[str, float]:
+        last = {name: value for name, value in self._pump.last.items() if isinstance(value, (int, float))}
+        return last | {"step": self.current_step} if last else {}
+
     def _write_blackbox(self, finding: Any) -> None:
         if self._blackbox is not None and finding.severity == "critical":
             self._blackbox.dump(finding.rule, finding)
@@ -283,7 +287,7 @@ class Run(Watched):
         if self._is_main:
             before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
             spent = manifest.spent(round(before + took, 3), self._gpus(), price)
-            self._note(status=status, finished=_now(), final_metrics=self._pump.last, **spent)
+            self._note(status=status, finished=_now(), final_metrics=self._final_metrics(), **spent)
         open_runs.discard(self)
         self._call_all(self.at_end)
 

@@ -44,15 +44,16 @@ MERGE_PARTS = 8  # as many neighbours become one; fewer would rewrite too often
 MERGE_ROWS = 100_000_000  # no sealed file grows beyond this
 
 
-def seal(folder: str | Path, *, closed: bool = False) -> list[str]:
+def seal(folder: str | Path, *, closed: bool = False, wait: bool = False) -> list[str]:
     """Seal what can be sealed in a writer's folder, then merge. Returns the names of the new files.
 
     `closed`: the writer is known to be gone, so its last file is sealed too; without it that is found
-    out from the writer's lock. Another sealer at work, or a file system without locks: nothing is done.
+    out from the writer's lock. Another sealer at work: nothing is done, or with `wait` when it has ended. A file
+    system without locks: nothing is done.
     Raises OSError if the disk does not let it; nothing is lost then.
     """
     folder = Path(folder)
-    with _sealing(folder) as mine:
+    with _sealing(folder, wait) as mine:
         if not mine:
             return []
         _clean(folder)
@@ -68,12 +69,12 @@ def seal(folder: str | Path, *, closed: bool = False) -> list[str]:
 
 
 @contextlib.contextmanager
-def _sealing(folder: Path) -> Iterator[bool]:
+def _sealing(folder: Path, wait: bool) -> Iterator[bool]:
     """Whether this process is the folder's only sealer."""
     lock = os.open(folder / SEALING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             yield False
         else:
@@ -281,14 +282,6 @@ def choose(files: list[tuple[StoreFile, int]]) -> list[StoreFile]:
     return best
 
 
-def _await_other_sealer(folder: Path) -> None:
-    """The last sealing of a run comes while the one before may be at work: nobody would come after us."""
-    lock = os.open(folder / SEALING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    with contextlib.suppress(OSError):  # a file system without locks
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    os.close(lock)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Seal a folder at low priority on one thread."""
     parser = argparse.ArgumentParser(prog="python -m barograph.store.seal", description="Seal a writer's folder.")
@@ -300,9 +293,8 @@ def main(arguments: list[str] | None = None) -> int:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     try:
-        if options.closed:
-            _await_other_sealer(options.folder)
-        seal(options.folder, closed=options.closed)
+        # the last sealing of a run comes while the one before may be at work, and nobody comes after it
+        seal(options.folder, closed=options.closed, wait=options.closed)
     except FileNotFoundError:
         print(f"{options.folder} is not there any more; nothing was sealed", file=sys.stderr)
         return 1

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "place": "",
     "manifest": "record values",
     "liveness": "place",
+    "curation": "manifest record segments values",
     "segments": "",
     "spool": "jsonlog",
     "sinks": "record values",
@@ -49,7 +50,7 @@ MAY_IMPORT = {
     "forecast": "",
     "health": "logtext probes record rules",
     "comparing": "aliases catalog columns importing liveness logtext overview query record sinks",
-    "ask": "aliases catalog columns comparing doctor goodput logtext manifest query record segments sinks spool store",
+    "ask": "aliases catalog columns comparing doctor goodput logtext manifest query record segments sinks spool store tails",
     "doctor": "importing liveness logtext query record rules sinks",
     "run": "accounts alerts blackbox config health jsonlog manifest "
     "place probes processes record segments shapes values watched",
@@ -61,20 +62,45 @@ MAY_IMPORT = {
     "naming query record segments sinks spool store values",
     "mirrors": "adapters aliases config liveness logtext manifest query record segments sinks spool store values",
     "tails": "logtext record spool store",
-    "query": "columns goodput liveness logtext manifest probes record segments store tails",
+    "query": "columns curation goodput liveness logtext manifest probes record segments store tails",
     "catalog": "logtext query segments",
+    "lineage": "columns query record segments sinks",
+    "keeping": "ask catalog curation liveness logtext manifest naming query record segments sinks",
+    "reporting": "causes columns comparing doctor forecast importing inside liveness logtext manifest overview query "
+    "record rules segments sinks tails",
+    "server": "ask catalog causes columns comparing curation doctor keeping liveness logtext manifest query record "
+    "reporting segments spool store tails",
+    "top": "catalog causes doctor importing liveness logtext overview query record rules sinks store",
+    "notebook": "columns comparing liveness query rules",
     "follow": "liveness logtext query record",
     "inside": "query sinks",
     "overview": "goodput inside query record",
     "export": "query record",
     "demo": "catalog columns doctor inside liveness logger manifest overview probes query run sinks start",
     "cli": "alerts ask blackbox catalog comparing config demo doctor export follow forecast "
-    "importing liveness mirrors overview probes query record sinks spool store",
+    "importing keeping lineage liveness mirrors overview probes query record reporting server sinks spool store top",
     "__main__": "cli",
     "__init__": "adapters ask catalog comparing config importing logtext logger probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
-READING = {"ask", "catalog", "comparing", "doctor", "query", "tails", "inside", "follow", "overview", "export", "cli"}
+READING = {
+    "ask",
+    "catalog",
+    "comparing",
+    "doctor",
+    "keeping",
+    "lineage",
+    "query",
+    "reporting",
+    "server",
+    "tails",
+    "top",
+    "inside",
+    "follow",
+    "overview",
+    "export",
+    "cli",
+}
 LIBRARIES = {
     "record.py": {"msgspec"},
     "logtext.py": {"msgspec"},
@@ -86,7 +112,7 @@ LIBRARIES = {
     "tails.py": {"msgspec", "numpy"},
     "overview.py": {"numpy"},
     "export.py": {"msgspec", "pyarrow"},
-    "cli.py": {"msgspec"},
+    "cli/commands.py": {"msgspec"},
     "aliases.py": {"numpy", "yaml"},
     "health.py": {"msgspec", "numpy"},
     "config.py": {"yaml"},
@@ -111,10 +137,16 @@ def allowed(path: Path) -> set[str]:
         return {"numpy", "pyarrow", "msgspec"}
     if relative.startswith("blackbox/"):
         return {"numpy", "torch"}
-    if relative.startswith(("rules/", "doctor/", "forecast/", "comparing/")):
+    if relative.startswith(
+        ("rules/", "doctor/", "forecast/", "comparing/", "reporting/", "lineage/", "keeping/", "top/")
+    ):
         return {"numpy", "msgspec"}
     if relative.startswith("ask/"):
         return {"duckdb", "mcp", "msgspec", "numpy", "pandas", "polars", "pyarrow"}
+    if relative.startswith("server/"):
+        return {"msgspec", "numpy", "pyarrow", "starlette", "uvicorn"}
+    if relative.startswith("notebook/"):
+        return {"anywidget", "msgspec", "numpy", "traitlets"}
     if relative.startswith("demo/"):
         return {"torch", "numpy"}
     return LIBRARIES.get(relative, set())

@@ -158,7 +158,7 @@ def test_time_and_money_of_a_run_while_it_goes_on_and_after(tmp_path: Path) -> N
             time.sleep(0.002)
     back = StoredRun(run.dir)
     totals, cost = back.goodput(), back.cost(price_per_gpu_hour=3600.0, price_per_kwh=3.6e6)
-    assert totals.wall == pytest.approx(back.manifest["wall_seconds"], abs=0.2)
+    assert totals.wall == pytest.approx(back.manifest["wall_seconds"], abs=1.0)
     assert cost["tokens"] == 10_000 and cost["joules"] == pytest.approx(500 * cost["gpu_seconds"])
     assert cost["gpu_cost"] == pytest.approx(totals.held) and cost["electricity_cost"] == pytest.approx(cost["joules"])
     assert "cost" not in back.cost()  # the run had no prices of its own

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from barograph import liveness, manifest, segments
+from barograph import curation, liveness, manifest, segments
 from barograph.logtext import read_log, records_from
 from barograph.record import Record
 from barograph.segments import Segment
@@ -87,8 +87,8 @@ class StoredRun:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The run's manifest as it stands now."""
-        return {} if self._bare_log else manifest.read(self.dir)
+        """The run's manifest as it stands now, with what people have edited since in place of the writer's word."""
+        return {} if self._bare_log else curation.over(self.dir, manifest.read(self.dir))
 
     def _about(self, key: str, default: Any) -> Any:
         value = self.manifest.get(key)
@@ -113,6 +113,19 @@ class StoredRun:
     @property
     def tags(self) -> list[str]:
         return list(self._about("tags", []))
+
+    @property
+    def notes(self) -> str:
+        return str(self._about("notes", ""))
+
+    @property
+    def pinned(self) -> bool:
+        return self._about("pinned", False) is True
+
+    @property
+    def archived(self) -> bool:
+        """Put aside: lists leave it out unless they are asked."""
+        return self._about("archived", False) is True
 
     @property
     def status(self) -> str:

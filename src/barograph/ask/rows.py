@@ -26,7 +26,7 @@ from barograph.record import Record, mark_non_finite
 if TYPE_CHECKING:
     import pyarrow
 
-    from barograph.query import Columns
+    from barograph.tails import Columns
 
 _BATCH_ROWS = 1 << 17
 

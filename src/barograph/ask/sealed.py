@@ -27,7 +27,7 @@ from barograph.store.part import DamagedPart, GroupCache, Part, numbers
 from barograph.store.schema import merge_spans, parse_names, visible
 
 if TYPE_CHECKING:
-    from barograph.query import Columns
+    from barograph.tails import Columns
 
 _CACHE_BYTES = 16 << 20
 _TAIL_BYTES = 1 << 16  # the end of a run is some records without numbers; more is for the general way

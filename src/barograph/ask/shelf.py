@@ -24,7 +24,7 @@ from barograph.store.part import DamagedPart
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from barograph.query import Columns
+    from barograph.tails import Columns
 
 _MANY = 16  # series of one run, from which on all are read in one look …
 _SMALL_BYTES = 64 << 20  # … if the run's store is no larger than this

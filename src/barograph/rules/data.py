@@ -1,7 +1,7 @@
 """What the model is fed: batches that come again, padding, labels, tokens.
 
 In:   series `data/…` of the probe of batches, tokens of each step.
-Out:  findings of `RepeatedBatches`, `IgnoredLabels`, `Padding`, `StepTokens`.
+Out:  findings of `RepeatedBatches`, `RepeatedRows`, `IgnoredLabels`, `Padding`, `StepTokens`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,86 @@ class RepeatedBatches(Rule):
                 yield again(told)
         if seen.facts.get("finished") and self._told is not None:
             yield again(self._told)
+
+
+class RepeatedRows(Rule):
+    """Rows of a batch come again that were seen before in the epoch, though the batch is another.
+
+    From `data/repeated_rows_share` of the batch probe. Two records in a row in which half of the rows are repeats,
+    after 32 in which hardly any were, are batches that someone made of one row, or that were taken twice. Where the
+    mean of 16 records has risen from below 0.1 to above 0.4 within 48, a few rows are mixed in again and again: such
+    as those of the evaluation. Rows drawn with replacement repeat too, but their share grows slowly.
+    """
+
+    name, family, kind, severity = "repeated_rows", "data", "repeated_data", "warning"
+    needs = ("=data/repeated_rows_share",)
+    least = 34
+    about = "Rows of a batch come again that were seen before."
+    source = "R33: repeated batches; field notes 3.6, bad batch and validation leak; shares ours"
+    thresholds: ClassVar = {
+        "half": (0.5, "of the rows of two batches in a row; ours"),
+        "share": (0.4, "mean of 16 records; ours"),
+        "before": (0.1, "mean of 32 records before; ours"),
+    }
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._cursor = Cursor()
+        self._segment = -1
+        self._past: list[float] = []  # the newest 64 records
+        self._steps: list[int] = []
+        self._told: Finding | None = None
+
+    def examine(self, seen: Seen) -> Iterator[Finding]:
+        rows = self._cursor.take(seen.channel("data/repeated_rows_share"), seen)
+        if rows is None or not len(rows):
+            return
+        whole = (rows.segment == self._segment).all() and len(rows) >= 64
+        if whole and not rows.value.any() and not any(self._past):  # nothing repeats
+            self._past, self._steps = rows.value[-64:].tolist(), rows.step[-64:].tolist()
+            return
+        for at in range(len(rows)):
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            if segment != self._segment:
+                self._segment, self._past, self._steps, self._told = segment, [], [], None
+            self._past = [*self._past[-63:], value if value == value else 0.0]
+            self._steps = [*self._steps[-63:], step]
+            yield from self._look(seen, step, segment)
+
+    def _look(self, seen: Seen, step: int, segment: int) -> Iterator[Finding]:
+        past = self._past
+        if self._told is not None and self._told.key == "mixed":
+            return
+        calm = past[-34:-2]
+        burst = len(calm) == 32 and min(past[-2:]) >= self.at["half"] and sum(calm) < 32 * self.at["before"] / 2
+        early, late = past[:32], past[-16:]
+        mixed = len(past) == 64 and sum(late) >= 16 * self.at["share"] and sum(early) < 32 * self.at["before"]
+        if mixed:
+            begin = next(at for at, one in enumerate(past) if at >= 16 and sum(past[at : at + 4]) >= 4 * 0.1)
+            leaked = "validation leak: rows of a small set, such as the evaluation's, are mixed in"
+            causes = [leaked, "data replayed: the loader began anew", "data exhausted"]
+            if self._told is not None:
+                causes = ["data exhausted: the same rows again and again", leaked]
+            self._told = self._say(self._steps[begin], step, segment, "mixed", sum(late) / 16, causes)
+            yield again(self._told)
+        elif burst and self._told is None:
+            causes = ["bad batch: rows that are all alike", "data exhausted", "data replayed"]
+            self._told = self._say(self._steps[-2], step, segment, "burst", min(past[-2:]), causes)
+            yield again(self._told)
+
+    def _say(self, step: int, found: int, segment: int, key: str, share: float, causes: list[str]) -> Finding:
+        return self.finding(
+            step,
+            f"{share:.0%} of the rows of a batch were seen before, since step {step}",
+            found=found,
+            last_step=found,
+            segment=segment,
+            key=key,
+            confidence=0.8,
+            evidence={"share": number(share), "series": "data/repeated_rows_share"},
+            causes=causes,
+            remedies=[f"Print the rows of the batch of step {step}, and where the loader took them from."],
+        )
 
 
 class _Share(Rule):
@@ -257,4 +337,4 @@ class StepTokens(Rule):
             self._level, self._before, self._rest = level, self._rest, []
 
 
-RULES = (RepeatedBatches, IgnoredLabels, Padding, StepTokens)
+RULES = (RepeatedBatches, RepeatedRows, IgnoredLabels, Padding, StepTokens)

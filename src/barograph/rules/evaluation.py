@@ -17,6 +17,7 @@ import numpy
 
 from barograph.rules.channels import Channel, Seen
 from barograph.rules.curve import again, before, between, is_game, number
+from barograph.rules.evaluation_mode import EvaluationMode
 from barograph.rules.evaluation_signs import (
     EvaluationBetter,
     EvaluationFrozen,
@@ -33,8 +34,9 @@ class Overfitting(Rise):
 
     The last three evaluations behind the best are above it, the median of them by 3% (a remark) or by 10% (a warning),
     and by twice the largest rise between two evaluations before; the training loss is not above what it was
-    then. Where the accuracy is as good as at the best loss, the model is only too sure of itself: a remark. The step is
-    that of the best evaluation: its checkpoint is the one to keep.
+    then. With five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best
+    loss, the model is only too sure of itself: a remark. The step is that of the best evaluation: its checkpoint is the
+    one to keep.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
@@ -45,6 +47,7 @@ class Overfitting(Rise):
     thresholds: ClassVar = {
         "increase": (0.1, "S2, ALERT_THRESHOLDS"),
         "remark": (0.03, "ours"),
+        "nats": (0.1, "R06's: a perplexity 10% higher; of five evaluations, while the training loss falls by 10%"),
         "evaluations": (3.0, "R30"),
     }
 
@@ -63,7 +66,8 @@ class Overfitting(Rise):
             return
         if not (one.train < best.train * 1.02 or one.train < 0.8 * one.value):
             return
-        severity = "warning" if rise >= self.at["increase"] else "info"
+        long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and one.train < 0.9 * best.train
+        severity = "warning" if rise >= self.at["increase"] or long else "info"
         accuracy = seen.role("eval_accuracy")
         now, then = before(accuracy, one.step + 1, one.segment), before(accuracy, best.step + 1, best.segment)
         if now >= then - 0.002 and rise < 0.5:
@@ -109,11 +113,29 @@ class Overfitting(Rise):
                 "train_now": number(one.train),
                 "evaluations": self._count,
             },
-            causes=["overfitting: the examples are learnt by heart", "data exhausted: the same examples come again"],
+            causes=self._causes(course, sudden),
             remedies=remedies,
             confidence=0.85 if severity == "warning" else 0.5,
         )
         yield again(self._told)
+
+
+    def _causes(self, course: list[Evaluation], sudden: Evaluation | None) -> list[str]:
+        """Heart-learning takes its time: a rise from one evaluation to the next, or a training loss that drops as
+        fast, has another cause.
+        """
+        causes = ["overfitting: the examples are learnt by heart", "data exhausted: the same examples come again"]
+        if sudden is None:
+            return causes
+        last = course[course.index(sudden) - 1]
+        if not sudden.train > 0 or sudden.train > 0.8 * last.train:
+            return [
+                "tokenizer mismatch: evaluation uses another vocabulary",
+                "evaluation mode left on: or off, with dropout in the evaluation",
+                "labels shifted: in the evaluation, or in the training alone",
+                causes[0],
+            ]
+        return ["labels shifted: the targets can be seen in the inputs", *reversed(causes)]
 
 
 class ValidationDivergence(Rise):
@@ -167,10 +189,20 @@ class ValidationDivergence(Rise):
                 "train_then": number(best.train),
                 "train_now": number(one.train),
             },
-            causes=["learning rate too high", "labels shifted: targets changed", "labels shuffled", "bad batch"],
+            causes=self._why(seen, best, one),
             remedies=[f"Go back to a checkpoint before step {begin.step} and lower the learning rate."],
         )
         yield again(self._told)
+
+
+    def _why(self, seen: Seen, best: Evaluation, one: Evaluation) -> list[str]:
+        """A rate that was stable and has not grown doesn't become too high while gradients stay as they were."""
+        causes = ["labels shifted: targets changed", "labels shuffled", "bad batch", "learning rate too high"]
+        norms, rates = seen.role("norm"), between(seen.role("lr"), best.step, one.step + 1, one.segment)
+        then = between(norms, 0, best.step + 1, one.segment)[-32:]
+        now = between(norms, best.step + 1, one.step + 1, one.segment)[-32:]
+        wild = not len(then) or not len(now) or float(numpy.median(now)) > 2 * float(numpy.median(then))
+        return causes[::-1] if wild or not len(rates) or rates.max() > 1.05 * rates[0] else causes
 
 
 class ValidationPlateau(Rise):
@@ -209,5 +241,6 @@ RULES = (
     EvaluationFrozen,
     EvaluationBetter,
     EvaluationGap,
+    EvaluationMode,
     ValidationPlateau,
 )

@@ -187,7 +187,8 @@ class LossSlide(Rule):
     Labels that can be seen in the inputs, or the same batch again and again, are learnt within some dozen steps: the
     median of 9 rows falls below 0.6 of what it was 64 rows before, while in the 64 rows before that it fell by less
     than a tenth. It is looked at when the next evaluation is there: if that is worse by 2% than the one before the fall
-    it is a warning; if it fell too, the model has understood something, and the rule is silent.
+    it is a warning; if it fell too, the model has understood something, and the rule is silent. It is critical where
+    the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is given.
     """
 
     name, family, kind, severity = "loss_slide", "loss", "jump_down", "warning"
@@ -195,7 +196,8 @@ class LossSlide(Rule):
     least = 128
     about = "The training loss falls fast while the evaluation gets worse."
     source = "R14"
-    thresholds: ClassVar = {"fall": (0.6, "ratio; ours"), "worse": (1.02, "ratio of the evaluations; ours")}
+    thresholds: ClassVar = {"fall": (0.6, "ratio; ours"), "worse": (1.02, "ratio of the evaluations; ours"),
+                  "given": (0.1, "of the evaluation loss; ours")}  # fmt: skip
 
     def __init__(self, **changed: float):
         super().__init__(**changed)
@@ -265,6 +267,7 @@ class LossSlide(Rule):
                 step,
                 f"The loss fell from {old:.4g} to {new:.4g} since step {step}, while the evaluation went from "
                 f"{before_it:.4g} to {behind:.4g}",
+                severity="critical" if new < self.at["given"] * behind else "warning",
                 last_step=found,
                 found=found,
                 segment=segment,
@@ -278,7 +281,6 @@ class LossSlide(Rule):
                 causes=[
                     "labels shifted: the targets can be seen in the inputs",
                     "data exhausted: the same batch again and again",
-                    "overfitting",
                 ],
                 remedies=[
                     f"Compare batches before and after step {step}: inputs, labels, and whether they differ at all."

@@ -158,6 +158,8 @@ class NonFiniteGradient(Rule):
             evidence["layers"] = layers
         causes = ["non-finite gradient: " + (where or "one bad element makes the whole norm one"),
                   "overflow in a layer", "learning rate too high"]  # fmt: skip
+        if broken == run.step:  # the loss comes first: what it is made of overflowed on the way forward
+            causes[:2] = ["overflow in a layer: the loss of the same step is not finite", "non-finite gradient"]
         if scaled_loss(seen, until):
             causes = ["fp16 overflow: a number left the range of half precision", *causes[1:2], causes[0]]
         remedies = [*saved_before(seen, run.step), f"look at the batch of step {run.step} and leave it out",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
@@ -43,9 +44,11 @@ class ExplodingGradient(Rule):
     """The norm of the gradient has risen tenfold over its own median, and stays there.
 
     Medians of 16 rows are compared with the median over the whole course so far (at least 64 rows of it). Two in a
-    row beyond ten times of it make a finding: a warning if the loss is not 3% lower than 128 rows before, else a
-    remark, for a norm may rise while a model learns. Where the rise is a straight line (correlation above 0.99)
-    gradients may be added up from step to step: the first cause is then a missing `zero_grad`.
+    row beyond ten times of it make a finding, or two beyond three times of which the second passes five times and is
+    larger by 30%: a norm on its way to ten times. It is a warning if the loss is not 3% lower than in the 32 rows
+    before the rise, else a remark, for a norm may rise while a model learns. Where it rises block after block, in three blocks or in a
+    straight line (correlation above 0.99), gradients may be added up from step to step: the first cause is then a
+    missing `zero_grad`.
 
     What to do: lower the learning rate, clip, go back to a checkpoint from before the rise.
     """
@@ -55,13 +58,16 @@ class ExplodingGradient(Rule):
     least = 96
     about = "The gradient's norm has risen tenfold and stays high."
     source = "R10: trend × 10 over its own median"
-    thresholds: ClassVar = {"ratio": (10.0, "R10"), "blocks": (4.0, "blocks of 16 rows that make the median; ours")}
+    thresholds: ClassVar = {"ratio": (10.0, "R10"), "blocks": (4.0, "blocks of 16 rows that make the median; ours"),
+                  "rising": (3.0, "times, of a norm that goes on rising; ours"), "risen": (5.0, "times; ours"),
+                  "growth": (1.3, "from block to block; ours")}  # fmt: skip
 
     def __init__(self, **changed: float):
         super().__init__(**changed)
         self._blocks = BlockReader()
         self._course = Course()
         self._late: list[float] = []  # the last two blocks are in no median yet
+        self._trail: list[float] = []  # the last three blocks
         self._said: Finding | None = None
         self._base = math.nan
         self._base_of = -1
@@ -75,33 +81,35 @@ class ExplodingGradient(Rule):
             segment, middle = int(new.segment[at]), float(new.middle[at])
             if segment != self._course.segment:
                 self._course.begin(segment)
-                self._late, self._said, self._base_of = [], None, -1
+                self._late, self._trail, self._said, self._base_of = [], [], None, -1
             course = self._course
             if len(self._late) == 2:
                 course.add(self._late.pop(0))
             if course.count >= self.at["blocks"]:
                 if self._base_of != len(course.values) * course.each:
                     self._base, self._base_of = course.median(), len(course.values) * course.each
-                bar = self.at["ratio"] * self._base
-                if middle > bar > 0 and self._late and self._late[-1] > bar and middle < math.inf:
+                last, bar = self._late[-1] if self._late else 0.0, self.at["ratio"] * self._base
+                least = max(self.at["growth"] * last, self.at["risen"] * self._base)
+                rises = last > self.at["rising"] * self._base and middle > least
+                if math.inf > middle > self._base > 0 and (rises or min(last, middle) > bar):
                     found += self._say(seen, new, at, middle, segment)
-                elif middle <= bar / 2:
+                elif middle <= 0.5 * self.at["risen"] * self._base:
                     self._said = None
             self._late.append(middle)
+            self._trail = [*self._trail[-2:], middle]
         return found
 
     def _say(self, seen: Seen, new, at: int, middle: float, segment: int) -> list[Finding]:  # type: ignore[no-untyped-def]
         step, time = int(new.last_step[at]), int(new.time[at])
-        if self._said is not None:
-            if step < 2 * self._said.last_step - self._said.step:
+        told = self._said
+        if told is not None and (told.severity != "info" or is_policy(seen)):
+            if step < 2 * told.last_step - told.step:
                 return []
-            self._said.last_step = step
-            return [_copy(self._said)]
-        began = step
-        norm = norm_of(seen)
-        loss = seen.role("loss")
-        line = False
-        if norm is not None:
+            told.last_step = step
+            return [_copy(told)]
+        norm, loss = norm_of(seen), seen.role("loss")
+        began, line = (told.step if told is not None else step), False
+        if norm is not None and told is None:
             rows = norm.rows(max(norm.start, norm.end - 8192 - 512))
             here = (rows.segment == segment) & (rows.step <= step) & numpy.isfinite(rows.value) & (rows.value > 0)
             values, steps = rows.value[here][-256:], rows.step[here][-256:]
@@ -111,15 +119,20 @@ class ExplodingGradient(Rule):
             flat = numpy.flatnonzero(values < 1.5 * self._base)
             rise = values[int(flat[-1]) + 1 if len(flat) else 0 :]
             line = len(rise) >= 16 and bool(rise[0] < rise[-1] < 1e15) and _is_line(rise)
+        # four levels in a row each above the last, the first of them still a usual one: a sum that grows
+        levels = [*self._trail, middle]
+        line |= len(levels) == 4 and all(a < b / 1.2 for a, b in pairwise(levels))
         now, before = usual(loss, step, time, segment, 16), math.nan
         if loss is not None:
             rows = loss.rows(max(loss.start, loss.end - 8192 - 512))
-            values = rows.value[(rows.segment == segment) & (rows.step <= step)][-160:-128]
+            values = rows.value[(rows.segment == segment) & (rows.step < began) & numpy.isfinite(rows.value)][-32:]
             before = float(numpy.median(values)) if len(values) else math.nan
         falls = now < 0.97 * before and not is_policy(seen)
+        if told is not None and falls:
+            return []
         causes = ["learning rate too high", "clipping off", "zero_grad missing"]
         if line:
-            causes = ["zero_grad missing: the norm grows by the same amount each step", *causes[:2]]
+            causes = ["zero_grad missing: the norm grows from step to step", *causes[:2]]
         self._said = self.finding(
             began, f"The gradient's norm has been {number(middle / self._base)} times its usual {number(self._base)} "
             f"since about step {began}" + (", while the loss still falls." if falls else "."),
@@ -286,7 +299,8 @@ class GradientScaleJump(Rule):
     (within a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%),
     and it neither grows nor shrinks in these rows. Where the loss is so noisy that the number can't be told, a factor
     above 3.5 of both makes a warning. Where the norm alone jumps by more than 3.5 and the loss stays (within 5%), a
-    remark says so: another batch size or another mixture of data does that too.
+    remark says so: another batch size or another mixture of data does that too. The loss of a policy has no factor:
+    there a level that shifts by six spreads, while the norm grows 3.5 times, warns that the objective is another.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
@@ -317,6 +331,8 @@ class GradientScaleJump(Rule):
         here = (rows.segment == shift.segment) & numpy.isfinite(rows.value)
         before = rows.value[here & (rows.step < shift.step)][-32:]
         after = rows.value[here & (rows.step >= shift.step) & (rows.step <= shift.found)]
+        if is_policy(seen):
+            return self._objective(shift, before, after)
         if len(before) < 8 or len(after) < 4 or not ((before > 0).all() and (after > 0).all()):
             return []
         logs, half = numpy.log(before), len(after) // 2
@@ -359,6 +375,27 @@ class GradientScaleJump(Rule):
                 causes=["gradient accumulation scaled wrongly", "another batch size or mixture of data"],
             )]  # fmt: skip
         return []
+
+    def _objective(self, shift: Shift, before: Any, after: Any) -> list[Finding]:
+        """A policy's loss hovers about zero: it has no factor, but a level that a term of it shifts."""
+        before = before[:-4]  # the noise of the norm may hide the first rows of the shift
+        if len(before) < 16 or len(after) < 4 or not shift.ratio > self.at["alone"]:
+            return []
+        old, new = float(numpy.median(before)), float(numpy.median(after))
+        spread = 1.4826 * float(numpy.median(numpy.abs(before - old)))
+        outside = (after > before.max()) if new > old else (after < before.min())
+        if abs(new - old) < 6 * max(spread, 1e-6) or outside.mean() < 0.75:
+            return []
+        return [self.finding(
+            shift.step, f"The objective changed at step {shift.step}: the loss went from {number(old)} to "
+            f"{number(new)}, and the gradient's norm from {number(shift.before)} to {number(shift.after)}.",
+            kind="rl", severity="warning", found=shift.found, last_step=shift.found, segment=shift.segment,
+            confidence=0.75,
+            evidence={"norm_factor": shift.ratio, "loss": new, "loss_before": old, "spread": spread},
+            causes=["reward hacking or KL blow-up: a term of the objective has another sign or weight",
+                    "gradient accumulation scaled wrongly", "learning rate too high"],
+            remedies=[f"see what changed at step {shift.step}: the KL term's sign and coefficient, the reward's scale"],
+        )]  # fmt: skip
 
 
 RULES = (ExplodingGradient, GradientDecay, ZeroGradient, GradientScaleJump)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy
 
 from barograph.rules.channels import Channel, Seen
+from barograph.rules.cursor import param_norm_of
 from barograph.rules.curve import Tick, again, between, is_game, number
+from barograph.rules.early import began_blank
 from barograph.rules.finding import Finding
 from barograph.rules.follower import Follower
 from barograph.rules.rule import Rule
-
-if TYPE_CHECKING:
-    pass
-
 
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
 
@@ -29,7 +29,8 @@ class NotLearning(Follower):
     After 50 rows and 200 steps (20 rows where rows are further apart) the smoothed loss is within 2% of the first
     rows', and its lowest point is too. A model that goes on from a checkpoint has such a curve as well, so this is a
     remark, unless the loss is that of a guess: within 2% of ln of the vocabulary; where that isn't known, between 4 and
-    12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes. Then it is a warning, and
+    12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of outputs
+    that say nothing of the targets, since it began as log Z (within 10%). Then it is a warning, and
     critical after four times as many rows. One that has lost less than 7% after 150 steps, the warm-up over, is a
     warning too. While the learning
     rate is still below a tenth of the highest seen, or 0, the rows don't count.
@@ -89,7 +90,7 @@ class NotLearning(Follower):
                 self._told.message += f"; it moved by step {tick.step}"
                 yield again(self._told)
             return
-        sparse = tick.nth > 0 and (tick.step - self._begin.step) / tick.nth >= 5
+        sparse = tick.nth > 0 and (tick.step - self._begin.step) / tick.nth >= 4
         rows = self.at["rows"] / (2.5 if sparse else 1)
         steps = tick.step - self._begin.step
         rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
@@ -102,7 +103,8 @@ class NotLearning(Follower):
             ):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and steps >= 4 * self.at["steps"]
-        severity = ("critical" if long else "warning") if guess else "info"
+        blank = not guess and began_blank(seen, math.exp(start))
+        severity = ("critical" if long else "warning") if guess or blank else "info"
         if is_game(seen, channel):
             severity = "info"
         order = ("info", "warning", "critical")
@@ -111,16 +113,8 @@ class NotLearning(Follower):
         level = math.exp(tick.level)
         message = f"The loss is {level:.4g} after {steps} steps, as at its start"
         message += f": that of a guess among {guess}" if guess else ""
-        causes = [
-            "optimizer holds other parameters: no weight changes",
-            "learning rate too low",
-            "gradients vanish",
-            "labels shuffled: nothing can be learnt",
-            "epsilon too big",
-            "bad initialisation",
-        ]
-        if len(rates):
-            causes.insert(0, causes.pop(1 if rates.max() < 1e-6 else 0))
+        message += ": then it was log Z, as of outputs that say nothing of the targets" if blank else ""
+        causes = suspects(seen, tick)
         self._told = self.finding(
             self._begin.step,
             message,
@@ -134,7 +128,7 @@ class NotLearning(Follower):
                 "Check that a step changes the weights, and that labels belong to inputs: try to overfit one batch."
             ]
             + ([f"Raise the learning rate; the highest so far was {rates.max():.2g}."] if len(rates) else []),
-            confidence=0.85 if guess else 0.35,
+            confidence=0.85 if guess or blank else 0.35,
         )
         yield again(self._told)
 
@@ -146,8 +140,10 @@ class NotLearning(Follower):
         rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
         level, first = math.exp(tick.level), math.exp(start)
         warm = len(rates) > 1 and rates.max() > 0 and rates[-1] < rates.max()
-        if not 4 <= first <= 12.2 or level < 0.93 * first or level > first or not warm or self._told is not None:
+        if not (4 <= first <= 12.2 or began_blank(seen, first)) or level < 0.93 * first or level > first or not warm or self._told is not None:
             return
+        if self._deepest < start + math.log(0.93):
+            return  # it had learnt something, and lost it
         yield self.finding(
             self._begin.step,
             f"The loss went from {first:.4g} to {level:.4g} only in {tick.step - self._begin.step} steps",
@@ -158,12 +154,7 @@ class NotLearning(Follower):
             key="slow",
             confidence=0.7,
             evidence={"start": number(first), "loss": number(level), "highest_lr": number(float(rates.max()))},
-            causes=[
-                "learning rate too low",
-                "optimizer holds other parameters: no weight changes",
-                "gradients vanish",
-                "epsilon too big",
-            ],
+            causes=suspects(seen, tick),
             remedies=[f"Raise the learning rate: {10 * float(rates.max()):.2g} instead of {float(rates.max()):.2g}."],
         )
 
@@ -215,15 +206,7 @@ class NotLearning(Follower):
                 "classes": count,
                 "steps": steps,
             },
-            causes=[
-                "learning rate too high: the model forgets what it sees",
-                "labels shuffled: nothing can be learnt",
-                "gradients vanish",
-                "bad initialisation: units are dead",
-                "learning rate too low",
-                "weight decay too high",
-                "optimizer holds other parameters: no weight changes",
-            ],
+            causes=suspects(seen, tick),
             remedies=[
                 "Try to overfit one batch: if that fails, gradients or labels are wrong, otherwise the learning rate."
             ],
@@ -242,6 +225,38 @@ class NotLearning(Follower):
         if not vocabulary and 4 <= math.exp(start) <= 12.2 and abs(tick.level - start) < self.at["near"]:
             return round(math.exp(math.exp(start)))
         return 0
+
+
+def suspects(seen: Seen, tick: Tick) -> list[str]:
+    """Why nothing is learnt, the likeliest first, by how far the weights were moved.
+
+    Updates that are not there, or far below S2's band of 1e-3 to 1e-2 of the weights, can't have learnt anything;
+    weights that have grown by a fifth, though nothing was learnt, are thrown about; weights that shrank were decayed. Where updates are as they should be, it is the labels.
+    """
+    still, low, high = (
+        "optimizer holds other parameters: no weight changes",
+        "learning rate too low",
+        "learning rate too high: the model forgets what it sees",
+    )
+    rest = ["labels shuffled: nothing can be learnt", "gradients vanish", "bad initialisation", "epsilon too big"]
+    updates = between(seen.channel("model/update_p50"), 0, tick.step + 1, tick.segment)
+    norms = between(param_norm_of(seen), 0, tick.step + 1, tick.segment)
+    watched = seen.channel("model/flow_p50") is not None or seen.channel("model/grad_norm_before") is not None
+    rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+    grown = float(norms.max() / norms[0]) if len(norms) and norms[0] > 0 else 1.0
+    shrunk = float(norms[-1] / norms[0]) if len(norms) and norms[0] > 0 else 1.0
+    if not len(updates) and not len(norms):
+        first = [still, low] if watched or not len(rates) or rates.max() >= 1e-6 else [low, still]
+        return [*first, *rest, high]
+    if shrunk < 0.5:
+        return ["weight decay too high: the weights have shrunk", high, *rest]
+    if grown > 1.2 or (len(updates) and float(numpy.median(updates)) > 0.1):
+        return [high, "no warm-up", *rest]
+    if len(updates) and float(updates.max()) < 1e-3:
+        return [low, *rest[1:], rest[0], still]
+    if not len(updates) and len(norms) > 1 and abs(grown * shrunk - 1) < 1e-3:
+        return [low, still, *rest]
+    return [*rest[:1], high, *rest[1:], low]
 
 
 def _accuracy(seen: Seen, role: str) -> Channel | None:

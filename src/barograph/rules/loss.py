@@ -187,7 +187,8 @@ class LossLevel(Rule):
     """S2's own rule: a loss of ten times its moving average is worth a look, one of a hundred times a stop.
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
-    rows that passed the threshold. It needs 8 rows. One row above is a remark if the next three are below again.
+    rows that passed the threshold. It needs 8 rows. A loss that is there from one row to the next was taken there by its
+    batch first of all. One row above is a remark if the next three are below again.
     """
 
     name, family, kind, severity = "loss_level", "loss", "spike", "critical"
@@ -257,6 +258,11 @@ class LossLevel(Rule):
         step, times = int(rows.step[at]), value / self._average
         self._below = 0
         if self._told is None:
+            causes = ["learning rate too high: the weights left the valley", "bad batch: other data than the rest"]
+            last = seen.role("loss")
+            near = last.rows(rows.first + at - 1, rows.first + at).value if last is not None else ()
+            if len(near) and near[0] < 2 * self._average:
+                causes.reverse()
             self._told = self.finding(
                 step,
                 "",
@@ -265,7 +271,7 @@ class LossLevel(Rule):
                 severity="warning",
                 evidence={"rows": 0, "times": 0.0, "average": number(self._average)},
                 confidence=0.9,
-                causes=["learning rate too high: the weights left the valley", "bad batch: other data than the rest"],
+                causes=causes,
                 remedies=[
                     f"Lower the learning rate five- to tenfold, or clip gradients; the average was {self._average:.4g}."
                 ],

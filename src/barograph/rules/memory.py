@@ -84,7 +84,8 @@ class MemoryCreep(Rule):
     """Memory grows from record to record, and does not stop.
 
     The process's resident memory, its children's, and the device's allocated memory, each alone, from 20 steps after
-    the start on. In the last 12 records nine of ten must be larger than the one before, the second half must have
+    the start on. In the last 12 records nine of ten must be larger than the one before, by a quarter of the mean
+    growth at least, so that a heap that has settled is not taken along; the second half must have
     grown by at least half as much as the first (a cache that fills slows down), and the growth since it began must be
     a tenth (SageMaker) and 128 MiB, or 1 GiB (TraceML). The finding says when the limit is reached, where the limit
     is known.
@@ -146,14 +147,15 @@ class MemoryCreep(Rule):
             return
         last = run[-count:]
         values = [one for _, _, one in last]
-        ups = sum(later > earlier for earlier, later in pairwise(values))
+        usual = (values[-1] - values[0]) / (count - 1)
+        ups = sum(later - earlier > 0.25 * usual for earlier, later in pairwise(values)) if usual > 0 else 0
         if ups < self.at["rising"] * (count - 1):
             return
         half = count // 2
         first, second = values[half] - values[0], values[-1] - values[half]
         if not second >= 0.5 * first > 0:
             return
-        begin, usual = len(run) - count, (values[-1] - values[0]) / (count - 1)
+        begin = len(run) - count
         while begin > 0 and run[begin][2] - run[begin - 1][2] > 0.25 * usual:  # where it began to grow
             begin -= 1
         step0, _, value0 = run[begin]

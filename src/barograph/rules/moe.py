@@ -316,7 +316,8 @@ class DeadExpert(Rule):
     The loads of a layer's experts come together. An expert without a token in five tables in a row, over at least 50
     steps, is dead if it had a share before (at least a tenth of an even one, in the median of its last 16 tables): a
     warning after three tables then, since chance does not do that to an expert with so many tokens. One that never
-    had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical.
+    had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that lost its
+    load at once is masked, one that lost it by and by, or with half of the others, is what a router's collapse leaves.
 
     What to do: raise the balance loss; see whether a mask or a bias keeps the expert out.
     """
@@ -371,6 +372,9 @@ class DeadExpert(Rule):
         state.said.update(dead)
         share = len(state.said) / state.size
         never = [at for at in dead if at not in state.had]
+        causes = ["expert dead: nothing is routed to it", *_COLLAPSED[:1]]
+        if share >= 0.5 or any(state.faded(at) for at in dead):
+            causes.reverse()
         text = (f"Expert {shown([str(at) for at in dead])} of {layer} "
             f"{'never got' if len(never) == len(dead) else 'gets no'} "
                 f"token{' any more' if not never else ''} since step {began}.")  # fmt: skip
@@ -378,7 +382,7 @@ class DeadExpert(Rule):
             began, text, severity="critical" if share >= 0.5 else "warning", last_step=step, found=step,
             segment=segment,
             key=f"{layer} {dead[0]}", evidence={"layer": layer, "experts": dead[:16], "dead_share": share},
-            causes=["expert dead: nothing is routed to it", *_COLLAPSED[:1]],
+            causes=causes,
             remedies=["see whether a mask or a bias keeps it out", *_balance(seen, began)], confidence=0.85,
         )  # fmt: skip
 
@@ -403,6 +407,11 @@ class _Loads:
     @property
     def size(self) -> int:
         return max(1, len(self.empty))
+
+    def faded(self, expert: int) -> bool:
+        """Whether its load had gone down by half before it was none: a mask takes all at once, a router by and by."""
+        shares = [one[expert] for one in self.past if one.get(expert, 0.0) > 0]
+        return len(shares) >= 4 and max(shares[-2:]) < 0.5 * sorted(shares)[len(shares) // 2]
 
     def add(self, row: dict[int, float], step: int, at: dict[str, float]) -> list[int]:
         """The experts that this table shows to be dead, each once."""

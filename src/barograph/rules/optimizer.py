@@ -127,9 +127,16 @@ class UnchangedParameters(Rule):
                 began, f"The norm of all parameters is {value!r} at each step since {began}, to the last bit.",
                 last_step=step,
                 found=step, segment=segment, key="norm", evidence={"param_norm": value, "lr": float(rate[-1])},
-                causes=[*_OTHERS, "learning rate too low: updates are lost in rounding"], confidence=0.85,
+                causes=_why(rows.first + at >= len(self._same)), confidence=0.85,
                 remedies=["make the optimizer from the parameters of the model that is trained"],
             ))  # fmt: skip
+
+
+
+def _why(moved: bool) -> list[str]:
+    """An optimizer that has moved the weights before holds the right ones."""
+    low = "learning rate too low: the schedule is over, or updates are lost in rounding"
+    return [low, *_OTHERS[::-1]] if moved else [*_OTHERS, low]
 
 
 _OTHERS = [
@@ -326,7 +333,7 @@ class WeightDecayTooHigh(Rule):
             evidence={"param_norm": middle, "largest": self._most, "loss": now, "loss_before": before,
             "weight_decay": decay,
                       "lost_each_step": rate * decay},
-            causes=["weight decay too high", "learning rate too high"][:: -1 if decay <= 0.3 else 1], confidence=0.7,
+            causes=["weight decay too high", "learning rate too high"][:: -1 if decay <= 0.1 else 1], confidence=0.7,
             remedies=[f"set the weight decay to {number(decay / 10)} or less, it is {number(decay)}" if decay > 0
                       else "lower the weight decay by a factor of 10"],
         )]  # fmt: skip

@@ -191,6 +191,18 @@ class Divergence(Follower):
                 return "the learning rate is warmed up again"
         return ""
 
+    def _at_once(self, channel: Channel, rate: Channel | None, onset: int, tick: Tick) -> bool:
+        """Whether the loss leapt from one row to the next: weights move step by step, data and labels don't."""
+        rows = channel.rows(max(tick.row - 4096, 0), tick.row + 1)
+        here = (rows.segment == tick.segment) & numpy.isfinite(rows.value) & (rows.value > 0)
+        earlier, later = rows.value[here & (rows.step < onset)][-8:], rows.value[here & (rows.step >= onset)]
+        if len(earlier) < 8 or len(later) < 6:
+            return False
+        low, high = float(numpy.median(numpy.log(earlier))), float(numpy.median(numpy.log(later)))
+        first = float(numpy.median(numpy.log(later[:3])))
+        raised = before(rate, onset + 1, tick.segment) > 1.2 * before(rate, onset - 1, tick.segment)
+        return first - low > 0.7 * (high - low) > 0 and not raised
+
     def _tell(
         self, seen: Seen, channel: Channel, tick: Tick, best: Tick, onset: int, severity: str, share: float, excuse: str
     ) -> Iterator[Finding]:
@@ -215,8 +227,12 @@ class Divergence(Follower):
             "zero_grad missing: gradients of all steps add up",
             "weight decay too high",
         ]
-        remedies = []
         rate = seen.role("lr")
+        if self._at_once(channel, rate, onset, tick):
+            shuffled = tick.level > self._high - 0.3 * (self._high - best.level)
+            causes = [causes[2], causes[1], "bad batch: other data since this step", causes[0]]
+            causes[:2] = causes[:2] if shuffled else causes[1::-1]  # other targets can be learnt, none cannot
+        remedies = []
         lr_best, lr_onset = before(rate, best.step + 1, tick.segment), before(rate, onset + 1, tick.segment)
         if math.isfinite(lr_onset) and lr_onset > 0:
             evidence |= {"lr_at_onset": number(lr_onset), "lr_at_best": number(lr_best)}

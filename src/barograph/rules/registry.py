@@ -14,8 +14,8 @@ from barograph.rules.rule import Rule
 from barograph.rules.thresholds import ALERT_THRESHOLDS
 
 MODULES = (
-    "loss", "progress", "evaluation", "data", "resume", "rl", "gradient", "optimizer", "weights", "activations",
-    "moe", "schedule", "speed", "memory", "machine", "ranks", "logging", "outlook",
+    "loss", "progress", "evaluation", "data", "resume", "rl", "gradient", "early", "optimizer", "weights",
+    "activations", "moe", "schedule", "speed", "memory", "machine", "ranks", "logging", "outlook",
 )  # fmt: skip
 """Files of this room with a list `RULES` of classes."""
 

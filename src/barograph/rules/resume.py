@@ -20,6 +20,7 @@ import numpy
 from barograph.rules.channels import Channel, Rows, Seen
 from barograph.rules.curve import Cursor, again, before, is_game, number
 from barograph.rules.finding import Finding
+from barograph.rules.resume_state import OptimizerStateLost
 from barograph.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -378,4 +379,4 @@ class ResumedSchedule(_Borders):
         )
 
 
-RULES = (ResumeDiscontinuity, DataReplay, ResumedSchedule)
+RULES = (ResumeDiscontinuity, OptimizerStateLost, DataReplay, ResumedSchedule)

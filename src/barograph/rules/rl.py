@@ -287,16 +287,18 @@ class KlBlowUp(_Blocks):
 class EntropyCollapse(_Blocks):
     """The policy says one thing.
 
-    Four blocks of 8 rows have less than a tenth of the entropy of the first, and the reward is no better than at the
-    start, or has fallen from its best. With a reward that rose, the task may be solved: a remark.
+    Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is no better than
+    at the start, or has fallen from its best; with a reward that rose the task may be solved: a remark, once, at that
+    time. Four blocks below a hundredth warn whatever the reward is: nothing is left to explore with. The step is the
+    block with which the fall began that led there, each block lower than the last by a seventh.
     """
 
     name, severity = "entropy_collapse", "warning"
     needs = ("entropy", "reward")
     least = 40
     about = "The policy's entropy is almost gone."
-    source = "R36"
-    thresholds: ClassVar = {"share": (0.1, "of the first block; ours")}
+    source = "R36; entropy against reward: DAPO (arXiv:2503.14476); shares ours"
+    thresholds: ClassVar = {"share": (0.1, "of the first block; ours"), "gone": (0.01, "of the first block; ours")}
 
     def channel(self, seen: Seen) -> Channel | None:
         return seen.role("entropy")
@@ -305,18 +307,22 @@ class EntropyCollapse(_Blocks):
         start = blocks[0].level
         if len(blocks) < 5 or start <= 0 or any(one.level > self.at["share"] * start for one in blocks[-4:]):
             return
+        gone = all(one.level <= self.at["gone"] * start for one in blocks[-4:])
+        if self._told is not None and not gone:
+            return
         first, best, last, spread = rewarded(seen, blocks[-1].last, blocks[-1].segment)
         better = last > first + 2 * spread and last > best - 2 * spread
-        step = blocks[-4].step
-        for one in reversed(blocks):
-            if one.level > 0.5 * start:
-                break
-            step = one.step
+        if gone:
+            self._told = None if self._told is not None and self._told.severity == "info" else self._told
+        at = len(blocks) - 4
+        while at > 0 and blocks[at].level < blocks[at - 1].level / 1.15:
+            at -= 1
+        step = blocks[at + 1].step if blocks[at + 1].level < blocks[at].level / 1.15 else blocks[at].step
         yield from self.tell(
             step,
-            f"The entropy fell from {start:.3g} to {blocks[-1].level:.3g} since step {step}",
+            f"The entropy fell from {start:.3g} to {blocks[-1].level:.3g}, since step {step} at the latest",
             blocks[-1],
-            "info" if better else "warning",
+            "info" if better and not gone else "warning",
             ["reward hacking or KL blow-up: the policy says one thing", "learning rate too high"],
             ["Add an entropy bonus or a KL term, or raise the sampling temperature."],
             start=start,

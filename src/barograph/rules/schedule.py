@@ -105,7 +105,7 @@ class LearningRateJump(Rule):
 class LearningRateZero(Rule):
     """The learning rate is 0, and the training goes on.
 
-    After a rate above 0, 16 rows in a row are below a millionth of the peak, and make up a tenth of the rows of the
+    After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and make up a tenth of the rows of the
     segment or more, or come before 95% of the planned steps: each of these steps costs and changes nothing. That it
     ends at 0 is what schedules do.
     """
@@ -150,7 +150,9 @@ class LearningRateZero(Rule):
             planned = seen.facts.get("planned_steps")
             early = planned is not None and step < 0.95 * planned
             long = self._streak >= self.at["share"] * self._rows
-            if self._streak < self.at["rows"] or not (early or long) or self._told is not None:
+            sparse = step - self._step >= 4 * (self._streak - 1)
+            needed = self.at["rows"] / (2 if sparse else 1)
+            if self._streak < needed or not (early or long) or self._told is not None:
                 continue
             self._told = self.finding(
                 self._step,

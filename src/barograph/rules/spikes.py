@@ -174,6 +174,7 @@ class LossSpike(Rule):
                 "last": part[3 + above - 1][1],
                 "ended": True,
                 "co": None,
+                "first": apart,
                 "nth": len(self._recent) - 4,
             }
             yield from self._tell(seen, channel)
@@ -215,6 +216,7 @@ class LossSpike(Rule):
     ) -> bool:
         row = self._last = rows.first + at
         behind = channel.rows(max(row - 16, 0), row + 1)
+        self._spacing = float(numpy.median(numpy.diff(behind.step))) if len(behind) > 1 else 1.0
         old = seen.local(channel, log=True).rows(behind.first, row + 1)[2]
         onset = len(behind) - 1
         for step_back in range(len(behind) - 2, -1, -1):
@@ -239,6 +241,7 @@ class LossSpike(Rule):
             "last": int(rows.step[at]),
             "ended": False,
             "co": None,
+            "first": math.log(rows.value[at]) - float(level[at]),
             "nth": behind.first + onset,
         }
         return True
@@ -339,6 +342,10 @@ class LossSpike(Rule):
                 "labels shuffled: targets no longer belong to inputs",
                 "bad batch: other data since this step",
             ]
+            if one["first"] > 0.7 * (math.log(one["peak"]) - one["level"]):  # weights don't leave it in one step
+                causes = [causes[2], causes[1], causes[3], causes[0]]
+        elif one["course"] and one["above"] >= 6:  # more than a few batches: other targets from here on, which are learnt
+            causes = ["labels shifted: targets changed, and the new ones are learnt", *causes]
         remedies = []
         checkpoint = seen.checkpoint_before(step)
         last = one["peak_step"] if one["course"] != "not" else one["last"]

@@ -99,11 +99,14 @@ def _causes(members: list[Finding]) -> list[str]:
     """Causes of all members, by how sure the rules are that name them and how early they name them."""
     weight: dict[str, float] = {}
     words: dict[str, str] = {}
+    heard: set[tuple[str, str]] = set()
     for place, one in enumerate(members):
-        share = (1.0 if place == 0 else 0.7) * one.confidence * (0.4 if one.severity == "info" else 1.0)
+        share = (1.0 if place == 0 else 0.5) * one.confidence * (0.4 if one.severity == "info" else 1.0)
         for at, cause in enumerate(one.causes):
             label = cause.partition(":")[0].strip().lower()
-            weight[label] = weight.get(label, 0.0) + share / (1 + at) * _COMMON.get(label, 1.0)
+            common = 0.0 if (one.rule, label) in heard else _COMMON.get(label, 1.0) if place else 1.0
+            heard.add((one.rule, label))
+            weight[label] = weight.get(label, 0.0) + share / (1 + at) * common
             if len(cause) > len(words.get(label, "")):
                 words[label] = cause
     return [words[label] for label in sorted(weight, key=lambda label: -weight[label])][:6]

@@ -1,0 +1,92 @@
+"""Runs to measure the page with, written by Barograph itself.
+
+In:   a folder.
+Out:  folders of runs in it; what is there already is left as it is.
+
+Runs that only differ in their names share their columns by hard links: what is read is the same number of bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+from pathlib import Path
+
+import barograph
+from barograph.store.seal import seal
+
+
+def one_long(root: Path, points: int = 1_000_000) -> Path:
+    """One run whose loss has so many points, with a spike of one step in the middle."""
+    folder = root / "long" / "p"
+    if not folder.exists():
+        chance = random.Random(1)
+        run = barograph.init(project="p", name="long", dir=str(root / "long"), **_QUIET)
+        for step in range(points):
+            loss = 3.0 * math.exp(-step / points) + chance.gauss(0.0, 0.05) + (9.0 if step == points // 2 else 0.0)
+            run.log({"train/loss": loss, "train/norm": 1.0}, step=step)
+        run.finish()
+    return root / "long"
+
+
+def many(root: Path, runs: int = 100, metrics: int = 6, steps: int = 100_000) -> Path:
+    """So many runs of so many metrics."""
+    place = root / f"many_{runs}_{metrics}_{steps}"
+    if not place.exists():
+        made = [_curves(root / "originals", f"curves_{metrics}_{steps}_{seed}", metrics, steps, seed) for seed in range(2)]
+        for number in range(runs):
+            _twin(made[number % len(made)], place / "p" / f"run_{number:04d}", number)
+    return place
+
+
+def small(root: Path, runs: int = 1_000) -> Path:
+    """So many runs of 200 steps."""
+    return many(root, runs, 6, 200)
+
+
+def wide(root: Path, names: int = 100_000) -> Path:
+    """One run with so many names."""
+    place = root / f"wide_{names}"
+    if not place.exists():
+        run = barograph.init(project="p", name="wide", dir=str(place), **_QUIET)
+        fields = ("norm", "mean", "std", "min", "max", "zeros", "nan", "inf", "p5", "p95")
+        for step in range(3):
+            run.log(
+                {f"weights/layers.{at // 10}.mlp.weight/{fields[at % 10]}": float(at + step) for at in range(names - 1)}
+                | {"train/loss": 1.0},
+                step=step,
+            )
+        run.finish()
+    return place
+
+
+_QUIET = {"console": "none", "machine": False, "doctor": False, "blackbox": False}
+
+
+def _curves(root: Path, name: str, metrics: int, steps: int, seed: int) -> Path:
+    folder = root / name
+    if not folder.exists():
+        chance = random.Random(seed)
+        run = barograph.init(project="p", name=name, dir=str(folder), **_QUIET)
+        for step in range(steps):
+            noise = chance.gauss(0.0, 0.05)
+            rest = {f"train/metric_{at}": math.sin(step / 999.0 + at) + noise for at in range(metrics - 1)}
+            run.log({"train/loss": 3.0 * math.exp(-step / steps) + noise, **rest}, step=step)
+        run.finish()
+    made = next((folder / "p").iterdir())
+    for writer in (made / "store").iterdir():  # as it is some seconds after a run's end
+        seal(writer, closed=True, wait=True)
+    return made
+
+
+def _twin(original: Path, folder: Path, number: int) -> None:
+    """The same run under another name."""
+    shutil.copytree(original, folder, copy_function=os.link)
+    path = folder / "run_manifest.json"
+    about = json.loads(path.read_text())
+    path.unlink()
+    about |= {"id": folder.name, "name": f"run {number}", "config": {"seed": number, "lr": 1e-3 * (1 + number % 7)}}
+    path.write_text(json.dumps(about))

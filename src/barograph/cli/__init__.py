@@ -1,0 +1,53 @@
+"""The command `barograph`.
+
+In:   words typed by a person or a script.
+Out:  text, or JSON with --json; exit code 0, 1 for a wrong name or file, 2 for a wrong argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from barograph import __version__
+from barograph.cli import asking, filing, judging, logs, looking, trying, watching
+from barograph.cli.commands import Commands
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(options.function(options) or 0)
+    except BrokenPipeError:  # the reader of a pipe has gone: `barograph ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except KeyError as error:
+        return _sorry(str(error.args[0]) if error.args else "no such name")
+    except ValueError as error:
+        return _sorry(str(error))
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        return _sorry(f"{error.strerror or error}{where}")
+
+
+def _sorry(sentence: str) -> int:
+    print(f"barograph: {sentence}", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="barograph", description="Telemetry for training language models.")
+    parser.add_argument("--version", action="version", version=f"barograph {__version__}")
+    commands = Commands(parser)
+    for group in (looking, watching, judging, asking, filing, logs, trying):
+        group.add(commands)
+    return parser

@@ -1,0 +1,177 @@
+"""Which runs there are under the served folder, and nothing outside of it.
+
+In:   the folder that is served.
+Out:  runs by their keys; stored runs that read no file outside that folder.
+
+A request never makes a path: its key is looked up among the runs that were found. A run whose files are links to
+somewhere else is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from barograph.query import StoredRun
+from barograph.segments import is_run
+from barograph.tails import Tails
+
+if TYPE_CHECKING:
+    from barograph.store.reader import StoreReader
+
+_SETTLED_SECONDS = 2.0  # a folder changed within this may change again within its clock's tick
+_GROUPS_BYTES = 8 << 20  # decoded row groups that an open run keeps; columns are kept elsewhere
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run: its key, its folder, and the folder of its project, all within the served one."""
+
+    key: str
+    dir: Path
+    project_dir: Path
+
+
+class Places:
+    """The runs under a folder: the folder itself, its children or grandchildren. `left_out`: sentences."""
+
+    def __init__(self, root: str | os.PathLike[str]):
+        self.root = Path(os.path.realpath(root))
+        self.left_out: dict[str, str] = {}
+        self._known: dict[str, Place] = {}
+        self._listed: dict[str, tuple[int, list[str]]] = {}
+        self._lock = threading.Lock()
+
+    def scan(self) -> dict[str, Place]:
+        """Every run by its key, in order. Only folders that changed are listed again."""
+        with self._lock:
+            found: dict[str, Place] = {}
+            self.left_out = {}
+            if self._is_run(self.root, self.root.name):
+                self._add(found, self.root.name, self.root, self.root)
+            else:
+                for child in self._children(self.root):
+                    folder = self.root / child
+                    if self._is_run(folder, child):
+                        self._add(found, child, folder, self.root)
+                        continue
+                    for name in self._children(folder):
+                        key = f"{child}/{name}"
+                        if self._is_run(folder / name, key):
+                            self._add(found, key, folder / name, folder)
+            self._known = found
+            return found
+
+    def find(self, key: str) -> Place:
+        """The run of a key. Raises KeyError with a sentence."""
+        place = self._known.get(key)
+        if place is None:
+            place = self.scan().get(key)
+        if place is None:
+            raise KeyError(self.left_out.get(key) or f"there is no run {key[:200]!r} here")
+        return place
+
+    def known(self) -> dict[str, Place]:
+        """The runs as they were found last."""
+        return self._known
+
+    def _is_run(self, folder: Path, key: str) -> bool:
+        known = self._known.get(key)
+        return (known is not None and os.path.isdir(folder)) or is_run(folder)
+
+    def _add(self, found: dict[str, Place], key: str, folder: Path, project: Path) -> None:
+        known = self._known.get(key)
+        if known is None and not stays_inside(folder, self.root):
+            self.left_out[key] = (
+                f"run {key!r} is left out: files of it are links to places outside of the served folder"
+            )
+            return
+        found[key] = known or Place(key, folder, project)
+
+    def _children(self, folder: Path) -> list[str]:
+        """The folders in a folder, sorted, those that begin with a dot left out."""
+        path = str(folder)
+        try:
+            changed = os.stat(path).st_mtime_ns
+            known = self._listed.get(path)
+            if known is not None and known[0] == changed:
+                return known[1]
+            with os.scandir(path) as entries:
+                names = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir())
+        except OSError:
+            self._listed.pop(path, None)
+            return []
+        if abs(time.time_ns() - changed) > _SETTLED_SECONDS * 1e9:
+            self._listed[path] = changed, names
+        return names
+
+
+def is_inside(path: str | os.PathLike[str], root: Path) -> bool:
+    """Whether a path, every link followed, is the root or below it. `root` has no links itself."""
+    return Path(os.path.realpath(path)).is_relative_to(root)
+
+
+def stays_inside(folder: Path, root: Path) -> bool:
+    """Whether a run's folder and every file of it that is read lie within the root, links followed."""
+    if not is_inside(folder, root):
+        return False
+    return _links_stay(str(folder), root, 2)
+
+
+def _links_stay(folder: str, root: Path, depth: int) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink() and not is_inside(entry.path, root):
+                    return False
+                if depth and entry.is_dir() and not _links_stay(entry.path, root, depth - 1):
+                    return False
+    except OSError:
+        return True  # what can't be listed can't be read either
+    return True
+
+
+class _TailsInside(Tails):
+    """Log files of a run, none outside the served folder, whatever its writers' files say."""
+
+    def __init__(self, folder: Path, root: Path, store: Callable[[], StoreReader]):
+        super().__init__(folder, None, store)
+        self._folder, self._root = folder, root
+
+    def _writers(self) -> list[dict[str, Any]]:
+        return [
+            writer
+            for writer in super()._writers()
+            if is_inside(self._folder / str(writer.get("log", "training.json")), self._root)
+        ]
+
+
+class ServedRun(StoredRun):
+    """A stored run that reads no file outside the served folder, whatever its own files say."""
+
+    def __init__(self, place: Place, root: Path):
+        super().__init__(place.dir)
+        self._root = root
+        if not stays_inside(place.dir, root):
+            raise KeyError(f"run {place.key!r} has files that are links to places outside of the served folder")
+        self._tails = _TailsInside(place.dir, root, self._store)
+
+    @property
+    def origin(self) -> tuple[StoredRun, int] | None:
+        found = super().origin
+        if found is None or not stays_inside(found[0].dir, self._root):
+            return None
+        place = Place("", Path(os.path.realpath(found[0].dir)), self._root)
+        return ServedRun(place, self._root), found[1]
+
+    def _store(self) -> StoreReader:
+        if self._reader is None:
+            from barograph.store.part import GroupCache
+
+            super()._store()._cache = GroupCache(_GROUPS_BYTES)  # before the first look
+        return super()._store()

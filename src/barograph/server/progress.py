@@ -1,0 +1,156 @@
+"""A log file followed from where the last look ended: the last values, the smallest, findings, the pace.
+
+In:   the path of a run's log file.
+Out:  what its records have come to so far. A look reads only what is new.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from barograph.comparing.member import direction
+from barograph.logtext import records_from, records_of
+from barograph.record import numbers
+
+WHOLE_BYTES = 4 << 20  # a log up to this is read from its start: 0.1 s
+_TAIL_BYTES = 1 << 20  # of a longer one this much of its end
+_PACE = 64  # steps from which the pace is told
+_NAMES = 4_000  # series whose last value is kept
+SEVERITIES = ("critical", "warning", "info")
+
+
+class Progress:
+    """What a log says. `whole`: from its first record on; else `best` and `findings` lack what stands before.
+
+    last, best: by series. step: the last. time: of the last record, seconds since 1970. segments: segment records.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.whole = True
+        self.step: int | None = None
+        self.time = 0.0
+        self.segments = 0
+        self.phase: str | None = None
+        self.last: dict[str, float] = {}
+        self.best: dict[str, float] = {}
+        self.findings: dict[Any, str] = {}
+        self._better: dict[str, int] = {}
+        self._offset = 0
+        self._begun = False
+        self._steps: deque[tuple[int, float]] = deque(maxlen=_PACE)
+
+    def advance(self) -> bool:
+        """Read what is new; whether that was anything. A file that is gone or shorter has nothing new."""
+        try:
+            size = os.stat(self.path).st_size
+            if not self._begun:
+                self._begin(size)
+            elif size - self._offset > 2 * WHOLE_BYTES:  # nobody has looked for long
+                self.whole = False
+                self._offset = _line_start(self.path, size - _TAIL_BYTES)
+            before = self._offset
+            for record, end in records_from(self.path, self._offset):
+                self._offset = end
+                self._take(record)
+        except OSError:
+            return False
+        return self._offset != before
+
+    def read_findings(self) -> None:
+        """Read the findings of the whole file, for a log whose beginning was passed over."""
+        try:
+            for record, _ in records_of(self.path, ("finding",)):
+                self._finding(record.fields, record.step)
+        except OSError:
+            return
+
+    def counts(self) -> dict[str, int]:
+        """How many findings of each severity."""
+        found = dict.fromkeys(SEVERITIES, 0)
+        for severity in list(self.findings.values()):
+            if severity in found:
+                found[severity] += 1
+        return found
+
+    def seconds_a_step(self) -> float | None:
+        """The pace of the last steps; None before there are two."""
+        steps = list(self._steps)
+        if len(steps) < 2 or steps[-1][0] <= steps[0][0] or steps[-1][1] <= steps[0][1]:
+            return None
+        return (steps[-1][1] - steps[0][1]) / (steps[-1][0] - steps[0][0])
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _begin(self, size: int) -> None:
+        self._begun = True
+        if size > WHOLE_BYTES:
+            self.whole = False
+            self._offset = _line_start(self.path, size - _TAIL_BYTES)
+
+    def _take(self, record: Any) -> None:
+        kind = record.kind
+        self.time = max(self.time, record.time / 1e6)
+        if kind == "segment":
+            self.segments += 1
+            self._steps.clear()
+            return
+        if kind == "finding":
+            self._finding(record.fields, record.step)
+            return
+        if kind in ("step", "metrics", "eval", "speed"):
+            if self.step is None or record.step != self.step:
+                self._steps.append((record.step, record.time / 1e6))
+            self.step = record.step
+        if kind == "step":
+            phase = record.fields.get("phase")
+            self.phase = phase if isinstance(phase, str) else None
+        elif kind == "eval":
+            self.phase = "eval"
+        for name, value in numbers(record):
+            better = self._better.get(name)
+            if better is None:
+                if len(self._better) >= _NAMES:
+                    continue
+                better = self._better[name] = direction(name)
+            self.last[name] = value
+            if better and math.isfinite(value):
+                known = self.best.get(name)
+                if known is None or (value - known) * better > 0:
+                    self.best[name] = value
+
+    def _finding(self, fields: dict[str, Any], step: int) -> None:
+        identity = (fields.get("rule"), fields.get("key"), fields.get("segment"), step)
+        self.findings[tuple(map(str, identity))] = str(fields.get("severity"))
+
+
+def _line_start(path: Path, offset: int) -> int:
+    """Where the first line behind a byte begins."""
+    with open(path, "rb") as file:
+        file.seek(max(0, offset))
+        chunk = file.read(_TAIL_BYTES)
+    found = chunk.find(b"\n")
+    return max(0, offset) + (found + 1 if found >= 0 else 0)
+
+
+def last_step(path: Path) -> tuple[int | None, float]:
+    """The last step in a log's last 8 kB, and when the file was written last, in seconds since 1970."""
+    import re
+
+    try:
+        with open(path, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            room = 8192
+            while True:  # a log that is being written has blanks at its end
+                file.seek(max(0, status.st_size - room))
+                found = re.findall(rb'"step": ?(\d{1,18})[,}]', file.read(room))
+                if found or room >= min(status.st_size, 1 << 20):
+                    break
+                room *= 8
+    except OSError:
+        return None, 0.0
+    return (int(found[-1]) if found else None), status.st_mtime

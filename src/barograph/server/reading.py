@@ -1,0 +1,350 @@
+"""The columns of runs' series, read once and kept while there is room.
+
+In:   runs, names of series, ranks.
+Out:  live and superseded points of each, in the order of steps; what tells that a run has new ones.
+
+A run that is sealed and whole is opened, read and closed. One that is written keeps its reader, so that only what is
+new is read; of those a few are kept. Columns whose numbers are single precision, and steps that are evenly spaced,
+take half the room or none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from barograph import segments
+from barograph.server.memory import Memory
+from barograph.server.places import Place, Places, ServedRun
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from barograph.ask.sealed import Sealed
+    from barograph.tails import Columns
+
+_OPEN_RUNS = 8  # runs in progress whose readers are kept
+_GROUP_BYTES = 1  # of decoded row groups only the last is kept: its memory serves the next one again
+_NAME_LISTS = 16  # runs whose sorted names are kept
+
+State = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Some points of a series, by step: step [n] int64, value [n] float64, time [n] µs since 1970 or None."""
+
+    step: NDArray[Any]
+    value: NDArray[Any]
+    time: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+class _Packed:
+    """Points in less memory, exactly, put together from pieces that are in the order of steps."""
+
+    def __init__(self, with_time: bool) -> None:
+        self.count = 0
+        self.is_sorted = True
+        self._last: int | None = None
+        self._even: tuple[int, int] | None = None  # first and stride, as long as steps are evenly spaced
+        self._narrow = True
+        self._steps: list[NDArray[Any]] = []
+        self._values: list[NDArray[Any]] = []
+        self._times: list[NDArray[Any]] | None = [] if with_time else None
+
+    def add(self, step: NDArray[Any], value: NDArray[Any], time: NDArray[Any] | None) -> None:
+        """A piece; its arrays are copied."""
+        import numpy
+
+        if not len(step):
+            return
+        self.is_sorted &= bool((step[1:] >= step[:-1]).all()) and (self._last is None or self._last <= int(step[0]))
+        self._take_steps(step)
+        with numpy.errstate(over="ignore"):
+            narrow = value.astype(numpy.float32)
+        if self._narrow and not bool(((narrow == value) | (value != value)).all()):
+            self._narrow = False
+            self._values = [one.astype(numpy.float64) for one in self._values]
+        self._values.append(narrow if self._narrow else numpy.array(value, numpy.float64))
+        if self._times is not None and time is not None:
+            self._times.append(numpy.array(time))
+        self._last = int(step[-1])
+        self.count += len(step)
+
+    def _take_steps(self, step: NDArray[Any]) -> None:
+        import numpy
+
+        if not self.count:
+            stride = int(step[1] - step[0]) if len(step) > 1 else 1
+            self._even = (int(step[0]), stride) if stride > 0 else None
+        if self._even is not None:
+            first, stride = self._even
+            if int(step[0]) == first + stride * self.count and bool((step[1:] - step[:-1] == stride).all()):
+                return
+            self._even = None
+            if self.count:
+                self._steps = [numpy.arange(first, first + stride * self.count, stride, dtype=numpy.int64)]
+        self._steps.append(numpy.array(step, numpy.int64))
+
+    def close(self) -> _Packed:
+        """No more pieces."""
+        import numpy
+
+        for parts in (self._steps, self._values, self._times or []):
+            if len(parts) > 1:
+                parts[:] = [numpy.concatenate(parts)]
+        return self
+
+    @property
+    def bytes(self) -> int:
+        parts = (*self._steps, *self._values, *(self._times or ()))
+        return 500 + sum(int(one.nbytes) for one in parts)
+
+    def points(self) -> Points:
+        import numpy
+
+        if not self.count:
+            time = None if self._times is None else numpy.empty(0, numpy.int64)
+            return Points(numpy.empty(0, numpy.int64), numpy.empty(0), time)
+        if self._even is not None:
+            first, stride = self._even
+            step = numpy.arange(first, first + stride * self.count, stride, dtype=numpy.int64)
+        else:
+            step = self._steps[0]
+        return Points(step, self._values[0].astype(numpy.float64, copy=False), self._times[0] if self._times else None)
+
+
+class Found:
+    """One series: `live()`, and `old()`, a stretch for each segment that was superseded. `total`: live points."""
+
+    def __init__(self, live: _Packed, old: list[_Packed], timed: bool):
+        self._live, self._old = live, old
+        self.total = live.count
+        self.timed = timed
+        self.bytes = live.bytes + sum(one.bytes for one in old)
+
+    def live(self) -> Points:
+        return self._live.points()
+
+    def old(self) -> list[Points]:
+        return [one.points() for one in self._old]
+
+    def __bool__(self) -> bool:
+        return bool(self.total or self._old)
+
+
+class Reading:
+    """Reads series of the served runs. Any thread may call."""
+
+    def __init__(self, places: Places, memory: Memory):
+        self.places = places
+        self._memory = memory
+        self._open: OrderedDict[str, tuple[ServedRun, threading.Lock]] = OrderedDict()
+        self._names: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def state(self, place: Place) -> State:
+        """Equal as long as the run has no new points."""
+        return _state(str(place.dir), self.places.root, 0)
+
+    def run(self, place: Place) -> ServedRun:
+        """The stored run, opened for this caller alone."""
+        return ServedRun(place, self.places.root)
+
+    def series(
+        self,
+        place: Place,
+        names: Sequence[str],
+        rank: int | None = None,
+        timed: bool = False,
+        state: State | None = None,
+    ) -> dict[str, Found]:
+        """Series of a run by their full names; those that it has no point of are absent.
+
+        timed: with times. state: the run's, if the caller has just asked for it.
+        """
+        state = self.state(place) if state is None else state
+        found: dict[str, Found] = {}
+        missing: list[str] = []
+        for name in dict.fromkeys(names):
+            known = self._memory.get((place.key, state, name, rank))
+            if known is None or (timed and not known.timed):
+                missing.append(name)
+            elif known:
+                found[name] = known
+        for name, made in self._read(place, missing, rank, timed).items():
+            self._memory.put((place.key, state, name, rank), made, made.bytes)
+            if made:
+                found[name] = made
+        return found
+
+    def names(self, place: Place, histograms: bool = False) -> list[str]:
+        """Every series of a run, or every histogram, sorted. Kept for the runs asked for last: not to be changed."""
+        key = (place.key, histograms, self.state(place))
+        with self._lock:
+            if key in self._names:
+                self._names.move_to_end(key)
+                return list(self._names[key])
+        run, lock = self._opened(place)
+        with lock:
+            names = run.histogram_names() if histograms else run.names()
+        with self._lock:
+            self._names[key] = names
+            while len(self._names) > _NAME_LISTS:
+                self._names.popitem(last=False)
+        return list(names)
+
+    def resolve(self, place: Place, name: str) -> str:
+        """The full name of a series that a person means. Raises KeyError naming the nearest."""
+        run, lock = self._opened(place)
+        with lock:
+            return run.series(name, max_points=2).name
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _read(self, place: Place, names: Sequence[str], rank: int | None, timed: bool) -> dict[str, Found]:
+        if not names:
+            return {}
+        if rank in (None, 0) and (sealed := sealed_series(place.dir, names, timed)) is not None:
+            return sealed
+        found: dict[str, Found] = {}
+        run, lock = self._opened(place)
+        with lock:
+            cuts = run.segments
+            for name in names:
+                columns = run.columns(name, "all", rank)
+                found[name] = _found(columns, cuts if len(cuts) > 1 else None, timed)
+        return found
+
+    def _opened(self, place: Place) -> tuple[ServedRun, threading.Lock]:
+        with self._lock:
+            known = self._open.get(place.key)
+            if known is None:
+                known = self._open[place.key] = ServedRun(place, self.places.root), threading.Lock()
+            self._open.move_to_end(place.key)
+            while len(self._open) > _OPEN_RUNS:
+                self._open.popitem(last=False)
+            return known
+
+
+def sealed_series(folder: Path, names: Iterable[str], timed: bool = False) -> dict[str, Found] | None:
+    """Series of a run that is sealed and whole; None if it has to be read in the general way."""
+    from barograph.ask.sealed import open_sealed
+    from barograph.store.part import DamagedPart, GroupCache
+
+    sealed = open_sealed(folder)
+    if sealed is None:
+        return None
+    try:
+        for part in sealed._parts:
+            part._cache = GroupCache(_GROUP_BYTES)
+        # as they lie in the file: neighbours share a row group
+        return {name: _of_sealed(sealed, name, timed) for name in sorted(names)}
+    except (DamagedPart, OSError):  # the general way leaves out what is damaged, and says so
+        return None
+    finally:
+        sealed.close()
+
+
+def _found(columns: Columns, pieces: list[segments.Segment] | None, timed: bool) -> Found:
+    import numpy
+
+    step, time, value, segment = columns
+    if pieces is None:
+        return _live(step, time, value, [], timed)
+    numbers = set(segment.tolist())
+    first = {number: int(step[segment == number].min()) for number in numbers}
+    cuts = segments.live_cuts(pieces, first)
+    keep = numpy.zeros(len(step), bool)
+    old = []
+    for number in sorted(numbers):
+        mine = segment == number
+        if number == 0 and number not in cuts:  # before the fork
+            kept = mine
+        elif number not in cuts:
+            kept = numpy.zeros(len(step), bool)
+        else:
+            cut = cuts[number]
+            kept = mine if cut is None else mine & (step < cut)
+        keep |= kept
+        gone = mine & ~kept
+        if gone.any():
+            old.append(_packed(step[gone], time[gone], value[gone], timed))
+    return _live(step[keep], time[keep], value[keep], old, timed)
+
+
+def _live(step: NDArray[Any], time: NDArray[Any], value: NDArray[Any], old: list[_Packed], timed: bool) -> Found:
+    return Found(_packed(step, time, value, timed), old, timed)
+
+
+def _packed(step: NDArray[Any], time: NDArray[Any], value: NDArray[Any], timed: bool) -> _Packed:
+    import numpy
+
+    if len(step) and bool((step[1:] < step[:-1]).any()):
+        order = numpy.lexsort((time, step))
+        step, time, value = step[order], time[order], value[order]
+    made = _Packed(timed)
+    made.add(step, value, time)
+    return made.close()
+
+
+def _of_sealed(sealed: Sealed, name: str, timed: bool) -> Found:
+    """A series of a sealed run, a row group at a time: a million points touch the memory of 65,536 of them."""
+    from barograph.store.part import numbers
+
+    columns = ("step", "time", "value") if timed else ("step", "value")
+    made = _Packed(timed)
+    for part in sealed._parts:
+        rows = part.find(name)
+        if rows is None:
+            continue
+        for start in range(rows[0], rows[1], part._group):
+            for table in part.read(start, min(start + part._group, rows[1]), columns):
+                chunks = [numbers(table, column) for column in columns]
+                for chunk in zip(*chunks, strict=True):
+                    made.add(chunk[0], chunk[-1], chunk[1] if timed else None)
+    if not made.is_sorted:
+        return _found(sealed.columns(name), None, timed)
+    return Found(made.close(), [], timed)
+
+
+def _state(folder: str, root: Path, depth: int) -> State:
+    """What the files of a run's numbers look like: logs, segments, and each writer's folder and live files."""
+    found: list[Any] = []
+    try:
+        with os.scandir(folder) as entries:
+            logs = [entry for entry in entries if entry.name.startswith("training") and entry.name.endswith(".json")]
+            found += sorted((entry.name, *_seen(entry)) for entry in logs)
+    except OSError:
+        return (None,)
+    try:
+        with os.scandir(f"{folder}/store") as entries:
+            for writer in sorted(entry.path for entry in entries if entry.is_dir()):
+                with os.scandir(writer) as files:
+                    found.append(
+                        sorted((file.name, *_seen(file)) for file in files if not file.name.endswith((".json", ".tmp")))
+                    )
+    except OSError:
+        found.append(None)
+    pieces = segments.read(Path(folder)) if depth < 8 else []
+    found.append(tuple(pieces))
+    source = pieces[0].source if pieces else None
+    if source and os.path.realpath(source) != folder and Path(os.path.realpath(source)).is_relative_to(root):
+        found.append(_state(os.path.realpath(source), root, depth + 1))
+    return tuple(tuple(one) if isinstance(one, list) else one for one in found)
+
+
+def _seen(entry: os.DirEntry[str]) -> tuple[int, int]:
+    try:
+        status = entry.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,189 @@
+"""Series as the page gets them: the same numbers as `StoredRun.series`, whatever x and branch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import barograph
+from barograph.query import StoredRun
+from barograph.server import series as series_module
+from barograph.store.seal import seal
+from tests.served_runs import QUIET, Browser, finished, trained
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 1,000 steps with NaN and infinities, an evaluation each 100 steps, tokens; sealed. And one that is not."""
+    place = tmp_path_factory.mktemp("runs")
+    for name in ("sealed", "open"):
+        run = barograph.init(project="p", id=name, dir=str(place), **QUIET)
+        for step in range(1000):
+            odd = {333: math.nan, 444: math.inf, 555: -math.inf}
+            run.log({"train/loss": odd.get(step, math.sin(step)), "train/step_tokens": 8.0 + step % 3}, step=step)
+            if step % 100 == 50:
+                run.log({"eval/loss": step / 1000}, step=step)
+        run.finish()
+    for writer in (place / "p" / "sealed" / "store").iterdir():
+        seal(writer, closed=True, wait=True)
+    return place
+
+
+@pytest.fixture
+def browser(root: Path) -> Iterator[Browser]:
+    with Browser(root) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", ["sealed", "open"])
+@pytest.mark.parametrize("x", ["step", "time", "relative", "eval/loss"])
+@pytest.mark.parametrize("metric", ["train/loss", "eval/loss"])
+def test_exact_points_are_those_of_the_query_layer(browser: Browser, root: Path, name: str, x: str, metric: str) -> None:
+    (entry,) = browser.series((f"p/{name}", metric), x=x, buckets=2000)
+    wanted = StoredRun(root / "p" / name).series(metric, x=x)
+    good = np.isfinite(wanted.x)
+    order = np.argsort(wanted.x[good], kind="stable")
+    np.testing.assert_array_equal(entry["columns"]["x"], wanted.x[good][order])
+    np.testing.assert_array_equal(entry["columns"]["y"], wanted.value[good][order])
+    assert entry["exact"] and entry["total"] == len(wanted) and entry["points"] == good.sum()
+    assert entry["last_step"] == wanted.step[-1] and entry["last_value"] == wanted.value[-1]
+
+
+def test_tokens_add_up(browser: Browser) -> None:
+    (entry,) = browser.series(("p/sealed", "train/loss"), x="tokens", buckets=2000)
+    np.testing.assert_array_equal(entry["columns"]["x"], np.cumsum(8.0 + np.arange(1000) % 3))
+
+
+def test_an_axis_that_the_run_has_not_got_is_a_sentence(browser: Browser) -> None:
+    (entry,) = browser.series(("p/sealed", "train/loss"), x="samples")
+    assert "can't be drawn over samples" in entry["error"] and entry["columns"] == {}
+    (entry,) = browser.series(("p/sealed", "train/loss"), x="train/los")
+    assert "nearest is 'train/loss'" in entry["error"]
+
+
+def test_what_is_not_finite_is_marked(browser: Browser) -> None:
+    (entry,) = browser.series(("p/sealed", "train/loss"), buckets=10)
+    assert [(mark["step"], mark["kind"]) for mark in entry["marks"]] == [(333, "nan"), (444, "+inf"), (555, "-inf")]
+    assert np.isfinite(entry["columns"]["max"]).all()
+
+
+def test_a_short_name_is_found_and_told_in_full(browser: Browser) -> None:
+    (entry,) = browser.series(("p/sealed", "lr"))
+    assert "has no series 'lr'" in entry["error"]
+    (entry,) = browser.series(("p/sealed", "loss"))
+    assert entry["name"] == "train/loss" and entry["points"] == 1000
+
+
+def test_the_order_asked_for_is_the_order_given_and_errors_stand_alone(browser: Browser) -> None:
+    wanted = [("p/open", "eval/loss"), ("p/none", "x"), ("p/sealed", "train/loss"), ("../p/sealed", "train/loss")]
+    entries = browser.series(*wanted)
+    assert [(one["run"], one["points"]) for one in entries] == [
+        ("p/open", 10), ("p/none", 0), ("p/sealed", 1000), ("../p/sealed", 0)
+    ]  # fmt: skip
+    assert "there is no run" in entries[1]["error"] and "there is no run" in entries[3]["error"]
+
+
+def test_asking_again_gives_the_same_bytes(browser: Browser) -> None:
+    asked = {"series": [{"run": "p/sealed", "name": "train/loss"}], "x": "step", "buckets": 100, "smooth": 0.9}
+    first = browser.http.post("/api/series", json=asked).content
+    assert browser.http.post("/api/series", json=asked).content == first
+
+
+def test_new_points_are_there_at_once(tmp_path: Path) -> None:
+    run = trained(tmp_path, "live", 20)
+    with Browser(tmp_path) as browser:
+        assert browser.series(("p/live", "train/loss"))[0]["total"] == 20
+        for step in range(20, 25):
+            run.log({"train/loss": float(step)}, step=step)
+            (entry,) = browser.series(("p/live", "train/loss"))
+            assert entry["total"] == step + 1 and entry["last_value"] == step
+        run.finish()
+        assert browser.series(("p/live", "train/loss"))[0]["total"] == 25
+
+
+def test_a_rewind_leaves_an_old_branch(tmp_path: Path) -> None:
+    run = trained(tmp_path, "a", 50)
+    run.rewind(30)
+    for step in range(30, 40):
+        run.log({"train/loss": 100.0 + step}, step=step)
+    run.finish()
+    with Browser(tmp_path) as browser:
+        (live,) = browser.series(("p/a", "train/loss"))
+        assert live["total"] == 40 and live["columns"]["y"][-1] == 139.0 and "old" not in live
+        (entry,) = browser.series(("p/a", "train/loss"), branch="all")
+        np.testing.assert_array_equal(entry["columns"]["y"], live["columns"]["y"])
+        (old,) = entry["old"]
+        assert old["columns"]["x"].tolist() == list(range(30, 50)) and old["columns"]["y"][0] == 3.0 - 30 / 50
+
+
+def test_a_fork_has_the_history_before_it(tmp_path: Path) -> None:
+    finished(tmp_path, "a", 30)
+    folder = finished(tmp_path, "b", 40)
+    path = folder / "segments" / "0001.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps(said | {"source": str(tmp_path / "p" / "a"), "start_step": 0, "kind": "fork"}))
+    with Browser(tmp_path) as browser:
+        (entry,) = browser.series(("p/b", "train/loss"), branch="all")
+        wanted = StoredRun(folder).series("train/loss", branch="all")
+        np.testing.assert_array_equal(entry["columns"]["y"], wanted.value)
+
+
+def test_one_ranks_points_alone(tmp_path: Path) -> None:
+    finished(tmp_path, "a", 10)
+    with Browser(tmp_path) as browser:
+        asked = {"series": [{"run": "p/a", "name": "train/loss", "rank": rank} for rank in (0, 7)]}
+        answer = browser.http.post("/api/series", json=asked)
+        assert answer.status_code == 200
+        header = json.loads(answer.content[4 : 4 + int.from_bytes(answer.content[:4], "little")])
+        assert header["series"][0]["total"] == 10 and header["series"][1]["points"] == 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {}, {"series": 5}, {"series": [{}]}, {"series": [], "buckets": 0}, {"series": [], "buckets": 4001},
+        {"series": [], "smooth": 1.0}, {"series": [], "smooth": -0.1}, {"series": [], "branch": "dead"},
+        {"series": [], "from": "x"}, {"series": [{"run": "a", "name": "b"}] * 501},
+        {"series": [{"run": "a", "name": "b"}] * 400, "buckets": 4000}, {"series": [], "x": 7}, [],
+    ],
+)  # fmt: skip
+def test_a_request_that_makes_no_sense_is_a_sentence(browser: Browser, asked: object) -> None:
+    answer = browser.http.post("/api/series", json=asked)
+    assert answer.status_code == 400 and len(answer.json()["error"]) > 10
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"series":' * 1000, b'{"series": [], "from": 1e999}', b"NaN"])
+def test_a_body_that_is_no_json_is_a_sentence(browser: Browser, body: bytes) -> None:
+    answer = browser.http.post("/api/series", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400 and "error" in answer.json()
+
+
+def test_reading_that_takes_too_long_is_left_out_with_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_module, "_SECONDS", -1.0)
+    with Browser(root) as browser:
+        (entry,) = browser.series(("p/sealed", "train/loss"))
+        assert "took too long" in entry["error"]
+
+
+def test_columns_are_packed_without_losing_a_bit() -> None:
+    from barograph.server.reading import _Packed
+
+    random = np.random.default_rng(0)
+    for step in (np.arange(0, 900, 3), np.sort(random.integers(0, 99, 300)), np.array([5]), np.empty(0, np.int64)):
+        for value in (random.standard_normal(len(step)), random.standard_normal(len(step)).astype(np.float32) * 1.0):
+            made = _Packed(True)
+            for piece in (slice(0, 100), slice(100, 101), slice(101, None)):
+                made.add(step[piece], value[piece], step[piece] * 7)
+            points = made.close().points()
+            np.testing.assert_array_equal(points.step, step)
+            np.testing.assert_array_equal(points.value, value)
+            assert made.count == len(step) and made.is_sorted
+    assert made.bytes >= 500
+    evenly = _Packed(False)
+    evenly.add(np.arange(100_000), np.arange(100_000, dtype=np.float64), None)
+    assert evenly.close().bytes < 100_000 * 4 + 1000, "single precision, and no steps"

@@ -1,0 +1,138 @@
+"""Rows are true, made cheaply, and only what changed is looked at again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barograph import curation, manifest
+from barograph.server import rows as rows_module
+from barograph.server.places import Places
+from barograph.server.table import Table
+from tests.served_runs import finished, trained
+
+
+def one_row(root: Path, key: str) -> dict[str, Any]:
+    return Table(Places(root)).whole_row(key).data
+
+
+def test_a_row_of_a_run_that_ended(tmp_path: Path) -> None:
+    finished(tmp_path, "a", 50, config={"model": {"width": 64}, "lr": 1e-3}, tags=["good"], total_steps=50)
+    row = one_row(tmp_path, "p/a")
+    assert row["status"] == "finished" and row["step"] == 49 and row["total_steps"] == 50
+    assert row["config"] == {"model.width": 64, "lr": 1e-3} and row["tags"] == ["good"]
+    assert row["last"]["train/loss"] == pytest.approx(3.0 - 49 / 50)
+    assert list(row["last"])[0] == "train/loss"
+    assert row["best"]["train/loss"] == pytest.approx(3.0 - 49 / 50)
+    assert row["best"]["val/accuracy"] == pytest.approx(49 / 50)
+    assert "train/lr" not in row["best"]
+    assert abs(row["created"] - time.time()) < 60 and row["wall_seconds"] < 60
+    assert row["findings"] == {"critical": 0, "warning": 0, "info": 0}
+
+
+def test_what_people_edited_stands_over_the_manifest(tmp_path: Path) -> None:
+    folder = finished(tmp_path, "a", 5)
+    table = Table(Places(tmp_path))
+    table.refresh()
+    curation.edit(folder, name="<script>", notes="n", tags=["x"], pinned=True, archived=True)
+    assert table.refresh(force=True) == ["p/a"]
+    row = table.row("p/a").data
+    assert (row["name"], row["notes"], row["tags"], row["pinned"], row["archived"]) == ("<script>", "n", ["x"], True, True)
+
+
+def test_a_run_in_progress_is_followed(tmp_path: Path) -> None:
+    run = trained(tmp_path, "a", 10, total_steps=100)
+    table = Table(Places(tmp_path))
+    row = table.whole_row("p/a")
+    assert row.live and row.data["status"] == "running" and row.data["step"] == 9
+    time.sleep(0.02)
+    run.log({"train/loss": -5.0}, step=10)
+    assert table.advance(["p/a"]) == ["p/a"]
+    assert row.data["last"]["train/loss"] == row.data["best"]["train/loss"] == -5.0 and row.data["step"] == 10
+    assert 0 < row.data["remaining_seconds"] < 60
+    assert table.advance(["p/a"]) == []
+    run.finish()
+    assert table.refresh(force=True) == ["p/a"]
+    assert table.row("p/a").data["status"] == "finished" and not table.row("p/a").live
+
+
+def test_a_run_whose_process_went_away_is_crashed(tmp_path: Path) -> None:
+    run = trained(tmp_path, "a", 10)
+    run.finish()
+    manifest.update(tmp_path / "p" / "a", status="running", pid=2**22 - 3, final_metrics={})
+    row = one_row(tmp_path, "p/a")
+    assert row["status"] == "crashed" and row["step"] == 9
+    assert row["last"]["train/loss"] == pytest.approx(3.0 - 9 / 10), "read from its columns"
+
+
+def test_findings_are_counted_from_the_log(tmp_path: Path) -> None:
+    folder = finished(tmp_path, "a", 3)
+    record = {"log": "finding", "time": "2026-01-01T00:00:00", "rule": "r", "key": "", "message": "m"}
+    some = [record | {"step": 1, "severity": "critical"}, record | {"step": 1, "severity": "critical", "last_step": 9}]
+    some.append(record | {"step": 2, "severity": "warning"})
+    log = json.loads((folder / "training.json").read_text())
+    (folder / "training.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in [*log, *some]).replace('": ', '":') + "\n]")
+    assert one_row(tmp_path, "p/a")["findings"] == {"critical": 1, "warning": 1, "info": 0}
+
+
+def test_only_runs_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        finished(tmp_path, name, 3)
+    table = Table(Places(tmp_path))
+    assert sorted(table.refresh()) == ["p/a", "p/b", "p/c"]
+    assert table.wait_filled(20)
+    read: list[Path] = []
+    original = rows_module._manifest
+    monkeypatch.setattr(rows_module, "_manifest", lambda folder: read.append(folder) or original(folder))
+    assert table.refresh(force=True) == [] and read == []
+    os.utime(tmp_path / "p" / "b" / "run_manifest.json")
+    assert table.refresh(force=True) == ["p/b"] and [path.name for path in read] == ["b"]
+
+
+def test_what_was_filled_in_is_told(tmp_path: Path) -> None:
+    finished(tmp_path, "a", 3)
+    told: list[str] = []
+    table = Table(Places(tmp_path), told.extend)
+    table.refresh()
+    assert table.wait_filled(20)
+    assert told == ["p/a"] and table.get("p/a").data["best"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"config": 5, "tags": "x", "status": []}', b'{"a":' * 5000])
+def test_a_damaged_manifest_still_has_a_row(tmp_path: Path, damage: bytes) -> None:
+    folder = finished(tmp_path, "a", 3)
+    (folder / "run_manifest.json").write_bytes(damage)
+    row = one_row(tmp_path, "p/a")
+    assert row["id"] == "a" and row["project"] == "p" and row["tags"] == []
+
+
+def test_a_huge_configuration_is_cut_in_the_row(tmp_path: Path) -> None:
+    folder = finished(tmp_path, "a", 3)
+    manifest.update(folder, config={f"k{at}": "x" * 2000 for at in range(2000)} | {"long": list(range(10_000))})
+    assert len(Table(Places(tmp_path)).row("p/a").raw) < 500_000
+
+
+def test_a_fork_names_its_parent(tmp_path: Path) -> None:
+    finished(tmp_path, "a", 10)
+    folder = finished(tmp_path, "b", 10)
+    path = folder / "segments" / "0001.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps(said | {"source": str(tmp_path / "p" / "a"), "start_step": 5, "kind": "fork"}))
+    table = Table(Places(tmp_path))
+    table.refresh()
+    row = table.row("p/b").data
+    assert row["parent"] == "p/a" and row["fork_step"] == 5
+    assert b"source" not in table.row("p/b").raw
+
+
+def test_a_run_that_is_deleted_is_gone(tmp_path: Path) -> None:
+    finished(tmp_path, "a", 3)
+    table = Table(Places(tmp_path))
+    table.refresh()
+    os.rename(tmp_path / "p" / "a", tmp_path / ".away")
+    assert table.refresh(force=True) == ["p/a"] and table.rows() == []

@@ -1,0 +1,130 @@
+/** What charts that stand together share: axis, range, cursor, smoothing, live points.
+ *
+ * In:   changes by any chart or control.
+ * Out:  calls to all charts of the group, at most once a frame for the cursor and the range.
+ */
+
+import type { Axis, Key } from "../api/types.ts";
+import { listen } from "../api/live.ts";
+import { followed, History, same, type View } from "./range.ts";
+
+export interface Settings {
+  x: Axis;
+  smooth: number;
+  logX: boolean;
+  /** null: each panel as it finds best. */
+  logY: boolean | null;
+  branch: "live" | "all";
+  /** Leave the outermost hundredths out of the y axis. */
+  typical: boolean;
+}
+
+export const PLAIN: Settings = { x: "step", smooth: 0, logX: false, logY: null, branch: "all", typical: false };
+
+export interface Member {
+  onRange?(view: View, settled: boolean, from: object | null): void;
+  onCursor?(x: number | null, from: object | null): void;
+  onSettings?(settings: Settings): void;
+  onPoints?(runs: ReadonlySet<Key> | null): void;
+}
+
+const LIVE_MS = 250; // between two looks at new points: the eye sees no difference, the server does
+
+export class Group {
+  settings: Settings;
+  view: View = null;
+  cursor: number | null = null;
+  /** The last x of everything drawn, by which a view knows that it stands at the right edge. */
+  edge = -Infinity;
+  readonly #members = new Set<Member>();
+  readonly #history = new History();
+  #frame = 0;
+  #pending: { cursor?: object | null; range?: [boolean, object | null] } = {};
+  #dirty: Set<Key> | null = new Set();
+  #told = -Infinity;
+  #dirtyTimer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(settings: Partial<Settings> = {}, view: View = null) {
+    this.settings = { ...PLAIN, ...settings };
+    this.view = view;
+    if (view) this.#history.push(view);
+  }
+
+  join(member: Member): () => void {
+    this.#members.add(member);
+    return () => this.#members.delete(member);
+  }
+
+  set(changes: Partial<Settings>): void {
+    const before = this.settings;
+    this.settings = { ...before, ...changes };
+    if (this.settings.x !== before.x) {
+      this.view = null;
+      this.edge = -Infinity;
+      this.#history.push(null);
+      for (const one of this.#members) one.onRange?.(null, true, null);
+    }
+    for (const one of this.#members) one.onSettings?.(this.settings);
+  }
+
+  /** settled: the movement is over, exact data are wanted now. from: the chart that is asked first. */
+  range(view: View, settled: boolean, from: object | null = null): void {
+    if (settled) this.#history.push(view);
+    if (same(view, this.view) && !settled) return;
+    this.view = view;
+    this.#pending.range = [settled || (this.#pending.range?.[0] ?? false), from];
+    this.#soon();
+  }
+
+  back(): void {
+    this.range(this.#history.back(), true);
+  }
+
+  forward(): void {
+    this.range(this.#history.forward(), true);
+  }
+
+  point(x: number | null, from: object | null): void {
+    this.cursor = x;
+    this.#pending.cursor = from;
+    this.#soon();
+  }
+
+  #soon(): void {
+    if (this.#frame) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      const { cursor, range } = this.#pending;
+      this.#pending = {};
+      if (range) for (const one of this.#members) one.onRange?.(this.view, range[0], range[1]);
+      if (cursor !== undefined) for (const one of this.#members) one.onCursor?.(this.cursor, cursor);
+    });
+  }
+
+  /** A chart saw data up to this x: a view at the edge moves along. */
+  reached(edge: number): void {
+    if (!(edge > this.edge)) return;
+    const before = this.edge;
+    this.edge = edge;
+    if (before === -Infinity) return;
+    const next = followed(this.view, before, edge);
+    if (!same(next, this.view)) this.range(next, true);
+  }
+
+  /** Listen to new points of these runs; returns how to stop. */
+  live(runs: readonly Key[]): () => void {
+    const note = (run: Key | null): void => {
+      if (run === null) this.#dirty = null;
+      else this.#dirty?.add(run);
+      const wait = Math.max(0, this.#told + LIVE_MS - performance.now());
+      this.#dirtyTimer ??= setTimeout(() => {
+        this.#dirtyTimer = undefined;
+        this.#told = performance.now();
+        const dirty = this.#dirty;
+        this.#dirty = new Set();
+        for (const one of this.#members) one.onPoints?.(dirty);
+      }, wait);
+    };
+    return listen({ runs, onPoints: (run) => note(run), onAgain: () => note(null) });
+  }
+}

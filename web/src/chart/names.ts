@@ -1,0 +1,96 @@
+/** The names of the series of a few or many runs, of ten or a hundred thousand each.
+ *
+ * In:   keys of runs.
+ * Out:  all names of small runs; of large ones those that everybody looks at, and families to open.
+ */
+
+import { useEffect, useState } from "preact/hooks";
+import { getNames, getTree } from "../api/client.ts";
+import type { Key } from "../api/types.ts";
+import { listen } from "../api/live.ts";
+
+export interface Known {
+  names: string[];
+  /** Families whose names are asked for when they are opened. */
+  lazy: { name: string; count: number }[];
+  total: number;
+}
+
+const MOST = 4000; // names held at once: sorted into panels in a few milliseconds
+const COMMON = "^((train|training|eval|val|valid|test|model|speed|moe|data|memory|gpu|host|ranks|perf|sol|span|goodput|energy)/|[^/]+$)";
+const SAMPLE = 6; // of many runs, so many are asked before the first panels are drawn
+const AGAIN_SECONDS = 8; // a run in progress may log new names
+
+export const escapeRegex = (text: string): string => text.replace(/[.*+?^${}()|[\]\\/-]/g, (sign) => (sign === "/" || sign === "-" ? sign : `\\${sign}`));
+
+export async function knownNames(run: Key, signal?: AbortSignal): Promise<Known> {
+  const all = await getNames(run, ".", MOST, signal);
+  const total = all.total ?? all.names.length;
+  if (total <= all.names.length) return { names: all.names, lazy: [], total };
+  const [common, tree] = await Promise.all([getNames(run, COMMON, MOST, signal), getTree(run, "", signal)]);
+  const heads = new Set(common.names.map((name) => name.split("/")[0] ?? name));
+  const whole = (common.total ?? common.names.length) <= common.names.length;
+  const lazy = tree.groups.filter((group) => !heads.has(group.name) || !whole);
+  return { names: whole ? common.names : common.names.filter((name) => !name.includes("/")), lazy, total };
+}
+
+function joined(parts: readonly Known[]): Known {
+  const names = new Set<string>();
+  const lazy = new Map<string, number>();
+  let total = 0;
+  for (const part of parts) {
+    for (const name of part.names) names.add(name);
+    for (const { name, count } of part.lazy) lazy.set(name, Math.max(count, lazy.get(name) ?? 0));
+    total = Math.max(total, part.total);
+  }
+  return { names: [...names], lazy: [...lazy].map(([name, count]) => ({ name, count })), total };
+}
+
+/** null while nothing is known; the error of all that could be asked. */
+export function useNames(runs: readonly Key[]): { known: Known | null; error: string } {
+  const [state, set] = useState<{ known: Known | null; error: string }>({ known: null, error: "" });
+  const keys = runs.join(" ");
+  useEffect(() => {
+    const control = new AbortController();
+    const found = new Map<Key, Known>();
+    let error = "";
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const ask = async (run: Key): Promise<void> => {
+      try {
+        found.set(run, await knownNames(run, control.signal));
+      } catch (reason) {
+        if (!control.signal.aborted) error = (reason as Error).message;
+      }
+    };
+    let last = "";
+    const tell = (): void => {
+      if (control.signal.aborted) return;
+      const known = found.size ? joined([...found.values()]) : null;
+      const text = known ? `${known.names.join("\n")}${known.lazy.length}` : "";
+      if (known && text === last) return; // the panels stay as they are
+      last = text;
+      set({ known, error: known ? "" : error });
+    };
+    const spread = runs.filter((_, at) => runs.length <= SAMPLE || at % Math.ceil(runs.length / SAMPLE) === 0);
+    void (async () => {
+      await Promise.all(spread.map(ask));
+      tell();
+      const rest = runs.filter((run) => !spread.includes(run));
+      for (let at = 0; at < rest.length && !control.signal.aborted; at += 4) await Promise.all(rest.slice(at, at + 4).map(ask));
+      if (rest.length) tell();
+    })();
+    const again = (run: Key): void => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        void ask(run).then(tell);
+      }, AGAIN_SECONDS * 1000);
+    };
+    const stop = listen({ runs: runs.slice(0, 200), onPoints: again });
+    return () => {
+      control.abort();
+      clearTimeout(timer);
+      stop();
+    };
+  }, [keys]);
+  return state;
+}

@@ -1,0 +1,235 @@
+/** Puts curves, marks and flags on a canvas.
+ *
+ * In:   columns, a rectangle in canvas pixels, the ranges of both axes, colours.
+ * Out:  ink. A bucket is drawn from its minimum to its maximum, so that a spike of one step is always seen.
+ */
+
+import type { Columns, Curve, Look } from "./curve.ts";
+import { placeOf } from "./curve.ts";
+import type { Range } from "./range.ts";
+
+export interface Frame {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+  x: Range;
+  y: Range;
+  logX: boolean;
+  logY: boolean;
+  /** Canvas pixels a CSS pixel. */
+  ratio: number;
+}
+
+export interface Drawn {
+  curve: Curve;
+  look: Look;
+}
+
+export interface Inks {
+  mark: string;
+  panel: string;
+}
+
+/** x (or y) → canvas pixels, as one multiplication and one addition. */
+export function along(frame: Frame): (x: number) => number {
+  const [from, to] = frame.logX ? [Math.log10(frame.x[0]), Math.log10(frame.x[1])] : frame.x;
+  const scale = frame.width / (to - from);
+  const start = frame.left - from * scale;
+  return frame.logX ? (x) => start + Math.log10(x) * scale : (x) => start + x * scale;
+}
+
+export function upward(frame: Frame): (y: number) => number {
+  const [from, to] = frame.logY ? [Math.log10(frame.y[0]), Math.log10(frame.y[1])] : frame.y;
+  const scale = frame.height / (to - from);
+  const bottom = frame.top + frame.height + from * scale;
+  // far outside, browsers lose precision: what is out of sight may be anywhere out of sight
+  const least = frame.top - 4000;
+  const most = frame.top + frame.height + 4000;
+  const held = (at: number): number => (at < least ? least : at > most ? most : at);
+  return frame.logY ? (y) => held(bottom - Math.log10(y) * scale) : (y) => held(bottom - y * scale);
+}
+
+/** The places to draw: those in sight and one more at each side. */
+export function visible(columns: Columns, frame: Frame): [number, number] {
+  const start = Math.max(0, placeOf(columns.x, frame.x[0]) - 1);
+  const end = Math.min(columns.x.length, placeOf(columns.x, frame.x[1]) + 2);
+  return [start, end];
+}
+
+function line(context: CanvasRenderingContext2D, columns: Columns, values: Float64Array, frame: Frame): number {
+  const toX = along(frame);
+  const toY = upward(frame);
+  const [start, end] = visible(columns, frame);
+  let open = false;
+  let drawn = 0;
+  context.beginPath();
+  for (let at = start; at < end; at++) {
+    const value = values[at] ?? NaN;
+    const x = columns.x[at] ?? NaN;
+    if (!Number.isFinite(value) || (frame.logY && value <= 0) || (frame.logX && x <= 0)) {
+      open = false;
+      continue;
+    }
+    if (open) context.lineTo(toX(x), toY(value));
+    else context.moveTo(toX(x), toY(value));
+    open = true;
+    drawn += 1;
+  }
+  context.stroke();
+  return drawn;
+}
+
+/** Points by themselves: where there are few, so that what was logged can be told from what lies between. */
+function dots(context: CanvasRenderingContext2D, columns: Columns, frame: Frame, radius: number): void {
+  const toX = along(frame);
+  const toY = upward(frame);
+  const [start, end] = visible(columns, frame);
+  context.beginPath();
+  for (let at = start; at < end; at++) {
+    const value = columns.y[at] ?? NaN;
+    const x = columns.x[at] ?? NaN;
+    if (!Number.isFinite(value) || (frame.logY && value <= 0) || (frame.logX && x <= 0)) continue;
+    const [px, py] = [toX(x), toY(value)];
+    context.moveTo(px + radius, py);
+    context.arc(px, py, radius, 0, 2 * Math.PI);
+  }
+  context.fill();
+}
+
+/** From minimum to maximum of each bucket. Returns whether there was one with any height. */
+function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame, alpha: number, filled: boolean): void {
+  const toX = along(frame);
+  const toY = upward(frame);
+  const [start, end] = visible(columns, frame);
+  const floor = frame.logY ? frame.y[0] : -Infinity;
+  const path = new Path2D();
+  const edges = new Path2D();
+  let run: number[] = [];
+  const close = (): void => {
+    if (run.length > 1 && filled) {
+      run.forEach((at, index) => {
+        const [x, y] = [toX(columns.x[at] ?? 0), toY(columns.high[at] ?? 0)];
+        if (index) path.lineTo(x, y);
+        else path.moveTo(x, y);
+      });
+      for (const at of run.reverse()) path.lineTo(toX(columns.x[at] ?? 0), toY(Math.max(columns.low[at] ?? 0, floor)));
+      path.closePath();
+    }
+    run = [];
+  };
+  for (let at = start; at < end; at++) {
+    const low = columns.low[at] ?? NaN;
+    const high = columns.high[at] ?? NaN;
+    const x = columns.x[at] ?? NaN;
+    if (!Number.isFinite(high) || (frame.logY && high <= 0) || (frame.logX && x <= 0)) {
+      close();
+      continue;
+    }
+    run.push(at);
+    const [px, top, bottom] = [toX(x), toY(high), toY(Math.max(low, floor))];
+    if (bottom - top > 0.5) {
+      edges.moveTo(px, top);
+      edges.lineTo(px, bottom);
+    }
+  }
+  close();
+  if (filled) {
+    context.globalAlpha = alpha * 0.6;
+    context.fill(path);
+  }
+  context.globalAlpha = alpha;
+  context.stroke(edges);
+}
+
+const MANY = 12; // curves from which on bands would hide each other: then strokes without a surface
+
+export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[], frame: Frame, inks: Inks): void {
+  context.save();
+  context.beginPath();
+  const room = 3 * frame.ratio; // a point on the edge is seen whole
+  context.rect(frame.left - room, frame.top - room, frame.width + 2 * room, frame.height + 2 * room);
+  context.clip();
+  context.lineJoin = "round";
+  context.lineCap = "round";
+  const many = drawn.length > MANY;
+  const ordered = [...drawn.filter((one) => one.look.dim), ...drawn.filter((one) => !one.look.dim)];
+  for (const { curve, look } of ordered) {
+    const faint = look.dim ? 0.3 : 1;
+    context.strokeStyle = look.colour;
+    context.fillStyle = look.colour;
+    context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
+    for (const old of curve.old) {
+      context.globalAlpha = 0.6 * faint;
+      context.lineWidth = frame.ratio;
+      context.setLineDash([2 * frame.ratio, 2.5 * frame.ratio]);
+      line(context, old, old.y, frame);
+    }
+    context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
+    const smoothed = curve.smooth.length > 0;
+    if (!curve.exact) {
+      const [start, end] = visible(curve, frame);
+      // a pixel each, wider where the buckets are wider than that while old data are stretched
+      const wide = end - start > 1 ? frame.width / (end - start) : 1;
+      context.lineWidth = Math.max(frame.ratio, Math.min(wide, 1.5 * frame.ratio));
+      context.lineCap = "butt";
+      context.setLineDash([]);
+      band(context, curve, frame, (many ? 0.22 : smoothed ? 0.26 : 0.42) * faint, !many);
+      context.lineCap = "round";
+      context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
+    }
+    if (smoothed && (curve.exact || !many)) {
+      context.globalAlpha = (many ? 0.16 : 0.3) * faint;
+      context.lineWidth = frame.ratio;
+      line(context, curve, curve.y, frame);
+    }
+    context.globalAlpha = faint * (many && !look.dim ? 0.9 : 1);
+    context.lineWidth = (many ? 1.2 : 1.6) * frame.ratio;
+    const count = line(context, curve, smoothed ? curve.smooth : curve.y, frame);
+    context.setLineDash([]);
+    if (curve.exact && count > 0 && count <= Math.min(60, frame.width / frame.ratio / 9) && (!smoothed || count === 1)) {
+      dots(context, curve, frame, (many ? 1.6 : 2.2) * frame.ratio);
+    }
+    context.globalAlpha = 1;
+  }
+  marks(context, drawn, frame, inks);
+  context.restore();
+}
+
+/** NaN as ×, infinities as arrows, on the axis where they happened. */
+function marks(context: CanvasRenderingContext2D, drawn: readonly Drawn[], frame: Frame, inks: Inks): void {
+  const toX = along(frame);
+  const size = 3.2 * frame.ratio;
+  const bottom = frame.top + frame.height - size - 2 * frame.ratio;
+  const top = frame.top + size + 2 * frame.ratio;
+  const taken = new Set<string>();
+  context.lineWidth = 1.6 * frame.ratio;
+  context.strokeStyle = inks.mark;
+  for (const { curve } of drawn) {
+    for (const mark of curve.marks) {
+      const x = toX(mark.x);
+      if (!(x >= frame.left - size && x <= frame.left + frame.width + size)) continue;
+      const key = `${mark.kind}${Math.round(x / frame.ratio / 3)}`; // one a place is enough to be seen
+      if (taken.has(key)) continue;
+      taken.add(key);
+      context.beginPath();
+      if (mark.kind === "nan") {
+        context.moveTo(x - size, bottom - size);
+        context.lineTo(x + size, bottom + size);
+        context.moveTo(x + size, bottom - size);
+        context.lineTo(x - size, bottom + size);
+      } else {
+        const up = mark.kind === "+inf";
+        const tip = up ? top - size : bottom + size;
+        const tail = up ? top + size * 1.6 : bottom - size * 1.6;
+        const wing = up ? tip + size : tip - size;
+        context.moveTo(x, tail);
+        context.lineTo(x, tip);
+        context.moveTo(x - size, wing);
+        context.lineTo(x, tip);
+        context.lineTo(x + size, wing);
+      }
+      context.stroke();
+    }
+  }
+}

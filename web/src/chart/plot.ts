@@ -1,0 +1,348 @@
+/** A thin coat over uPlot: it keeps the axes, the cursor and the selection; the curves are painted by `paint.ts`.
+ *
+ * In:   curves with their looks, a range of x, options; gestures.
+ * Out:  a drawing; calls for cursor, zoom and selection in values of x.
+ *
+ * Curves keep their own x: a hundred runs are not joined to one table. While new data are on their way, those that
+ * there are get stretched, since they are drawn in values and not in pixels.
+ */
+
+import uPlot from "uplot";
+import { token } from "../shell/theme.ts";
+import { centre, extent, type Curve, type Extent } from "./curve.ts";
+import { paint, type Drawn, type Frame } from "./paint.ts";
+import { padded, type Range, type View } from "./range.ts";
+import { axisName, logTickText, SECONDS, secondsText, tickText } from "./ticks.ts";
+
+export interface Flag {
+  x: number;
+  kind: "critical" | "warning" | "info" | "checkpoint" | "resume" | "eval";
+  label: string;
+  href?: string;
+}
+
+export interface PlotOptions {
+  x: string;
+  logX: boolean;
+  logY: boolean;
+  typical: boolean;
+  height: number;
+  /** An axis that begins at zero, as for shares and rates. */
+  zero?: boolean;
+}
+
+export interface PlotCalls {
+  onCursor(x: number | null, y: number | null): void;
+  onSelect(range: Range, compare: boolean): void;
+  /** After each drawing: flags and tooltips stand beside the canvas. */
+  onDrawn(): void;
+}
+
+const LEFT = 56;
+
+export class Plot {
+  readonly #host: HTMLElement;
+  #options: PlotOptions;
+  readonly #calls: PlotCalls;
+  #u: uPlot | null = null;
+  #drawn: Drawn[] = [];
+  #view: View = null;
+  #extent: Extent = { low: NaN, high: NaN, hidden: 0, hiddenExact: true };
+  #frame: Frame | null = null;
+  #silent = false;
+  #shift = false;
+  #compare: Range | null = null;
+  #inks = { mark: "", panel: "", axis: "", grid: "", select: "" };
+
+  constructor(host: HTMLElement, options: PlotOptions, calls: PlotCalls) {
+    this.#host = host;
+    this.#options = options;
+    this.#calls = calls;
+    this.#build();
+  }
+
+  get view(): Range {
+    return this.#frame?.x ?? this.#wholeX();
+  }
+
+  get hidden(): { count: number; exact: boolean } {
+    return { count: this.#extent.hidden, exact: this.#extent.hiddenExact };
+  }
+
+  get over(): HTMLElement | null {
+    return this.#u?.over ?? null;
+  }
+
+  get canvas(): HTMLCanvasElement | null {
+    return this.#u?.ctx.canvas ?? null;
+  }
+
+  /** All x that there are, of everything drawn. */
+  bounds(): Range {
+    return this.#wholeX();
+  }
+
+  #colours(): void {
+    this.#inks = {
+      mark: token("--chart-mark"),
+      panel: token("--panel"),
+      axis: token("--chart-axis"),
+      grid: token("--chart-grid"),
+      select: token("--chart-select"),
+    };
+  }
+
+  #build(): void {
+    this.#colours();
+    this.#u?.destroy();
+    const { logX, logY, x } = this.#options;
+    const font = `11px ${token("--sans") || "sans-serif"}`;
+    const seconds = x === "relative" && !logX;
+    const shared = (): Pick<uPlot.Axis, "stroke" | "font" | "grid" | "ticks"> => ({
+      stroke: () => this.#inks.axis,
+      font,
+      grid: { stroke: () => this.#inks.grid, width: 1 },
+      ticks: { stroke: () => this.#inks.grid, width: 1, size: 4 },
+    });
+    const options: uPlot.Options = {
+      width: this.#width(),
+      height: this.#options.height,
+      padding: [8, 10, 0, 0],
+      legend: { show: false },
+      scales: {
+        x: { time: x === "time" && !logX, distr: logX ? 3 : 1, range: () => [...this.#rangeX()] as [number, number] },
+        y: { distr: logY ? 3 : 1, range: () => [...this.#rangeY()] as [number, number] },
+      },
+      axes: [
+        {
+          ...shared(),
+          size: 26,
+          gap: 3,
+          space: 60,
+          ...(seconds ? { incrs: SECONDS } : {}),
+          ...(x === "time" && !logX ? {} : { values: (u: uPlot, values: number[]) => this.#words(u, values, "x") }),
+        },
+        { ...shared(), size: LEFT, gap: 4, space: 34, values: (u, values) => this.#words(u, values, "y") },
+      ],
+      series: [{}, { show: true, paths: () => null, points: { show: false } }],
+      cursor: {
+        x: true,
+        y: false,
+        points: { show: false },
+        drag: { x: true, y: false, setScale: false, dist: 4 },
+        focus: { prox: -1 },
+        bind: {
+          mousedown: (_u, _target, handler) => (event) => {
+            this.#shift = event.shiftKey;
+            // the middle button and Alt move the range, see gestures.ts
+            if (event.button === 0 && !event.altKey) handler(event);
+            return null;
+          },
+          dblclick: () => () => null,
+        },
+      },
+      hooks: {
+        draw: [(u) => this.#paint(u)],
+        setCursor: [(u) => this.#moved(u)],
+        setSelect: [(u) => this.#selected(u)],
+      },
+    };
+    this.#u = new uPlot(options, [[0, 1], [null, null]], this.#host); // prettier-ignore
+    this.#u.root.setAttribute("aria-hidden", "true");
+  }
+
+  #width(): number {
+    return Math.max(120, Math.floor(this.#host.clientWidth || 480));
+  }
+
+  #words(u: uPlot, values: (number | null)[], scale: "x" | "y"): string[] {
+    const log = scale === "x" ? this.#options.logX : this.#options.logY;
+    const seconds = scale === "x" && this.#options.x === "relative";
+    const known = values.filter((value): value is number => value !== null);
+    const step = known.length > 1 ? Math.abs((known[1] ?? 0) - (known[0] ?? 0)) : Math.abs(known[0] ?? 1) || 1;
+    void u;
+    const most = Math.max(...known.map(Math.abs), 0);
+    return values.map((value) => {
+      if (value === null || value === undefined) return "";
+      if (log) return seconds ? secondsText(value, value) : logTickText(value);
+      return seconds ? secondsText(value, step) : tickText(value, step, most);
+    });
+  }
+
+  #wholeX(): Range {
+    let low = Infinity;
+    let high = -Infinity;
+    for (const { curve } of this.#drawn) {
+      for (const columns of [curve, ...curve.old]) {
+        const { x } = columns;
+        if (!x.length) continue;
+        let first = x[0] ?? 0;
+        if (this.#options.logX) for (let at = 0; first <= 0 && at < x.length; at++) first = x[at] ?? 0;
+        if ((!this.#options.logX || first > 0) && first < low) low = first;
+        high = Math.max(high, x[x.length - 1] ?? 0);
+      }
+      for (const mark of curve.marks) {
+        if (this.#options.logX && mark.x <= 0) continue;
+        low = Math.min(low, mark.x);
+        high = Math.max(high, mark.x);
+      }
+    }
+    if (!(low <= high)) return this.#options.logX ? [1, 10] : [0, 1];
+    if (low === high) return this.#options.logX ? [low / 2, high * 2] : [low - 0.5, high + 0.5];
+    return [low, high];
+  }
+
+  #rangeX(): Range {
+    if (this.#view === null) return this.#wholeX();
+    const [from, to] = this.#view;
+    return this.#options.logX && from <= 0 ? [Math.min(this.#wholeX()[0], to / 10), to] : this.#view;
+  }
+
+  #rangeY(): Range {
+    const [from, to] = this.#rangeX();
+    const { logY, typical, zero } = this.#options;
+    const seen = this.#drawn.filter((one) => !one.look.dim);
+    const curves: Curve[] = (seen.length ? seen : this.#drawn).map((one) => one.curve);
+    const columns = curves.flatMap((curve) => [curve, ...curve.old]);
+    const found = extent(columns, from, to, logY);
+    this.#extent = found;
+    let { low, high } = found;
+    if (typical) {
+      const middle = centre(curves, from, to);
+      if (middle && (!logY || middle[0] > 0)) [low, high] = middle;
+    }
+    if (zero && !logY && low >= 0) [low, high] = [0, high > 0 ? high : 1];
+    return padded(low, high, logY);
+  }
+
+  #paint(u: uPlot): void {
+    const { left, top, width, height } = u.bbox;
+    const scaleX = u.scales["x"];
+    const scaleY = u.scales["y"];
+    if (!scaleX || !scaleY) return;
+    this.#frame = {
+      left, top, width, height,
+      x: [scaleX.min ?? 0, scaleX.max ?? 1],
+      y: [scaleY.min ?? 0, scaleY.max ?? 1],
+      logX: this.#options.logX,
+      logY: this.#options.logY,
+      ratio: uPlot.pxRatio,
+    }; // prettier-ignore
+    if (this.#compare) {
+      const [from, to] = this.#compare;
+      const a = Math.max(left, u.valToPos(from, "x", true));
+      const b = Math.min(left + width, u.valToPos(to, "x", true));
+      u.ctx.fillStyle = this.#inks.select;
+      if (b > a) u.ctx.fillRect(a, top, b - a, height);
+    }
+    paint(u.ctx, this.#drawn, this.#frame, this.#inks);
+    this.#calls.onDrawn();
+  }
+
+  #moved(u: uPlot): void {
+    if (this.#silent) return;
+    const left = u.cursor.left ?? -1;
+    const top = u.cursor.top ?? -1;
+    if (left < 0) this.#calls.onCursor(null, null);
+    else this.#calls.onCursor(u.posToVal(left, "x"), top < 0 ? null : u.posToVal(top, "y"));
+  }
+
+  #selected(u: uPlot): void {
+    const { left, width } = u.select;
+    if (width < 3) return;
+    const range: Range = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.#calls.onSelect(range, this.#shift);
+  }
+
+  setCurves(drawn: Drawn[]): void {
+    this.#drawn = drawn;
+    this.refresh();
+  }
+
+  setView(view: View): void {
+    this.#view = view;
+    this.refresh();
+  }
+
+  setCompare(range: Range | null): void {
+    this.#compare = range;
+    this.#u?.redraw(false, false);
+  }
+
+  setOptions(options: PlotOptions): void {
+    const before = this.#options;
+    this.#options = options;
+    if (before.x !== options.x || before.logX !== options.logX || before.logY !== options.logY) this.#build();
+    else if (before.height !== options.height) this.resize();
+    this.refresh();
+  }
+
+  /** The ranges anew, and everything drawn. */
+  refresh(): void {
+    const u = this.#u;
+    if (!u) return;
+    const [min, max] = this.#rangeX();
+    u.batch(() => {
+      u.setData([[min, max], [null, null]], false); // prettier-ignore
+      u.setScale("x", { min, max });
+      const [low, high] = this.#rangeY();
+      u.setScale("y", { min: low, max: high });
+    });
+  }
+
+  resize(): void {
+    const width = this.#width();
+    if (this.#u && (this.#u.width !== width || this.#u.height !== this.#options.height)) {
+      this.#u.setSize({ width, height: this.#options.height });
+    }
+  }
+
+  /** After the theme changed. */
+  restyle(): void {
+    this.#colours();
+    this.#u?.redraw(false, true);
+  }
+
+  /** The cursor by value, as another chart or a key says; nobody is told. */
+  setCursor(x: number | null): void {
+    const u = this.#u;
+    if (!u) return;
+    this.#silent = true;
+    const left = x === null ? -10 : u.valToPos(x, "x");
+    const out = !(left >= 0 && left <= u.over.clientWidth);
+    u.setCursor({ left: out ? -10 : left, top: -10 });
+    this.#silent = false;
+  }
+
+  /** CSS pixels from the left of the host; null where x is out of sight. */
+  left(x: number): number | null {
+    const u = this.#u;
+    if (!u) return null;
+    const left = u.valToPos(x, "x");
+    if (!(left >= -0.5 && left <= u.over.clientWidth + 0.5)) return null;
+    return left + u.bbox.left / uPlot.pxRatio;
+  }
+
+  top(y: number): number {
+    const u = this.#u;
+    return u ? u.valToPos(y, "y") + u.bbox.top / uPlot.pxRatio : 0;
+  }
+
+  valueAt(leftInOver: number): number {
+    return this.#u?.posToVal(leftInOver, "x") ?? 0;
+  }
+
+  get plotWidth(): number {
+    return this.#u?.over.clientWidth ?? 1;
+  }
+
+  describe(): string {
+    return axisName(this.#options.x);
+  }
+
+  destroy(): void {
+    this.#u?.destroy();
+    this.#u = null;
+  }
+}

@@ -1,0 +1,74 @@
+/** The words on an axis, short enough to stand side by side.
+ *
+ * In:   the values of ticks.
+ * Out:  a text for each: 12.5k, 3e−4, 2.4G; times as clock or date; seconds as durations.
+ */
+
+const MINUS = "−";
+
+/** Large numbers with a letter, small ones with an exponent; as many digits as neighbours need to differ.
+ *  most: the largest on the axis, by whose size all are written. */
+export function tickText(value: number, step: number, most = Math.abs(value)): string {
+  if (value === 0) return "0";
+  const size = most;
+  if (size >= 1e15 || size < 1e-3) return power(value, step);
+  const [unit, letter] = size >= 1e12 ? [1e12, "T"] : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""]; // prettier-ignore
+  const decimals = Math.max(0, Math.min(6, -Math.floor(Math.log10(Math.abs(step) / unit) + 1e-9)));
+  return `${(value / unit).toFixed(decimals).replace("-", MINUS)}${letter}`;
+}
+
+function power(value: number, step: number): string {
+  const exponent = Math.floor(Math.log10(Math.abs(value)) + 1e-9);
+  const digits = Math.max(0, Math.min(4, exponent - Math.floor(Math.log10(Math.abs(step)) + 1e-9)));
+  return `${(value / 10 ** exponent).toFixed(digits)}e${exponent}`.replaceAll("-", MINUS);
+}
+
+/** On a logarithmic axis each tick stands for itself: 1, 2, 5 of each power where there is room. */
+export function logTickText(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 1e-3 && size < 1e4) return String(Number(value.toPrecision(2)));
+  return tickText(value, size);
+}
+
+export function secondsText(value: number, step: number): string {
+  const size = Math.abs(value);
+  if (step >= 86400) return `${round(value / 86400, step / 86400)} d`;
+  if (step >= 3600 || size >= 360000) return `${round(value / 3600, step / 3600)} h`;
+  if (step >= 60 || size >= 6000) return `${round(value / 60, step / 60)} min`;
+  return `${round(value, step)} s`;
+}
+
+function round(value: number, step: number): string {
+  const decimals = Math.max(0, Math.min(3, -Math.floor(Math.log10(step) + 1e-9)));
+  return value.toFixed(decimals).replace("-", MINUS);
+}
+
+/** Distances between ticks of a duration: such as people count in. */
+export const SECONDS = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
+  10800, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000,
+]; // prettier-ignore
+
+const AXES: Record<string, string> = { step: "step", time: "time", relative: "time since start", tokens: "tokens", samples: "samples" };
+
+export function axisName(x: string): string {
+  return AXES[x] ?? x;
+}
+
+/** An x as a person reads it. */
+export function xText(x: string, value: number): string {
+  if (x === "time") {
+    const date = new Date(value * 1000);
+    const two = (part: number): string => String(part).padStart(2, "0");
+    return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  }
+  if (x === "relative") {
+    const whole = Math.max(0, Math.round(value));
+    const hours = Math.floor(whole / 3600);
+    const clock = `${String(Math.floor((whole % 3600) / 60)).padStart(2, "0")}:${String(whole % 60).padStart(2, "0")}`;
+    return value < 60 ? `${value.toFixed(1)} s` : hours ? `${hours}:${clock}` : clock;
+  }
+  if (x === "step" || x === "samples") return `${axisName(x)} ${Math.round(value).toLocaleString("en-US")}`;
+  if (x === "tokens") return `${tickText(value, value / 100 || 1)} tokens`;
+  return `${x} ${Number(value.toPrecision(6))}`.replace("-", MINUS);
+}

@@ -1,0 +1,118 @@
+/** The curves of a comparison: run by run, groups as bands, and the difference from the baseline.
+ *
+ * In:   the comparison, which run is which key, the sides' colours.
+ * Out:  charts.
+ */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { getSeries } from "../api/client.ts";
+import type { Axis, Key } from "../api/types.ts";
+import { Chart } from "../chart/chart.tsx";
+import { BandChart, type BandLine } from "./drawing.tsx";
+import { band, letter, onGrid } from "./reckon.ts";
+import type { Comparison } from "./types.ts";
+
+interface Props {
+  made: Comparison;
+  /** A list of keys a side. */
+  keys: Key[][];
+  colours: readonly string[];
+  metric: string;
+  x: Axis;
+  smooth: number;
+}
+
+const BUCKETS = 400; // wider than any screen shows of a band
+const MOST_RUNS = 60; // beyond, the bands alone are legible
+
+/** `time` of a comparison is time since the start. */
+export const chartAxis = (axis: string | null): Axis => (axis === "time" ? "relative" : axis === "flops" || !axis ? "step" : axis);
+
+export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
+  const grouped = keys.some((side) => side.length > 1);
+  const runs = keys.flat();
+  const series = useMemo(
+    () =>
+      keys.flatMap((side, at) =>
+        side.map((run, place) => ({
+          run,
+          name: metric,
+          label: side.length > 1 ? `${letter(at)} ${made.sides[at]?.runs[place]?.name ?? ""}` : `${letter(at)} ${made.sides[at]?.label ?? ""}`,
+          colour: colours[at] ?? "#888888",
+          dim: grouped && side.length > 1,
+        })),
+      ),
+    [runs.join(" "), colours.join(" "), metric],
+  );
+  return (
+    <div class="curves">
+      {grouped && <Groups made={made} keys={keys} colours={colours} metric={metric} x={x} smooth={smooth} />}
+      {runs.length <= MOST_RUNS && <Chart series={series} x={x} smooth={smooth} title={metric} height={grouped ? 260 : 320} />}
+      <DifferenceCurves made={made} colours={colours} />
+    </div>
+  );
+}
+
+/** Each group's mean, with its smallest and largest as a band. */
+function Groups({ made, keys, colours, metric, x, smooth }: Props) {
+  const [found, set] = useState<{ lines: BandLine[]; error: string | null }>({ lines: [], error: null });
+  const runs = keys.flat();
+  useEffect(() => {
+    const stop = new AbortController();
+    getSeries({ series: runs.map((run) => ({ run, name: metric })), x, from: null, to: null, buckets: BUCKETS, branch: "live", smooth }, stop.signal)
+      .then((frame) => {
+        const curves = frame.header.series.map(({ columns, error }) => {
+          const own = { x: frame.column(columns.x), y: frame.column(columns.smooth ?? columns.y ?? columns.mean) };
+          return error || own.x.length === 0 ? null : own;
+        });
+        let at = 0;
+        const lines = keys.flatMap((side, index): BandLine[] => {
+          const mine = side.map(() => curves[at++]).filter((one): one is NonNullable<typeof one> => one !== null && one !== undefined);
+          if (mine.length === 0) return [];
+          // where all of the group are: a mean over fewer would jump where one ends
+          const from = Math.max(...mine.map((one) => one.x[0] ?? Infinity));
+          const to = Math.min(...mine.map((one) => one.x[one.x.length - 1] ?? -Infinity));
+          if (!(to > from)) return [];
+          const grid = Float64Array.from({ length: BUCKETS + 1 }, (_, place) => from + ((to - from) * place) / BUCKETS);
+          const { mean, low, high } = band(mine.map((one) => onGrid(one.x, one.y, grid)));
+          const label = `${letter(index)} ${made.sides[index]?.label ?? ""}${mine.length > 1 ? ` (${mine.length} runs)` : ""}`;
+          return [{ label, colour: colours[index] ?? "#888888", x: grid, y: mean, ...(mine.length > 1 ? { low, high } : {}) }];
+        });
+        set({ lines, error: null });
+      })
+      .catch((error: Error) => error.name !== "AbortError" && set({ lines: [], error: error.message }));
+    return () => stop.abort();
+  }, [runs.join(" "), metric, x, smooth, colours.join(" ")]);
+  if (found.error) return <p class="tone-bad">{found.error}</p>;
+  if (found.lines.length === 0) return null;
+  return <BandChart title={`${metric}: each group's mean, from its smallest to its largest`} lines={found.lines} xTitle={x} height={300} />;
+}
+
+function DifferenceCurves({ made, colours }: { made: Comparison; colours: readonly string[] }) {
+  const numbers = (values: (number | null)[]): number[] => values.map((value) => value ?? NaN);
+  const lines = made.contrasts.flatMap(({ curve, side }): BandLine[] => {
+    if (!curve || curve.x.length < 2) return [];
+    const known = curve.low.some((value) => value !== null);
+    return [
+      {
+        label: `${letter(side)} ${made.sides[side]?.label ?? ""}`,
+        colour: colours[side] ?? "#888888",
+        x: numbers(curve.x),
+        y: numbers(curve.difference),
+        ...(known ? { low: numbers(curve.low), high: numbers(curve.high) } : {}),
+      },
+    ];
+  });
+  if (lines.length === 0) return null;
+  const baseline = made.contrasts[0]?.baseline ?? 0;
+  const banded = lines.some((line) => line.low);
+  return (
+    <BandChart
+      title={`${made.metric ?? "the metric"}: difference from ${letter(baseline)}${banded ? ", with its interval" : ""}`}
+      lines={lines}
+      xTitle={made.axis ?? "step"}
+      zero
+      height={200}
+    />
+  );
+}

@@ -1,0 +1,271 @@
+/** Runs against runs: the verdict first, what was refused, what differs, then curves and figures.
+ *
+ * In:   the address: run=KEY…, metric, x, group, baseline.
+ * Out:  the view; the address for every change.
+ */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { getJson } from "../api/client.ts";
+import type { Key, Row } from "../api/types.ts";
+import { varying } from "../runs/columns.ts";
+import { AxisChoice, Smoothing } from "../runs/charts.tsx";
+import { useRuns } from "../runs/store.ts";
+import { plainKey, runPlace } from "../shell/address.ts";
+import { PALETTE, colourOf, useColours } from "../shell/colour.ts";
+import { Icon } from "../shell/icon.tsx";
+import { useKeys } from "../shell/keys.ts";
+import { go, setQuery } from "../shell/route.ts";
+import { useTheme, type Theme } from "../shell/theme.ts";
+import { count } from "../shell/words.ts";
+import { chartAxis, Curves } from "./curves.tsx";
+import { Differences, Figures, Letter } from "./facts.tsx";
+import { refusalSentence } from "./reckon.ts";
+import type { Comparison, Side } from "./types.ts";
+
+/** The axes of `barograph compare`; none is asked for unless a person does. */
+const AXES: readonly [string, string][] = [
+  ["", "the axis that does not mislead"],
+  ["step", "step"],
+  ["tokens", "tokens"],
+  ["samples", "samples"],
+  ["time", "time of its steps"],
+  ["flops", "FLOPs"],
+];
+
+const ASKED = ["metric", "x", "group", "baseline"] as const;
+
+export function CompareView({ query }: { query: URLSearchParams }) {
+  const { rows } = useRuns();
+  const keys = query.getAll("run");
+  const { made, error, busy } = useComparison(query);
+  const theme = useTheme();
+  useColours();
+  useKeys("Comparison", [{ keys: "Escape", says: "back to the runs", run: () => go("/") }]);
+  const members = useMemo(() => (made ? made.sides.map((side) => keysOf(side, keys, rows)) : []), [made, keys.join(" "), rows]);
+  const colours = sideColours(members, theme);
+  if (keys.length < 2) return <TooFew keys={keys} rows={rows} />;
+  const smooth = Number(query.get("smooth") ?? 0) || 0;
+  return (
+    <div class="compare">
+      <h1 class="unseen">Comparison of {count(keys.length, "run")}</h1>
+      <Controls query={query} made={made} rows={rows} keys={keys} smooth={smooth} />
+      {error !== null && (
+        <div class="panel block refused" role="alert">
+          <h2>
+            <Icon name="warning" /> Not compared
+          </h2>
+          <p>{error}</p>
+          {ASKED.some((name) => query.get(name)) && (
+            <p class="buttons">
+              <button type="button" class="button" onClick={() => setQuery({ metric: null, x: null, group: null, baseline: null })}>
+                Compare as the runs suggest
+              </button>
+            </p>
+          )}
+        </div>
+      )}
+      {!made && error === null && (
+        <div class="panel block" aria-busy="true">
+          <span class="skeleton" />
+          <span class="skeleton tall" />
+        </div>
+      )}
+      {made && error === null && (
+        <div class={busy ? "stale" : ""}>
+          <Sides made={made} members={members} colours={colours} />
+          <Verdict made={made} />
+          <Differences made={made} colours={colours} />
+          {made.metric && members.some((side) => side.length > 0) && (
+            <section class="panel block">
+              <h2>Curves</h2>
+              <Curves made={made} keys={members} colours={colours} metric={made.metric} x={chartAxis(made.axis)} smooth={smooth} />
+            </section>
+          )}
+          <Figures made={made} colours={colours} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** Which of the keys asked for the runs of a side are: the server tells project, id and folder. */
+export function keysOf(side: Side, keys: readonly Key[], rows: ReadonlyMap<Key, Row>): Key[] {
+  return side.runs.flatMap(({ key, project, id, dir }) => {
+    if (key !== undefined) return [key];
+    const folder = dir.replaceAll("\\", "/");
+    const found =
+      keys.find((key) => folder === plainKey(key) || folder.endsWith(`/${plainKey(key)}`)) ??
+      keys.find((key) => rows.get(key)?.id === id && rows.get(key)?.project === project);
+    return found === undefined ? [] : [found];
+  });
+}
+
+/** A run keeps its colour; groups, and runs that happen to share one, take the palette in order. */
+function sideColours(members: readonly Key[][], theme: Theme): string[] {
+  const own = members.map((side) => (side.length === 1 && side[0] !== undefined ? colourOf(side[0], theme) : ""));
+  if (own.every(Boolean) && new Set(own).size === own.length) return own;
+  return members.map((_, at) => PALETTE[theme][at % PALETTE[theme].length] ?? "#888888");
+}
+
+function TooFew({ keys, rows }: { keys: readonly Key[]; rows: ReadonlyMap<Key, Row> }) {
+  const [only] = keys;
+  return (
+    <div class="message">
+      <h1>A comparison wants two runs or more</h1>
+      <p class="soft">
+        {only ? `“${rows.get(only)?.name || plainKey(only)}” is one. ` : ""}
+        Select runs in the table with <kbd>x</kbd> or their boxes, then press <kbd>c</kbd>. In a terminal: <code>barograph compare A B</code>
+      </p>
+      <p>
+        <a href={only ? `/?sel=${encodeURIComponent(only)}` : "/"}>Choose runs</a>
+      </p>
+    </div>
+  );
+}
+
+interface ControlsProps {
+  query: URLSearchParams;
+  made: Comparison | null;
+  rows: ReadonlyMap<Key, Row>;
+  keys: readonly Key[];
+  smooth: number;
+}
+
+function Controls({ query, made, rows, keys, smooth }: ControlsProps) {
+  const chosen = keys.map((key) => rows.get(key)).filter((row): row is Row => row !== undefined);
+  const shared = useMemo(() => {
+    const all = chosen.map((row) => new Set(Object.keys(row.last)));
+    return [...(all[0] ?? [])].filter((name) => all.every((names) => names.has(name))).sort();
+  }, [keys.join(" "), chosen.length]);
+  const groups = useMemo(() => varying(chosen, 40), [keys.join(" "), chosen.length]);
+  const metric = query.get("metric") ?? "";
+  const group = query.get("group") ?? "";
+  return (
+    <div class="toolbar" role="toolbar" aria-label="Comparison">
+      <a class="button" href={`/?sel=${encodeURIComponent(keys.join(",")).replaceAll("%2C", ",").replaceAll("%2F", "/")}`}>
+        Choose runs
+      </a>
+      <label class="labelled">
+        <span class="quiet">metric</span>
+        <select class="field" aria-label="Metric" value={metric} onChange={(event) => setQuery({ metric: event.currentTarget.value })}>
+          <option value="">{!metric && made?.metric ? made.metric : "as the runs suggest"}</option>
+          {[...new Set([...shared, ...(metric ? [metric] : [])])].map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      <AxisChoice axis={query.get("x") ?? ""} axes={AXES.map(([name, says]) => [name, name === "" && made?.axis ? made.axis : says] as const)} set={(x) => setQuery({ x })} />
+      <label class="labelled">
+        <span class="quiet">group by</span>
+        <select class="field" aria-label="Group" value={group} onChange={(event) => setQuery({ group: event.currentTarget.value, baseline: null })}>
+          <option value="">what they share</option>
+          {[...new Set([...groups, ...(group ? [group] : [])])].map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label class="labelled">
+        <span class="quiet">baseline</span>
+        <select class="field" aria-label="Baseline" value={query.get("baseline") ?? ""} onChange={(event) => setQuery({ baseline: event.currentTarget.value })}>
+          <option value="">the first</option>
+          {keys.map((key) => (
+            <option key={key} value={key}>
+              {rows.get(key)?.name || plainKey(key)}
+            </option>
+          ))}
+        </select>
+      </label>
+      <span class="grow" />
+      <Smoothing value={smooth} set={(value) => setQuery({ smooth: value || null }, true)} />
+    </div>
+  );
+}
+
+function Sides({ made, members, colours }: { made: Comparison; members: readonly Key[][]; colours: readonly string[] }) {
+  return (
+    <ul class="sides" aria-label="What is compared">
+      {made.sides.map((side, at) => (
+        <li key={at}>
+          <Letter side={at} colour={colours[at]} />
+          <span class="side-name">
+            {side.runs.length === 1 && members[at]?.[0] ? <a href={runPlace(members[at][0])}>{side.label}</a> : <strong>{side.label}</strong>}
+            <span class="quiet">
+              {" "}
+              {side.runs.length > 1 ? count(side.runs.length, "run") : side.runs[0]?.project}, {[...new Set(side.runs.map((run) => run.status))].join(", ")}
+            </span>
+            {side.runs.length > 1 && (
+              <details class="members">
+                <summary>which</summary>
+                {side.runs.map((run, place) => {
+                  const key = members[at]?.[place];
+                  return <div key={place}>{key ? <a href={runPlace(key)}>{run.name}</a> : run.name}</div>;
+                })}
+              </details>
+            )}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+const TONES: Record<string, string> = { better: "good", worse: "bad", different: "warning" };
+
+function Verdict({ made }: { made: Comparison }) {
+  const outcomes = new Map(made.contrasts.map((one) => [one.sentence, one.outcome]));
+  const said = new Set(made.verdict.sentences);
+  return (
+    <section class="panel block verdict-block" aria-label="Verdict">
+      <h2>Verdict</h2>
+      {made.verdict.sentences.map((sentence, at) => {
+        const tone = TONES[outcomes.get(sentence) ?? ""] ?? "";
+        return (
+          <p key={at} class={`${at === 0 ? "first" : ""} ${tone ? `tone-${tone}` : ""}`}>
+            {sentence}
+          </p>
+        );
+      })}
+      {made.refusals
+        .map(refusalSentence)
+        .filter((sentence) => !said.has(sentence))
+        .map((sentence) => (
+          <p key={sentence} class="tone-bad">
+            <Icon name="stopped" label="refused" /> {sentence}
+          </p>
+        ))}
+      {made.cautions.map((sentence) => (
+        <p key={sentence} class="tone-warning">
+          <Icon name="warning" label="caution" /> {sentence}
+        </p>
+      ))}
+      {made.notes.map((sentence) => (
+        <p key={sentence} class="quiet">
+          {sentence}
+        </p>
+      ))}
+    </section>
+  );
+}
+
+function useComparison(query: URLSearchParams): { made: Comparison | null; error: string | null; busy: boolean } {
+  const [found, set] = useState<{ made: Comparison | null; error: string | null; busy: boolean }>({ made: null, error: null, busy: true });
+  const keys = query.getAll("run");
+  const asked = new URLSearchParams();
+  for (const key of keys) asked.append("run", key);
+  for (const name of ASKED) if (query.get(name)) asked.set(name, query.get(name) ?? "");
+  const address = `/api/compare?${asked}`;
+  useEffect(() => {
+    if (keys.length < 2) return;
+    const stop = new AbortController();
+    set((before) => ({ ...before, busy: true }));
+    getJson<Comparison>(address, stop.signal)
+      .then((made) => set({ made, error: null, busy: false }))
+      .catch((error: Error) => error.name !== "AbortError" && set((before) => ({ ...before, error: error.message, busy: false })));
+    return () => stop.abort();
+  }, [address]);
+  return found;
+}

@@ -1,0 +1,168 @@
+/** The doctor: what is wrong with a run, since when, why, and what to do; the worst first, live.
+ *
+ * In:   a run's key.
+ * Out:  findings with their evidence, causes and remedies; what was looked at, and what could not be.
+ */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { getFindings } from "../api/client.ts";
+import { listen } from "../api/live.ts";
+import type { Diagnosis, Key, Severity } from "../api/types.ts";
+import { Icon } from "../shell/icon.tsx";
+import { count, whole } from "../shell/words.ts";
+import { FindingCard } from "./finding.tsx";
+
+const AGAIN_MILLISECONDS = 2500; // between two diagnoses of a run that goes on: the rules read all of it
+const FEW_REMARKS = 6;
+
+export function DoctorView({ runKey }: { runKey: Key }) {
+  const { diagnosis, error } = useDiagnosis(runKey);
+  const [everything, setEverything] = useState(false);
+  if (!diagnosis) {
+    return error ? (
+      <div class="message" role="alert">
+        <h1>The doctor could not look</h1>
+        <p>{error}</p>
+      </div>
+    ) : (
+      <div class="doctor" aria-busy="true">
+        <span class="skeleton" />
+        <span class="skeleton tall" />
+        <span class="skeleton tall" />
+      </div>
+    );
+  }
+  const { findings } = diagnosis;
+  const serious = findings.filter((one) => one.severity !== "info");
+  const remarks = findings.filter((one) => one.severity === "info");
+  const shown = everything ? remarks : remarks.slice(0, FEW_REMARKS);
+  return (
+    <div class="doctor">
+      <Verdict diagnosis={diagnosis} />
+      {serious.length > 0 && (
+        <ol class="findings" aria-label="Findings, the worst first">
+          {serious.map((one) => (
+            <FindingCard key={identity(one)} finding={one} runKey={runKey} open />
+          ))}
+        </ol>
+      )}
+      {remarks.length > 0 && (
+        <section>
+          <h2>Worth knowing</h2>
+          <ol class="findings remarks" aria-label="Remarks">
+            {shown.map((one) => (
+              <FindingCard key={identity(one)} finding={one} runKey={runKey} />
+            ))}
+          </ol>
+          {remarks.length > shown.length && (
+            <button type="button" class="button" onClick={() => setEverything(true)}>
+              {count(remarks.length - shown.length, "more remark")}
+            </button>
+          )}
+        </section>
+      )}
+      <Looked diagnosis={diagnosis} />
+    </div>
+  );
+}
+
+const identity = (one: { rule: string; key: string; segment: number; step: number }): string => `${one.rule} ${one.key} ${one.segment} ${one.step}`;
+
+const WORDS: Record<Severity, [string, string]> = { critical: ["critical", "critical"], warning: ["warning", "warnings"], info: ["remark", "remarks"] };
+
+function Verdict({ diagnosis: { findings } }: { diagnosis: Diagnosis }) {
+  const severities: Severity[] = ["critical", "warning", "info"];
+  const counts = severities.map((severity) => findings.filter((one) => one.severity === severity).length);
+  const [critical = 0, warnings = 0] = counts;
+  const worst = critical ? "critical" : warnings ? "warning" : "good";
+  return (
+    <p class={`verdict ${worst}`} role="status">
+      <Icon name={worst === "good" ? "done" : worst} />
+      <strong>{critical ? "This run is broken, or will be" : warnings ? "Something wants a look" : "Nothing is wrong, as far as can be told"}</strong>
+      <span class="badges">
+        {severities.map((severity, at) => {
+          const number = counts[at] ?? 0;
+          return number > 0 ? (
+            <span key={severity} class={`badge ${severity}`}>
+              {whole(number)} {WORDS[severity][number === 1 ? 0 : 1]}
+            </span>
+          ) : null;
+        })}
+      </span>
+    </p>
+  );
+}
+
+/** What could not be checked is as much an answer as what was found. */
+function Looked({ diagnosis: { checked, abstained } }: { diagnosis: Diagnosis }) {
+  const needs = new Map<string, string[]>();
+  for (const { rule, needs: what } of abstained) needs.set(what, [...(needs.get(what) ?? []), rule]);
+  return (
+    <section class="looked">
+      <h2>What was looked at</h2>
+      <p class="soft">
+        {count(checked.length, "rule")} looked at this run{abstained.length ? `, ${whole(abstained.length)} could not.` : "; none had to stand aside."}
+      </p>
+      {abstained.length > 0 && (
+        <details>
+          <summary>What could not be checked, and which metric would let it</summary>
+          <table class="facts">
+            <thead>
+              <tr>
+                <th scope="col">Log this</th>
+                <th scope="col">and these rules can look</th>
+              </tr>
+            </thead>
+            <tbody>
+              {[...needs]
+                .sort((a, b) => b[1].length - a[1].length)
+                .map(([what, rules]) => (
+                  <tr key={what}>
+                    <td class="mono">{what.replace(/^!/, "").replaceAll("|", " or ")}</td>
+                    <td>{rules.map((rule) => rule.replaceAll("_", " ")).join(", ")}</td>
+                  </tr>
+                ))}
+            </tbody>
+          </table>
+        </details>
+      )}
+      {checked.length > 0 && (
+        <details>
+          <summary>What was checked</summary>
+          <p class="rules">{checked.map((rule) => rule.replaceAll("_", " ")).join(", ")}</p>
+        </details>
+      )}
+    </section>
+  );
+}
+
+/** The diagnosis, again while new points come. */
+function useDiagnosis(key: Key): { diagnosis: Diagnosis | null; error: string | null } {
+  const [found, set] = useState<{ diagnosis: Diagnosis | null; error: string | null }>({ diagnosis: null, error: null });
+  const last = useRef(0);
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let gone = false;
+    const stop = new AbortController();
+    const read = (): void => {
+      timer = undefined;
+      last.current = Date.now();
+      getFindings(key, stop.signal)
+        .then((diagnosis) => !gone && set({ diagnosis, error: null }))
+        .catch((error: Error) => !gone && error.name !== "AbortError" && set((before) => ({ ...before, error: error.message })));
+    };
+    const soon = (): void => {
+      timer ??= setTimeout(read, Math.max(0, last.current + AGAIN_MILLISECONDS - Date.now()));
+    };
+    set({ diagnosis: null, error: null });
+    read();
+    const leave = listen({ runs: [key], onPoints: soon, onAgain: soon, onRows: (rows) => rows.some((row) => row.key === key) && soon() });
+    return () => {
+      gone = true;
+      clearTimeout(timer);
+      stop.abort();
+      leave();
+    };
+  }, [key]);
+  return found;
+}

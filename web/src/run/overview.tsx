@@ -1,0 +1,236 @@
+/** A run as one reads it: what it is, what it was asked to do, what it did, what it cost, what it says.
+ *
+ * In:   the run's detail and findings.
+ * Out:  metadata, findings, learning rate, losses together, gradient norm, speed, checkpoints, samples, lineage.
+ */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { num, type Detail } from "../api/types.ts";
+import { Chart } from "../chart/chart.tsx";
+import type { Line } from "../chart/control.ts";
+import { Group } from "../chart/group.ts";
+import { lineColours } from "../chart/inks.ts";
+import { Lazy } from "../chart/lazy.tsx";
+import { knownNames } from "../chart/names.ts";
+import { runPlace } from "../shell/address.ts";
+import { Icon } from "../shell/icon.tsx";
+import { useTheme } from "../shell/theme.ts";
+import { ago, count, duration, moment, plain, short, whole } from "../shell/words.ts";
+import { flagsOf, storyOf, useAnswer } from "./data.ts";
+import { Lineage } from "./lineage.tsx";
+import { bytes, money } from "./machines.ts";
+import { pickMain } from "./main.ts";
+import { Samples } from "./samples.tsx";
+import type { TabProps } from "./view.tsx";
+
+export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
+  const theme = useTheme();
+  const group = useMemo(() => new Group({ x: "step" }), [runKey]);
+  const known = useAnswer(`names ${runKey}`, (signal) => knownNames(runKey, signal), Math.floor(beat / 4));
+  const main = useMemo(() => (known.value ? pickMain(known.value.names) : null), [known.value]);
+  const flags = useMemo(() => flagsOf(runKey, detail, diagnosis), [runKey, detail, diagnosis]);
+  useEffect(() => group.live([runKey]), [group, runKey]);
+  const chart = (title: string, names: string[], logY = false, zero = false) => {
+    if (!names.length) return null;
+    const colours = lineColours(runKey, names.length, theme);
+    const lines: Line[] = names.map((name, at) => ({ run: runKey, name, label: name, colour: colours[at] ?? "#888888" }));
+    return (
+      <Lazy key={title} height={252}>
+        <Chart series={lines} x="step" group={group} title={title} height={names.length > 1 ? 194 : 216} logY={logY} zero={zero} flags={flags} />
+      </Lazy>
+    );
+  };
+  return (
+    <div class="overview">
+      <About detail={detail} />
+      <Findings {...{ runKey, diagnosis }} />
+      <Configuration detail={detail} />
+      <section class="panels reading" aria-label="The main curves, in the order to read them">
+        {main === null && !known.error && <div class="slot chart"><span class="skeleton" /></div>}
+        {known.error && <p class="bad">{known.error}</p>}
+        {main && chart("Learning rate", main.rate)}
+        {main && chart("Losses", main.losses)}
+        {main && chart("Gradient norm", main.norm, true)}
+        {main && chart("Throughput", main.speed, false, true)}
+        {main && main.machine.map((name) => chart(name, [name], false, true))}
+        {main && !main.losses.length && !main.rate.length && known.value && known.value.names.slice(0, 6).map((name) => chart(name, [name]))}
+      </section>
+      {known.value && known.value.names.length > 0 && (
+        <p>
+          <a href={runPlace(runKey, "charts")}>All {whole(detail.series_count ?? known.value.total)} series</a>
+        </p>
+      )}
+      <Checkpoints detail={detail} />
+      {(detail.samples?.length ?? 0) > 0 && <Samples samples={detail.samples ?? []} />}
+      <Lineage detail={detail} />
+      {(detail.problems?.length ?? 0) > 0 && (
+        <section class="panel block" aria-label="What could not be read">
+          <h2>What could not be read</h2>
+          <ul class="plain-list">
+            {detail.problems?.map((problem) => (
+              <li key={problem}>{problem}</li>
+            ))}
+          </ul>
+        </section>
+      )}
+    </div>
+  );
+}
+
+function text(value: unknown): string {
+  return value === null || value === undefined || value === "" ? "" : plain(value);
+}
+
+/** Who, when, where, on what, from which code, for how much. */
+function About({ detail }: { detail: Detail }) {
+  const about = detail.manifest ?? {};
+  const inner = (name: string): Record<string, unknown> => (typeof about[name] === "object" && about[name] !== null && !Array.isArray(about[name]) ? (about[name] as Record<string, unknown>) : {});
+  const [git, environment, hardware, dataset] = ["git", "environment", "hardware", "dataset"].map(inner);
+  const energy = (detail.energy ?? {}) as Record<string, unknown>;
+  const command = Array.isArray(about["command"]) ? (about["command"] as unknown[]).map(String).join(" ") : text(about["command"]);
+  const gpus = Array.isArray(hardware?.["gpus"]) ? (hardware["gpus"] as Record<string, unknown>[]) : [];
+  const cpu = (hardware?.["cpu"] ?? {}) as Record<string, unknown>;
+  const commit = text(git?.["commit"] ?? about["repo_commit"]);
+  const goodput = (detail.goodput ?? {}) as Record<string, unknown>;
+  const share = num(goodput["goodput"]);
+  const last = (name: string): number | null => num(detail.last?.[name]);
+  const rows: [string, preact.ComponentChildren][] = [
+    ["started", detail.created ? `${moment(detail.created)} (${ago(detail.created, Date.now() / 1000)})` : ""],
+    ["wall time", detail.wall_seconds ? `${duration(detail.wall_seconds)}${share !== null ? `, ${(share * 100).toFixed(0)}% of it training` : ""}` : ""],
+    ["steps", detail.step !== null ? `${whole(detail.step)}${detail.total_steps ? ` of ${whole(detail.total_steps)}` : ""}` : ""],
+    ["tokens", energy["tokens"] !== undefined ? whole(num(energy["tokens"])) : ""],
+    ["last loss", last("train/loss") !== null || last("eval/loss") !== null ? [last("train/loss") !== null ? `${short(last("train/loss"))} in training` : "", last("eval/loss") !== null ? `${short(last("eval/loss"))} in evaluation` : ""].filter(Boolean).join(", ") : ""],
+    ["hardware", [gpus.length ? `${gpus.length} × ${text(gpus[0]?.["name"]) || "GPU"}` : "", text(cpu["model"]) ? `${text(cpu["model"])}, ${count(Number(cpu["usable"] ?? cpu["cores"] ?? 0), "core")}` : "", typeof hardware?.["memory_bytes"] === "number" ? bytes(hardware["memory_bytes"]) : ""].filter(Boolean).join("; ")],
+    ["processes", typeof about["world_size"] === "number" && about["world_size"] > 1 ? whole(about["world_size"]) : ""],
+    ["cost", energy["cost"] !== undefined ? money(num(energy["cost"]), energy) : ""],
+    ["energy", energy["kwh"] !== undefined ? `${short(num(energy["kwh"]), 3)} kWh` : ""],
+    ["data", Object.entries(dataset ?? {}).slice(0, 6).map(([name, value]) => `${name} ${text(value)}`).join(", ")],
+    ["code", commit ? `${commit.slice(0, 10)}${text(git?.["branch"]) ? ` on ${text(git?.["branch"])}` : ""}${git?.["dirty"] ? ", with changes not committed" : ""}` : ""],
+    ["command", command ? <code>{command}</code> : ""],
+    ["host", [text(about["host"]), text(environment?.["python"]) && `Python ${text(environment?.["python"])}`].filter(Boolean).join(", ")],
+    ["notes", detail.notes],
+  ];
+  return (
+    <section class="panel block about" aria-label="About the run">
+      <dl class="pairs">
+        {rows.map(([name, value]) =>
+          value ? (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ) : null,
+        )}
+      </dl>
+    </section>
+  );
+}
+
+const SHOWN = 4;
+
+function Findings({ runKey, diagnosis }: Pick<TabProps, "runKey" | "diagnosis">) {
+  if (!diagnosis) return <section class="panel block" aria-label="Findings"><p class="quiet">The doctor is looking …</p></section>;
+  const serious = diagnosis.findings.filter((one) => one.severity !== "info");
+  const shown = (serious.length ? serious : diagnosis.findings).slice(0, SHOWN);
+  return (
+    <section class="panel block" aria-label="Findings">
+      {!serious.length && <p class="soft">Nothing is wrong, as far as can be told: {count(diagnosis.checked.length, "rule")} looked, {whole(diagnosis.abstained.length)} could not.</p>}
+      {shown.length > 0 && (
+        <ul class="findings-short">
+          {shown.map((one) => (
+            <li key={`${one.rule} ${one.step} ${one.key}`}>
+              <span class={`tone-${one.severity}`}>
+                <Icon name={one.severity} label={one.severity} />
+              </span>
+              <a href={storyOf(runKey, one)}>step {whole(one.step)}</a>
+              <span>{one.message}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      {diagnosis.findings.length > shown.length && <a href={runPlace(runKey, "doctor")}>All {whole(diagnosis.findings.length)}, with evidence and what to do</a>}
+    </section>
+  );
+}
+
+const FEW = 18;
+
+function Configuration({ detail }: { detail: Detail }) {
+  const [all, setAll] = useState(false);
+  const [find, setFind] = useState("");
+  const flat = Object.entries(((detail as unknown as { config_flat?: Record<string, unknown> }).config_flat ?? detail.config) as Record<string, unknown>);
+  if (!flat.length) return null;
+  const matching = flat.filter(([name, value]) => !find || `${name} ${text(value)}`.toLowerCase().includes(find.toLowerCase()));
+  const shown = all || find ? matching : matching.slice(0, FEW);
+  return (
+    <section class="panel block" aria-label="Configuration">
+      <div class="charts-bar">
+        <h2>
+          Configuration <span class="quiet">{whole(flat.length)}</span>
+        </h2>
+        {flat.length > FEW && <input class="field" type="search" placeholder="find a key or a value" aria-label="Find in the configuration" value={find} onInput={(event) => setFind(event.currentTarget.value)} />}
+      </div>
+      <dl class="pairs config">
+        {shown.map(([name, value]) => (
+          <div key={name}>
+            <dt class="mono">{name}</dt>
+            <dd class="mono">{text(value) || "–"}</dd>
+          </div>
+        ))}
+      </dl>
+      {!find && flat.length > FEW && (
+        <button type="button" class="button bare" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Fewer" : `All ${whole(flat.length)}`}
+        </button>
+      )}
+    </section>
+  );
+}
+
+function Checkpoints({ detail }: { detail: Detail }) {
+  const all = detail.checkpoints ?? [];
+  const [open, setOpen] = useState(false);
+  if (!all.length) return null;
+  const losses = all.map((one) => num(one["val_loss"])).filter((loss): loss is number => loss !== null && Number.isFinite(loss));
+  const best = losses.length ? Math.min(...losses) : NaN;
+  const shown = open ? all : all.slice(-6);
+  return (
+    <section class="panel block" aria-label="Checkpoints">
+      <h2>
+        Checkpoints <span class="quiet">{whole(all.length)}</span>
+      </h2>
+      <div class="wide-table">
+        <table class="facts">
+          <thead>
+            <tr>
+              <th scope="col" class="number">step</th>
+              <th scope="col" class="number">validation loss</th>
+              <th scope="col" class="number">bits per byte</th>
+              <th scope="col">file</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((one, at) => {
+              const loss = num(one["val_loss"]);
+              return (
+                <tr key={at}>
+                  <td class="number">{whole(num(one["step"]))}</td>
+                  <td class="number">
+                    {short(loss)} {loss !== null && loss === best && losses.length > 1 && <span class="badge good">best</span>}
+                  </td>
+                  <td class="number">{short(num(one["val_bpb"]))}</td>
+                  <td class="mono small">{text(one["path"])}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+      {all.length > 6 && (
+        <button type="button" class="button bare" aria-expanded={open} onClick={() => setOpen(!open)}>
+          {open ? "The last six" : `All ${whole(all.length)}`}
+        </button>
+      )}
+    </section>
+  );
+}

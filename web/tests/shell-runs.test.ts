@@ -1,0 +1,126 @@
+/** The table's order, groups, columns, and which lines are in sight. */
+import assert from "node:assert/strict";
+import test from "node:test";
+import type { Row } from "../src/api/types.ts";
+import { available, cell, column, defaultColumns, fitted, labelsOf, varying } from "../src/runs/columns.ts";
+import { compareCells, drawn, inSight, lines, nextSort, NONE, parseSort, sortRows } from "../src/runs/order.ts";
+import { tagsOf } from "../src/runs/edit.tsx";
+import { fits } from "../src/runs/picker.tsx";
+
+function row(key: string, more: Partial<Row> = {}): Row {
+  return {
+    key, project: "p", id: key, name: key, status: "finished", created: 0, wall_seconds: 1, tags: [], notes: "", pinned: false, archived: false,
+    config: {}, step: 10, total_steps: 10, remaining_seconds: null, last: {}, best: {}, findings: {}, parent: null, fork_step: null, ...more,
+  }; // prettier-ignore
+}
+
+const keys = (rows: Row[]): string => rows.map((one) => one.key).join("");
+
+test("missing values and NaN stand last in both directions", () => {
+  const rows = [row("a", { last: { l: 2 } }), row("b"), row("c", { last: { l: "NaN" } }), row("d", { last: { l: 1 } }), row("e", { last: { l: "Infinity" } })];
+  assert.equal(keys(sortRows(rows, { id: "last:l", down: false })), "daecb");
+  assert.equal(keys(sortRows(rows, { id: "last:l", down: true })), "eadcb");
+});
+
+test("the order of cells is an order", () => {
+  const cells = [null, NaN, -1, 0, 3, Infinity, "a", "B", "10", "9", ""];
+  for (const down of [true, false]) {
+    for (const a of cells) {
+      for (const b of cells) {
+        assert.ok(Math.sign(compareCells(a, b, down)) + Math.sign(compareCells(b, a, down)) === 0, `${a} ${b}`);
+        for (const c of cells) {
+          if (compareCells(a, b, down) <= 0 && compareCells(b, c, down) <= 0) assert.ok(compareCells(a, c, down) <= 0, `${a} ${b} ${c}`);
+        }
+      }
+    }
+  }
+});
+
+test("pinned runs stand first, equals newest first", () => {
+  const rows = [row("a", { created: 1 }), row("b", { created: 3 }), row("c", { created: 2, pinned: true })];
+  assert.equal(keys(sortRows(rows, parseSort(null))), "cba");
+  assert.equal(keys(sortRows(rows, { id: "project", down: false })), "cba");
+});
+
+test("a second click on a head turns the order round", () => {
+  assert.deepEqual(nextSort(parseSort(null), "name"), { id: "name", down: false });
+  assert.deepEqual(nextSort({ id: "name", down: false }, "name"), { id: "name", down: true });
+  assert.equal(nextSort({ id: "name", down: false }, "findings").down, true);
+});
+
+test("groups hold every run once, closed ones show their head, runs without a value come last", () => {
+  const rows = [row("a", { config: { lr: 2 } }), row("b", { config: { lr: 1 } }), row("c"), row("d", { config: { lr: 1 } })];
+  const found = lines(rows, "config:lr", new Set());
+  assert.deepEqual(found.map((line) => (line.kind === "group" ? `${line.name === NONE ? "none" : line.value}:${line.count}` : line.row.key)), ["1:2", "b", "d", "2:1", "a", "none:1", "c"]);
+  const closed = lines(rows, "config:lr", new Set(["1", NONE]));
+  assert.deepEqual(closed.map((line) => (line.kind === "group" ? line.open : line.row.key)), [false, true, "a", false]);
+});
+
+test("the text 1 and the number 1 are groups of their own, and a run with two tags is in both", () => {
+  assert.equal(lines([row("a", { config: { k: "one" } }), row("b", { config: { k: 1 } }), row("c", { config: { k: true } })], "config:k", new Set()).filter((line) => line.kind === "group").length, 3);
+  const tagged = lines([row("a", { tags: ["x", "y"] }), row("b", { tags: ["x"] })], "tags", new Set());
+  assert.deepEqual(tagged.map((line) => (line.kind === "group" ? line.value : line.row.key)), ["x", "a", "b", "y", "a"]);
+});
+
+test("what is drawn are the first runs that are not hidden, also those of closed groups", () => {
+  const rows = ["a", "b", "c", "d"].map((key, at) => row(key, { config: { g: at < 2 ? 1 : 2 } }));
+  assert.deepEqual(drawn(lines(rows, null, new Set()), new Set(["a"]), 2), ["b", "c"]);
+  assert.deepEqual(drawn(lines(rows, "config:g", new Set(["1"])), new Set(["b"]), 9), ["a", "c", "d"]);
+});
+
+test("lines in sight cover what is seen and stay within the table", () => {
+  for (const total of [0, 1, 50, 10_000]) {
+    for (const top of [0, 31, 5_000, 299_000, 1e9]) {
+      const [from, to] = inSight(top, 600, 30, total);
+      assert.ok(0 <= from && from <= to && to <= total);
+      if (total * 30 > top + 600) assert.ok(from * 30 <= top && to * 30 >= top + 600);
+      assert.ok(to - from <= 40);
+    }
+  }
+});
+
+test("ten thousand rows sort and group within a frame or two", () => {
+  const rows = Array.from({ length: 10_000 }, (_, at) => row(`r${at}`, { created: at, last: { l: Math.sin(at) }, config: { lr: at % 7 } }));
+  const before = performance.now();
+  const found = lines(sortRows(rows, { id: "last:l", down: false }), "config:lr", new Set());
+  assert.equal(found.length, 10_007);
+  assert.ok(performance.now() - before < 500);
+});
+
+test("a column's id says what it shows, and names of prototypes show nothing", () => {
+  assert.equal(column("last:a:b")?.title, "a:b");
+  assert.equal(column("config:")?.title, undefined);
+  assert.equal(column("what:x"), null);
+  assert.equal(column("constructor"), null);
+  const one = row("a", { config: { lr: 1e-3, flag: true, list: [1] }, last: { l: "NaN" } });
+  assert.equal(cell(one, "config:lr"), 1e-3);
+  assert.equal(cell(one, "config:flag"), "true");
+  assert.equal(cell(one, "config:list"), "[1]");
+  assert.ok(Number.isNaN(cell(one, "last:l")));
+  for (const name of ["constructor", "__proto__", "toString"]) {
+    assert.equal(cell(one, `config:${name}`), null);
+    assert.equal(cell(one, `last:${name}`), null);
+  }
+});
+
+test("the columns by default are the losses and what tells the runs apart", () => {
+  const rows = [1, 2, 3].map((at) => row(`r${at}`, { config: { lr: at, same: 1, seed: at }, last: { "train/loss": 1, "eval/loss": 2 }, best: { "eval/loss": 2 } }));
+  const ids = defaultColumns(rows);
+  assert.ok(ids.includes("best:eval/loss") && ids.includes("last:train/loss") && ids.includes("config:lr"));
+  assert.ok(!ids.includes("config:same") && !ids.includes("project"));
+  assert.deepEqual(varying(rows), ["lr", "seed"]);
+  assert.equal(fitted("config:lr", rows)?.numeric, true);
+  assert.equal(fitted("config:lr", [...rows, row("x", { config: { lr: "auto" } })])?.numeric, false);
+  assert.deepEqual(available(rows).map((group) => group.title), ["Run", "Last value", "Best value", "Configuration"]);
+});
+
+test("labels tell runs of one name apart", () => {
+  const labels = labelsOf([row("a", { name: "x" }), row("b", { name: "x", project: "q" }), row("c", { name: "x" }), row("d", { name: "y" })]);
+  assert.deepEqual([...labels.values()], ["p/a", "q/x", "p/c", "y"]);
+});
+
+test("tags are split at commas, once each; a search takes words in any order", () => {
+  assert.deepEqual(tagsOf(" a, b ,a,, c d "), ["a", "b", "c d"]);
+  assert.ok(fits("last:train/loss", "loss last"));
+  assert.ok(!fits("last:train/loss", "eval"));
+});

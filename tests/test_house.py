@@ -80,7 +80,7 @@ MAY_IMPORT = {
     "cli": "alerts ask blackbox catalog comparing config demo doctor export follow forecast "
     "importing keeping lineage liveness mirrors overview probes query record reporting server sinks spool store top",
     "__main__": "cli",
-    "__init__": "adapters ask catalog comparing config importing logtext logger probes query run simple start tracker",
+    "__init__": "adapters ask catalog comparing config importing logtext logger notebook probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
 READING = {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barograph.top.keys import Keys
-from barograph.top.screen import Row, Screen, Span, clean, cut, padded, plain, width
+from barograph.top.screen import Row, Screen, Span, clean, clipped, cut, padded, plain, width
 
 _TEXTS = st.text(st.sampled_from("ab 12漢é─⠿█"), max_size=14)
 _ROWS = st.lists(
@@ -69,7 +69,7 @@ def test_without_colour_none_is_sent() -> None:
 @given(st.text(max_size=60), st.integers(0, 20))
 def test_text_is_cut_to_cells_and_can_not_drive_a_terminal(text: str, cells: int) -> None:
     shown = cut(clean(text), cells)
-    assert width(shown) <= cells
+    assert width(shown) <= cells and width(clipped(clean(text), cells)) <= cells
     assert width(padded(clean(text), cells)) == cells
     assert all(one.isprintable() for one in clean(text))
 

@@ -150,8 +150,8 @@ def line(run: barograph.Run, script: str = _SHOW, **environment: str) -> Iterato
 
 def test_it_follows_a_run_and_draws_only_what_changes(run: barograph.Run) -> None:
     with line(run) as top:
-        page = top.until("step 49 of 1,000")
-        assert "train/loss" in page and "running" in page and "2.5500" in page
+        page = top.until("2.5500")
+        assert "train/loss" in page and "running" in page and "step 49 of 1,000" in page
         top.read(1.0)
         before = len(top.sent)
         for step in range(50, 60):
@@ -325,3 +325,61 @@ def test_a_dumb_terminal_and_a_pipe_get_one_plain_page(run: barograph.Run) -> No
     assert piped.returncode == 0 and b"\x1b" not in piped.stdout
     text = piped.stdout.decode()
     assert "train/loss" in text and max(map(len, text.splitlines())) <= 90
+
+
+def test_a_run_that_ends_and_is_resumed_is_followed_on(tmp_path: Path) -> None:
+    def begin(**more: object) -> barograph.Run:
+        return barograph.init(
+            project="p", name="again", dir=tmp_path, verbosity=-2, machine=False, git=False, **more  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    first = begin()
+    for step in range(30):
+        first.log({"train/loss": 3.0}, step=step)
+    first.flush()
+    with line(first) as top:
+        top.until("step 29")
+        first.finish()
+        top.until("finished")
+        second = begin(resume=str(first.dir))
+        for step in range(20, 40):
+            second.log({"train/loss": 1.5}, step=step)
+        second.flush()
+        top.until("running")
+        top.until("step 39")
+        page = top.until("1.5000")
+        assert page.splitlines()[2].split("max")[1].split()[0] == "3"
+        second.finish("failed")
+        top.until("failed")
+        top.press(b"q")
+        assert top.end() == 0
+
+
+def test_a_training_that_is_killed_is_told(tmp_path: Path) -> None:
+    script = (
+        "import barograph, sys, time\n"
+        "run = barograph.init(project='p', name='k', dir=sys.argv[1], verbosity=-2, machine=False, git=False)\n"
+        "for step in range(100000):\n"
+        "    run.log({'train/loss': 1.0}, step=step)\n"
+        "    if step == 20: print(run.dir, flush=True)\n"
+        "    time.sleep(0.01)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(barograph.__file__).parents[1])}
+    training = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert training.stdout is not None
+        folder = training.stdout.readline().strip()
+        top = Line(_SHOW, folder)
+        try:
+            top.until("running")
+            training.kill()
+            training.wait()
+            top.until("crashed")
+        finally:
+            top.close()
+    finally:
+        training.kill()
+        training.wait()
+        training.stdout.close()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barograph.importing.read import read
     from barograph.logger import LogVerbosity, TrainingRunLogger
     from barograph.logtext import LogFileError, read_log
+    from barograph.notebook.display import charts
     from barograph.probes.model.monitor import TrainingMonitor
     from barograph.probes.widths.mup import coord_check
     from barograph.probes.widths.transfer import transfer_check
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "charts": "notebook.display",
     "compare": "comparing.comparison",
     "ConfigError": "config",
     "LogFileError": "logtext",
@@ -75,6 +77,7 @@ __all__ = [
     "TrainingMonitor",
     "TrainingRunLogger",
     "WandBBackend",
+    "charts",
     "compare",
     "coord_check",
     "fork",

@@ -83,6 +83,13 @@ class StoredRun:
     def __repr__(self) -> str:
         return f"<StoredRun {self.project}/{self.id} {self.status}>"
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """What Jupyter shows."""
+        from importlib import import_module  # the room is further on: a plain import would be a loop
+
+        shown: dict[str, Any] = import_module("barograph.notebook.display").of_run(self)
+        return shown
+
     # -- what it is -----------------------------------------------------------------------------
 
     @property

@@ -160,6 +160,13 @@ class Run(Watched):
         except (ValueError, TypeError) as error:
             self._odd(f"no debug mode: {error}")
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """What Jupyter shows."""
+        from importlib import import_module  # the room is further on: a plain import would be a loop
+
+        shown: dict[str, Any] = import_module("barograph.notebook.display").of_folder(self.dir, repr(self))
+        return shown
+
     def _final_metrics(self) -> dict[str, float]:
         last = {name: value for name, value in self._pump.last.items() if isinstance(value, (int, float))}
         return last | {"step": self.current_step} if last else {}

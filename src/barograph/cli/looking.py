@@ -10,6 +10,7 @@ import argparse
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from barograph.cli.commands import Commands, count, print_json
 

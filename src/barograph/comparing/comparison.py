@@ -60,6 +60,13 @@ class Comparison:
     equal: list[equality.Equality] | None = None
     tolerance: float = equality.TOLERANCE
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """What Jupyter shows."""
+        from importlib import import_module  # the room is further on: a plain import would be a loop
+
+        shown: dict[str, Any] = import_module("barograph.notebook.display").of_comparison(self)
+        return shown
+
     @property
     def at(self) -> float | None:
         """The end that all runs have in common, on the axis."""

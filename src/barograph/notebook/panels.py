@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 
 MOST_MARKS = 200  # places of values that are not finite; all of them are counted
 _FAMILIES = ("loss", "norm", "lr", "throughput", "mfu", "reward", "kl", "eval_accuracy")
+# what every run has of its own accord: shown where it is asked for
+_BESIDE = ("goodput/", "sol/", "energy/", "allocator/", "host/", "gpu/", "span/", "data/", "memory/", "ranks/")
 _MOST_NAMES = 4000  # series that a part is looked for among
 _FEW = 64  # points that are drawn as points
 
@@ -91,7 +93,7 @@ def chosen(names: Sequence[str], most: int = 6) -> list[tuple[str, list[str]]]:
     for name in (*few, *names):
         if len(found) >= min(most, 3):
             break
-        if name not in taken:
+        if name not in taken and not name.startswith(_BESIDE):
             taken.add(name)
             found.append((name, [name]))
     return found[:most]

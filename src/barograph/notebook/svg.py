@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+import sys
 import time
 from collections.abc import Sequence
 
@@ -106,11 +107,8 @@ def ticks(low: float, high: float, most: int = 4) -> list[float]:
     if not step > 0:
         return [low]
     first = math.ceil(low / step)
-    return [
-        float(f"{(first + at) * step:.12g}")
-        for at in range(most + 2)
-        if (first + at) * step <= high * (1 + 1e-12) + 1e-300
-    ]
+    found = (float(f"{(first + at) * step:.12g}") for at in range(most + 2))
+    return [value for value in found if low <= value <= high]
 
 
 def _places(panel: Panel, across: tuple[float, float]) -> list[tuple[float, str]]:
@@ -169,8 +167,7 @@ def _ranges(lines: Sequence[Line]) -> tuple[tuple[float, float] | None, tuple[fl
         return (float(xs.min()), float(xs.max())), (0.0, 1.0)
     low, high = float(lows[finite].min()), float(highs[finite].max())
     room = (high / 2 - low / 2) * 0.08
-    if not math.isfinite(low - room) or not math.isfinite(high + room):
-        room = 0.0
     if low == high:
         room = abs(low) * 0.1 or 1.0
-    return (float(xs.min()), float(xs.max())), (low - room, high + room)
+    most = sys.float_info.max
+    return (float(xs.min()), float(xs.max())), (max(low - room, -most), min(high + room, most))

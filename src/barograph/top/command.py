@@ -20,7 +20,7 @@ from barograph.query import StoredRun
 from barograph.sinks.terminal import wants_colour
 from barograph.top.page import PAGES, Viewer
 from barograph.top.place import Place
-from barograph.top.screen import Screen, plain
+from barograph.top.screen import Screen, cut, plain
 
 _LEAST, _MOST = 0.1, 3600.0
 _ONCE_SECONDS = 30.0  # that a printed page waits for what is slow to read
@@ -48,6 +48,8 @@ def top(
     if not _LEAST <= every <= _MOST:
         raise ValueError(f"--every is {_LEAST} to {_MOST:,.0f} seconds, not {every}")
     shown = _meant(run, dir) if run is not None else _newest_live(dir)
+    if shown is not None and run is not None and dir is None and Path(run).exists():
+        dir = str(shown.dir.resolve().parent)  # its neighbours are the other runs
     place = Place(page=page, braille=not ascii and _has_braille())
     viewer = Viewer(shown, dir, place)
     try:
@@ -95,7 +97,8 @@ def _print(viewer: Viewer) -> int:
     """One page. As wide as the terminal or COLUMNS; a whole page where that is not known."""
     found = shutil.get_terminal_size((100, 40))
     viewer.complete(_ONCE_SECONDS)
-    text = plain(viewer.rows(found.columns, max(12, found.lines - 1), footer=False)).rstrip()
+    lines = plain(viewer.rows(found.columns, max(12, found.lines - 1), footer=False)).rstrip().split("\n")
+    text = "\n".join(cut(line, found.columns) for line in lines)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, "replace").decode(encoding))
     return 0

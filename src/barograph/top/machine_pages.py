@@ -20,7 +20,7 @@ from barograph.top.screen import Row, Span, clean, padded
 from barograph.top.watching import Watching
 from barograph.top.words import figure, known, milliseconds, size
 
-_SPARK = 20
+_SPARK = 14
 _PLACES = ("device", "managed", "pinned", "pageable")
 
 
@@ -116,7 +116,7 @@ def machine_page(watch: Watching, at: Place, columns: int, rows: int) -> list[Ro
     page: list[Row] = []
     gpus, models = _devices(watch, "gpu"), _devices(watch, "gpu-model")
     if gpus:
-        head = f"  {'GPU':<4} {'UTIL':>5} {'':<{_SPARK}} {'MEMORY':>19} {'POWER':>11} {'TEMP':>5} {'MHZ':>6}  HELD DOWN"
+        head = f"  {'GPU':<4} {'UTIL':>5} {'':<{_SPARK}} {'MEMORY':>15} {'POWER':>9} {'TEMP':>5} {'MHZ':>6}  HELD DOWN"
         page += [[], [Span(head, "bold")]]
         page += [_gpu(watch, at, which, record, models.get(which)) for which, record in gpus.items()]
         names = {clean(one.fields.get("name", ""), 40) for one in models.values()} - {""}
@@ -152,7 +152,8 @@ def _gpu(watch: Watching, at: Place, which: str, record: Record, model: Record |
     total = known(model.fields.get("memory")) if model is not None else math.nan
     free = known(fields.get("dram_free"))
     used = total - free
-    memory = f"{size(used)} / {size(total)}" if math.isfinite(used) else f"{size(free)} free" if free >= 0 else ""
+    both = f"{used / 2**30:.1f}/{total / 2**30:.1f} GiB"
+    memory = both if math.isfinite(used) else f"{size(free)} free" if free >= 0 else ""
     power = known(fields.get("power")) / 1000
     limit = known(fields.get("power_limit")) / 1000
     watts = f"{power:.0f}/{limit:.0f} W" if math.isfinite(power + limit) else f"{power:.0f} W" if power >= 0 else ""
@@ -163,7 +164,7 @@ def _gpu(watch: Watching, at: Place, which: str, record: Record, model: Record |
     return [
         Span(f"  {padded(clean(which), 4)} {f'{util:.0f}%' if util >= 0 else '':>5} "),
         *_course(watch, at, f"gpu/{which}/gpu_util"),
-        Span(f" {memory:>19} {watts:>11} "), Span(f"{f'{heat:.0f}°C' if heat >= 0 else '':>5}", hot),
+        Span(f" {memory:>15} {watts:>9} "), Span(f"{f'{heat:.0f}°C' if heat >= 0 else '':>5}", hot),
         Span(f" {figure(known(fields.get('clock'))):>6}  "),
         Span(throttle, "yellow" if throttle not in ("", "idle", "power cap") else "dim"),
     ]  # fmt: skip
@@ -173,7 +174,8 @@ def _host(watch: Watching, at: Place, fields: Mapping[str, Any]) -> list[Row]:
     cpu, cores = known(fields.get("cpu_util")), known(fields.get("cpu_cores"))
     used, limit = known(fields.get("memory_used")), known(fields.get("memory_limit"))
     first: Row = [Span(f"  {'cpu':<9} {f'{cpu:.0f}%' if cpu >= 0 else '':>5} "), *_course(watch, at, "host/cpu_util")]
-    first.append(Span(f"  {cores:.0f} cores, load {figure(known(fields.get('load')))}" if cores > 0 else "", "dim"))
+    load = f", load {figure(fields['load'])}" if "load" in fields else ""
+    first.append(Span(f"  {cores:.0f} cores{load}" if cores > 0 else "", "dim"))
     rows = [first]
     if used >= 0:
         share = used / limit if limit > 0 else math.nan

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from barograph.top.chart import LABEL, chart, mark_row, scale_of, span_of, sparkline
 from barograph.top.fold import Columns, Fold
 from barograph.top.place import Place
-from barograph.top.screen import Row, Span, clean, padded
+from barograph.top.screen import Row, Span, clean, clipped, padded
 from barograph.top.watching import Watching
 from barograph.top.words import figure, size
 
@@ -35,8 +35,9 @@ def metrics(watch: Watching, count: int) -> list[str]:
     """The series that are listed, the most important first."""
     found = [watch.roles[role] for role in _FIRST if role in watch.roles]
     found += [name for name in _THEN if name in set(watch.names) and name not in found]
-    if "speed/step_ms" in found and "train/duration_ms" in found:
-        found.remove("train/duration_ms")
+    for one, same in (("speed/step_ms", "train/duration_ms"), ("train/mfu", "speed/mfu")):
+        if one in found and same in found:
+            found.remove(same)
     if len(found) < count:
         taken = set(found)
         rest = [name for name in watch.names if name.count("/") <= 1 and name not in taken]
@@ -59,9 +60,15 @@ def wanted(watch: Watching, at: Place, columns: int, rows: int) -> list[str]:
     chosen = min(at.chosen, len(listed) - 1)
     first = max(0, chosen - count + 1)
     chart_names = [listed[chosen]]
-    if listed[chosen] == watch.roles.get("loss") and "eval_loss" in watch.roles:
-        chart_names.append(watch.roles["eval_loss"])
+    if (evaluations := _evaluations(watch, listed[chosen])) is not None:
+        chart_names.append(evaluations)
     return [*chart_names, *(name for name in listed[first : first + count] if name not in chart_names)]
+
+
+def _evaluations(watch: Watching, name: str) -> str | None:
+    """The series that is drawn over the loss; bits per byte and the like have another scale."""
+    evaluations = watch.roles.get("eval_loss", "")
+    return evaluations if name == watch.roles.get("loss") and "loss" in evaluations else None
 
 
 def draw(watch: Watching, at: Place, columns: int, rows: int) -> list[Row]:
@@ -89,9 +96,8 @@ def _charted(watch: Watching, at: Place, name: str, columns: int, height: int) -
     low, high = span_of(fold.first_step, fold.last_step, at.window, watch.progress()[1], watch.live)
     across = 2 if at.braille else 1
     main = fold.columns(low, high, inner * across)
-    evaluated: Fold | None = None
-    if name == watch.roles.get("loss") and "eval_loss" in watch.roles:
-        evaluated = watch.fold(watch.roles["eval_loss"])
+    evaluations = _evaluations(watch, name)
+    evaluated = watch.fold(evaluations) if evaluations is not None else None
     marks = evaluated.columns(low, high, inner) if evaluated is not None else None
     scale = scale_of([main] if marks is None else [main, marks], at.log)
     odd = _filled(main).reshape(inner, across).sum(axis=1)
@@ -192,7 +198,7 @@ def _worst(watch: Watching, columns: int) -> list[Row]:
         if finding["severity"] != "info":
             style = "bold red" if finding["severity"] == "critical" else "yellow"
             told = f" step {finding['step']:,}, {finding['severity']}: {clean(finding['message'])}"
-            return [[Span(padded(told, columns), style)]]
+            return [[Span(clipped(told, columns), style)]]
     return []
 
 

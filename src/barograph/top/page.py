@@ -15,7 +15,7 @@ from barograph.query import StoredRun
 from barograph.top import machine_pages, overview_page, story_pages
 from barograph.top.pace import Pace
 from barograph.top.place import Place
-from barograph.top.screen import Row, Span, clean, cut, padded, width
+from barograph.top.screen import Row, Span, cells_of, clean, cut, padded, width
 from barograph.top.story_pages import Examination
 from barograph.top.watching import Watching
 from barograph.top.words import duration
@@ -33,6 +33,14 @@ _FRAME = 3  # rows: head, tabs, keys
 _LEAST = (20, 6)  # columns and rows below which nothing is drawn
 _SMALL_LOG = 64 << 20  # bytes that the doctor reads unasked
 _FEW_SERIES = 5000
+
+
+_PLAIN = {"…": "~", "↑": "^", "↓": "v", "×": "x", "µ": "u", "°": "'", "█": "#", "▸": ">", "●": "o", "▲": "^", "·": "."}
+
+
+def _ascii(text: str) -> str:
+    """The text where there is nothing but ASCII, in as many cells."""
+    return "".join(one if one.isascii() else _PLAIN.get(one, "?" * cells_of(one)) for one in text)
 
 
 class Viewer:
@@ -91,6 +99,10 @@ class Viewer:
         """What the terminal should show."""
         if columns < _LEAST[0] or rows < _LEAST[1]:
             return [[Span("make the window larger"[:columns], "bold")]]
+        made = self._framed(columns, rows, footer)
+        return made if self.place.braille else [[Span(_ascii(one.text), one.style) for one in row] for row in made]
+
+    def _framed(self, columns: int, rows: int, footer: bool) -> list[Row]:
         room = rows - _FRAME
         page = self._page(columns, room)[:room]
         head = [self._head(columns), self._tabs(columns)]
@@ -170,7 +182,10 @@ class Viewer:
 
     def _head(self, columns: int) -> Row:
         if self._watch is None or self.place.page == "runs":
-            return [Span(" barograph top", "bold"), Span(f"   {len(self._known):,} runs", "dim")]
+            return [
+                Span(" barograph top", "bold"),
+                Span(f"   {len(self._known):,} run{'s' * (len(self._known) != 1)}", "dim"),
+            ]
         watch = self._watch
         step, planned, elapsed, remaining = watch.progress()
         style = {"running": "bold green", "finished": "green", "log file": "dim"}.get(watch.status, "bold red")
@@ -178,7 +193,7 @@ class Viewer:
         if step is not None:
             share = f" of {planned:,} ({100 * min(1.0, step / planned):.0f}%)" if planned else ""
             parts.append(Span(f"  step {step:,}{share}"))
-        if elapsed is not None:
+        if elapsed:
             parts.append(Span(f"  {duration(elapsed)}", "dim"))
         if remaining is not None:
             parts.append(Span(f"  {duration(remaining)} left", "dim"))

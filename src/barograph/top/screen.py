@@ -79,6 +79,18 @@ def cut(text: str, cells: int) -> str:
     return f"{head}…{tail}"
 
 
+def clipped(text: str, cells: int) -> str:
+    """The text in at most so many cells; a sentence that is too long loses its end."""
+    if width(text) <= cells:
+        return text
+    kept, used = "", 0
+    for one in text:
+        if used + cells_of(one) > cells - 1:
+            break
+        kept, used = kept + one, used + cells_of(one)
+    return f"{kept}…" if cells > 0 else ""
+
+
 def padded(text: str, cells: int, right: bool = False) -> str:
     """The text cut or filled to exactly so many cells."""
     text = cut(text, cells)

@@ -17,7 +17,7 @@ from barograph.record import parse_time
 from barograph.rules.finding import SEVERITIES
 from barograph.top.logbook import by_examination
 from barograph.top.place import Place
-from barograph.top.screen import Row, Span, clean, padded
+from barograph.top.screen import Row, Span, clean, clipped, padded
 from barograph.top.watching import Watching
 from barograph.top.words import duration
 
@@ -101,7 +101,7 @@ def _line(finding: Mapping[str, Any], chosen: bool, at: Place, columns: int) -> 
     room = columns - len(head)
     return [
         Span(head, _STYLES.get(severity, "")),
-        Span(padded(clean(finding["message"]), room), "bold" if chosen else ""),
+        Span(clipped(clean(finding["message"]), room), "bold" if chosen else ""),
     ]
 
 
@@ -170,11 +170,7 @@ def help_page(at: Place) -> list[Row]:
         rows.append([Span(f"  {padded(key, 14)} ", "bold cyan"), Span(what)])
     rows += [[], [Span("  A chart's column shows the lowest and the highest of all its points; × marks NaN or")],
              [Span("  infinity, ▲ where a finding begins, ● an evaluation.")]]  # fmt: skip
-    return rows if at.braille else [[Span(_ascii(one.text), one.style) for one in row] for row in rows]
-
-
-def _ascii(text: str) -> str:
-    return text.replace("×", "x").replace("▲", "^").replace("●", "o")
+    return rows
 
 
 def runs_page(runs: Sequence[StoredRun], states: Mapping[str, str], at: Place, columns: int, rows: int) -> list[Row]:

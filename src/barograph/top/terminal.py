@@ -40,7 +40,9 @@ class Terminal:
         self._suspend = False
 
     def __enter__(self) -> Terminal:
-        self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake = os.pipe()
+        for end in self._wake:
+            os.set_blocking(end, False)
         for number in _SIGNALS:
             self._handlers[number] = signal.signal(number, self._signalled)
         self._take()

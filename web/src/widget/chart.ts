@@ -125,7 +125,8 @@ export class Chart {
   }
 
   private options(): uPlot.Options {
-    const ink = getComputedStyle(this.element).color;
+    // asked at each drawing: a view may be drawn before it is in the page, and a theme may change
+    const ink = (): string => getComputedStyle(this.element).color || "#888";
     const grid = { stroke: "rgba(128,128,128,.22)", width: 1 };
     const { series: lines, bands } = series(this.panel);
     return {

@@ -33,6 +33,11 @@ def noisy(seed: int, noise: float = 0.005, **shape: int) -> tuple[np.ndarray, np
     return n, d, TRUE.loss(n, d) * np.exp(noise * np.random.default_rng(seed).standard_normal(len(n)))
 
 
+def fitted(*columns: Any, **options: Any) -> Scaling:
+    """`fit_columns` with fewer resamples than people get: what is tested here does not hang on them."""
+    return fit_columns(*columns, resamples=150, **options)
+
+
 # -- the law and its fit --------------------------------------------------------------------------------------
 
 
@@ -98,16 +103,16 @@ def test_an_outlier_hardly_moves_the_law() -> None:
     n, d, loss = noisy(5)
     bad = loss.copy()
     bad[7] *= 1.3
-    made, spoilt = fit_columns(n, d, loss), fit_columns(n, d, bad)
+    made, spoilt = fitted(n, d, loss), fitted(n, d, bad)
     assert spoilt.law.loss(2e9, 4e10) == pytest.approx(made.law.loss(2e9, 4e10), rel=0.01)
     assert any("8 is +" in one and "off the law" in one for one in spoilt.cautions)
 
 
 def test_the_same_seed_gives_the_same_intervals() -> None:
     n, d, loss = noisy(6)
-    one, other = fit_columns(n, d, loss, seed=1), fit_columns(n, d, loss, seed=1)
+    one, other = fitted(n, d, loss, seed=1), fitted(n, d, loss, seed=1)
     assert one.as_dict() == other.as_dict()
-    assert fit_columns(n, d, loss, seed=2).coefficients["alpha"] != one.coefficients["alpha"]
+    assert fitted(n, d, loss, seed=2).coefficients["alpha"] != one.coefficients["alpha"]
 
 
 @pytest.mark.slow
@@ -126,14 +131,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 
 def test_a_single_run_scatters_more_than_the_law() -> None:
-    one = fit_columns(*noisy(8, 0.01)).predict(1e9, 1e10)
+    one = fitted(*noisy(8, 0.01)).predict(1e9, 1e10)
     assert one.run.high - one.run.low > one.loss.high - one.loss.low
     assert one.run.high / one.run.low > math.exp(2 * 0.01)
     assert one.beyond == 1.0
 
 
 def test_what_is_far_out_is_said_to_be() -> None:
-    made = fit_columns(*noisy(9))
+    made = fitted(*noisy(9))
     assert made.predict(2e10, 1e10).beyond == pytest.approx(10.0)
     assert made.optimal(6 * 2e9 * 4e10 * 50).beyond == pytest.approx(50.0)
     for wrong in (0.0, -1.0, math.nan, math.inf):
@@ -175,16 +180,16 @@ def test_an_exponent_that_the_runs_leave_open_is_said_to_be() -> None:
     n, d = np.meshgrid(np.geomspace(1e9, 1.4e9, 4), np.geomspace(5e8, 4e10, 4))
     n, d = n.ravel(), d.ravel()
     loss = TRUE.loss(n, d) * np.exp(0.01 * np.random.default_rng(0).standard_normal(16))
-    made = fit_columns(n, d, loss)
+    made = fitted(n, d, loss)
     assert "alpha" in made.unidentified and "1 G to 1.4 G" in made.unidentified["alpha"]
     assert "not identified" in made.text(80)
-    assert fit_columns(*noisy(0)).unidentified == {}
+    assert fitted(*noisy(0)).unidentified == {}
 
 
 def test_tokens_in_proportion_to_parameters_are_said_to_tell_little() -> None:
     n = np.geomspace(5e7, 2e9, 10)
     loss = TRUE.loss(n, 20 * n) * np.exp(0.003 * np.random.default_rng(0).standard_normal(10))
-    made = fit_columns(n, 20 * n, loss)
+    made = fitted(n, 20 * n, loss)
     assert any("Tokens grow with parameters" in one for one in made.cautions)
     assert made.unidentified
 
@@ -321,7 +326,7 @@ def test_few_runs_name_those_left_out(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made() -> Scaling:
-    return fit_columns(*noisy(0))
+    return fitted(*noisy(0))
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "notebook": "columns comparing liveness query rules",
     "follow": "liveness logtext query record",
     "inside": "query sinks",
-    "overview": "goodput inside query record",
+    "overview": "goodput inside lineage query record",
     "export": "query record",
     "demo": "catalog columns doctor inside liveness logger manifest overview probes query run sinks start",
     "cli": "alerts ask blackbox catalog comparing config demo doctor export follow forecast "

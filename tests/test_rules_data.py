@@ -56,3 +56,23 @@ def test_other_tokens_a_step_are_a_remark_and_none_a_warning() -> None:
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
     series, cuts = drawn
     assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)
+
+
+def test_rows_that_come_again_tell_a_bad_batch_from_rows_that_are_mixed_in() -> None:
+    share = np.zeros(300)
+    share[200:203] = 0.95
+    (burst,) = look("data/repeated_rows_share", share)
+    assert (burst.kind, burst.severity, burst.step, burst.found) == ("repeated_data", "warning", 200, 201)
+    assert burst.causes[0].startswith("bad batch")
+    mixed = np.clip((np.arange(300) - 150) / 30, 0, 0.7) * np.where(np.arange(300) % 2, 1.0, 0.9)
+    (leak,) = look("data/repeated_rows_share", mixed)
+    assert leak.severity == "warning" and 150 <= leak.step <= 160 and leak.causes[0].startswith("validation leak")
+    share[203:] = 1.0
+    assert all(one.causes[0].startswith("data exhausted") for one in look("data/repeated_rows_share", share)[-1:])
+
+
+def test_rows_drawn_with_replacement_repeat_more_and_more_and_are_silent() -> None:
+    dice = np.random.default_rng(0)
+    grows = np.clip(1 - np.exp(-np.arange(600) / 300) + dice.normal(0, 0.03, 600), 0, 1)
+    assert look("data/repeated_rows_share", grows) == []
+    assert look("data/repeated_rows_share", np.where(dice.random(600) < 0.1, 0.3, 0.0)) == []

@@ -34,8 +34,8 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
 
 
 def test_a_slight_rise_is_a_remark() -> None:
-    loss = falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
-    evaluations = falling(2000, noise=0)[AT] * after(1000, 0.12)
+    loss = 0.3 * falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
+    evaluations = 0.3 * falling(2000, noise=0)[AT] * after(1000, 0.12)
     assert [one.severity for one in look(loss, evaluations) if one.rule == "overfitting"] == ["info"]
 
 
@@ -121,3 +121,49 @@ def test_another_stage_begins_anew() -> None:
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
     series, cuts = drawn
     assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)
+
+
+def test_a_rise_of_a_tenth_of_the_perplexity_that_stays_is_a_warning() -> None:
+    loss = falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
+    evaluations = falling(2000, noise=0)[AT] * after(1000, 0.12)
+    (finding,) = [one for one in look(loss, evaluations) if one.rule == "overfitting"]
+    assert finding.severity == "warning" and finding.evidence["rise"] < 0.1
+
+
+def test_an_evaluation_that_leaps_at_once_is_no_overfitting() -> None:
+    evaluations = falling(2000, noise=0)[AT] * np.where(AT >= 1000, 2.0, 1.0)
+    steady = next(one for one in look(falling(2000), evaluations) if one.rule == "overfitting")
+    assert steady.step == 1000 and steady.causes[0].startswith("tokenizer mismatch")
+    given = falling(2000) * np.where(np.arange(2000) > 900, 0.3, 1.0)
+    seen = next(one for one in look(given, evaluations) if one.rule == "overfitting")
+    assert seen.causes[0].startswith("labels shifted")
+
+
+def test_training_and_evaluation_that_rise_with_calm_gradients_accuse_the_labels() -> None:
+    loss = falling(2000) * np.where(np.arange(2000) > 950, 1.3, 1.0)
+    evaluations = falling(2000, noise=0)[AT] * np.where(AT > 950, 1.3, 1.0)
+    rate = {"train__lr": (np.arange(2000), np.linspace(1e-3, 1e-4, 2000))}
+    for after_it, cause in ((1.0, "labels shifted"), (6.0, "learning rate too high")):
+        norm = (np.arange(2000), np.where(np.arange(2000) > 950, after_it, 1.0))
+        finding = next(
+            one for one in look(loss, evaluations, train__norm=norm, **rate) if one.rule == "validation_divergence"
+        )
+        assert finding.causes[0].startswith(cause)
+
+
+def tables(moved: float, since: int = 600) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Gradients of weights and of biases that a batch norm makes useless, which are not any more since some step."""
+    at = np.arange(0, 1000, 50)
+    series = {f"gradients__{name}.weight__norm": (at, np.full(len(at), 0.5)) for name in ("a", "b", "c")}
+    return series | {f"gradients__{name}.bias__norm": (at, np.where(at >= since, moved, 3e-8)) for name in ("a", "b")}
+
+
+def test_biases_before_batch_norm_that_get_a_gradient_tell_of_evaluation_mode() -> None:
+    (finding,) = [one for one in look(falling(1000), falling(19), **tables(0.1)) if one.rule == "evaluation_mode"]
+    assert (finding.kind, finding.severity, finding.step, finding.found) == ("eval", "warning", 600, 650)
+    assert finding.causes[0].startswith("evaluation mode left on") and "evaluation of step 600" in finding.message
+
+
+def test_gradients_that_stay_nothing_or_were_never_nothing_are_silent() -> None:
+    for series in (tables(3e-7), tables(0.1, since=150), tables(0.1, since=950)):
+        assert not [one for one in look(falling(1000), falling(19), **series) if one.rule == "evaluation_mode"]

@@ -252,3 +252,49 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
     )
     tables = [f"gradients/h.{at}.weight/{what}" for at in range(4) for what in ("norm", "nan")]
     same_when_cut(RULES, random_columns(seed, names, tables), seed)
+
+
+# -- a norm on its way up, and a policy's objective ----------------------------------------------------
+
+
+def test_a_norm_that_rises_block_after_block_warns_before_it_is_tenfold() -> None:
+    norm = noisy(400, 0.3, 0.2)
+    norm[250:] += 0.03 * numpy.arange(150)
+    (one,) = only(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 1.0, 0.1, 2)}),
+                  "exploding_gradient")  # fmt: skip
+    assert one.severity == "warning" and 250 <= one.step <= 310 and one.found < 400
+    assert one.evidence["norm"] < 10 * one.evidence["usual"] and one.causes[0].startswith("zero_grad missing")
+
+
+def test_a_norm_that_doubles_or_leaps_for_one_block_is_no_explosion() -> None:
+    norm = noisy(400, 0.3, 0.2)
+    norm[300:] *= 2.5
+    norm[320:330] *= 3
+    assert not findings([ExplodingGradient()], {"train/norm": norm, "train/loss": noisy(400, 1.0, 0.1, 2)})
+
+
+def test_a_rise_is_judged_by_the_loss_just_before_it() -> None:
+    norm, loss = noisy(400, 0.3, 0.2), falling(400)
+    norm[250:] += 0.03 * numpy.arange(150)
+    loss[250:] *= 1.2  # far below the start, and above what it was
+    (one,) = only(findings([ExplodingGradient()], {"train/norm": norm, "train/loss": loss}), "exploding_gradient")
+    assert one.severity == "warning"
+
+
+def test_a_policy_whose_loss_and_norm_shift_at_one_step_has_another_objective() -> None:
+    dice = numpy.random.default_rng(0)
+    loss, norm = dice.normal(0.04, 0.02, 200), noisy(200, 0.3, 0.2)
+    columns = {"loss": loss, "grad_norm": norm, "reward": noisy(200, 0.9, 0.02)}
+    assert not only(findings([GradientScaleJump()], columns), "gradient_scale_jump")
+    loss[120:] -= 0.35
+    norm[120:] *= 12
+    (one,) = only(findings([GradientScaleJump()], columns), "gradient_scale_jump")
+    assert (one.kind, one.severity) == ("rl", "warning") and 119 <= one.step <= 122
+    assert one.causes[0].startswith("reward hacking or KL blow-up")
+
+
+def test_a_loss_that_is_nan_with_its_own_gradient_overflowed_on_the_way_forward() -> None:
+    norm, loss = noisy(200), falling(200)
+    norm[120:], loss[120:] = NAN, NAN
+    (one,) = only(findings([NonFiniteGradient()], {"train/norm": norm, "train/loss": loss}), "non_finite_gradient")
+    assert one.causes[0].startswith("overflow in a layer")

@@ -88,7 +88,24 @@ def test_a_loss_that_does_not_come_back_is_a_warning_that_says_so() -> None:
     loss[600:] *= 1.5
     finding = next(one for one in look(loss) if one.rule == "loss_spike")
     assert (finding.severity, finding.step, finding.evidence["course"]) == ("warning", 600, "not")
+    assert finding.causes[0].startswith("labels shuffled")  # it was there from one row to the next
+
+
+def test_a_loss_that_climbs_row_by_row_and_stays_up_accuses_the_learning_rate() -> None:
+    loss = falling(1000)
+    loss[600:] *= 1 + 1.5 * np.clip(np.arange(400) / 8, 0, 1)
+    finding = next(one for one in look(loss) if one.rule == "loss_spike" and one.evidence["course"] == "not")
     assert finding.causes[0].startswith("learning rate too high")
+
+
+def test_a_loss_that_comes_back_over_many_rows_has_learnt_other_targets() -> None:
+    loss = falling(1000)
+    loss[600:] *= 1 + np.exp(-np.arange(400) / 8)
+    finding = next(one for one in look(loss) if one.rule == "loss_spike")
+    assert finding.evidence["course"] == "fast" and finding.causes[0].startswith("labels shifted")
+    loss = falling(1000)
+    loss[600:603] *= 3
+    assert next(one for one in look(loss) if one.rule == "loss_spike").causes[0].startswith("bad batch")
 
 
 @pytest.mark.parametrize("seed", range(6))

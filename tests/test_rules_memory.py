@@ -70,3 +70,11 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
              "host/process_rss", "host/memory_limit", "host/memory_used", "host/oom_kills", "memory/rss_bytes",
              "memory/limit_bytes")  # fmt: skip
     same_when_cut(RULES, random_columns(seed, names), seed)
+
+
+def test_a_heap_that_grew_and_settled_before_is_no_part_of_the_leak() -> None:
+    steps = numpy.arange(60) * 5
+    resident = 600 * MIB + 80 * MIB * numpy.clip((numpy.arange(60) - 14) / 4, 0, 1) + 0.02 * MIB * numpy.arange(60)
+    resident[22:] += 15 * MIB * numpy.arange(38)
+    (one,) = only(findings([MemoryCreep()], {"host/process_rss": (steps, resident)}), "memory_creep")
+    assert 100 <= one.step <= 110

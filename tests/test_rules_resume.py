@@ -80,3 +80,26 @@ def test_a_schedule_that_begins_anew_is_a_remark() -> None:
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
     series, cuts = drawn
     assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)
+
+
+def resumed(leap: float, rate: float = 1e-3, first: int = 300) -> list:
+    """Updates that are `leap` times as large in the first rows behind a resume, at a rate that may change."""
+    steps = np.arange(600)
+    steps[300:] += first - 300
+    update = 1e-2 * np.random.default_rng(0).uniform(0.9, 1.1, 600)
+    update[300:] *= 1 + (leap - 1) * np.exp(-np.arange(300) / 3)
+    rates = np.where(np.arange(600) < 300, 1e-3, rate)
+    found_all = look(falling(600), steps, model__update_p50=update * rates / 1e-3, train__lr=rates)
+    return [one for one in found_all if one.rule == "optimizer_state_lost"]
+
+
+def test_a_first_step_that_is_far_longer_than_those_before_lost_the_optimizers_state() -> None:
+    (finding,) = resumed(4.0)
+    assert (finding.kind, finding.severity, finding.step, finding.segment) == ("resume", "warning", 300, 2)
+    assert finding.causes[0].startswith("optimizer state lost") and 3.5 < finding.evidence["times"] < 4.5
+
+
+def test_steps_that_go_on_a_higher_rate_and_another_stage_are_silent() -> None:
+    assert not resumed(1.0)
+    assert not resumed(1.0, rate=5e-3)
+    assert not resumed(4.0, first=0)

@@ -105,3 +105,18 @@ def test_warnings_are_few_where_rewards_wander() -> None:
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
     series, cuts = drawn
     assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)
+
+
+def test_an_entropy_that_fell_while_the_reward_rose_is_told_once_and_not_blamed_later() -> None:
+    entropy = 2 * np.exp(-np.minimum(STEPS, 120) / 45) + 0.01
+    reward = np.where(STEPS < 360, np.clip(STEPS / 200, 0, 1), 0.3)
+    finding = only("entropy_collapse", entropy=entropy, reward=reward + np.random.default_rng(0).normal(0, 0.05, 480))
+    assert finding.severity == "info"
+
+
+def test_an_entropy_of_nothing_warns_whatever_the_reward_and_begins_with_the_last_fall() -> None:
+    entropy = np.where(STEPS < 300, 0.15, 0.15 * np.exp(-(STEPS - 300) / 20)) + 2 * np.exp(-STEPS / 20)
+    finding = max(
+        (one for one in look(entropy=entropy) if one.rule == "entropy_collapse"), key=lambda one: one.severity
+    )
+    assert finding.severity == "warning" and 290 <= finding.step <= 320

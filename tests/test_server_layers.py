@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from served_runs import QUIET, Browser
 
 import barograph
 from barograph.server.layers import in_depth, tables
-from tests.served_runs import QUIET, Browser
 
 LAYERS = ["embed.weight", *(f"layers.{at}.mlp" for at in range(12)), "head.weight"]
 
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run.log(values | {"weights/a/b/std": 1.0, "train/loss": 1.0}, step=step)
         run.log({f"moe/layers.{at}/load/{expert}": step + expert for at in (0, 1) for expert in range(4)}, step=step)
         if step % 10 == 0:
-            run.log_histogram("weights_hist/a", np.arange(5.0) * (step + 1), [1, 2, 3, step], step=step)
+            run.log_histogram("weights_hist/a", [1, 2, 3, step], step, edges=np.arange(5.0) * (step + 1))
     run.finish()
     run = barograph.init(project="p", id="plain", dir=str(place), **QUIET)
     run.log({"train/loss": 1.0}, step=0)

@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 
 from barograph.server.names import below, families, matching
 
-NAMES = sorted(["loss", "train/loss", "train/lr", "gradients/a/norm", "gradients/a/mean", "gradients/b/norm", "x/", "/y"])
+NAMES = sorted(
+    ["loss", "train/loss", "train/lr", "gradients/a/norm", "gradients/a/mean", "gradients/b/norm", "x/", "/y"]
+)
 
 paths = st.lists(st.text("ab/-.0", max_size=8), max_size=30).map(lambda found: sorted(set(found)))
 
 
 def test_a_step_of_the_tree() -> None:
     assert below(NAMES, "")["leaves"] == ["loss", "x/"]
-    assert {(one["name"], one["count"]) for one in below(NAMES, "")["groups"]} == {("", 1), ("gradients", 3), ("train", 2)}
+    assert {(one["name"], one["count"]) for one in below(NAMES, "")["groups"]} == {
+        ("", 1),
+        ("gradients", 3),
+        ("train", 2),
+    }
     assert below(NAMES, "gradients")["groups"] == [
         {"name": "a", "prefix": "gradients/a/", "count": 2}, {"name": "b", "prefix": "gradients/b/", "count": 1}
     ]  # fmt: skip
@@ -42,7 +48,9 @@ def test_walking_the_tree_meets_every_name_once(names: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.text("abc/_", max_size=6), max_size=20), st.sampled_from(["a", "^a", "b$", "a.*c", "(a|b)+", "[^a]"]))
+@given(
+    st.lists(st.text("abc/_", max_size=6), max_size=20), st.sampled_from(["a", "^a", "b$", "a.*c", "(a|b)+", "[^a]"])
+)
 def test_patterns_find_what_python_finds(names: list[str], pattern: str) -> None:
     assert matching(names, pattern, 1000)["names"] == [name for name in names if re.search(pattern, name)]
 

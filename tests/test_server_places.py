@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from served_runs import finished
 
 from barograph.server.places import Places, ServedRun
-from tests.served_runs import finished
 
 
 @pytest.fixture
@@ -24,6 +24,21 @@ def test_keys_are_folders_below_the_root(root: Path) -> None:
     assert list(Places(root).scan()) == ["p/a", "p/b"]
     assert list(Places(root / "p").scan()) == ["a", "b"]
     assert list(Places(root / "p" / "a").scan()) == ["a"]
+
+
+def test_keys_are_percent_encoded_and_found_however_they_are_written(root: Path) -> None:
+    for name in ("a b", "a%20b", "ä?#&+;=", "<script>", "x\udcff"):
+        os.rename(finished(root, "new", 2, project="q"), root / "q" / name)
+    places = Places(root)
+    keys = [key for key in places.scan() if key.startswith("q/")]
+    assert set(keys) == {"q/a%20b", "q/a%2520b", "q/%C3%A4%3F%23%26%2B%3B%3D", "q/%3Cscript%3E", "q/x%FF"}
+    assert all(key.isascii() for key in keys)
+    assert places.find("p%2fa").key == "p/a"
+    assert places.find("q/a b").dir.name == places.find("q/a%20b").dir.name == "a b"
+    assert places.find("q/a%2520b").dir.name == "a%20b"
+    assert places.find("q/ä?#&+;=").dir.name == places.find("q/%c3%a4%3f%23%26+%3b=").dir.name == "ä?#&+;="
+    with pytest.raises(KeyError):
+        places.find("q/\ud800")
 
 
 def test_new_runs_and_deleted_ones_are_seen(root: Path) -> None:
@@ -53,7 +68,23 @@ def test_a_missing_root_has_no_runs_until_it_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["", ".", "..", "../outside", "p/../p/a", "p/a/../b", "/etc", "p//a", "p/a/", "p/a\0", "~", "p", "p/a/store"]
+    "key",
+    [
+        "",
+        ".",
+        "..",
+        "../outside",
+        "p/../p/a",
+        "p/a/../b",
+        "/etc",
+        "p//a",
+        "p/a\0",
+        "p%2f%2fa",
+        "p%2f..%2fp%2fa",
+        "~",
+        "p",
+        "p/a/store",
+    ],
 )
 def test_only_a_key_that_was_found_is_a_run(root: Path, key: str) -> None:
     with pytest.raises(KeyError):

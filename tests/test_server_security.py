@@ -8,25 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_runs import Browser, finished
 
 from barograph.server.security import POLICY, Access, is_loopback
-from tests.served_runs import Browser, finished
 
 TOKEN = "a-token-of-more-than-16"
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    finished(place, "a", 5)
+    return place
+
+
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    finished(tmp_path, "a", 5)
-    with Browser(tmp_path) as made:
+def browser(root: Path) -> Iterator[Browser]:
+    with Browser(root) as made:
         yield made
 
 
 @pytest.fixture
-def remote(tmp_path: Path) -> Iterator[Browser]:
+def remote(root: Path) -> Iterator[Browser]:
     """Served to other machines too."""
-    finished(tmp_path, "a", 5)
-    with Browser(tmp_path, Access(TOKEN, False, frozenset({"trainer", "trainer.lab"}), 6060)) as made:
+    with Browser(root, Access(TOKEN, False, frozenset({"trainer", "trainer.lab"}), 6060)) as made:
         yield made
 
 
@@ -53,15 +58,28 @@ def test_names_of_loopback_pass(browser: Browser, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.1.5", "", "[::2]", "0.0.0.0",
-             "evil.example:6060", "localhost@evil.example", "127.0.0.1,evil.example"]  # fmt: skip
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "192.168.1.5",
+        "",
+        "[::2]",
+        "0.0.0.0",
+        "evil.example:6060",
+        "localhost@evil.example",
+        "127.0.0.1,evil.example",
+    ],
 )
 def test_a_name_that_was_made_to_lead_here_does_not_pass(browser: Browser, host: str) -> None:
     for path in ("/", "/api/runs", "/assets/page.js"):
         assert status(browser, path, host=host) == 403
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:6061", "https://evil:6060", "file://"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://localhost:6061", "https://evil:6060", "file://"]
+)
 def test_another_origin_does_not_pass(browser: Browser, origin: str) -> None:
     assert status(browser, origin=origin) == 403
     assert status(browser, "/api/series", "POST", origin=origin) == 403
@@ -159,7 +177,10 @@ def test_the_token_as_a_header_passes(remote: Browser) -> None:
 def test_an_edit_needs_both_words(remote: Browser) -> None:
     both = {"authorization": f"Bearer {TOKEN}", **remote.edit}
     assert remote.http.put("/api/runs/p/a", json={"notes": "n"}, headers=remote.edit).status_code == 401
-    assert remote.http.put("/api/runs/p/a", json={"notes": "n"}, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 403
+    assert (
+        remote.http.put("/api/runs/p/a", json={"notes": "n"}, headers={"authorization": f"Bearer {TOKEN}"}).status_code
+        == 403
+    )
     assert remote.http.put("/api/runs/p/a", json={"notes": "n"}, headers=both).status_code == 200
 
 

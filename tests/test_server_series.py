@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from served_runs import QUIET, Browser, finished, trained
 
 import barograph
 from barograph.query import StoredRun
 from barograph.server import series as series_module
 from barograph.store.seal import seal
-from tests.served_runs import QUIET, Browser, finished, trained
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 1,000 steps with NaN and infinities, an evaluation each 100 steps, tokens; sealed. And one that is not."""
+    """1,000 steps with NaN and infinities, an evaluation each 100 steps, tokens; sealed, and once more not sealed."""
     place = tmp_path_factory.mktemp("runs")
     for name in ("sealed", "open"):
         run = barograph.init(project="p", id=name, dir=str(place), **QUIET)
@@ -43,7 +43,9 @@ def browser(root: Path) -> Iterator[Browser]:
 @pytest.mark.parametrize("name", ["sealed", "open"])
 @pytest.mark.parametrize("x", ["step", "time", "relative", "eval/loss"])
 @pytest.mark.parametrize("metric", ["train/loss", "eval/loss"])
-def test_exact_points_are_those_of_the_query_layer(browser: Browser, root: Path, name: str, x: str, metric: str) -> None:
+def test_exact_points_are_those_of_the_query_layer(
+    browser: Browser, root: Path, name: str, x: str, metric: str
+) -> None:
     (entry,) = browser.series((f"p/{name}", metric), x=x, buckets=2000)
     wanted = StoredRun(root / "p" / name).series(metric, x=x)
     good = np.isfinite(wanted.x)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_runs import finished, trained
 
 from barograph import curation, manifest
 from barograph.server import rows as rows_module
 from barograph.server.places import Places
 from barograph.server.table import Table
-from tests.served_runs import finished, trained
 
 
 def one_row(root: Path, key: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def test_a_row_of_a_run_that_ended(tmp_path: Path) -> None:
     assert row["status"] == "finished" and row["step"] == 49 and row["total_steps"] == 50
     assert row["config"] == {"model.width": 64, "lr": 1e-3} and row["tags"] == ["good"]
     assert row["last"]["train/loss"] == pytest.approx(3.0 - 49 / 50)
-    assert list(row["last"])[0] == "train/loss"
+    assert next(iter(row["last"])) == "train/loss"
     assert row["best"]["train/loss"] == pytest.approx(3.0 - 49 / 50)
     assert row["best"]["val/accuracy"] == pytest.approx(49 / 50)
     assert "train/lr" not in row["best"]
@@ -42,7 +42,13 @@ def test_what_people_edited_stands_over_the_manifest(tmp_path: Path) -> None:
     curation.edit(folder, name="<script>", notes="n", tags=["x"], pinned=True, archived=True)
     assert table.refresh(force=True) == ["p/a"]
     row = table.row("p/a").data
-    assert (row["name"], row["notes"], row["tags"], row["pinned"], row["archived"]) == ("<script>", "n", ["x"], True, True)
+    assert (row["name"], row["notes"], row["tags"], row["pinned"], row["archived"]) == (
+        "<script>",
+        "n",
+        ["x"],
+        True,
+        True,
+    )
 
 
 def test_a_run_in_progress_is_followed(tmp_path: Path) -> None:
@@ -76,7 +82,9 @@ def test_findings_are_counted_from_the_log(tmp_path: Path) -> None:
     some = [record | {"step": 1, "severity": "critical"}, record | {"step": 1, "severity": "critical", "last_step": 9}]
     some.append(record | {"step": 2, "severity": "warning"})
     log = json.loads((folder / "training.json").read_text())
-    (folder / "training.json").write_text("[\n" + ",\n".join(json.dumps(one) for one in [*log, *some]).replace('": ', '":') + "\n]")
+    (folder / "training.json").write_text(
+        "[\n" + ",\n".join(json.dumps(one) for one in [*log, *some]).replace('": ', '":') + "\n]"
+    )
     assert one_row(tmp_path, "p/a")["findings"] == {"critical": 1, "warning": 1, "info": 0}
 
 
@@ -103,7 +111,9 @@ def test_what_was_filled_in_is_told(tmp_path: Path) -> None:
     assert told == ["p/a"] and table.get("p/a").data["best"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"config": 5, "tags": "x", "status": []}', b'{"a":' * 5000])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"config": 5, "tags": "x", "status": []}', b'{"a":' * 5000]
+)
 def test_a_damaged_manifest_still_has_a_row(tmp_path: Path, damage: bytes) -> None:
     folder = finished(tmp_path, "a", 3)
     (folder / "run_manifest.json").write_bytes(damage)

@@ -1,6 +1,6 @@
 // Builds what a browser gets: `src/barograph/assets/` from `web/src/`. `--watch` builds again on every change.
 import { build, context } from "esbuild";
-import { cp, mkdir, rm } from "node:fs/promises";
+import { cp, mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -20,11 +20,10 @@ const options = {
   logLevel: "warning",
 };
 
-await rm(out, { recursive: true, force: true });
 await mkdir(out, { recursive: true });
 await cp(join(here, "src", "index.html"), join(out, "index.html"));
 if (process.argv.includes("--watch")) {
   await (await context(options)).watch();
 } else {
-  await build(options);
+  await build(options); // a file is replaced when its whole bundle is made: a broken one leaves the last that worked
 }

@@ -36,7 +36,9 @@ def many(root: Path, runs: int = 100, metrics: int = 6, steps: int = 100_000) ->
     """So many runs of so many metrics."""
     place = root / f"many_{runs}_{metrics}_{steps}"
     if not place.exists():
-        made = [_curves(root / "originals", f"curves_{metrics}_{steps}_{seed}", metrics, steps, seed) for seed in range(2)]
+        made = [
+            _curves(root / "originals", f"curves_{metrics}_{steps}_{seed}", metrics, steps, seed) for seed in range(2)
+        ]
         for number in range(runs):
             _twin(made[number % len(made)], place / "p" / f"run_{number:04d}", number)
     return place

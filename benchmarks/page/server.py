@@ -2,16 +2,18 @@
 
     python benchmarks/page/server.py [--keep DIR] [--only NAME ...]
 
-Each line is a server process of its own, started for it; times are those of HTTP requests from this process over
-loopback, the first ("cold", nothing read before) and the median of 20 more. Memory is the process's resident set, what
-it shares with others left out where the system tells (Pss). Runs are written by `made_runs.py`, which takes minutes
-once; they are kept in DIR.
+Each block is a server process of its own, started for it; times are those of HTTP requests from this process over
+loopback, the first ("cold", nothing read before) and the median of 20 more. "cpu" is the server's processor time a
+call, of all threads: on a machine with other work it says more than the clock. Memory is the process's resident set,
+its part of what it shares with others (Pss). Runs are written by `made_runs.py`, which takes a minute once; they are
+kept in DIR.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -68,22 +70,26 @@ class Served:
         self.process.wait(20)
 
 
-def timed(work: Callable[[], Any], repeats: int = 20) -> tuple[float, float]:
-    """Seconds of the first call, and the median of more."""
-    took = []
-    for _ in range(repeats + 1):
+def line(what: str, *figures: str) -> None:
+    print(f"{what:<46}" + "".join(f"{figure:>28}" for figure in figures), flush=True)
+
+
+def timed(served: Served, what: str, work: Callable[[], Any], repeats: int = 20) -> None:
+    """A line with the milliseconds of the first call and the median of more, and the server's processor time."""
+    took, before = [], served.processor_seconds()
+    for at in range(repeats + 1):
         began = time.perf_counter()
         work()
         took.append(time.perf_counter() - began)
-    return took[0], statistics.median(took[1:])
-
-
-def line(what: str, *figures: str) -> None:
-    print(f"{what:<58}" + "".join(f"{figure:>18}" for figure in figures), flush=True)
-
-
-def both(times: tuple[float, float]) -> tuple[str, str]:
-    return f"cold {1000 * times[0]:,.0f} ms", f"then {1000 * times[1]:,.1f} ms"
+        if at == 0:
+            first = served.processor_seconds() - before
+    rest = (served.processor_seconds() - before - first) / repeats
+    then = statistics.median(took[1:])
+    line(
+        what,
+        f"cold {1000 * took[0]:,.0f} ms (cpu {1000 * first:,.0f})",
+        f"then {1000 * then:,.1f} ms (cpu {1000 * rest:,.1f})",
+    )
 
 
 def keys(served: Served) -> list[str]:
@@ -95,11 +101,12 @@ def long(root: Path) -> None:
     key = next(path for path in (root / "long" / "p").iterdir()).name
     one = [{"run": f"p/{key}", "name": "train/loss"}]
     line("server started, first answer", f"{1000 * served.started:,.0f} ms")
-    line("1,000,000 points in 400 buckets", *both(timed(lambda: served.series(one))))
+    timed(served, "1,000,000 points in 400 buckets", lambda: served.series(one))
     zooms = iter(range(1, 10**6))
-    line("  zoom to a range not seen before", *both(timed(lambda: served.series(one, **span(next(zooms))))))
-    line("  smoothed, a factor not seen before", *both(timed(lambda: served.series(one, smooth=0.9 + next(zooms) / 1e6))))
-    line("  x is time", *both(timed(lambda: served.series(one, x="time"))))
+    timed(served, "  zoom to a range not seen before", lambda: served.series(one, **span(next(zooms))))
+    what = "  smoothed, a factor not seen before"
+    timed(served, what, lambda: served.series(one, smooth=0.9 + next(zooms) / 1e6))
+    timed(served, "  x is time", lambda: served.series(one, x="time"))
     line("  memory", f"{served.megabytes():,.0f} MB")
     served.close()
 
@@ -116,11 +123,11 @@ def hundred(root: Path) -> None:
     def ask() -> None:
         served.series(wanted[:500])
 
-    line("100 runs, 5 metrics, 100,000 steps: 500 series", *both(timed(ask, 5)))
+    timed(served, "100 runs, 5 metrics, 100,000 steps: 500 series", ask, 5)
     line("  in bytes", f"{len(served.series(wanted)) / 1e6:,.1f} MB")
     chart = [one for one in wanted if one["name"] == "train/loss"]
     zooms = iter(range(1, 10**6))
-    line("  zoom of one chart of 100 runs", *both(timed(lambda: served.series(chart, **span_short(next(zooms))), 8)))
+    timed(served, "  zoom of one chart of 100 runs", lambda: served.series(chart, **span_short(next(zooms))), 8)
     line("  memory", f"{served.megabytes():,.0f} MB")
     served.close()
 
@@ -131,8 +138,7 @@ def span_short(number: int) -> dict[str, float]:
 
 def thousand(root: Path) -> None:
     served = Served(made_runs.small(root))
-    first = timed(lambda: served.get("/api/runs"), 20)
-    line("1,000 runs listed", *both(first))
+    timed(served, "1,000 runs listed", lambda: served.get("/api/runs"))
     until = time.monotonic() + 60
     while time.monotonic() < until and not all(row["best"] for row in served.get("/api/runs").json()["runs"]):
         time.sleep(0.2)
@@ -157,18 +163,41 @@ def thousand(root: Path) -> None:
 def names(root: Path) -> None:
     served = Served(made_runs.wide(root))
     run = keys(served)[0]
-    line("100,000 names: all of them", *both(timed(lambda: served.get(f"/api/runs/{run}/names"), 10)))
-    line("  a level of the tree", *both(timed(lambda: served.get(f"/api/runs/{run}/names?tree=weights"))))
-    line("  a regular expression", *both(timed(lambda: served.get(f"/api/runs/{run}/names?match=99.*(norm|std)$"))))
+    timed(served, "100,000 names: all of them", lambda: served.get(f"/api/runs/{run}/names"), 10)
+    timed(served, "  a level of the tree", lambda: served.get(f"/api/runs/{run}/names?tree=weights"))
+    timed(served, "  a regular expression", lambda: served.get(f"/api/runs/{run}/names?match=99.*(norm|std)$"))
     evil = "(w+)%2B(e*)*(.*)*x$"
-    line("  one that would hang others", *both(timed(lambda: served.get(f"/api/runs/{run}/names?match={evil}"))))
+    timed(served, "  one that would hang others", lambda: served.get(f"/api/runs/{run}/names?match={evil}"))
     one = [{"run": run, "name": "weights/layers.77.mlp.weight/norm"}]
-    line("  one of them drawn", *both(timed(lambda: served.series(one))))
+    timed(served, "  one of them drawn", lambda: served.series(one))
     line("  memory", f"{served.megabytes():,.0f} MB")
     served.close()
 
 
-PARTS = {"long": long, "hundred": hundred, "thousand": thousand, "names": names}
+def week(root: Path) -> None:
+    """A week of steps, one a second, as fast as they can be logged, beside a page that listens and draws."""
+    import barograph
+
+    shutil.rmtree(root / "week", ignore_errors=True)
+    run = barograph.init(project="p", id="week", dir=str(root / "week"), **made_runs._QUIET)
+    run.log({"train/loss": 1.0}, step=0)
+    served = Served(root / "week")
+    steps, told = 7 * 86_400, []
+    with served.http.stream("GET", "/api/live") as events:
+        next(events.iter_bytes())
+        for step in range(1, steps + 1):
+            run.log({"train/loss": 3.0 - step / steps, "train/norm": 1.0, "train/lr": 1e-3}, step=step)
+            if step % 2_000 == 0:
+                served.series([{"run": "p/week", "name": name} for name in ("train/loss", "train/norm", "train/lr")])
+                served.get("/api/runs")
+            if step % (steps // 7) == 0:
+                told.append(f"{served.megabytes():,.0f}")
+    run.finish()
+    line("a week on a live run, MB after each day", " ".join(told))
+    served.close()
+
+
+PARTS = {"week": week, "long": long, "hundred": hundred, "thousand": thousand, "names": names}
 
 
 def main() -> None:

@@ -118,12 +118,14 @@ class Health:
         return self._opened
 
     def _examine(self) -> None:
-        self._urgent = False
-        self._examined = time.monotonic()
+        urgent, self._urgent = self._urgent, False
+        moment = time.monotonic()
+        since, self._examined = moment - self._examined, moment
         if not self._blocks and not self._events and not self._ending.is_set():
             return
+        self._pace(since)
         self._give()
-        if not self._examiner.examine():
+        if not self._examiner.examine(urgent):
             return
         present: set[tuple[str, int]] = set()
         for finding in self._examiner.incidents():
@@ -138,6 +140,13 @@ class Health:
                 now = msgspec.structs.replace(finding, severity="info", message=message)
                 self._told[finding.identity] = now, times + 1
                 self._say(now)
+
+    def _pace(self, seconds: float) -> None:
+        """Tell the rules how fast rows come, so that those that may wait don't wait too long."""
+        rows = max((len(block[0]) for block in self._blocks.values()), default=0)
+        if rows:
+            facts, each = self._examiner.seen.facts, seconds / rows
+            facts["seconds_between_rows"] = 0.9 * facts.get("seconds_between_rows", each) + 0.1 * each
 
     def _say(self, finding: Finding) -> None:
         self._run.record("finding", finding.step, msgspec.structs.asdict(finding), draw=finding.severity != "info")

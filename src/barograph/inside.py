@@ -30,14 +30,14 @@ def flow_lines(run: StoredRun, width: int = 24) -> list[str]:
     for name in names:
         parts = name.split("/")
         if len(parts) == 3 and parts[0] == "gradients" and parts[2] == "norm":
-            block = _block(parts[1])
+            block = block_of(parts[1])
             norms[block] = norms.get(block, 0.0) + _last(run, name) ** 2
         elif len(parts) == 3 and parts[0] == "updates" and parts[2] == "ratio":
-            ratios.setdefault(_block(parts[1]), []).append(_last(run, name))
+            ratios.setdefault(block_of(parts[1]), []).append(_last(run, name))
     if not norms:
         return []
     rooted = {block: math.sqrt(square) for block, square in norms.items()}
-    ordered = _in_depth(rooted)
+    ordered = in_depth(rooted)
     lines = ["", f"  {'GRADIENT FLOW, BY BLOCK':<26} {'LOG SCALE':<{width}} {'GRAD NORM':>11} {'UPDATE':>9}"]
     for block in _middle_left_out(ordered):
         if not block:
@@ -59,7 +59,7 @@ def expert_lines(run: StoredRun) -> list[str]:
     if not loads:
         return []
     lines = ["", f"  {'EXPERTS, LOAD OVER THE MEAN':<26} {'':<24} {'LEAST':>9} {'MOST':>9} {'UNUSED':>7}"]
-    for layer in _middle_left_out(_in_depth(loads)):
+    for layer in _middle_left_out(in_depth(loads)):
         if not layer:
             lines.append(f"  … {len(loads) - _MOST} more layers")
             continue
@@ -77,12 +77,12 @@ def _last(run: StoredRun, name: str) -> float:
     return float(value[-1]) if len(value) else math.nan
 
 
-def _block(layer: str) -> str:
+def block_of(layer: str) -> str:
     match = _BLOCK.match(layer)
     return match[1] if match else layer.rsplit(".", 1)[0]
 
 
-def _in_depth(named: Mapping[str, object]) -> list[str]:
+def in_depth(named: Mapping[str, object]) -> list[str]:
     """Embeddings first, blocks in order, what comes after them last."""
 
     def place(name: str) -> tuple[int, list[int], str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from barograph.goodput import CAUSES, Totals, fields, money
 from barograph.inside import expert_lines, flow_lines
+from barograph.lineage.command import page_lines
 from barograph.query import StoredRun
 from barograph.record import parse_time
 
@@ -138,12 +139,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
     }
     width = shutil.get_terminal_size((100, 24)).columns
     lines += [f"  {key:<9}{_shorten(value, max(30, width - 11))}" for key, value in facts.items() if value]
-    if len(run.segments) > 1:
-        lines.append("")
-        lines += [
-            f"  segment {s.number}: {s.kind}" + (f" at step {s.start_step}" if s.start_step is not None else "")
-            for s in run.segments
-        ]
+    lines += page_lines(run)
     totals, cost = run.goodput(), run.cost()
     lines += time_lines(totals, cost.get("price_per_gpu_hour"), cost.get("gpu_hours"))
     lines += cost_lines(cost)

@@ -75,7 +75,9 @@ class StoredRun:
         self._bare_log = given if given.is_file() else None
         self.dir = given.parent if self._bare_log else given
         self.id = given.stem if self._bare_log else self.dir.resolve().name
-        self._manifest: dict[str, Any] | None = None
+        # of a fork's source: when the fork was made, in µs; what it did later is not the fork's history
+        self._until: int | None = None
+        self._forks = 0  # forks between this run and the one that was opened: folders that name each other end
         self._reader: StoreReader | None = None
         self._tails = Tails(self.dir, self._bare_log, self._store)
         self._accounted: tuple[list[tuple[Path, int, int]], Goodput, Energy] | None = None
@@ -141,18 +143,25 @@ class StoredRun:
 
     @property
     def segments(self) -> list[Segment]:
-        return [] if self._bare_log else segments.read(self.dir)
+        found = [] if self._bare_log else segments.read(self.dir)
+        if self._until is None:
+            return found
+        return [one for one in found if one.time <= self._until] or found
 
     @property
     def origin(self) -> tuple[StoredRun, int] | None:
         """The run that this one was forked from, and the step before which its history is shared."""
         first = next(iter(self.segments), None)
-        if first is None or not first.source or first.start_step is None:
+        if first is None or not first.source or first.start_step is None or self._forks > 100:
             return None
-        source = Path(first.source)
-        if source == self.dir.resolve() or not segments.is_run(source):
+        here, named = self.dir.resolve(), Path(first.source)
+        beside = here.parent.parent / named.parent.name / named.name  # where all runs were moved together
+        source = next((one for one in (named, beside) if one != here and segments.is_run(one)), None)
+        if source is None:
             return None
-        return StoredRun(source), first.start_step
+        run = StoredRun(source)
+        run._until, run._forks = first.time, self._forks + 1
+        return run, first.start_step
 
     @property
     def problems(self) -> list[str]:
@@ -291,7 +300,7 @@ class StoredRun:
 
     def _live(self, step: NDArray[Any], segment: NDArray[Any]) -> NDArray[Any] | None:
         found = self.segments
-        if len(found) < 2:
+        if not found or (len(found) < 2 and self._until is None):
             return None
         import numpy
 

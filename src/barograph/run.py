@@ -74,8 +74,13 @@ class Run(Watched):
     def rewind(self, step: int) -> None:
         """Go back to `step`: what was logged at it or later becomes an old branch, new records replace it."""
         try:
+            launch = place.launch_id()  # the ranks go back together: one segment
             self.segment = segments.begin(
-                self.dir, kind="rewind", start_step=self._step(step), parent=self.segment.number
+                self.dir,
+                kind="rewind",
+                start_step=self._step(step),
+                parent=self.segment.number,
+                launch=None if launch is None else f"{launch} back {self.segment.number} {self._step(step)}",
             )
             self._next_step = self._step(step)
             self._emit("segment", self._step(step), self.segment.fields() | {"rank": self.rank}, checked=True)

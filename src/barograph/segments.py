@@ -83,6 +83,10 @@ def begin(
         last = existing[-1] if existing else None
         if last is not None and launch is not None and last.launch == launch:
             return last
+        if kind == "rewind" and launch is not None:  # another rank may have gone back once more since
+            met = next((one for one in existing if one.launch == launch and one.parent == parent), None)
+            if met is not None:
+                return met
         segment = Segment(
             number=last.number + 1 if last else 1,
             parent=parent if parent is not None else (last.number if last else None),

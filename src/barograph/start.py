@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -33,6 +34,7 @@ from barograph.values import text
 _warnings = logging.getLogger("barograph")
 _LOOK_SECONDS = 3.0  # a run that ends at once waits so long for its manifest to be complete
 _RENDEZVOUS_SECONDS = 3600.0  # a launch's ranks arrive within this time
+_meetings: Counter[str] = Counter()  # runs that this process began in its launch: every rank begins them in one order
 
 
 def init(
@@ -113,11 +115,13 @@ def fork(
     name = name or f"{before.get('name') or folder.name}-fork"
     settings = options.load(arguments | {"name": name})
     mixed = (before.get("config") or {}) | _config(config)
-    made, _ = _folder(settings, mixed, None)
-    segment = segments.begin(made, kind="fork", start_step=step, source=str(folder))
+    launch = place.launch_id()
+    made, _ = _folder(settings, mixed, launch)
+    segment = segments.begin(made, kind="fork", start_step=step, source=str(folder), launch=launch)
     run = Run(made, settings, mixed, segment)
     run.continue_after(step - 1)
-    _describe(run, settings, mixed, {})
+    if run.rank == 0:
+        _describe(run, settings, mixed, {})
     run.look_after()
     return run
 
@@ -165,7 +169,9 @@ def _folder(settings: Settings, config: dict[str, Any], launch: str | None) -> t
     name = settings.name or run_name(settings.project, config, datetime.now())
     if launch is None:
         return _new_folder(project, name), False
-    return _shared_folder(project, name, launch), False
+    meeting = f"{launch} {settings.name}"
+    _meetings[meeting] += 1
+    return _shared_folder(project, name, f"{meeting} {_meetings[meeting]}"), False
 
 
 def _new_folder(project: Path, name: str) -> Path:

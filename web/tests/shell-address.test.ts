@@ -49,6 +49,7 @@ test("the state of the table reads back from its address", () => {
     columns,
     selected: new Set(["p/a", "p/b"]),
     hidden: new Set(["p/c"]),
+    only: new Set(["p/d"]),
     layout: "table",
     axis: "tokens",
     smooth: 0.9,
@@ -62,6 +63,7 @@ test("the state of the table reads back from its address", () => {
   assert.deepEqual(state.columns, columns);
   assert.deepEqual([...state.selected], ["p/a", "p/b"]);
   assert.deepEqual([...state.hidden], ["p/c"]);
+  assert.deepEqual([...state.only], ["p/d"]);
   assert.deepEqual([state.layout, state.axis, state.smooth, state.most, state.archived], ["table", "tokens", 0.9, 50, true]);
 });
 

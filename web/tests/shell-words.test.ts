@@ -6,7 +6,7 @@ import { num, type ColumnRef } from "../src/api/types.ts";
 import { areaOf, band, better, change, letter, onGrid, pathOf, refusalSentence, ticks } from "../src/compare/reckon.ts";
 import { evidenceRows, seriesOf } from "../src/doctor/evidence.ts";
 import { drawSpark } from "../src/doctor/spark.ts";
-import { hash, PALETTE, placeOf, seat } from "../src/shell/colour.ts";
+import { PALETTE, placeOf, seat } from "../src/shell/colour.ts";
 import { nameOf } from "../src/shell/keys.ts";
 import { ago, duration, percent, plain, short, statusWords, title, whole } from "../src/shell/words.ts";
 
@@ -93,7 +93,7 @@ test("colours are stable by key, and apart for a dozen runs", () => {
   assert.equal(new Set(places).size, PALETTE.light.length);
   placeOf("p/a-later-one");
   assert.deepEqual(keys.map(placeOf), places);
-  assert.equal(placeOf(keys[0] as string), hash(keys[0] as string) % PALETTE.light.length);
+  assert.ok(placeOf("constructor") >= 0);
 });
 
 test("bars break where a value is not finite", () => {

@@ -7,7 +7,9 @@ Out:  verdicts, as text, Markdown, HTML or JSON.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from functools import partial
 
 from barograph.cli.commands import Commands, count, print_json, words
 
@@ -26,6 +28,17 @@ def add(commands: Commands) -> None:
     )
     made.add_argument("--all", action="store_true", help="every remark, and what each rule that could not look lacks")
     made.add_argument("--explain", metavar="RULE", help="print a rule's page and stop")
+    commands.common(made, run=False)
+
+    made = commands.add("scaling", _scaling, "fit the scaling law of a family of runs, predict, and split a budget")
+    made.add_argument("paths", nargs="*", metavar="RUN", help="runs, folders of runs, logs (default: all runs)")
+    made.add_argument("--filter", metavar="CONDITION", help="only runs such as 'config.data = c4'")
+    made.add_argument("--metric", metavar="NAME", help="whose final value is the loss (default: the evaluation's)")
+    made.add_argument("--parameters", metavar="KEY", help="the key of the configuration that holds N")
+    made.add_argument("--predict", action="append", default=[], metavar="N,D", help="the loss of 7B,2T, say")
+    made.add_argument("--budget", action="append", default=[], metavar="C", help="the best N and D for C = 6 N D FLOPs")
+    made.add_argument("--level", type=float, default=0.95, metavar="P", help="of the intervals (default 0.95)")
+    made.add_argument("--anyway", action="store_true", help="also runs that did not end as planned, and mixed losses")
     commands.common(made, run=False)
 
     made = commands.add(
@@ -90,6 +103,30 @@ def _doctor(options: argparse.Namespace) -> int:
         silenced=[*settings.silence, *options.silence],
         only=options.rules,
         everything=options.all,
+    )
+
+
+def _scaling(options: argparse.Namespace) -> int:
+    from barograph.catalog import DEFAULT_DIR
+    from barograph.comparing.scaling_command import run_scaling
+
+    keep = None
+    if options.filter:
+        from barograph.ask.filters import matches, parse
+
+        condition = parse(options.filter)
+        keep = partial(matches, condition)
+    return run_scaling(
+        options.paths or [options.dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR)],
+        dir=options.dir,
+        metric=options.metric,
+        parameters=options.parameters,
+        keep=keep,
+        predict=options.predict,
+        budget=options.budget,
+        level=options.level,
+        anyway=options.anyway,
+        as_json=options.json,
     )
 
 

@@ -56,6 +56,8 @@ def _ls(options: argparse.Namespace) -> int:
     rows = [overview.summary(run) for run in (choose(found, options.words) if options.words else found)]
     if options.json:
         print_json(rows)
+    elif not rows and found:
+        print(f"None of {len(found):,} runs has that; `barograph ls` shows them all.")
     elif not rows:
         where = options.dir or os.environ.get("BAROGRAPH_DIR", "runs")
         print(f"No runs in {where} yet. `barograph demo` makes one.")

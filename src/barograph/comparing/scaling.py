@@ -39,6 +39,7 @@ LEAST_SIZES = 3  # two values of N lie on any curve of A and α
 LEAST_TOKENS = 3
 LEAST_RUNS = 7  # five coefficients, and something left to see the noise by
 RESAMPLES = 1_000
+_CELLS = 20_000  # resamples × runs fitted side by side: some 20 MB
 _SAME = 0.05  # values of N, or of D, within 5% are one
 _WIDE = 1.5  # an interval wider than so many times the exponent leaves it open
 FAR = 10.0  # times beyond the runs: a prediction is said to be far out
@@ -253,14 +254,22 @@ def fit_samples(samples: Samples, *, level: float = 0.95, resamples: int = RESAM
     found = solve(points, target[None, :])
     law = found.at(0)
     weight = _draws(size, tokens, resamples, np.random.default_rng(seed))
-    again = solve(points, np.broadcast_to(target, weight.shape).copy(), weight, 2, theta_of(points, law))
+    again = _solve_in_parts(points, target, weight, theta_of(points, law))
     residual = target - np.log(law.loss(size, tokens))
     noise = float(np.sqrt((residual**2).sum() / max(1, len(target) - 5)))
-    made = Scaling(samples, law, again.law, noise, level, cautions=list(samples.cautions))
+    made = Scaling(samples, law, again, noise, level, cautions=list(samples.cautions))
     if not found.converged[0]:
         made.cautions.append("The fit was still gaining a little when it was stopped: the coefficients are loose.")
     _judge(made, size, tokens, residual)
     return made
+
+
+def _solve_in_parts(points: Points, target: Floats, weight: Floats, start: Floats) -> Law:
+    """The law of every resample, as many at a time as keep memory small."""
+    each = max(1, _CELLS // len(target))
+    parts = [weight[at : at + each] for at in range(0, len(weight), each)]
+    laws = [solve(points, np.broadcast_to(target, one.shape).copy(), one, 2, start, polish=False).law for one in parts]
+    return Law(*(np.concatenate(columns) for columns in zip(*laws, strict=True)))
 
 
 def _refuse_few(samples: Samples) -> None:
@@ -341,9 +350,10 @@ def _judge(made: Scaling, size: Floats, tokens: Floats, residual: Floats) -> Non
                 "from the other, to tell"
             )
     floor = made.coefficients["E"]
-    if floor.low < 0.05 * floor.value:
+    if floor.low < 0.01 * min(one.loss for one in made.samples.points) or floor.high - floor.low > floor.value:
         made.unidentified["E"] = (
-            f"its interval is {floor.low:.2g} to {floor.high:.2g}: the runs are too far above it to tell where it lies"
+            f"its interval is {max(0.0, round(floor.low, 6)):.2g} to {floor.high:.2g}: the runs are too far above it "
+            "to tell where it lies"
         )
     if together > _TOGETHER:
         made.cautions.append(

@@ -52,7 +52,7 @@ def _head(made: Scaling, columns: int) -> Iterator[str]:
 def _coefficients(made: Scaling, columns: int) -> Iterator[str]:
     percent = f"{100 * made.level:g}% interval"
     for name, one in made.coefficients.items():
-        show = number if name in ("E", "alpha", "beta") else _free
+        show = _free if name in ("A", "B") else _small
         line = f"  {_NAMES[name]}  {show(one.value):>11}   {show(one.low)} to {show(one.high)}"
         note = "not identified" if name in made.unidentified else _MEANS[name]
         yield fitted(f"{line:<44} {note}".rstrip(), columns)
@@ -61,6 +61,10 @@ def _coefficients(made: Scaling, columns: int) -> Iterator[str]:
 
 def _free(value: float) -> str:
     return f"{value:.4g}"
+
+
+def _small(value: float) -> str:
+    return number(value) if value >= 1e-6 else "0"
 
 
 # -- the chart ------------------------------------------------------------------------------------------------

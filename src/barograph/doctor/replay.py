@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.doctor.events import events_of
 from barograph.liveness import ALIVE
-from barograph.logtext import records_of
 from barograph.query import StoredRun
 from barograph.record import Record
 from barograph.rules.examiner import Examiner
-from barograph.rules.facts import EVENTS, RARE, facts_of
+from barograph.rules.facts import facts_of
 from barograph.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -119,9 +119,5 @@ def _cuts(
 
 def _events(run: StoredRun) -> list[tuple[int, Record]]:
     """Records without numbers that rules ask for, in the order of time."""
-    found = []
-    for path in run.log_files():
-        found += [(record.time, record) for record, _ in records_of(path, EVENTS)]
-        for kind, fields in RARE.items():
-            found += [(record.time, record) for record, _ in records_of(path, (kind,), fields)]
+    found = [(record.time, record) for path in run.log_files() for record in events_of(path)]
     return sorted(found, key=lambda one: one[0])

@@ -36,8 +36,11 @@ def run_lineage(run: StoredRun, *, dir: str | None = None, as_json: bool = False
 
 
 def page_lines(run: StoredRun) -> list[str]:
-    """What a page about a run says of its lineage: nothing for a run that was started once and has no forks."""
-    made = lineage(run)
+    """What a page about a run says of its lineage: nothing for a run that was started once and has no forks.
+
+    Forks are looked for in the run's own project, so that a page of one among thousands does not wait.
+    """
+    made = lineage(run, run.dir.resolve().parent)
     if made.is_plain:
         return []
     return ["", *lines(made, min(120, shutil.get_terminal_size((100, 24)).columns), most_runs=6)]

@@ -130,7 +130,7 @@ def _sums(made: Lineage) -> Iterator[str]:
             None if asked.gpu_hours is None else max(0.0, asked.gpu_hours - _sum(asked, "gpu_hours")),
             None if asked.cost is None else max(0.0, asked.cost - _sum(asked, "cost")),
         )  # fmt: skip
-        rows.append(("no steps", rest, part))
+        rows.append(("all else", rest, part))
     head = "OF THIS RUN" if len(everyone) > 1 else "STEPS OF THE RUN"
     if asked.inherited is not None:
         rows.append((f"before the fork, in {escape(asked.source.name if asked.source else '')}", asked.inherited, None))

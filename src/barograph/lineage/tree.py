@@ -208,6 +208,8 @@ def _run_folders(top: Path, project: Path) -> list[Path]:
     found: dict[Path, None] = {}
     with contextlib.suppress(OSError):
         for place in (project, top, *sorted(one for one in top.iterdir() if not one.name.startswith("."))):
+            if (place / segments.FOLDER).is_dir():
+                continue  # a run: nothing in it is one
             with contextlib.suppress(OSError):
                 for folder in sorted(place.iterdir()):
                     if not folder.name.startswith(".") and (folder / segments.FOLDER).is_dir():

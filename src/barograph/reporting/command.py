@@ -6,6 +6,7 @@ Out:  `report.html` and Markdown files in that folder; what was written, on the 
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,14 +103,12 @@ def content(runs: Sequence[StoredRun], price: float | None = None) -> Report:
 
 def write(out: Path, files: dict[str, str]) -> None:
     """The files of a report into its folder; files of the report before that are no more are taken away."""
-    from barograph import manifest
-
     out.mkdir(parents=True, exist_ok=True)
     try:
-        earlier = manifest._parse((out / INDEX).read_bytes()) or {}
-    except OSError:
-        earlier = {}
-    listed = earlier.get("files")
+        earlier = json.loads((out / INDEX).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        earlier = None
+    listed = earlier.get("files") if isinstance(earlier, dict) else None
     for name in listed if isinstance(listed, list) else ():
         if isinstance(name, str) and name not in files and name == Path(name).name and name.endswith((".md", ".html")):
             (out / name).unlink(missing_ok=True)

@@ -52,7 +52,7 @@ class Sentence:
         return [part for part in self.parts if isinstance(part, Figure)]
 
 
-def say(template: str, mood: str = "", **figures: Figure) -> Sentence:
+def say(template: str, mood: str = "", /, **figures: Figure) -> Sentence:
     """A sentence from figures. Raises ValueError for a digit in the template, KeyError for a figure that is missing."""
     parts: list[str | Figure] = []
     for words, name, _, _ in _PARSE(template):
@@ -115,7 +115,7 @@ class Heading:
 class Line:
     """One series, thinned so that the minimum and maximum of every bucket, every NaN and every infinity stay.
 
-    x, y [n]: as drawn. points: how many there were; first, last: x of the whole. odd: how many were not finite.
+    x, y [n]: as drawn. points: how many were logged, 0 of a curve that was computed. odd: how many were not finite.
     look: "line", "faint" (values behind a smoothed line), "dots" (few and far between).
     """
 
@@ -165,6 +165,7 @@ class Chart:
     bands: tuple[tuple[Line, Line], ...] = ()  # low and high, of the line in the same place
     zero: bool = False  # a line at zero
     small: bool = False  # half as wide, where there is room for two
+    tint: int = 0  # the colour of its first line
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from barograph.inside import _block, _in_depth
+from barograph.inside import block_of, in_depth
 from barograph.reporting import figures
 from barograph.reporting.content import Block, Chart, Heat, Section, Sentence, say, section
 from barograph.reporting.learning import of_series
-from barograph.reporting.subject import _LOWEST, Subject
+from barograph.reporting.subject import LOWEST, Subject
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,8 +76,8 @@ def depth(subject: Subject) -> Section | None:
 
 def _heat(subject: Subject, slug: str, key: tuple[str, str], title: str) -> Heat | None:
     layers = subject.layered[key]
-    names = _in_depth(layers)
-    lowest = bool(_LOWEST.fullmatch(key[1]))
+    names = in_depth(layers)
+    lowest = bool(LOWEST.fullmatch(key[1]))
     rows = [subject.cells(layers[name]) for name in names]
     labels = names
     said: list[Sentence] = []
@@ -102,7 +102,7 @@ def _heat(subject: Subject, slug: str, key: tuple[str, str], title: str) -> Heat
     positive = values[values > 0]
     finite = values[np.isfinite(values)]
     log = len(positive) > 0.9 * len(finite) and len(positive) > 0 and float(positive.max() / positive.min()) > 8
-    said = [*_extremes(key, labels, values, odd, edges), *said]
+    said = [*_extremes(key, labels, values, odd, edges, lowest), *said]
     how = "least" if lowest else "largest"
     return Heat(slug, title, tuple(labels), edges, values, odd, log, how, tuple(said))
 
@@ -113,7 +113,7 @@ def _by_block(
     joined: dict[str, tuple[Floats, NDArray[np.bool_]]] = {}
     pick = np.fmin if lowest else np.fmax
     for name, (values, odd) in zip(names, rows, strict=True):
-        block = name.partition(" · ")[0] if " · " in name else _block(name)
+        block = name.partition(" · ")[0] if " · " in name else block_of(name)
         if block in joined:
             joined[block] = (pick(joined[block][0], values), joined[block][1] | odd)
         else:
@@ -135,12 +135,14 @@ def _widened(
 
 
 def _extremes(
-    key: tuple[str, str], labels: list[str], values: Floats, odd: NDArray[np.bool_], edges: Floats
+    key: tuple[str, str], labels: list[str], values: Floats, odd: NDArray[np.bool_], edges: Floats, lowest: bool
 ) -> Iterator[Sentence]:
     source = f"{key[0]}/…/{key[1]}"
     if np.isfinite(values).any():
-        row, column = np.unravel_index(int(np.nanargmax(values)), values.shape)
-        yield say("Largest: {value}, in {layer}, near step {step}.",
+        place = int(np.nanargmin(values) if lowest else np.nanargmax(values))
+        row, column = np.unravel_index(place, values.shape)
+        yield say("{which}: {value}, in {layer}, near step {step}.",
+                  which=figures.word("Least" if lowest else "Largest", source),
                   value=figures.number(float(values[row, column]), source),
                   layer=figures.word(labels[row], source, 100),
                   step=figures.count(edges[column], source))  # fmt: skip

@@ -56,7 +56,7 @@ def picture(chart: Chart, span: tuple[float, float] | None = None) -> str:
         y = frame.y(np.array([0.0]))[0]
         parts.append(f'<line class="zero" x1="{LEFT}" x2="{wide - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
     for at, (lower, upper) in enumerate(chart.bands):
-        parts.append(_band(frame, lower, upper, at))
+        parts.append(_band(frame, lower, upper, chart.tint + at))
     tints = tints_of(chart)
     for line, tint in sorted(zip(drawn, tints, strict=False), key=lambda pair: pair[0].look != "faint"):
         parts.append(_curve(frame, line, tint))
@@ -78,7 +78,7 @@ def picture(chart: Chart, span: tuple[float, float] | None = None) -> str:
 
 def tints_of(chart: Chart) -> list[int]:
     """The colour of each line that has a point: a faint one has that of the line that follows it."""
-    tints, tint = [], 0
+    tints, tint = [], chart.tint
     for line in chart.lines:
         if len(line.x):
             tints.append(tint % COLOURS)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MULTIPLIER = re.compile(r"(?:^|[/_])(?:lrm|lr_multiplier)$")
 _SMOOTHED = 60  # points, from which on a smoothed line says more than the values
 _WINDOW = 0.02  # of a series' points, and no fewer than ten: what a smoothed line is a mean over
+_WIDEST = 1_000.0  # points: a longer mean would lag behind the loss where it falls fastest
 _NOISE = 2.0  # standard errors: less than these is no change
 _WIDENED = 0.05  # of the loss: a gap to the evaluation that grows by less is not worth a word
 _MANY_TIMES = 10.0  # the median: what a gradient norm is called a spike from
@@ -43,7 +44,7 @@ def of_series(
     few = len(series) <= 40
     if not smoothed or len(series) < _SMOOTHED:
         return [line(name, series.step, series.value, label=label, look="dots" if dots or few else "line")]
-    factor = 1 - 2 / (max(10.0, _WINDOW * len(series)) + 1)
+    factor = 1 - 2 / (min(_WIDEST, max(10.0, _WINDOW * len(series))) + 1)
     drawn = smooth(series.value, factor)
     return [
         line(name, series.step, series.value, label=f"{label or name}, as logged", look="faint"),
@@ -213,15 +214,20 @@ def _gap(trained: Spread, held: Spread) -> Iterator[Sentence]:
 
     end, half = at(len(values) - 1), at(len(values) // 2)
     source = f"{held.name} - mean of {trained.name} around it"
-    gap = figures.number(end, source)
     place = figures.count(int(steps[len(values) // 2]), "step")
-    if end - half > _WIDENED * abs(float(values[-1])):
-        yield say("The evaluation loss is {gap} above the training loss at the end, and was {before} above it at step "
-                  "{place}: the gap widens.", "warn", gap=gap, before=figures.number(half, source),
-                  place=place)  # fmt: skip
+    known = {
+        "gap": figures.number(abs(end), source),
+        "side": figures.word("above" if end >= 0 else "below", source),
+        "before": figures.number(abs(half), source),
+        "other": figures.word("above" if half >= 0 else "below", source),
+        "place": place,
+    }
+    if end > 0 and end - half > _WIDENED * abs(float(values[-1])):
+        yield say("The evaluation loss is {gap} {side} the training loss at the end, and was {before} {other} it at "
+                  "step {place}: the gap widens.", "warn", **known)  # fmt: skip
     else:
-        yield say("At the end the evaluation loss lies {gap} above the training loss around it ({before} at step "
-                  "{place}).", gap=gap, before=figures.number(half, source), place=place)  # fmt: skip
+        yield say("At the end the evaluation loss lies {gap} {side} the training loss around it; at step {place} it "
+                  "lay {before} {other} it.", **known)  # fmt: skip
 
 
 def _finite(found: Spread) -> Iterator[Sentence]:

@@ -110,7 +110,7 @@ def _chart(chart: Chart) -> str:
         ends = ("", "", "", "")
         if len(finite):
             ends = tuple(map(plain_number, (finite[0], finite[-1], finite.min(), finite.max())))  # type: ignore[assignment]
-        rows.append((words(line.label), f"`{drawn}`", *ends, f"{line.points:,}"))
+        rows.append((words(line.label), f"`{drawn}`", *ends, f"{line.points or len(line.x):,}"))
     heads = (words(chart.title), f"along {words(chart.x)}s", "first", "last", "least", "greatest", "points")
     said = "\n\n".join(words(one.text) for one in chart.said)
     return table(heads, rows) + (f"\n\n{said}" if said else "")

@@ -39,11 +39,11 @@ NORMS = ("train/norm", "model/grad_norm_before", "model/grad_norm")
 THROUGHPUTS = ("train/tokens_per_second", "speed/tokens_per_second", "train/samples_per_second")
 STEP_TIMES = ("train/duration_ms", "speed/step_ms")
 MFUS = ("train/mfu", "speed/mfu")
-MOST_LOOKS = 300
+MOST_LOOKS = 400
 CELLS = 120
 _LOAD = re.compile(r"moe/(.+)/load/(\d+)")
 # of these the least value of a cell is the one to see
-_LOWEST = re.compile(r"attention_entropy|entropy|stable_rank|p1|p5")
+LOWEST = re.compile(r"attention_entropy|entropy|stable_rank|p1|p5")
 _KINDS = ("sample", "checkpoint", "dataset", "gpu-model", "sol", "end", "oom", "alert", "info")
 
 
@@ -86,11 +86,14 @@ class Subject:
 
     @cached_property
     def totals(self) -> Totals | None:
-        """Where the wall time went; None for logs of other tools and runs without a clock."""
+        """Where the wall time went; None for logs of other tools, runs without a clock, and runs whose steps are not in
+        the log file (wide rows alone) and so are not in the account."""
         if self.source is not None or not self.run.log_files():
             return None
         found = self.run.goodput()
-        return found if found.wall > 0 else None
+        main = self.main
+        span = float(main.time[-1] - main.time[0]) if main is not None and len(main) > 1 else 0.0
+        return found if found.wall > 0 and found.wall + found.paused >= 0.9 * span - 1 else None
 
     def cost(self, price: float | None = None) -> dict[str, Any]:
         """Energy and money as far as known."""
@@ -154,7 +157,7 @@ class Subject:
         known = [name for name in EVALUATIONS if name in self.names]
         others = [
             name
-            for name in sorted(self.names)
+            for name in sorted(self.names, key=lambda name: (name.count("/"), name))
             if is_evaluation(name)
             and name not in known
             and not _ABOUT_EVALUATION.search(name)
@@ -212,7 +215,7 @@ class Subject:
         place = np.searchsorted(edges, step, side="right") - 1
         inside = (place >= 0) & (place < len(edges) - 1)
         finite = np.isfinite(value) & inside
-        sign = -1.0 if _LOWEST.fullmatch(name.rpartition("/")[2]) else 1.0
+        sign = -1.0 if LOWEST.fullmatch(name.rpartition("/")[2]) else 1.0
         best = np.full(len(edges) - 1, -np.inf)
         np.maximum.at(best, place[finite], sign * value[finite])
         odd = np.zeros(len(edges) - 1, bool)

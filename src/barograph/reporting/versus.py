@@ -37,6 +37,10 @@ from barograph.reporting.learning import of_series
 from barograph.reporting.subject import NORMS, RATES, STEP_TIMES, THROUGHPUTS
 from barograph.sinks.parts import escape
 
+_KINDS = {
+    "seeds": "with the interval over seeds at each place",
+    "within runs": "with the noise within the runs, which does not say what another seed would do",
+}
 MOST_SIDES = 8  # drawn: one for each colour
 MOST_DIFFERENCES = 200
 _TITLES = (("losses", "Training loss", LOSSES), ("evaluations", "Evaluation", EVALUATIONS),
@@ -117,7 +121,7 @@ def _curves(made: Comparison) -> Iterator[Block]:
     axis = made.axis
     unit = {"step": "step", "time": "seconds", "tokens": "token", "samples": "sample", "flops": "FLOP"}[axis]
     lines = tuple(
-        Line(f"{letter(at)}", f"{letter(at)} · {escape(made.sides[at].label, 60)}", x, curve, len(curve))
+        Line(f"{letter(at)}", f"{letter(at)} · {escape(made.sides[at].label, 60)}", x, curve, 0)
         for at, curve in enumerate(curves[:MOST_SIDES])
         if np.isfinite(curve).any()
     )
@@ -141,17 +145,17 @@ def _curves(made: Comparison) -> Iterator[Block]:
         curve = one.curve
         assert curve is not None
         name = f"{letter(one.side)} − {letter(one.baseline)}"
-        drawn.append(Line(name, name, curve.x, curve.difference, len(curve.x)))
+        drawn.append(Line(name, name, curve.x, curve.difference, 0))
         kinds.append(curve.kind)
         if curve.kind:
-            low_, high_ = (Line(name, "", curve.x, edge, len(curve.x)) for edge in (curve.low, curve.high))
+            low_, high_ = (Line(name, "", curve.x, edge, 0) for edge in (curve.low, curve.high))
             bands.append((low_, high_))
-    words = {"seeds": "with the interval over seeds at each place", "within runs": "with the noise within the runs, "
-             "which does not say what another seed would do"}.get(kinds[0], "without an interval")  # fmt: skip
+    words = _KINDS.get(kinds[0], "of its interval nothing is known")
     # a band belongs to the line in its place: with a line that has none, none is drawn
     kept = tuple(bands) if len(bands) == len(drawn) else ()
     yield Chart("difference", f"Difference from {letter(0)}", tuple(drawn), (quote(f"{words[:1].upper()}{words[1:]}.",
-                "comparison", "dim"),), x=unit, bands=kept, zero=True)  # fmt: skip
+                "comparison", "dim"),), x=unit, bands=kept, zero=True,
+                tint=gaps[0].side % MOST_SIDES)  # fmt: skip
 
 
 def _figures(made: Comparison) -> Section | None:

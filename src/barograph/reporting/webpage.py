@@ -249,9 +249,9 @@ def _has(line: Line) -> bool:
 def _value(value: float) -> float | int | str:
     if value != value:
         return "n"
-    if math.isinf(value):
-        return "p" if value > 0 else "m"
     short = float(f"{value:.6g}")
+    if math.isinf(short):
+        return "p" if value > 0 else "m"
     return int(short) if short == int(short) and abs(short) < 1e15 else short
 
 

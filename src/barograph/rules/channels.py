@@ -85,9 +85,8 @@ class Channel:
 
     def rows(self, first: int = 0, last: int | None = None) -> Rows:
         """Rows `first` to `last` (not with it), as far as they are kept. Views: not to be changed."""
-        columns = self._columns
-        step, value, time, segment = (columns.view(at, first, last) for at in range(4))
-        return Rows(max(first, columns.start), step, value, time, segment)
+        start, step, value, time, segment = self._columns.views(first, last)
+        return Rows(start, step, value, time, segment)
 
     @property
     def last(self) -> float:
@@ -120,6 +119,7 @@ class Seen:
         self.facts: dict[str, Any] = facts or {}
         self.events: list[Record] = []
         self.channels: dict[str, Channel] = {}
+        self.rows = 0  # of the longest channel
         self._roles: dict[str, tuple[int, Channel | None]] = {}
         self._layers: dict[tuple[str, str], tuple[int, dict[str, Channel]]] = {}
         self._locals: dict[tuple[str, bool, int], Local] = {}
@@ -135,12 +135,21 @@ class Seen:
             keep = KEEP_LAYER if name.count("/") > 1 else KEEP
             channel = self.channels[name] = Channel(name, keep)
         channel.add(step, value, time, segment)
+        self.rows = max(self.rows, channel.end)
 
     def happened(self, event: Record) -> None:
         """A record without numbers."""
         self.events.append(event)
         if event.kind == "checkpoint":
             self.facts.setdefault("checkpoints", []).append((event.step, str(event.fields.get("path", ""))))
+
+    def patience(self, most: int) -> int:
+        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than come in half a
+        minute where `facts` tell the pace (`seconds_between_rows`).
+        """
+        wait = max(32, min(self.rows // 32, most))
+        seconds = self.facts.get("seconds_between_rows")
+        return wait if not seconds else max(1, min(wait, int(30.0 / seconds)))
 
     # -- looking -------------------------------------------------------------------------------------
 

@@ -40,15 +40,6 @@ GAME = re.compile(
 )
 
 
-def _patience(seen: Seen, rows: int, block: int) -> int:
-    """How many rows to wait for: a thirty-second of the run, 512 at most, no more than come in half a minute."""
-    most = 512.0
-    seconds = seen.facts.get("seconds_between_rows")
-    if seconds:
-        most = min(most, 30.0 / seconds)
-    return int(max(2 * block, min(rows // 32, most)))
-
-
 class Cursor:
     """Up to which row of which channel a rule has looked."""
 
@@ -74,7 +65,7 @@ class Cursor:
             self.name, self.row, self.fresh = channel.name, 0, True
         if seen.facts.get("finished"):
             self.closed = True
-        elif end > PATIENT_FROM and block > 1 and end - self.row < _patience(seen, end, block):
+        elif end > PATIENT_FROM and block > 1 and end - self.row < seen.patience(512):
             return None
         rows = channel.rows(self.row)
         self.row = end
@@ -107,6 +98,7 @@ class Curve:
             (numpy.int64, numpy.int64, numpy.float64, numpy.float64, numpy.int32, numpy.int32, numpy.int64), 4096
         )
         self.end = channel.start
+        self._given: tuple[int, int, list[Tick]] = (-1, -1, [])
 
     def extend(self, seen: Seen) -> None:
         channel = self._channel
@@ -181,8 +173,10 @@ class Curve:
 
     def rows(self, first: int) -> list[Tick]:
         """Ticks from number `first` on."""
-        columns = [self.ticks.view(column, first).tolist() for column in range(7)]
-        return [Tick(*one) for one in zip(*columns, strict=True)]
+        if self._given[:2] != (first, self.ticks.end):  # rules ask one after the other, for the same
+            columns = [self.ticks.view(column, first).tolist() for column in range(7)]
+            self._given = (first, self.ticks.end, [Tick(*one) for one in zip(*columns, strict=True)])
+        return self._given[2]
 
 
 _CURVES: WeakKeyDictionary[Seen, dict[str, Curve]] = WeakKeyDictionary()

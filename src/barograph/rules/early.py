@@ -102,7 +102,7 @@ class EarlyGrowth(Rule):
         start = known(seen.role("lr"), begun, time, segment)
         causes = [
             "learning rate too high: a few steps undo the initialisation",
-            "no warm-up: the first steps are the longest" if start >= 0.9 * rate else "no warm-up: or one that is too short",
+            "no warm-up: " + ("the first steps are the longest" if start >= 0.9 * rate else "or one that is too short"),
             "bad initialisation: weights begin too small",
         ]
         return self.finding(
@@ -141,12 +141,12 @@ class InitialLogits(Rule):
         new = self._reader.new(seen, "activations", "attention_logit_max")
         if self._first is None and new is not None:
             one = new[1][0]
-            value = numpy.where(numpy.isfinite(one.value), one.value, -1.0)
-            worst = int(value.argmax())
-            if one.step > _START or value[worst] <= self.at["logit"]:
+            largest = numpy.where(numpy.isfinite(one.value), one.value, -1.0)
+            worst = int(largest.argmax())
+            if one.step > _START or largest[worst] <= self.at["logit"]:
                 self._done = True
                 return ()
-            self._first = (one.step, one.time, one.segment, float(value[worst]), new[0].names[worst])
+            self._first = (one.step, one.time, one.segment, float(largest[worst]), new[0].names[worst])
         log_z, loss = seen.channel("model/log_z"), seen.role("loss")
         if self._first is None or log_z is None or loss is None or not log_z.end or not loss.end:
             return ()

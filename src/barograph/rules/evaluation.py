@@ -119,7 +119,6 @@ class Overfitting(Rise):
         )
         yield again(self._told)
 
-
     def _causes(self, course: list[Evaluation], sudden: Evaluation | None) -> list[str]:
         """Heart-learning takes its time: a rise from one evaluation to the next, or a training loss that drops as
         fast, has another cause.
@@ -193,7 +192,6 @@ class ValidationDivergence(Rise):
             remedies=[f"Go back to a checkpoint before step {begin.step} and lower the learning rate."],
         )
         yield again(self._told)
-
 
     def _why(self, seen: Seen, best: Evaluation, one: Evaluation) -> list[str]:
         """A rate that was stable and has not grown doesn't become too high while gradients stay as they were."""

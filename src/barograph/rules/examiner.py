@@ -16,6 +16,8 @@ from barograph.rules.rule import Rule, missing
 from barograph.rules.story import tell
 
 _MOST = 2000  # findings kept of one rule; later ones are counted
+_PATIENT_FROM = 256  # rows from which on rules that may wait do
+_WAIT = 128  # rows that they wait for at most
 
 
 class Examiner:
@@ -26,11 +28,23 @@ class Examiner:
         self.rules = list(make_rules() if rules is None else rules)
         self.failed: dict[str, str] = {}
         self._findings: dict[str, dict[tuple[str, str, int, int], Finding]] = {}
+        self._prompt = [rule for rule in self.rules if rule.prompt]
+        self._looked = 0  # rows at the last look of all rules
 
-    def examine(self) -> bool:
-        """Let every rule look at what is new; whether any finding came or changed."""
+    def examine(self, urgent: bool = False) -> bool:
+        """Let rules look at what is new; whether any finding came or changed.
+
+        In a run of some length rules that may wait are asked when `Seen.patience` says, when it is over, and when it
+        is urgent. A rule's findings don't depend on how rows are cut, so this saves work and changes no finding.
+        """
+        seen, rules = self.seen, self.rules
+        patient = seen.rows > _PATIENT_FROM and not urgent and not seen.facts.get("finished")
+        if patient and seen.rows - self._looked < seen.patience(_WAIT):
+            rules = self._prompt
+        else:
+            self._looked = seen.rows
         changed = False
-        for rule in self.rules:
+        for rule in rules:
             if rule.name in self.failed:
                 continue
             known = self._findings.setdefault(rule.name, {})

@@ -81,6 +81,7 @@ class NonFiniteGradient(Rule):
     """
 
     name, family, kind, severity = "non_finite_gradient", "gradient", "nonfinite", "critical"
+    prompt = True
     needs = ("norm|=model/grad_norm",)
     about = "The gradient's norm is NaN or infinite."
     source = "R01; SageMaker Debugger's ExplodingTensor; a step that the scaler skips is none (AMP)"

@@ -46,9 +46,9 @@ class ExplodingGradient(Rule):
     Medians of 16 rows are compared with the median over the whole course so far (at least 64 rows of it). Two in a
     row beyond ten times of it make a finding, or two beyond three times of which the second passes five times and is
     larger by 30%: a norm on its way to ten times. It is a warning if the loss is not 3% lower than in the 32 rows
-    before the rise, else a remark, for a norm may rise while a model learns. Where it rises block after block, in three blocks or in a
-    straight line (correlation above 0.99), gradients may be added up from step to step: the first cause is then a
-    missing `zero_grad`.
+    before the rise, else a remark, for a norm may rise while a model learns. Where it rises block after block, in
+    three blocks or in a straight line (correlation above 0.99), gradients may be added up from step to step: the first
+    cause is then a missing `zero_grad`.
 
     What to do: lower the learning rate, clip, go back to a checkpoint from before the rise.
     """

@@ -45,6 +45,14 @@ class Growing:
         """Forget everything; the next row is number `row`."""
         self.start = self.end = row
 
+    def views(self, first: int, last: int | None = None) -> tuple[Any, ...]:
+        """The number of the first row, and `view` of every column."""
+        start = self.start
+        low = first - start if first > start else 0
+        high = (self.end if last is None or last > self.end else last) - start
+        cut = slice(low, high if high > low else low)
+        return (start + low, *[column[cut] for column in self._columns])
+
     def view(self, column: int, first: int, last: int | None = None) -> NDArray[Any]:
         """Rows `first` to `last` (not with it) of a column, as far as they are kept. Not to be changed."""
         low = max(first, self.start) - self.start

@@ -20,6 +20,7 @@ from barograph.rules.finding import Finding
 from barograph.rules.follower import Follower
 from barograph.rules.rule import Rule
 
+_MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
 
 
@@ -64,6 +65,7 @@ class NotLearning(Follower):
         self._last_step = tick.step
 
     _last_step = 0
+    _channels, _classifier = -1, False  # whether an accuracy is logged, of so many series
 
     def step(self, seen: Seen, channel: Channel, tick: Tick) -> Iterator[Finding]:
         self._last_step = tick.step
@@ -71,7 +73,7 @@ class NotLearning(Follower):
             return
         self._deepest = min(self._deepest, tick.level)
         yield from self._at_chance(seen, channel, tick)
-        if self._first:
+        if self._first and not self._slow:
             yield from self._hardly(seen, sorted(self._first)[len(self._first) // 2], tick)
         if self._over:
             return
@@ -140,7 +142,13 @@ class NotLearning(Follower):
         rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
         level, first = math.exp(tick.level), math.exp(start)
         warm = len(rates) > 1 and rates.max() > 0 and rates[-1] < rates.max()
-        if not (4 <= first <= 12.2 or began_blank(seen, first)) or level < 0.93 * first or level > first or not warm or self._told is not None:
+        if (
+            not (4 <= first <= 12.2 or began_blank(seen, first))
+            or level < 0.93 * first
+            or level > first
+            or not warm
+            or self._told is not None
+        ):
             return
         if self._deepest < start + math.log(0.93):
             return  # it had learnt something, and lost it
@@ -161,9 +169,12 @@ class NotLearning(Follower):
     def _at_chance(self, seen: Seen, channel: Channel, tick: Tick) -> Iterator[Finding]:
         """A classifier whose loss and accuracy both are those of a guess, in three looks 16 rows apart."""
         steps = tick.step - self._begin.step
-        if tick.nth < 100 or tick.nth % 16 or steps < 150 or tick.level > math.log(7.0):
+        if tick.nth < 100 or tick.nth % 16 or steps < 150 or tick.level > _MOST_CLASSES:
             return
-        if _accuracy(seen, "accuracy") is None and _accuracy(seen, "eval_accuracy") is None:
+        if self._channels != len(seen.channels):
+            self._channels = len(seen.channels)
+            self._classifier = any(_accuracy(seen, name) is not None for name in ("accuracy", "eval_accuracy"))
+        if not self._classifier:
             return
         count = round(math.exp(math.exp(tick.level)))
         expected = math.log(count) if count > 1 else 0.0
@@ -231,7 +242,8 @@ def suspects(seen: Seen, tick: Tick) -> list[str]:
     """Why nothing is learnt, the likeliest first, by how far the weights were moved.
 
     Updates that are not there, or far below S2's band of 1e-3 to 1e-2 of the weights, can't have learnt anything;
-    weights that have grown by a fifth, though nothing was learnt, are thrown about; weights that shrank were decayed. Where updates are as they should be, it is the labels.
+    weights that have grown by a fifth, though nothing was learnt, are thrown about; weights that shrank were decayed.
+    Where updates are as they should be, it is the labels.
     """
     still, low, high = (
         "optimizer holds other parameters: no weight changes",

@@ -38,6 +38,7 @@ class NonFiniteLoss(Rule):
     """
 
     name, family, kind, severity = "non_finite_loss", "loss", "nonfinite", "critical"
+    prompt = True
     needs = ("loss",)
     about = "The training loss is NaN or infinite."
     source = "R01; SageMaker Debugger's ExplodingTensor; S2: stop when the loss is NaN or Inf"
@@ -187,11 +188,12 @@ class LossLevel(Rule):
     """S2's own rule: a loss of ten times its moving average is worth a look, one of a hundred times a stop.
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
-    rows that passed the threshold. It needs 8 rows. A loss that is there from one row to the next was taken there by its
-    batch first of all. One row above is a remark if the next three are below again.
+    rows that passed the threshold. It needs 8 rows. One row above is a remark if the next three are below again. A loss
+    that is up there from one row to the next was taken there by its batch, sooner than by the weights.
     """
 
     name, family, kind, severity = "loss_level", "loss", "spike", "critical"
+    prompt = True
     needs = ("loss",)
     least = 9
     about = "The loss is many times its moving average."
@@ -260,8 +262,8 @@ class LossLevel(Rule):
         if self._told is None:
             causes = ["learning rate too high: the weights left the valley", "bad batch: other data than the rest"]
             last = seen.role("loss")
-            near = last.rows(rows.first + at - 1, rows.first + at).value if last is not None else ()
-            if len(near) and near[0] < 2 * self._average:
+            near = last.rows(rows.first + at - 1, rows.first + at).value if last is not None else numpy.empty(0)
+            if len(near) and float(near[0]) < 2 * self._average:
                 causes.reverse()
             self._told = self.finding(
                 step,

@@ -165,6 +165,7 @@ class HardwareErrors(_Devices):
     """
 
     name, family, kind, severity = "hardware_errors", "machine", "hardware", "critical"
+    prompt = True
     needs = ("gpu/*",)
     about = "A device reports errors."
     source = (

@@ -248,6 +248,7 @@ class OutOfMemory(Rule):
     """
 
     name, family, kind, severity = "out_of_memory", "memory", "memory", "critical"
+    prompt = True
     needs = ("!oom",)
     about = "An allocation failed for want of memory."
     source = "S2, red alert conditions: GPU memory OOM"

@@ -45,6 +45,7 @@ class UnchangedParameters(Rule):
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
+    prompt = True
     needs = ("=model/unchanged|=model/param_norm|param_norm",)
     about = "Steps leave the parameters as they were."
     source = "R15: SageMaker Debugger's UnchangedTensor (3 steps); TrainCheck, accelerate#2665"
@@ -132,7 +133,6 @@ class UnchangedParameters(Rule):
             ))  # fmt: skip
 
 
-
 def _why(moved: bool) -> list[str]:
     """An optimizer that has moved the weights before holds the right ones."""
     low = "learning rate too low: the schedule is over, or updates are lost in rounding"
@@ -156,6 +156,7 @@ class MissingZeroGrad(Rule):
     """
 
     name, family, kind, severity = "missing_zero_grad", "optimizer", "missing_zero_grad", "critical"
+    prompt = True
     needs = ("=model/stale_gradients",)
     about = "Gradients are not cleared between steps."
     source = "field notes 3.6; TrainCheck's misuse of step and zero_grad"

@@ -118,6 +118,7 @@ class RanksDrifted(_Events):
     """
 
     name, family, kind, severity = "ranks_drifted", "ranks", "desync", "critical"
+    prompt = True
     needs = ("ranks/*|!ranks",)
     about = "Ranks have drifted apart."
     source = "R20; BLOOM's deepspeed#1801 (found after 15 days), pytorch#104336"
@@ -245,6 +246,7 @@ class RankNonFinite(Rule):
     """
 
     name, family, kind, severity = "rank_non_finite", "ranks", "nonfinite", "critical"
+    prompt = True
     needs = ("ranks/*",)
     about = "One rank alone has a NaN."
     source = "R01, any rank; ByteRobust: NaN on one rank is a device to replay"
@@ -301,6 +303,7 @@ class MissingRank(_Events):
     """
 
     name, family, kind, severity = "missing_rank", "ranks", "desync", "warning"
+    prompt = True
     needs = ("!ranks",)
     about = "A rank sends no values any more."
     source = "R47: missing ranks"

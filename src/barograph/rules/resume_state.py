@@ -65,7 +65,7 @@ class OptimizerStateLost(Rule):
         return found
 
     def _look(self, seen: Seen, rate: Channel | None, rows: Rows, at: int) -> list[Finding]:
-        step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+        step, segment = int(rows.step[at]), int(rows.segment[at])
         usual = [one for one in self._past if math.isfinite(one) and one > 0]
         now, largest = _each(rate, rows, at), max(usual, default=math.nan)
         anew = step < 0.5 * self._step  # another stage, or another try

@@ -9,142 +9,17 @@ Rows are looked at in blocks of 8, since single batches of rewards say little.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy
 
 from barograph.rules.channels import Channel, Seen
-from barograph.rules.curve import Cursor, again, between, number
 from barograph.rules.finding import Finding
-from barograph.rules.rule import Rule
-
-BLOCK = 8
+from barograph.rules.policy import Block, PolicyRule, named, rewarded
 
 
-class Block(NamedTuple):
-    """Eight rows: their median, spread, lowest and highest, and the steps of the first and the last."""
-
-    level: float
-    spread: float
-    low: float
-    high: float
-    step: int
-    last: int
-    segment: int
-
-
-def named(seen: Seen, pattern: str) -> Channel | None:
-    """The first series whose name matches."""
-    return next((seen.channels[name] for name in seen.channels if re.search(pattern, name)), None)
-
-
-class _Blocks(Rule):
-    """A rule that walks along blocks of rows."""
-
-    family = "rl"
-    kind = "rl"
-
-    def __init__(self, **changed: float):
-        super().__init__(**changed)
-        self._cursor = Cursor()
-        self._rest: list[tuple[float, int, int]] = []
-        self._blocks: list[Block] = []
-        self._told: Finding | None = None
-        self._seen_channels = -1
-        self._channel: Channel | None = None
-
-    def channel(self, seen: Seen) -> Channel | None:
-        """What it walks along."""
-        raise NotImplementedError
-
-    def examine(self, seen: Seen) -> Iterator[Finding]:
-        if self._seen_channels != len(seen.channels):
-            self._seen_channels, self._channel = len(seen.channels), self.channel(seen)
-        channel = self._channel
-        rows = self._cursor.take(channel, seen)
-        if rows is None or channel is None:
-            return
-        if self._cursor.fresh:
-            self._rest, self._blocks, self._told = [], [], None
-        for at in range(len(rows)):
-            value = float(rows.value[at])
-            if not math.isfinite(value):
-                continue
-            self._rest.append((value, int(rows.step[at]), int(rows.segment[at])))
-            if len(self._rest) == BLOCK:
-                values = sorted(one[0] for one in self._rest)
-                level = (values[3] + values[4]) / 2
-                spread = 1.4826 * sorted(abs(one - level) for one in values)[4]
-                block = Block(
-                    level, spread, values[0], values[-1], self._rest[0][1], self._rest[-1][1], self._rest[-1][2]
-                )
-                self._rest = []
-                self._blocks = [*self._blocks[:4], *self._blocks[4:][-59:], block]  # the first four stay
-                yield from self.block(seen, self._blocks)
-
-    def block(self, seen: Seen, blocks: list[Block]) -> Iterator[Finding]:
-        """A block has come; the last of `blocks`, of which the first four are the run's first."""
-        raise NotImplementedError
-
-    def held(self, blocks: list[Block], count: int, bound: float) -> bool:
-        """Whether the last `count` blocks all lie above a bound."""
-        return len(blocks) >= count and all(one.level > bound for one in blocks[-count:])
-
-    def tell(
-        self,
-        step: int,
-        message: str,
-        last: Block,
-        severity: str,
-        causes: list[str],
-        remedies: list[str],
-        **evidence: float,
-    ) -> Iterator[Finding]:
-        """The finding, once; again if it gets worse."""
-        order = ("info", "warning", "critical")
-        if self._told is not None:
-            self._told.last_step = last.last
-            if order.index(severity) <= order.index(self._told.severity):
-                return
-            step = self._told.step
-        self._told = self.finding(
-            step,
-            message,
-            severity=severity,
-            last_step=last.last,
-            segment=last.segment,
-            causes=causes,
-            remedies=remedies,
-            found=self._told.found if self._told is not None else last.last,
-            confidence=0.75 if severity != "info" else 0.4,
-            evidence={name: number(value) for name, value in evidence.items()},
-        )
-        yield again(self._told)
-
-    def begin(self, blocks: list[Block], bound: float) -> int:
-        """The first step of the last stretch of blocks above a bound."""
-        step = blocks[-1].step
-        for one in reversed(blocks):
-            if one.level <= bound:
-                break
-            step = one.step
-        return step
-
-
-def rewarded(seen: Seen, step: int, segment: int) -> tuple[float, float, float, float]:
-    """Reward up to a step: first level, highest level, last level, spread of single rows."""
-    rewards = between(seen.role("reward"), 0, step + 1, segment)
-    if len(rewards) < 16:
-        return math.nan, math.nan, math.nan, math.nan
-    blocks = numpy.median(rewards[: len(rewards) // 8 * 8].reshape(-1, 8), axis=1)
-    spread = 1.4826 * float(numpy.median(numpy.abs(numpy.diff(rewards)))) / math.sqrt(2)
-    return float(blocks[0]), float(blocks.max()), float(numpy.median(rewards[-8:])), spread
-
-
-class RewardCollapse(_Blocks):
+class RewardCollapse(PolicyRule):
     """The reward that was learnt is lost again.
 
     Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
@@ -199,7 +74,7 @@ class RewardCollapse(_Blocks):
             )
 
 
-class RewardConstant(_Blocks):
+class RewardConstant(PolicyRule):
     """Every batch has the same mean reward, to the last digit, for 16 rows, after rewards that varied.
 
     A reward function that fails gives one value to all; no advantage is left, and nothing is learnt. At the highest
@@ -236,7 +111,7 @@ class RewardConstant(_Blocks):
         )
 
 
-class KlBlowUp(_Blocks):
+class KlBlowUp(PolicyRule):
     """The policy runs away from its reference.
 
     Two blocks of 8 rows have a KL of more than 5 times the highest of the blocks before (8 blocks at least, or all) and
@@ -284,7 +159,7 @@ class KlBlowUp(_Blocks):
                 return
 
 
-class EntropyCollapse(_Blocks):
+class EntropyCollapse(PolicyRule):
     """The policy says one thing.
 
     Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is no better than
@@ -330,7 +205,7 @@ class EntropyCollapse(_Blocks):
         )
 
 
-class ZeroAdvantage(_Blocks):
+class ZeroAdvantage(PolicyRule):
     """In most groups all completions earn the same, so there is nothing to learn from.
 
     `frac_reward_zero_std` is above 0.8 in four blocks of 8 rows. With a reward at its best the task is
@@ -367,7 +242,7 @@ class ZeroAdvantage(_Blocks):
         )
 
 
-class PolicyClipping(_Blocks):
+class PolicyClipping(PolicyRule):
     """More than 30% of the tokens are clipped by the trust region in four blocks of 8 rows: the steps are too long."""
 
     name, severity = "policy_clipping", "warning"
@@ -394,7 +269,7 @@ class PolicyClipping(_Blocks):
             )
 
 
-class SamplingMismatch(_Blocks):
+class SamplingMismatch(PolicyRule):
     """The sampler and the trainer disagree on how likely tokens are: by more than 0.5 nats on average, in two blocks.
 
     Other weights, another precision or another tokenizer in the sampler make every advantage one for another policy.
@@ -424,7 +299,7 @@ class SamplingMismatch(_Blocks):
             )
 
 
-class ClippedCompletions(_Blocks):
+class ClippedCompletions(PolicyRule):
     """Completions run into the length limit.
 
     More than half of them, in four blocks of 8 rows, with at least 0.3 more than in the first block: a warning, since a

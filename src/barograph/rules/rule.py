@@ -22,6 +22,8 @@ class Rule:
     row nothing that came after it (a finding may be confirmed by later rows: `found` is then the later step), and is
     quick where nothing is new.
 
+    prompt: whether it is asked whenever rows have come; the others may wait for more of them (`Examiner`), which
+    changes nothing but when they speak. For what can't wait: numbers that are none, steps that do nothing.
     name, family, kind: as in its findings. severity: the worst it may give. needs: roles (`loss`), series
     (`=model/param_norm`), tables of layers (`gradients/*/norm`), events (`!straggler`) or facts (`config`) without
     which it abstains; alternatives are joined by `|`. least: rows it needs of the first.
@@ -35,6 +37,7 @@ class Rule:
     severity: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     least: ClassVar[int] = 1
+    prompt: ClassVar[bool] = False
     about: ClassVar[str]
     source: ClassVar[str]
     thresholds: ClassVar[Mapping[str, tuple[float, str]]] = {}

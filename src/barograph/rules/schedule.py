@@ -105,9 +105,9 @@ class LearningRateJump(Rule):
 class LearningRateZero(Rule):
     """The learning rate is 0, and the training goes on.
 
-    After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and make up a tenth of the rows of the
-    segment or more, or come before 95% of the planned steps: each of these steps costs and changes nothing. That it
-    ends at 0 is what schedules do.
+    After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and
+    make up a tenth of the rows of the segment or more, or come before 95% of the planned steps: each of these steps
+    costs and changes nothing. That it ends at 0 is what schedules do.
     """
 
     name, family, kind, severity = "learning_rate_zero", "optimizer", "learning_rate", "critical"

@@ -244,6 +244,7 @@ class Stalled(Rule):
     """
 
     name, family, kind, severity = "stalled", "speed", "stall", "critical"
+    prompt = True
     needs = ("loss|!stacks",)
     about = "No step came for a long time."
     source = "R39; SageMaker Debugger's StalledTrainingRule: 1800 s; MegaScale and ByteRobust: stacks of all ranks"

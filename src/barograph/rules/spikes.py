@@ -344,7 +344,7 @@ class LossSpike(Rule):
             ]
             if one["first"] > 0.7 * (math.log(one["peak"]) - one["level"]):  # weights don't leave it in one step
                 causes = [causes[2], causes[1], causes[3], causes[0]]
-        elif one["course"] and one["above"] >= 6:  # more than a few batches: other targets from here on, which are learnt
+        elif one["course"] and one["above"] >= 6:  # more than a few batches: other targets, and they are learnt
             causes = ["labels shifted: targets changed, and the new ones are learnt", *causes]
         remedies = []
         checkpoint = seen.checkpoint_before(step)

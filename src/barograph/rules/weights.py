@@ -157,6 +157,7 @@ class WeightNonFinite(Rule):
     """
 
     name, family, kind, severity = "weight_non_finite", "model", "nonfinite", "critical"
+    prompt = True
     needs = ("=model/param_norm|param_norm|weights/*/nan|optimizer/*/non_finite",)
     about = "Weights or optimizer state are NaN or infinite."
     source = "R01; SageMaker Debugger's ExplodingTensor"

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote_to_bytes
 
 from barograph.query import StoredRun
 from barograph.segments import is_run
@@ -37,6 +38,16 @@ class Place:
     project_dir: Path
 
 
+def key_of(parts: Iterable[str]) -> str:
+    """The key of folders below the root: each one percent-encoded, with slashes between."""
+    return "/".join(quote(os.fsencode(part), safe="") for part in parts)
+
+
+def canonical(said: str) -> str:
+    """A key as `key_of` writes it, whichever signs somebody else has encoded: no folder's name has a slash."""
+    return quote(unquote_to_bytes(said), safe="/")
+
+
 class Places:
     """The runs under a folder: the folder itself, its children or grandchildren. `left_out`: sentences."""
 
@@ -52,16 +63,17 @@ class Places:
         with self._lock:
             found: dict[str, Place] = {}
             self.left_out = {}
-            if self._is_run(self.root, self.root.name):
-                self._add(found, self.root.name, self.root, self.root)
+            own = key_of([self.root.name])
+            if self._is_run(self.root, own):
+                self._add(found, own, self.root, self.root)
             else:
                 for child in self._children(self.root):
                     folder = self.root / child
-                    if self._is_run(folder, child):
-                        self._add(found, child, folder, self.root)
+                    if self._is_run(folder, key_of([child])):
+                        self._add(found, key_of([child]), folder, self.root)
                         continue
                     for name in self._children(folder):
-                        key = f"{child}/{name}"
+                        key = key_of([child, name])
                         if self._is_run(folder / name, key):
                             self._add(found, key, folder / name, folder)
             self._known = found
@@ -69,11 +81,15 @@ class Places:
 
     def find(self, key: str) -> Place:
         """The run of a key. Raises KeyError with a sentence."""
-        place = self._known.get(key)
+        try:
+            exact = canonical(key)
+        except UnicodeEncodeError:  # half a character is in no folder's name
+            exact = ""
+        place = self._known.get(exact)
         if place is None:
-            place = self.scan().get(key)
+            place = self.scan().get(exact)
         if place is None:
-            raise KeyError(self.left_out.get(key) or f"there is no run {key[:200]!r} here")
+            raise KeyError(self.left_out.get(exact) or f"there is no run {key[:200]!r} here")
         return place
 
     def known(self) -> dict[str, Place]:

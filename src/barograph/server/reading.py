@@ -175,13 +175,14 @@ class Reading:
         found: dict[str, Found] = {}
         missing: list[str] = []
         for name in dict.fromkeys(names):
-            known = self._memory.get((place.key, state, name, rank))
-            if known is None or (timed and not known.timed):
+            # of a run that goes on the newest state takes the place of the one before
+            seen, known = self._memory.get((place.key, name, rank)) or (None, None)
+            if known is None or seen != state or (timed and not known.timed):
                 missing.append(name)
             elif known:
                 found[name] = known
         for name, made in self._read(place, missing, rank, timed).items():
-            self._memory.put((place.key, state, name, rank), made, made.bytes)
+            self._memory.put((place.key, name, rank), (state, made), made.bytes)
             if made:
                 found[name] = made
         return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.server.answers import error_answer
 from barograph.server.events import TooMany
 from barograph.server.layers import NotThere
-from barograph.server.places import Place, Places
+from barograph.server.places import Place, Places, canonical
 from barograph.server.security import MOST_BODY
 from barograph.server.series import sentence
 from barograph.server.slow import StillWorking
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 # what may stand behind a run's key
+RUNS = "/api/runs/"
 ACTIONS = ("names", "layers", "histograms", "experts", "findings", "system", "report.html")
 
 
@@ -54,14 +55,18 @@ def number_of(request: Request, name: str, default: int, low: int, high: int) ->
         raise ValueError(f"{name} is a whole number, not {said[:40]!r}") from None
 
 
-def run_and_action(places: Places, path: str) -> tuple[Place, str]:
-    """The run that a path behind `/api/runs/` names, and what is asked of it, "" for the run itself.
+def run_and_action(places: Places, request: Request) -> tuple[Place, str]:
+    """The run that an address behind `/api/runs/` names, and what is asked of it, "" for the run itself.
 
-    Runs don't lie in runs, so a path has one reading at most. Raises KeyError.
+    The address is taken as it was sent, since a run's folder may have a percent sign. Runs don't lie in runs, so it has
+    one reading at most. Raises KeyError.
     """
-    path = path.strip("/")
+    path = request.scope["raw_path"].decode("latin-1")
+    if not path.startswith(RUNS):
+        raise KeyError("there is no such run here")
+    path = path[len(RUNS) :].rstrip("/")
     head, _, tail = path.rpartition("/")
-    if tail in ACTIONS and head and path not in places.known():
+    if tail in ACTIONS and head and canonical(path) not in places.known():
         return places.find(head), tail
     return places.find(path), ""
 

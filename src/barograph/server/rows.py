@@ -114,9 +114,8 @@ class Row:
         self.data["findings"] = progress.counts()
         run = ServedRun(self.place, root)
         if not self.data["last"]:
-            self.data["last"] = _last_values(run)
-        if self.data["step"] is None and self.data["last"]:
-            self.data["step"] = _any_step(run)
+            self.data["last"], step = _last_values(run)
+            self.data["step"] = step if self.data["step"] is None else self.data["step"]
         if not self.live or not progress.whole or progress.segments > 1:
             best = _best_values(run, self.data["last"])
             self.data["best"] = best
@@ -266,20 +265,26 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
 
 
-def _last_values(run: ServedRun) -> dict[str, float]:
-    """Of a run that was killed, or keeps its numbers in columns alone."""
+def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
+    """Last values, and the last step, of a run that was killed, or keeps its numbers in columns alone."""
+    import numpy
+
     names = sorted((name for name in run.names() if name.count("/") < 2), key=interest)[:MOST_METRICS]
-    found = {}
+    sealed = sealed_series(run.dir, names)
+    found: dict[str, float] = {}
+    last: int | None = None
     for name in names:
-        series = run.series(name, max_points=2)
-        if len(series):
-            found[name] = float(series.value[-1])
-    return found
-
-
-def _any_step(run: ServedRun) -> int | None:
-    steps = [int(run.series(name, max_points=2).step[-1]) for name in run.names()[:1]]
-    return max(steps, default=None)
+        if sealed is not None:
+            points = sealed[name].live()
+            step, value = points.step, points.value
+        else:  # not `series`, which asks for all names each time
+            step, time, value, _ = run.columns(name)
+            order = numpy.lexsort((time, step))[-1:]
+            step, value = step[order], value[order]
+        if len(step):
+            found[name] = float(value[-1])
+            last = max(int(step[-1]), last or 0)
+    return found, last
 
 
 def _best_values(run: ServedRun, last: dict[str, Any]) -> dict[str, float]:

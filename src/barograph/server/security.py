@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BODY = 1 << 20
+MOST_HEAD = 64 << 10
 EDIT_HEADER = b"x-barograph-token"
 _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 POLICY = (
@@ -112,6 +113,8 @@ class Guard:
         """Status and sentence for a request that may not pass; None for one that may."""
         if doubled & {b"host", b"origin", b"content-length", b"authorization", EDIT_HEADER}:
             return 400, "a header stands twice in the request"
+        if sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["query_string"]) > MOST_HEAD:
+            return 431, f"a request's headers and address may have {MOST_HEAD >> 10} kB"
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._host_is_ours(host):
             return 403, f"this server is not called {_name_of(host)[:100]!r}; open it by its address, or as localhost"

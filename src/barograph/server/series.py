@@ -111,8 +111,8 @@ class SeriesAnswers:
         result: dict[Wanted, dict[str, Any]] = {}
         missing: dict[int | None, list[Wanted]] = {}
         for one in wanted:
-            known = self._memory.get(_answer_key(one, state, request))
-            if known is not None:
+            seen, known = self._memory.get(_answer_key(one, request)) or (None, None)
+            if seen == state and known is not None:
                 result[one] = known
             else:
                 missing.setdefault(one.rank, []).append(one)
@@ -158,15 +158,15 @@ class SeriesAnswers:
                     made["old"] = [_sampled(points, axis, request) for points in got.old()]
                 result[one] = made
                 size = 8 * sum(column.size for part in _parts(made) for column in part.columns.values())
-                self._memory.put(_answer_key(one, state, request), made, size + 1000)
+                self._memory.put(_answer_key(one, request), (state, made), size + 1000)
             except (KeyError, ValueError, OSError) as error:
                 result[one] = {"error": sentence(error)}
         return result
 
 
-def _answer_key(one: Wanted, state: State, request: Request) -> Any:
+def _answer_key(one: Wanted, request: Request) -> Any:
     asked = request.x, request.low, request.high, request.buckets, request.branch, request.smooth, request.places
-    return one, state, asked
+    return one, asked
 
 
 def _sampled(points: Points, axis: Axis, request: Request) -> Sampled:

@@ -24,10 +24,10 @@ class StillWorking(Exception):
 
 
 class SlowAnswers:
-    """Two are worked out at a time. Any thread may call."""
+    """`threads` answers are worked out at a time. Any thread may call."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="barograph-slow")
+    def __init__(self, threads: int = 2) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="barograph-slow")
         self._lock = threading.Lock()
         self._made: OrderedDict[Hashable, tuple[Any, bytes, float, float]] = OrderedDict()
         self._going: dict[Hashable, Future[bytes]] = {}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from barograph.segments import is_run
-from barograph.server.places import Place, Places
+from barograph.server.places import Place, Places, key_of
 from barograph.server.rows import Row, signature
 
 FRESH_SECONDS = 0.3  # a list asked for again within this is given as it is
@@ -112,7 +112,7 @@ class Table:
         with contextlib.suppress(OSError, ValueError):
             path = Path(folder).resolve()
             if path.is_relative_to(self.places.root):
-                key = path.relative_to(self.places.root).as_posix()
+                key = key_of(path.relative_to(self.places.root).parts)
                 return key if key in self._rows else None
         return None
 

@@ -15,6 +15,8 @@ export interface Listener {
   onRows?(rows: Row[], gone: Key[]): void;
   /** New points of one of `runs` can be read. */
   onPoints?(run: Key, step: number | null): void;
+  /** The connection stands, for the first time or again: what changes from now on is told. */
+  onOpen?(): void;
   /** Something may have been missed: read everything again. */
   onAgain?(): void;
   /** The runs whose points are wanted; none: rows alone. */
@@ -70,6 +72,7 @@ function connect(): void {
   mine.addEventListener("open", () => {
     failures = 0;
     tellServer(true);
+    for (const one of [...listeners]) one.onOpen?.();
     if (lost) {
       lost = false;
       for (const one of [...listeners]) one.onAgain?.();

@@ -21,7 +21,7 @@ interface Props {
 
 const ROW = 24; // pixels
 const FOUND = 2000; // matches that are held; the count of all is told
-const WAIT_MS = 40; // after the last key
+const WAIT_MS = 12; // after the last key
 
 type Line = { kind: "group"; prefix: string; text: string; count: number; depth: number; open: boolean } | { kind: "leaf"; name: string; text: string; depth: number };
 

@@ -201,7 +201,7 @@ export function Chart(props: Props) {
       {made && state?.compare && <Comparison made={made} range={state.compare} close={() => made.compare(null)} statistics={statistics} />}
       {made && tabled && <Table made={made} close={() => setTabled(false)} />}
       <div class="unseen" aria-live="polite">
-        {cursor?.own && document.activeElement === figure.current ? spoken(readouts, group.settings.x) : ""}
+        {cursor?.own && document.activeElement === figure.current ? spoken(readouts, group.settings.x, cursor.x) : ""}
       </div>
     </figure>
   );
@@ -242,7 +242,8 @@ function Linked({ readouts }: { readouts: Readout[] }) {
   if (!shown.length && readouts.length) {
     const values = readouts.map((one) => one.reading.smooth ?? one.reading.value).filter(Number.isFinite);
     if (!values.length) return null;
-    return <span class="value">{`${short(Math.min(...values), 3)} … ${short(Math.max(...values), 3)}`}</span>;
+    const [low, high] = [short(Math.min(...values), 3), short(Math.max(...values), 3)];
+    return <span class="value">{low === high ? low : `${low} … ${high}`}</span>;
   }
   return (
     <>
@@ -329,11 +330,10 @@ function placeTip(tip: HTMLElement, made: Control, at: { x: number; y: number | 
   tip.style.top = `${Math.max(4 - box.top, top)}px`;
 }
 
-function spoken(readouts: Readout[], x: string): string {
-  const [first] = readouts;
-  if (!first) return "";
+function spoken(readouts: Readout[], x: string, at: number): string {
+  if (!readouts.length) return "";
   const values = readouts.slice(0, 5).map(({ line, reading }) => `${line.label} ${short(reading.smooth ?? reading.value)}`);
-  return `${xText(x, first.reading.x)}: ${values.join(", ")}`;
+  return `${xText(x, at)}: ${values.join(", ")}`;
 }
 
 /** The chart in one sentence. */

@@ -28,7 +28,7 @@ export interface Family {
   closed: boolean;
 }
 
-const ORDER = ["loss", "evaluation", "model", "speed", "machine", "moe", "data"];
+const ORDER = ["loss", "evaluation", "model", "speed", "machine", "moe", "data", "accounts"];
 const TITLES: Record<string, string> = {
   loss: "Loss",
   evaluation: "Evaluation",
@@ -37,13 +37,15 @@ const TITLES: Record<string, string> = {
   machine: "Machine",
   moe: "Experts",
   data: "Data",
+  accounts: "Time and energy",
 };
 export const LAYER_TABLES = new Set(["gradients", "weights", "updates", "activations", "optimizer", "spectral", "mup"]);
 const SPLITS = new Set(["train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev"]);
 const HEADS: Record<string, string> = {
   model: "model", norm: "model", norms: "model", optim: "model", mu: "model",
-  speed: "speed", sol: "speed", span: "speed", perf: "speed", throughput: "speed", goodput: "speed", time: "speed", timing: "speed",
-  gpu: "machine", host: "machine", memory: "machine", allocator: "machine", energy: "machine", ranks: "machine", system: "machine",
+  speed: "speed", sol: "speed", span: "speed", perf: "speed", throughput: "speed", time: "speed", timing: "speed",
+  goodput: "accounts", energy: "accounts",
+  gpu: "machine", host: "machine", memory: "machine", allocator: "machine", ranks: "machine", system: "machine",
   moe: "moe", router: "moe", experts: "moe",
   data: "data", dataset: "data",
 }; // prettier-ignore
@@ -78,10 +80,11 @@ const FIRST: Record<string, RegExp[]> = {
   loss: [/^(train\/)?loss$/, /loss/, /bpb|bits_per_byte/],
   evaluation: [/acc|score|reward/],
   model: [/lr$|learning_rate/, /lrm$/, /^train\/norm$|grad_norm$/, /grad_norm/, /param_norm/, /update/, /clip/],
-  speed: [/tokens_per_second$|tok.*sec|tps$/, /mfu$|sol$/, /duration_ms$|step_ms$|dt$/, /phase/, /goodput\/goodput/],
+  speed: [/tokens_per_second$|tok.*sec|tps$/, /mfu$|sol$/, /duration_ms$|step_ms$|dt$/, /phase/],
   machine: [/util/, /power/, /memory|dram/, /temperature/, /ranks\/by_rank/, /ranks/, /host/],
   moe: [/aux/, /imbal/, /utili/, /z_loss/, /load/],
   data: [/tokens/, /epoch/],
+  accounts: [/goodput\/goodput/],
 };
 
 function place(family: string, name: string): number {
@@ -156,14 +159,15 @@ export function familiesOf(names: readonly string[], together: boolean): Family[
   return ids.map((id) => {
     const panels = [...(found.get(id) ?? [])].map(([stem, names]) => panel(id, stem, names.sort(inPanel), together));
     panels.sort((a, b) => place(id, a.id) - place(id, b.id) || byNumber(a.id, b.id));
-    return { id, title: TITLES[id] ?? id, panels, closed: LAYER_TABLES.has(id) || id === "other" };
+    return { id, title: TITLES[id] ?? id, panels, closed: LAYER_TABLES.has(id) || id === "accounts" };
   });
 }
 
 /** Where a family stands among the families. */
 export function rank(family: string): number {
   const at = ORDER.indexOf(family);
-  return at >= 0 ? at : LAYER_TABLES.has(family) ? ORDER.length + 1 : ORDER.length;
+  // what a run calls by names of its own comes before the accounts and the tables of layers
+  return family === "accounts" ? ORDER.length : at >= 0 ? at : LAYER_TABLES.has(family) ? ORDER.length + 1 : ORDER.length - 1;
 }
 
 /** The training's own before those of evaluations. */

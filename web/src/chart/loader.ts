@@ -36,12 +36,15 @@ interface Waiting {
 }
 
 const GATHER_MS = 4; // charts that become visible together are told of within one frame
-const MOST = 200; // series a request: many answers can be worked on at once; the server takes 500
+const MOST = 120; // series a request: the first charts are there while later ones are worked on; the server takes 500
+const AT_ONCE = 2; // requests under way: more would share the server's processors, and all would come late
 
 export class Loader {
   #waiting = new Map<string, { wish: Wish; all: Waiting[] }>();
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #ask: Ask;
+  #queue: { wish: Wish; part: Waiting[] }[] = [];
+  #busy = 0;
 
   constructor(ask: Ask = getSeries) {
     this.#ask = ask;
@@ -69,13 +72,27 @@ export class Loader {
       let size = 0;
       for (const one of all.filter((one) => !one.signal.aborted)) {
         if (size && size + one.series.length > MOST) {
-          void this.#request(wish, part);
+          this.#queue.push({ wish, part });
           [part, size] = [[], 0];
         }
         part.push(one);
         size += one.series.length;
       }
-      if (part.length) void this.#request(wish, part);
+      if (part.length) this.#queue.push({ wish, part });
+    }
+    this.#next();
+  }
+
+  #next(): void {
+    while (this.#busy < AT_ONCE && this.#queue.length) {
+      const { wish, part } = this.#queue.shift() ?? { wish: null, part: [] };
+      const wanted = part.filter((one) => !one.signal.aborted);
+      if (!wish || !wanted.length) continue;
+      this.#busy += 1;
+      void this.#request(wish, wanted).finally(() => {
+        this.#busy -= 1;
+        this.#next();
+      });
     }
   }
 

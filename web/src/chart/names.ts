@@ -6,7 +6,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { getNames, getTree } from "../api/client.ts";
-import type { Key } from "../api/types.ts";
+import type { Key, Tree } from "../api/types.ts";
 import { listen } from "../api/live.ts";
 
 export interface Known {
@@ -23,11 +23,27 @@ const AGAIN_SECONDS = 8; // a run in progress may log new names
 
 export const escapeRegex = (text: string): string => text.replace(/[.*+?^${}()|[\]\\/-]/g, (sign) => (sign === "/" || sign === "-" ? sign : `\\${sign}`));
 
+const warm = new Map<Key, Promise<Tree>>();
+
+/** Asks ahead of those who will want them. */
+export function warmNames(run: Key): void {
+  if (warm.has(run) || asked.has(run)) return;
+  asked.add(run);
+  const answer = getTree(run, "");
+  answer.catch(() => undefined);
+  warm.set(run, answer);
+}
+
+const asked = new Set<Key>();
+
 export async function knownNames(run: Key, signal?: AbortSignal): Promise<Known> {
-  const all = await getNames(run, ".", MOST, signal);
-  const total = all.total ?? all.names.length;
-  if (total <= all.names.length) return { names: all.names, lazy: [], total };
-  const [common, tree] = await Promise.all([getNames(run, COMMON, MOST, signal), getTree(run, "", signal)]);
+  const ahead = warm.get(run);
+  warm.delete(run); // once: names may have been added when they are asked for again
+  // the top of the tree is small, and says whether all names would be many
+  const tree = await (ahead ?? getTree(run, "", signal));
+  const total = tree.leaves.length + tree.groups.reduce((sum, group) => sum + group.count, 0);
+  if (total <= MOST) return { names: (await getNames(run, undefined, undefined, signal)).names, lazy: [], total };
+  const common = await getNames(run, COMMON, MOST, signal);
   const heads = new Set(common.names.map((name) => name.split("/")[0] ?? name));
   const whole = (common.total ?? common.names.length) <= common.names.length;
   const lazy = tree.groups.filter((group) => !heads.has(group.name) || !whole);

@@ -169,12 +169,12 @@ export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[]
     const smoothed = curve.smooth.length > 0;
     if (!curve.exact) {
       const [start, end] = visible(curve, frame);
-      // a pixel each, wider where the buckets are wider than that while old data are stretched
+      // as wide as a bucket, so that many curves of few buckets have no gaps; no wider than looks like a line
       const wide = end - start > 1 ? frame.width / (end - start) : 1;
-      context.lineWidth = Math.max(frame.ratio, Math.min(wide, 1.5 * frame.ratio));
+      context.lineWidth = Math.max(frame.ratio, Math.min(wide, (many ? 8 : 1.5) * frame.ratio));
       context.lineCap = "butt";
       context.setLineDash([]);
-      band(context, curve, frame, (many ? 0.22 : smoothed ? 0.26 : 0.42) * faint, !many);
+      band(context, curve, frame, (many ? 0.14 : smoothed ? 0.26 : 0.42) * faint, !many);
       context.lineCap = "round";
       context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
     }

@@ -12,7 +12,7 @@ import { token } from "../shell/theme.ts";
 import { centre, extent, type Curve, type Extent } from "./curve.ts";
 import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
-import { axisName, logTickText, SECONDS, secondsText, tickText } from "./ticks.ts";
+import { axisName, COUNTS, logTickText, SECONDS, secondsText, tickText } from "./ticks.ts";
 
 export interface Flag {
   x: number;
@@ -39,6 +39,7 @@ export interface PlotCalls {
 }
 
 const LEFT = 56;
+const COUNTED = new Set(["step", "samples", "tokens"]);
 
 export class Plot {
   readonly #host: HTMLElement;
@@ -119,7 +120,7 @@ export class Plot {
           size: 26,
           gap: 3,
           space: 60,
-          ...(seconds ? { incrs: SECONDS } : {}),
+          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : {}),
           ...(x === "time" && !logX ? {} : { values: (u: uPlot, values: number[]) => this.#words(u, values, "x") }),
         },
         { ...shared(), size: LEFT, gap: 4, space: 34, values: (u, values) => this.#words(u, values, "y") },

@@ -12,9 +12,12 @@ export function tickText(value: number, step: number, most = Math.abs(value)): s
   if (value === 0) return "0";
   const size = most;
   if (size >= 1e15 || size < 1e-3) return power(value, step);
-  const [unit, letter] = size >= 1e12 ? [1e12, "T"] : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""]; // prettier-ignore
-  const decimals = Math.max(0, Math.min(6, -Math.floor(Math.log10(Math.abs(step) / unit) + 1e-9)));
-  return `${(value / unit).toFixed(decimals).replace("-", MINUS)}${letter}`;
+  const [large, sign] = size >= 1e12 ? [1e12, "T"] : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""]; // prettier-ignore
+  const needed = (unit: number): number => Math.max(0, Math.min(9, -Math.floor(Math.log10(Math.abs(step) / unit) + 1e-9)));
+  // a letter saves nothing where neighbours differ in their last digits alone
+  const [unit, letter] = needed(large) > 2 && size < 1e7 ? [1, ""] : [large, sign];
+  const text = (value / unit).toLocaleString("en-US", { minimumFractionDigits: needed(unit), maximumFractionDigits: needed(unit), useGrouping: size >= 1e4 && unit === 1 });
+  return `${text.replace("-", MINUS)}${letter}`;
 }
 
 function power(value: number, step: number): string {
@@ -42,6 +45,9 @@ function round(value: number, step: number): string {
   const decimals = Math.max(0, Math.min(3, -Math.floor(Math.log10(step) + 1e-9)));
   return value.toFixed(decimals).replace("-", MINUS);
 }
+
+/** Distances between ticks of what is counted: there is no half step. */
+export const COUNTS = Array.from({ length: 48 }, (_, at) => [1, 2, 5][at % 3]! * 10 ** Math.floor(at / 3));
 
 /** Distances between ticks of a duration: such as people count in. */
 export const SECONDS = [

@@ -4,6 +4,7 @@
  * Out:  tables; what changes nothing that is measured stays folded.
  */
 
+import { useState } from "preact/hooks";
 import { Icon } from "../shell/icon.tsx";
 import { count } from "../shell/words.ts";
 import { amount, better, change, letter, plusMinus } from "./reckon.ts";
@@ -35,7 +36,7 @@ export function Differences({ made, colours }: Props) {
     <section class="panel block">
       <h2>What differs</h2>
       {changes.length > 0 ? (
-        <Table rows={changes} made={made} colours={colours} marked />
+        <Changes rows={changes} made={made} colours={colours} />
       ) : (
         <p class="soft">Nothing that is known and could change the training.</p>
       )}
@@ -70,6 +71,25 @@ export function Differences({ made, colours }: Props) {
         </p>
       )}
     </section>
+  );
+}
+
+const FEW = 12;
+
+/** The first changes, and all of them when asked for. */
+function Changes({ rows, made, colours }: Props & { rows: readonly Difference[] }) {
+  const [all, setAll] = useState(false);
+  return (
+    <>
+      <Table rows={all ? rows : rows.slice(0, FEW)} made={made} colours={colours} marked />
+      {!all && rows.length > FEW && (
+        <p>
+          <button type="button" class="button" onClick={() => setAll(true)}>
+            {count(rows.length - FEW, "more change")}
+          </button>
+        </p>
+      )}
+    </>
   );
 }
 

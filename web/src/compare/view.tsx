@@ -66,6 +66,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
       )}
       {!made && error === null && (
         <div class="panel block" aria-busy="true">
+          <p class="quiet">Reading {count(keys.length, "run")}, and looking for repeats of them in their projects.</p>
           <span class="skeleton" />
           <span class="skeleton tall" />
         </div>

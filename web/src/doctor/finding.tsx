@@ -40,7 +40,9 @@ export function FindingCard({ finding, runKey, open = false }: { finding: Findin
           {Math.round(confidence * 100)}% sure
         </span>
       </header>
-      <p class="says">{message}</p>
+      <p class="says">
+        <Told text={message} />
+      </p>
       {evidence.spark && <SparkLine spark={evidence.spark} step={step} />}
       {!shown ? (
         <button type="button" class="button bare small" onClick={() => setShown(true)}>
@@ -53,7 +55,9 @@ export function FindingCard({ finding, runKey, open = false }: { finding: Findin
               <h3>Do</h3>
               <ul>
                 {remedies.map((one) => (
-                  <li key={one}>{one}</li>
+                  <li key={one}>
+                    <Told text={one} />
+                  </li>
                 ))}
               </ul>
             </section>
@@ -87,6 +91,13 @@ export function FindingCard({ finding, runKey, open = false }: { finding: Findin
   );
 }
 
+/** What stands between backticks is code. */
+function Told({ text }: { text: string }) {
+  const parts = text.split("`");
+  if (parts.length % 2 === 0) return <>{text}</>; // one that is not closed
+  return <>{parts.map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
+}
+
 function Causes({ causes }: { causes: readonly string[] }) {
   const [all, setAll] = useState(false);
   const shown = all ? causes : causes.slice(0, MOST_CAUSES);
@@ -96,7 +107,7 @@ function Causes({ causes }: { causes: readonly string[] }) {
       <ol class="causes">
         {shown.map((one, at) => (
           <li key={one} class={at === 0 ? "first" : ""}>
-            {one}
+            <Told text={one} />
           </li>
         ))}
       </ol>

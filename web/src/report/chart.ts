@@ -87,7 +87,7 @@ export class Chart {
       padding: [this.data.flags.length ? FLAG_ROOM : 8, 18, 0, 0],
       legend: { show: false },
       scales: {
-        x: { time: false, auto: false, range: () => padded(this.zoom.range) },
+        x: { time: false, range: (_, low, high) => padded([low ?? this.zoom.range[0], high ?? this.zoom.range[1]]) },
         y: this.log ? { distr: 3 } : { range: (_, low, high) => around(low, high, this.data.zero) },
       },
       axes: [
@@ -102,7 +102,7 @@ export class Chart {
           label: line.label,
           stroke: line.band ? undefined : line.look === "faint" ? `${stroke}66` : stroke,
           width: line.band ? 0 : line.look === "line" ? 1.6 : 1,
-          points: line.look === "dots" || line.points === 1 ? { show: true, size: 5, fill: stroke } : { show: false },
+          points: line.look === "dots" || line.x.length === 1 ? { show: true, size: 5, fill: stroke } : { show: false },
           show: line.band || this.shown[at],
           spanGaps: false,
         };
@@ -247,6 +247,10 @@ export class Chart {
     const first = line.x[0] ?? 0;
     const last = line.x[line.x.length - 1] ?? 0;
     const logged = (last - first) / Math.max(1, line.points - 1);
+    if (!line.points) {
+      this.seen.textContent = range;
+      return;
+    }
     const drawn = line.points > line.x.length;
     const each = (Math.min(high, last) - Math.max(low, first)) / Math.max(1, inside - 1);
     const words = drawn

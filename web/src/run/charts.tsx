@@ -88,13 +88,15 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
     <div class={`run-charts ${side ? "with-side" : ""}`}>
       <div class="charts-bar">
         <button type="button" class="button" aria-expanded={side} aria-controls="series-side" onClick={() => (side ? show(false) : search())}>
-          <Icon name="search" /> Series <span class="count">{(detail.series_count ?? 0).toLocaleString("en-US")}</span>
+          <Icon name="search" /> Series {detail.series_count !== undefined && <span class="count">{detail.series_count.toLocaleString("en-US")}</span>}
         </button>
         {picked.length > 0 && (
           <>
-            <button type="button" class="button" aria-pressed={together} onClick={() => setQuery({ together: !together }, true)}>
-              {together ? "one chart" : "a chart each"}
-            </button>
+            {picked.length > 1 && (
+              <button type="button" class="button" aria-pressed={together} onClick={() => setQuery({ together: !together }, true)}>
+                in one chart
+              </button>
+            )}
             <button type="button" class="button bare" onClick={() => pick([])}>
               Clear the {picked.length} picked
             </button>

@@ -35,10 +35,11 @@ async function patient<T>(ask: (signal: AbortSignal) => Promise<T>, signal: Abor
   }
 }
 
-/** An answer for what `what` names, asked again when `again` changes; the old one stays until the new one is there. */
-export function useAnswer<T>(what: string, ask: (signal: AbortSignal) => Promise<T>, again = 0): Answer<T> {
-  const [state, set] = useState<Answer<T> & { what: string }>({ what, value: null, error: "", missing: false });
+/** An answer for what `what` names (null: nothing yet), asked again when `again` changes; the old one stays until the new one is there. */
+export function useAnswer<T>(what: string | null, ask: (signal: AbortSignal) => Promise<T>, again = 0): Answer<T> {
+  const [state, set] = useState<Answer<T> & { what: string | null }>({ what, value: null, error: "", missing: false });
   useEffect(() => {
+    if (what === null) return;
     const control = new AbortController();
     patient(ask, control.signal).then(
       (value) => !control.signal.aborted && set({ what, value, error: "", missing: false }),
@@ -80,7 +81,8 @@ export function useBeat(run: Key, seconds: number): number {
 
 export const useDetail = (run: Key, beat: number): Answer<Detail> => useAnswer(`detail ${run}`, (signal) => getRun(run, signal), beat);
 
-export const useFindings = (run: Key, beat: number): Answer<Diagnosis> => useAnswer(`findings ${run}`, (signal) => getFindings(run, signal), beat);
+export const useFindings = (run: Key | null, beat: number): Answer<Diagnosis> =>
+  useAnswer(run && `findings ${run}`, (signal) => getFindings(run ?? "", signal), beat);
 
 export const useFrame = <Header>(run: Key, rest: string, beat = 0): Answer<Frame<Header>> =>
   useAnswer(`${run} ${rest}`, (signal) => getFrame<Header>(runPath(run, rest), signal), beat);

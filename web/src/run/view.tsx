@@ -4,13 +4,15 @@
  * Out:  the tab that is asked for, under the run's head.
  */
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { RunViewProps } from "../api/contract.ts";
-import type { Detail, Diagnosis } from "../api/types.ts";
+import type { Detail, Diagnosis, Row } from "../api/types.ts";
 import { DoctorView } from "../doctor/view.tsx";
+import { useRuns } from "../runs/store.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
 import { Icon, type IconName } from "../shell/icon.tsx";
 import { FindingBadges, Progress, StatusMark } from "../shell/status.tsx";
+import { warmNames } from "../chart/names.ts";
 import { ChartsTab } from "./charts.tsx";
 import { useBeat, useDetail, useFindings } from "./data.ts";
 import { LayersTab } from "./layers.tsx";
@@ -27,6 +29,17 @@ export interface TabProps {
   beat: number;
 }
 
+/** A run of which only the key is known: its charts need no more. */
+function unread(key: string): Detail {
+  const parts = plainKey(key).split("/");
+  const id = parts[parts.length - 1] ?? key;
+  return {
+    key, id, name: id, project: parts.length > 1 ? (parts[0] ?? "") : "", status: "", created: null, wall_seconds: null, tags: [], notes: "",
+    pinned: false, archived: false, config: {}, step: null, total_steps: null, remaining_seconds: null, last: {}, best: {}, findings: {},
+    parent: null, fork_step: null, manifest: {},
+  }; // prettier-ignore
+}
+
 const TABS: [string, string, IconName][] = [
   ["overview", "Overview", "info"],
   ["charts", "Charts", "chart"],
@@ -39,11 +52,14 @@ const DETAIL_SECONDS = 3; // between two looks at a run that goes on
 const DOCTOR_EVERY = 5; // so many of those are one look of the doctor
 
 export function RunView({ runKey, tab, query }: RunViewProps) {
+  const now = TABS.some(([id]) => id === tab) ? tab : "overview";
   const beat = useBeat(runKey, DETAIL_SECONDS);
   const detail = useDetail(runKey, beat);
-  // a diagnosis reads the whole run: not before the page stands
-  const diagnosis = useFindings(runKey, Math.floor(beat / DOCTOR_EVERY));
-  const now = TABS.some(([id]) => id === tab) ? tab : "overview";
+  // the names are wanted by most tabs: they need not wait for the detail
+  if (now === "charts" || now === "overview") warmNames(runKey);
+  const { rows } = useRuns();
+  const settled = useSettled(runKey);
+  const diagnosis = useFindings(settled ? runKey : null, Math.floor(beat / DOCTOR_EVERY));
 
   useEffect(() => {
     const name = detail.value?.name ?? plainKey(runKey).split("/").pop() ?? "";
@@ -52,7 +68,8 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
 
   useStory(now === "doctor" ? query.get("finding") : null);
 
-  if (!detail.value) {
+  const known = detail.value ?? (now === "charts" && !detail.error ? (rows.get(runKey) ? { ...(rows.get(runKey) as Row), manifest: {} } : unread(runKey)) : null);
+  if (!known) {
     return detail.error ? (
       <div class="message" role="alert">
         <h1>This run cannot be shown</h1>
@@ -67,10 +84,10 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
       </div>
     );
   }
-  const props: TabProps = { runKey, detail: detail.value, diagnosis: diagnosis.value, query, beat };
+  const props: TabProps = { runKey, detail: known, diagnosis: diagnosis.value, query, beat };
   return (
     <div class="run">
-      <Head detail={detail.value} />
+      <Head detail={known} />
       <nav class="tabs" aria-label="Views of this run">
         {TABS.map(([id, says, icon]) => (
           <a key={id} class={`tab ${id === now ? "here" : ""}`} href={runPlace(runKey, id)} aria-current={id === now ? "page" : undefined}>
@@ -91,10 +108,12 @@ function Head({ detail }: { detail: Detail }) {
   return (
     <header class="run-head">
       <h1 title={plainKey(detail.key)}>{detail.name || detail.id}</h1>
-      <StatusMark status={detail.status} since={detail.status_since} />
-      <div class="run-progress">
-        <Progress row={detail} />
-      </div>
+      {detail.status && <StatusMark status={detail.status} since={detail.status_since} />}
+      {detail.status && (
+        <div class="run-progress">
+          <Progress row={detail} />
+        </div>
+      )}
       {Object.values(detail.findings ?? {}).some((count) => (count ?? 0) > 0) && <FindingBadges row={detail} all />}
       <span class="badges">
         {detail.tags.map((tag) => (
@@ -112,6 +131,18 @@ function Head({ detail }: { detail: Detail }) {
       </a>
     </header>
   );
+}
+
+const SETTLED_MS = 1200;
+
+/** Whether the page stands: a diagnosis reads the whole run, and would take its time from the first charts. */
+function useSettled(run: string): boolean {
+  const [settled, set] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => set(run), SETTLED_MS);
+    return () => clearTimeout(timer);
+  }, [run]);
+  return settled === run;
 }
 
 const PATIENCE_MS = 10_000;

@@ -3,7 +3,7 @@
  * In:   a path and a query, as the browser has them; a place and parameters to go to.
  * Out:  the place that is meant; addresses that a person can read.
  *
- *   /                    the runs              ?q= sort= group= cols= sel= hide= view= x= smooth=
+ *   /                    the runs              ?q= sort= group= cols= sel= hide= only= view= x= smooth=
  *   /run/KEY/TAB         one run
  *   /compare             runs against runs     ?run=KEY&run=KEY…&metric= x= group= baseline=
  *

@@ -59,6 +59,8 @@ export function useRoute(): Route {
 
 /** Links within the page change the address without loading it again. */
 export function startRoute(): void {
+  // the token of the first visit is in a cookie by now, and needs to be in no address that is copied
+  if (route().query.has("token")) setQuery({ token: null }, true);
   addEventListener("popstate", tell);
   document.addEventListener("click", (event) => {
     if (event.defaultPrevented || event.button !== 0) return;

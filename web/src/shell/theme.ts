@@ -28,8 +28,8 @@ export function choose(next: Choice): void {
   apply();
 }
 
-function apply(): void {
-  const now = theme();
+function apply(wanted: Theme | Event = theme()): void {
+  const now = typeof wanted === "string" ? wanted : theme();
   document.documentElement.dataset.theme = now;
   for (const listener of listeners) listener(now);
 }
@@ -37,6 +37,9 @@ function apply(): void {
 export function startTheme(): void {
   apply();
   dark?.addEventListener("change", apply);
+  // what is drawn on a canvas has to be drawn again for white paper
+  addEventListener("beforeprint", () => apply("light"));
+  addEventListener("afterprint", () => apply());
 }
 
 export function onTheme(listener: (theme: Theme) => void): () => void {

@@ -1,0 +1,64 @@
+"""The records that rules ask for beside the numbers, out of logs of millions of lines.
+
+In:   a log file.
+Out:  its events, in the order logged. One pass over the bytes; a line is decoded if it begins as an event does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from barograph.logtext import WHITE, records_of
+from barograph.record import Record, decode
+from barograph.rules.facts import EVENTS, RARE, is_event
+
+_PIECE = 32 << 20
+_HEAD = b'{"log":"'
+_ALWAYS = tuple(_HEAD + kind.encode() + b'"' for kind in EVENTS)
+_RARE = {_HEAD + kind.encode() + b'"': [b'"%s":' % name.encode() for name in fields] for kind, fields in RARE.items()}
+_HEADS = (*_ALWAYS, *_RARE)
+
+
+def events_of(path: Path) -> Iterator[Record]:
+    """Events of one log file. A log of another form than ours is read whole, once."""
+    with open(path, "rb") as file:
+        if _HEAD not in file.read(64):
+            yield from (record for record, _ in records_of(path, (*EVENTS, *RARE)) if is_event(record))
+            return
+        offset, parse = 0, msgspec.json.Decoder().decode
+        while True:
+            file.seek(offset)
+            piece = file.read(_PIECE)
+            whole = piece.rfind(b"\n") + 1 if len(piece) == _PIECE else len(piece)
+            if not whole:
+                return
+            for line in _lines(piece, whole):
+                try:
+                    record = decode(parse(line))
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    continue
+                if is_event(record):
+                    yield record
+            if len(piece) < _PIECE:
+                return
+            offset += whole
+
+
+def _lines(piece: bytes, end: int) -> Iterator[bytes]:
+    """Lines of the first `end` bytes that may be events, without the comma and bracket behind them."""
+    at, find, begins = 0, piece.find, piece.startswith
+    if begins((b"[", b" ", b",")):
+        at = max(find(_HEAD), 0)
+    while at < end:
+        stop = find(b"\n", at, end)
+        stop = end if stop < 0 else stop
+        if begins(_HEADS, at):
+            line = piece[at:stop].rstrip(b"]" + WHITE).rstrip(b"," + WHITE)
+            if begins(_ALWAYS, at) or any(
+                line.startswith(head) and any(name in line for name in names) for head, names in _RARE.items()
+            ):
+                yield line
+        at = stop + 1

@@ -1,0 +1,73 @@
+"""What the first steps show: weights that outgrow their start, logits before any training."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_columns import findings, noisy, only, random_columns, same_when_cut
+
+from barograph.rules.early import RULES, EarlyGrowth, InitialLogits, is_untrained
+
+STEPS = numpy.arange(200)
+
+
+def growing(times: float, over: int, first: int = 0) -> dict:
+    """A norm that grows to so many times its start, by steps of one size in directions of chance."""
+    norm = 20 * numpy.sqrt(1 + (times**2 - 1) * numpy.clip(STEPS / over, 0, 1))
+    rate = numpy.where(STEPS < 10, (STEPS + 1) / 10, 1.0) * 1e-2
+    return {"model/param_norm": (STEPS + first, norm), "train/lr": (STEPS + first, rate)}
+
+
+def test_weights_that_double_in_the_first_steps_warn_of_the_learning_rate() -> None:
+    (one,) = only(findings([EarlyGrowth()], growing(2.2, 50)), "early_growth")
+    assert (one.severity, one.kind, one.step) == ("warning", "update_ratio", 0) and 30 < one.found < 50
+    assert one.causes[0].startswith("learning rate too high") and "or one that is too short" in one.causes[1]
+
+
+def test_less_than_a_doubling_warns_only_with_updates_of_a_tenth() -> None:
+    columns = growing(1.85, 50)
+    small, large = numpy.full(200, 0.05), numpy.full(200, 0.15)
+    assert not findings([EarlyGrowth()], columns)
+    assert not findings([EarlyGrowth()], columns | {"model/update_p50": (STEPS, small)})
+    assert only(findings([EarlyGrowth()], columns | {"model/update_p50": (STEPS, large)}), "early_growth")
+
+
+def test_growth_that_takes_its_time_or_begins_in_the_middle_of_a_run_is_silent() -> None:
+    assert not findings([EarlyGrowth()], growing(3.0, 900))
+    assert not findings([EarlyGrowth()], growing(1.5, 50))
+    assert not findings([EarlyGrowth()], growing(2.2, 50, first=5000))
+
+
+def attention(logit: float, loss: float, log_z: float) -> dict:
+    tables = {f"activations/h.{at}/attention_logit_max": (STEPS[::10], noisy(20, logit - at)) for at in range(2)}
+    return tables | {
+        "train/loss": (STEPS, noisy(200, loss, 0.01)),
+        "model/log_z": (STEPS[::10], noisy(20, log_z, 0.01)),
+    }
+
+
+def test_logits_that_are_large_before_anything_was_learnt_are_a_bad_initialisation() -> None:
+    (one,) = only(findings([InitialLogits()], attention(60, 11.0, 11.5)), "initial_logits")
+    assert (one.severity, one.kind, one.step) == ("warning", "attention", 0)
+    assert one.causes[0].startswith("bad initialisation") and one.evidence["layer"] == "h.0"
+
+
+@pytest.mark.parametrize(("logit", "loss"), [(60, 2.4), (5, 11.0)])
+def test_a_pretrained_model_and_an_even_start_are_silent(logit: float, loss: float) -> None:
+    assert not findings([InitialLogits()], attention(logit, loss, 11.5))
+
+
+def test_what_is_not_known_is_no_untrained_model() -> None:
+    nan = float("nan")
+    assert is_untrained(5.6, 5.55) and not is_untrained(5.6, 3.0)
+    assert not is_untrained(nan, 5.5) and not is_untrained(5.6, nan)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_findings_are_the_same_in_pieces_of_any_size(seed: int) -> None:
+    names = ("model/param_norm", "model/update_p50", "train/lr", "train/loss", "model/log_z")
+    tables = [f"activations/h.{at}/attention_logit_max" for at in range(3)]
+    same_when_cut(RULES, random_columns(seed, names, tables), seed)

@@ -1,0 +1,96 @@
+"""All rules together: the same findings however rows are cut, though most rules wait for more of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+import pytest
+from rule_curves import falling
+
+from barograph.rules.examiner import Examiner
+from barograph.rules.rule import Rule
+
+COUNT = 3000
+
+
+def series(trouble: str) -> dict[str, np.ndarray]:
+    dice = np.random.default_rng(len(trouble))
+    columns = {
+        "train/loss": falling(COUNT, noise=0.03),
+        "train/norm": np.exp(dice.normal(0, 0.15, COUNT)),
+        "train/lr": 1e-3 * np.minimum(1, (np.arange(COUNT) + 1) / 100) * np.linspace(1, 0.1, COUNT),
+        "model/param_norm": 20 + np.arange(COUNT) / 1000,
+        "train/tokens_per_second": dice.normal(5000, 50, COUNT),
+    }
+    if trouble == "spike":
+        columns["train/loss"][1500:1503] *= 4
+        columns["train/norm"][1500:1503] *= 30
+    elif trouble == "divergence":
+        columns["train/loss"][2000:] *= np.exp(np.minimum(1, np.arange(1000) / 200))
+        columns["train/norm"][2000:] *= np.exp(np.minimum(3, np.arange(1000) / 100))
+    elif trouble == "nothing is not a number":
+        columns["train/loss"][2500:] = np.nan
+        columns["train/norm"][2499:] = np.nan
+    elif trouble == "the rate ends, and all stands still":
+        columns["train/lr"][2000:] = 0.0
+        columns["train/loss"][2200:] = columns["train/loss"][2200]
+        columns["train/tokens_per_second"][1200:] *= 0.5
+    return columns
+
+
+def told(columns: dict[str, np.ndarray], size: int, **facts: object) -> list[str]:
+    examiner = Examiner(None, facts)
+    steps = np.arange(COUNT)
+    for low in range(0, COUNT, size):
+        some = slice(low, min(low + size, COUNT))
+        for name, values in columns.items():
+            examiner.seen.add(name, steps[some], values[some], 1000 * steps[some])
+        if low + size >= COUNT:
+            examiner.seen.facts["finished"] = True
+        examiner.examine()
+    assert not examiner.failed, examiner.failed
+    return [repr(msgspec.to_builtins(one)) for one in examiner.incidents()]
+
+
+TROUBLES = ("none", "spike", "divergence", "nothing is not a number", "the rate ends, and all stands still")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_waiting_for_more_rows_changes_no_finding(trouble: str) -> None:
+    columns = series(trouble)
+    whole = told(columns, COUNT)
+    assert (trouble != "none") == any(grade in one for one in whole for grade in ("'warning'", "'critical'"))
+    assert told(columns, 16) == whole
+    assert told(columns, 16, seconds_between_rows=2.0) == whole
+    assert told(columns, 500) == whole
+
+
+class _Counted(Rule):
+    name, family, kind, severity = "counted", "loss", "spike", "info"
+    needs: ClassVar[tuple[str, ...]] = ("loss",)
+
+    def examine(self, seen):
+        self.asked = getattr(self, "asked", 0) + 1
+        return ()
+
+
+class _Prompt(_Counted):
+    name, prompt = "prompt", True
+
+
+def looks(urgent: bool = False, **facts: object) -> tuple[int, int]:
+    examiner = Examiner([_Counted(), _Prompt()], facts)
+    for low in range(0, COUNT, 10):
+        examiner.seen.add("train/loss", np.arange(low, low + 10), np.ones(10))
+        examiner.examine(urgent)
+    patient, prompt = examiner.rules
+    return patient.asked, prompt.asked
+
+
+def test_most_rules_wait_in_a_long_run_and_those_that_cannot_wait_do_not() -> None:
+    patient, prompt = looks()
+    assert prompt == COUNT // 10 and patient < prompt / 3
+    assert looks(urgent=True) == (prompt, prompt)
+    assert looks(seconds_between_rows=30.0) == (prompt, prompt)  # half a minute is longer than any wait for rows

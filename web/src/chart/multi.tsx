@@ -68,8 +68,8 @@ export function Panels(props: Props) {
       <LayoutBar state={state} project={project} families={families} example={known.names[0] ?? "train/loss"} />
       {chosen.length > 0 && <Section {...props} group={group} state={state} family={{ id: "picked", title: "Picked", panels: chosen, closed: false }} fixed />}
       {own.length > 0 && <Section {...props} group={group} state={state} family={{ id: "own", title: "Own panels", panels: own, closed: false }} fixed />}
-      {shown.map((family) => (
-        <Section key={family.id} {...props} group={group} state={state} family={family} lazy={lazy.includes(family)} />
+      {shown.map((family, at) => (
+        <Section key={family.id} first={at === 0 && !chosen.length && !own.length} {...props} group={group} state={state} family={family} lazy={lazy.includes(family)} />
       ))}
     </div>
   );
@@ -119,7 +119,10 @@ function useOwnPanels(state: LayoutState, runs: readonly Key[]): Panel[] {
   return found;
 }
 
+const EAGER = 3; // panels of the first section are made at once
+
 interface SectionProps extends Props {
+  first?: boolean;
   group: Group;
   state: LayoutState;
   family: Family;
@@ -169,8 +172,8 @@ function Section(props: SectionProps) {
       )}
       {open && (
         <div class={`panels ${layout.wide ? "wide" : ""}`}>
-          {all.slice(0, most).map((panel) => (
-            <Lazy key={panel.id} height={layout.wide ? 336 : 252}>
+          {all.slice(0, most).map((panel, at) => (
+            <Lazy key={panel.id} height={layout.wide ? 336 : 252} eager={props.first && at < EAGER}>
               <One
                 {...props}
                 group={group}

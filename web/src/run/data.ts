@@ -79,7 +79,8 @@ export function useBeat(run: Key, seconds: number): number {
   return beat;
 }
 
-export const useDetail = (run: Key, beat: number): Answer<Detail> => useAnswer(`detail ${run}`, (signal) => getRun(run, signal), beat);
+export const useDetail = (run: Key | null, beat: number): Answer<Detail> =>
+  useAnswer(run && `detail ${run}`, (signal) => getRun(run ?? "", signal), beat);
 
 export const useFindings = (run: Key | null, beat: number): Answer<Diagnosis> =>
   useAnswer(run && `findings ${run}`, (signal) => getFindings(run ?? "", signal), beat);

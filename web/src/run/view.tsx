@@ -54,11 +54,12 @@ const DOCTOR_EVERY = 5; // so many of those are one look of the doctor
 export function RunView({ runKey, tab, query }: RunViewProps) {
   const now = TABS.some(([id]) => id === tab) ? tab : "overview";
   const beat = useBeat(runKey, DETAIL_SECONDS);
-  const detail = useDetail(runKey, beat);
   // the names are wanted by most tabs: they need not wait for the detail
   if (now === "charts" || now === "overview") warmNames(runKey);
   const { rows } = useRuns();
-  const settled = useSettled(runKey);
+  const settled = useSettled(runKey, SETTLED_MS);
+  const shown = useSettled(runKey, SHOWN_MS);
+  const detail = useDetail(now !== "charts" || shown ? runKey : null, beat);
   const diagnosis = useFindings(settled ? runKey : null, Math.floor(beat / DOCTOR_EVERY));
 
   useEffect(() => {
@@ -133,13 +134,14 @@ function Head({ detail }: { detail: Detail }) {
   );
 }
 
-const SETTLED_MS = 1200;
+const SETTLED_MS = 1500;
+const SHOWN_MS = 500; // charts stand by then, and the detail reads the log for samples
 
 /** Whether the page stands: a diagnosis reads the whole run, and would take its time from the first charts. */
-function useSettled(run: string): boolean {
+function useSettled(run: string, milliseconds: number): boolean {
   const [settled, set] = useState("");
   useEffect(() => {
-    const timer = setTimeout(() => set(run), SETTLED_MS);
+    const timer = setTimeout(() => set(run), milliseconds);
     return () => clearTimeout(timer);
   }, [run]);
   return settled === run;

@@ -15,6 +15,7 @@ LINES = [
     '{"log":"segment","time":"2026-01-01T00:00:01.000000","step":1,"segment":2}',
     '{"log":"model","time":"2026-01-01T00:00:02.000000","step":2,"param_norm":3.0}',
     '{"log":"model","time":"2026-01-01T00:00:03.000000","step":3,"first_non_finite_gradient":"h.0"}',
+    '{"log":"model","time":"2026-01-01T00:00:03.000000","step":3,"more":{"first_non_finite_gradient":1}}',
     '{"log":"ranks","time":"2026-01-01T00:00:04.000000","step":3,"absent":[1]}',
     '{"log":"note","time":"2026-01-01T00:00:05.000000","step":3,"text":"{\\"log\\":\\"oom\\""}',
     '{"log":"checkpoint","time":"2026-01-01T00:00:06.000000","step":4,"path":"a"}',

@@ -114,3 +114,16 @@ def test_a_run_that_goes_on_is_examined_with_what_came_before(tmp_path: Path) ->
     seen = run._health._examiner.seen  # type: ignore[union-attr]
     assert seen.role("loss").end == 600  # type: ignore[union-attr]
     assert [one for one in run._health._examiner.incidents() if one.severity != "info"] == []  # type: ignore[union-attr]
+
+
+def test_a_number_that_is_none_has_all_rules_look_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from barograph.rules.examiner import Examiner
+
+    asked: list[bool] = []
+    examine = Examiner.examine
+    monkeypatch.setattr(Examiner, "examine", lambda self, urgent=False: asked.append(urgent) or examine(self, urgent))
+    train(tmp_path / "a", curve())
+    assert asked and not any(asked)
+    run = train(tmp_path / "b", spoiled())
+    assert any(asked)
+    assert run._health._examiner.seen.facts["seconds_between_rows"] > 0  # type: ignore[union-attr]

@@ -35,7 +35,7 @@ def test_less_than_a_doubling_warns_only_with_updates_of_a_tenth() -> None:
 
 
 def test_growth_that_takes_its_time_or_begins_in_the_middle_of_a_run_is_silent() -> None:
-    assert not findings([EarlyGrowth()], growing(3.0, 900))
+    assert not findings([EarlyGrowth()], growing(3.0, 300))
     assert not findings([EarlyGrowth()], growing(1.5, 50))
     assert not findings([EarlyGrowth()], growing(2.2, 50, first=5000))
 

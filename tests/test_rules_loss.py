@@ -207,3 +207,35 @@ def test_a_loss_that_slides_while_the_evaluation_rises_is_a_warning() -> None:
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
     series, cuts = drawn
     assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)
+
+
+def test_targets_that_are_given_away_are_critical() -> None:
+    step = np.arange(600)
+    loss = 2.5 * np.exp(-np.clip(step - 300, 0, None) / 4) + 0.01
+    at = np.arange(50, 600, 50)
+    series = {"train/loss": (step, loss), "eval/loss": (at, np.where(at < 320, 2.6, 5.0))}
+    finding = next(one for one in found([rule() for rule in RULES], series) if one.rule == "loss_slide")
+    assert finding.severity == "critical" and finding.causes[0].startswith("labels shifted")
+
+
+def test_a_level_reached_from_one_row_to_the_next_was_its_batch() -> None:
+    loss = falling(400, end=3.0)
+    loss[200:210] *= 40
+    assert next(one for one in look(loss) if one.rule == "loss_level").causes[0].startswith("bad batch")
+    loss = falling(400, end=3.0)
+    loss[200:230] *= np.exp(np.minimum(np.arange(30) / 4, 4))
+    assert next(one for one in look(loss) if one.rule == "loss_level").causes[0].startswith("learning rate")
+
+
+def test_a_spike_of_a_log_with_a_line_now_and_then_is_worth_a_look_earlier() -> None:
+    loss = falling(48, noise=0.02, end=6.0)
+    loss[40] *= 5
+    severities = {
+        every: next(
+            one.severity
+            for one in found([rule() for rule in RULES], {"train/loss": (np.arange(48) * every, loss)})
+            if one.rule == "loss_spike"
+        )
+        for every in (1, 5)
+    }
+    assert severities == {1: "info", 5: "warning"}

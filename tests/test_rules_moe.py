@@ -104,3 +104,17 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
     names = ("train/loss", "moe/non_finite_tokens", *(f"moe/{name}" for name in figures))
     tables = [f"moe/h.{layer}/load/{expert}" for layer in range(2) for expert in range(4)]
     same_when_cut(RULES, random_columns(seed, names, tables, ("moe/non_finite_tokens",)), seed)
+
+
+def test_an_expert_that_loses_its_load_by_and_by_tells_of_the_router_and_one_at_once_of_a_mask() -> None:
+    table = loads()
+    table[20:, 2] = 0
+    (masked,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    assert masked.causes[0].startswith("expert dead")
+    table[10:20, 2] *= numpy.linspace(0.6, 0.05, 10)
+    (faded,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    assert faded.causes[0].startswith("router collapsed")
+    table[20:, 3:6] = 0
+    table[10:20, 2] = table[9, 2]
+    (half,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    assert half.causes[0].startswith("router collapsed")

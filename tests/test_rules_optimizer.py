@@ -132,3 +132,21 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
         for what, of in (("updates", "ratio"), ("optimizer", "below_eps"))
     ]
     same_when_cut(RULES, random_columns(seed, names, tables, ("model/unchanged", "model/stale_gradients")), seed)
+
+
+def test_parameters_that_stand_still_after_they_moved_are_not_those_of_another_optimizer() -> None:
+    columns = {"train/norm": noisy(60), "train/lr": numpy.full(60, 1e-3)}
+    norms = numpy.full(60, 20.123456789012345)
+    (start,) = only(findings([UnchangedParameters()], columns | {"model/param_norm": norms}), "unchanged_parameters")
+    assert start.causes[0].startswith("optimizer holds other parameters")
+    norms[:30] += 1e-3 * numpy.arange(30)[::-1] + 1e-3
+    (later,) = only(findings([UnchangedParameters()], columns | {"model/param_norm": norms}), "unchanged_parameters")
+    assert later.step == 30 and later.causes[0].startswith("learning rate too low")
+
+
+def test_a_decay_above_the_usual_tenth_is_the_first_cause_of_weights_that_shrink() -> None:
+    columns = {"model/param_norm": 20 * numpy.exp(-numpy.arange(200) / 30), "train/loss": noisy(200, 3.0, 0.01),
+               "train/lr": numpy.full(200, 0.1)}  # fmt: skip
+    for decay, cause in ((0.3, "weight decay too high"), (0.1, "learning rate too high")):
+        found = findings([WeightDecayTooHigh()], columns, facts={"config": {"weight_decay": decay}})
+        assert only(found, "weight_decay_too_high")[0].causes[0] == cause

@@ -161,3 +161,53 @@ def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> 
 def test_findings_are_known_after_they_begin(drawn) -> None:
     for one in found([rule() for rule in RULES], drawn[0], vocabulary=300):
         assert one.step <= one.found and one.step <= one.last_step and 0 <= one.confidence <= 1
+
+
+def risen(at_once: bool, back: float = 0.0, rate: np.ndarray | None = None):
+    loss, along = falling(1000), np.clip(np.arange(1000) - 600, 0, None)
+    rise = np.where(np.arange(1000) >= 600, 0.8, 0.0) if at_once else 0.8 * (1 - np.exp(-along / 60))
+    loss *= np.exp(rise * (1 - back * (1 - np.exp(-along / 12))))
+    more = {"lr": cosine(1000) if rate is None else rate}
+    return next(one for one in look(loss, **more) if one.rule == "divergence")
+
+
+def test_a_loss_that_leaps_from_one_row_to_the_next_accuses_the_labels() -> None:
+    assert risen(True).causes[0].startswith("labels shuffled")
+    assert risen(True, back=0.5).causes[0].startswith("labels shifted")
+    assert risen(False).causes[0].startswith("learning rate too high")
+    leap = np.where(np.arange(1000) >= 600, 1e-2, 1e-3)
+    assert risen(True, rate=leap).causes[0].startswith("learning rate too high")
+
+
+def blank(loss: float, log_z: float, **more: np.ndarray):
+    """A run of 300 rows whose loss hovers, and what the watch saw of its weights."""
+    steps, dice = np.arange(300), np.random.default_rng(0)
+    series = {"train/loss": (steps, loss * np.exp(dice.normal(0, 0.004, 300))), "train/lr": (steps, cosine(300))}
+    series["model/log_z"] = (steps[::10], np.full(30, log_z))
+    series |= {f"model/{name}": (steps, values) for name, values in more.items()}
+    return next(one for one in found([rule() for rule in RULES], series) if one.rule == "not_learning")
+
+
+def test_a_loss_that_began_as_log_z_and_stays_is_that_of_a_model_that_knows_nothing() -> None:
+    assert blank(2.7, 2.8).severity == "warning" and "log Z" in blank(2.7, 2.8).message
+    assert blank(2.7, 9.0).severity == "info"
+
+
+def test_how_far_weights_were_moved_says_why_nothing_is_learnt() -> None:
+    flat = np.full(300, 20.0)
+    for cause, norms, update in (
+        ("learning rate too low", flat, 1e-5),
+        ("labels shuffled", flat, 3e-3),
+        ("learning rate too high", flat * np.linspace(1, 2, 300), 3e-3),
+        ("weight decay too high", flat * np.exp(-np.arange(300) / 80), 3e-3),
+    ):
+        finding = blank(2.7, 2.8, param_norm=norms, update_p50=np.full(300, update))
+        assert finding.causes[0].startswith(cause)
+    assert blank(2.7, 2.8, flow_p50=flat).causes[0].startswith("optimizer holds other parameters")
+
+
+def test_a_model_that_had_learnt_and_lost_it_is_not_slow_from_the_start() -> None:
+    loss = np.where(np.arange(400) < 120, 5.0 * np.exp(-np.arange(400) / 60), 4.9)
+    steps = np.arange(400)
+    series = {"train/loss": (steps, loss), "train/lr": (steps, cosine(400)), "model/log_z": (steps, np.full(400, 5.0))}
+    assert not [one for one in found([rule() for rule in RULES], series) if one.key == "slow"]

@@ -77,3 +77,9 @@ def test_no_warmup_is_told_of_where_it_hurts() -> None:
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:
     series, cuts = drawn
     assert found([rule() for rule in RULES], series, cuts) == found([rule() for rule in RULES], series)
+
+
+def test_a_rate_that_is_logged_now_and_then_needs_fewer_zeros() -> None:
+    rate = np.concatenate([cosine(50, warm=5, floor=0.1), np.zeros(10)])
+    assert next(one for one in look(rate, step=5, planned_steps=400) if one.rule == "learning_rate_zero").found == 285
+    assert not [one for one in look(rate, step=1, planned_steps=400) if one.rule == "learning_rate_zero"]

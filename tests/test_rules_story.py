@@ -66,3 +66,11 @@ def test_the_order_of_finding_does_not_matter_and_nothing_bad_is_dropped(rows: l
     }
     if len(made) <= 12:
         assert named >= {(one.rule, one.step) for one in made if one.severity == "critical"}
+
+
+def test_the_first_findings_own_order_of_causes_counts_and_a_rule_is_heard_once() -> None:
+    head = finding("early_growth", "update_ratio", 100, confidence=0.8, causes=["learning rate too high", "no warm-up"])
+    assert tell([head, finding("x", "divergence", 110)])[0].causes[0] == "learning rate too high"
+    once = finding("gradient_scale_jump", "exploding", 100, confidence=0.8, causes=["scaled wrongly"])
+    storm = [finding("gradient_spike", "spike", 101 + at, confidence=0.9, causes=["bad batch"]) for at in range(5)]
+    assert tell([once, *storm])[0].causes == ["scaled wrongly", "bad batch"]

@@ -122,6 +122,11 @@ def mark_non_finite(value: Any) -> Any:
     return value
 
 
+def json_text(value: Any) -> str:
+    """Plain data as JSON for people: indented, and strict whatever the numbers are."""
+    return msgspec.json.format(msgspec.json.encode(mark_non_finite(value)), indent=2).decode()
+
+
 def encode_fields(fields: Mapping[str, Any]) -> bytes:
     """Fields as the bytes of a JSON object: strict JSON whatever the values are."""
     with contextlib.suppress(TypeError, ValueError, OverflowError, RecursionError, UnicodeError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
 
 
 class Commands:
@@ -44,12 +43,3 @@ def count(word: str) -> int:
     if number < 0:
         raise argparse.ArgumentTypeError("must be 0 or more")
     return number
-
-
-def print_json(value: Any) -> None:
-    """Numbers that are not finite are strings, as in the log file."""
-    import msgspec
-
-    from barograph.record import mark_non_finite
-
-    print(msgspec.json.format(msgspec.json.encode(mark_non_finite(value)), indent=2).decode())

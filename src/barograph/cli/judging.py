@@ -11,7 +11,8 @@ import os
 import sys
 from functools import partial
 
-from barograph.cli.commands import Commands, count, print_json, words
+from barograph.cli.commands import Commands, count, words
+from barograph.record import json_text
 
 
 def add(commands: Commands) -> None:
@@ -41,9 +42,7 @@ def add(commands: Commands) -> None:
     made.add_argument("--anyway", action="store_true", help="also runs that did not end as planned, and mixed losses")
     commands.common(made, run=False)
 
-    made = commands.add(
-        "compare", _compare, "say what differs between runs, and whether it lets anything be concluded"
-    )
+    made = commands.add("compare", _compare, "say what differs between runs, and whether it lets anything be concluded")
     made.add_argument("paths", nargs="+", metavar="RUN", help="runs, folders of runs (a group each), logs of any kind")
     made.add_argument("--x", choices=("step", "tokens", "samples", "time", "flops"), help="the axis of the curves")
     made.add_argument("--metric", metavar="NAME", help="what to compare (default: the evaluation's loss)")
@@ -66,9 +65,7 @@ def add(commands: Commands) -> None:
     made.add_argument("--price", type=float, metavar="PRICE", help="of one device for an hour")
     commands.common(made, run=False)
 
-    made = commands.add(
-        "forecast", _forecast, "say what a run will come to: final loss, a target, what the rest takes"
-    )
+    made = commands.add("forecast", _forecast, "say what a run will come to: final loss, a target, what the rest takes")
     commands.common(made)
     made.add_argument("--target", type=float, metavar="LOSS", help="the loss to be reached")
     made.add_argument("--steps", type=count, metavar="N", help="planned steps, where the run's configuration has none")
@@ -177,7 +174,7 @@ def _forecast(options: argparse.Namespace) -> int:
         if not options.json:
             print("\n".join([run.id, *(f"  {sentence}" for sentence in sentences(outlook))]))
     if options.json:
-        print_json(results)
+        print(json_text(results))
     return 0
 
 

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from barograph.cli.commands import Commands, count, print_json
+from barograph.cli.commands import Commands, count
+from barograph.record import json_text
 
 
 def add(commands: Commands) -> None:
@@ -55,7 +56,7 @@ def _ls(options: argparse.Namespace) -> int:
     found = [run for run in runs(options.dir, options.project, tag=options.tag) if options.all or not run.archived]
     rows = [overview.summary(run) for run in (choose(found, options.words) if options.words else found)]
     if options.json:
-        print_json(rows)
+        print(json_text(rows))
     elif not rows and found:
         print(f"None of {len(found):,} runs has that; `barograph ls` shows them all.")
     elif not rows:
@@ -72,7 +73,7 @@ def _show(options: argparse.Namespace) -> int:
 
     run = find(options.run, options.dir)
     if options.json:
-        print_json(overview.detail(run))
+        print(json_text(overview.detail(run)))
     elif options.blackbox:
         from barograph.blackbox.files import read
         from barograph.blackbox.table import lines
@@ -152,7 +153,7 @@ def _gc(options: argparse.Namespace) -> int:
             if (after := _size(folder)) != before:
                 report.append({"run": run.id, "writer": folder.name, "bytes_before": before, "bytes_after": after})
     if options.json:
-        print_json({"sealed": report, "purged": gone})
+        print(json_text({"sealed": report, "purged": gone}))
     elif not report and not gone:
         print("Nothing to do: every run that ended is sealed.")
     elif gone:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from barograph.comparing import equality, statistics
 from barograph.comparing.comparison import Comparison, compare
+from barograph.record import json_text
 
 FORMATS = ("text", "md", "html", "json")
 UNEQUAL = 3
@@ -70,11 +71,7 @@ def _written(made: Comparison, to: str, to_file: bool) -> str:
     if to == "html":
         return made.html()
     if to == "json":
-        import msgspec
-
-        from barograph.record import mark_non_finite
-
-        return msgspec.json.format(msgspec.json.encode(mark_non_finite(made.as_dict())), indent=2).decode()
+        return json_text(made.as_dict())
     from barograph.sinks.terminal import wants_colour
 
     width = 100 if to_file else min(120, shutil.get_terminal_size((100, 24)).columns)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from barograph.comparing.scaling import fit
 from barograph.query import StoredRun
+from barograph.record import json_text
 
 
 def run_scaling(
@@ -38,14 +39,10 @@ def run_scaling(
     predictions = [made.predict(*one) for one in places]
     optima = [made.optimal(one) for one in budgets]
     if as_json:
-        import msgspec
-
-        from barograph.record import mark_non_finite
-
         told = made.as_dict()
         told["predictions"] = [one.as_dict() for one in predictions]
         told["optima"] = [one.as_dict() for one in optima]
-        print(msgspec.json.format(msgspec.json.encode(mark_non_finite(told)), indent=2).decode())
+        print(json_text(told))
         return 0
     from barograph.comparing.scaling_page import optimum_lines, page, prediction_lines
 

@@ -15,6 +15,7 @@ from typing import Any
 from barograph.doctor import report
 from barograph.doctor.diagnosis import diagnose
 from barograph.importing.resolve import resolve
+from barograph.record import json_text
 from barograph.rules.finding import SEVERITIES
 from barograph.rules.registry import find_rule, rule_classes
 from barograph.sinks.terminal import wants_colour
@@ -84,9 +85,7 @@ def _badness(result: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _print(results: Sequence[Mapping[str, Any]], as_json: bool, everything: bool) -> None:
     if as_json:
-        import msgspec
-
-        print(msgspec.json.format(msgspec.json.encode({"runs": results}), indent=2).decode())
+        print(json_text({"runs": results}))
         return
     width = min(110, shutil.get_terminal_size((100, 24)).columns)
     colour = sys.stdout.isatty() and wants_colour()

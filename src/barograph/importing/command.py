@@ -22,6 +22,7 @@ from barograph.importing.collect import Collector, SourceFailed, Tally
 from barograph.importing.registry import identify, source_of
 from barograph.importing.rehearsal import Rehearsal, rehearse
 from barograph.importing.source import Found, Source, Unread
+from barograph.record import json_text
 from barograph.sinks.progress import progress
 
 _SHOWN_NAMES = 12
@@ -199,17 +200,9 @@ def _size(path: Path) -> float:
 # -- showing -----------------------------------------------------------------------------------------
 
 
-def _print_json(value: Any) -> None:
-    import msgspec
-
-    from barograph.record import mark_non_finite
-
-    print(msgspec.json.format(msgspec.json.encode(mark_non_finite(value)), indent=2).decode())
-
-
 def _show(results: list[dict[str, Any]], problems: list[Unread], as_json: bool) -> None:
     if as_json:
-        _print_json({"runs": results, "problems": [_fields(one) for one in problems]})
+        print(json_text({"runs": results, "problems": [_fields(one) for one in problems]}))
         return
     for one in results:
         print("\n".join(result_lines(one)))
@@ -270,7 +263,7 @@ def _show_rehearsals(seen: list[tuple[Source, Found, Rehearsal]], problems: list
             told = asdict(one) | {"x": sorted(one.x), "config": dict(found.config), "status": found.status}
             names = {name: {"series": series, "factor": factor} for name, (series, factor) in one.names.items()}
             runs.append(about | told | {"names": names})
-        _print_json({"runs": runs, "problems": [_fields(one) for one in problems]})
+        print(json_text({"runs": runs, "problems": [_fields(one) for one in problems]}))
         return
     for source, found, one in seen:
         print("\n".join(_rehearsal_lines(source, found, one)))

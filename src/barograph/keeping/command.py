@@ -17,6 +17,7 @@ from barograph.keeping import trash
 from barograph.keeping.projects import projects
 from barograph.keeping.search import Hit, search
 from barograph.query import StoredRun
+from barograph.record import json_text
 from barograph.sinks.parts import escape
 
 NOTHING_FOUND = 1
@@ -75,7 +76,7 @@ def run_mark(
             "dir": str(run.dir),
         })  # fmt: skip
     if as_json:
-        _print_json(rows)
+        print(json_text(rows))
     else:
         for row in rows:
             print("\n".join(_marks(row)))
@@ -138,7 +139,7 @@ def run_delete(
             where = "" if top is not None else f" --dir {Path(os.path.abspath(run.dir)).parent.parent}"
             print(f"{escape(run.id)}: in the trash; `barograph restore {entry}{where}` brings it back.")
     if as_json:
-        _print_json(rows)
+        print(json_text(rows))
     return 0
 
 
@@ -151,7 +152,7 @@ def run_restore(ids: Sequence[str], *, dir: str | None = None, list_them: bool =
     entries = trash.trashed(root)
     if list_them:
         if as_json:
-            _print_json([one.as_dict() for one in entries])
+            print(json_text([one.as_dict() for one in entries]))
         elif not entries:
             print(f"The trash of {root} is empty.")
         for one in () if as_json else entries:
@@ -166,7 +167,7 @@ def run_restore(ids: Sequence[str], *, dir: str | None = None, list_them: bool =
         if not as_json:
             print(f"{escape(path)} is back.")
     if as_json:
-        _print_json(rows)
+        print(json_text(rows))
     return 0
 
 
@@ -185,7 +186,7 @@ def run_projects(runs: Sequence[StoredRun], *, dir: str | None = None, as_json: 
     """Print a row a project of these runs; returns the exit code 0. dir: where they were looked for, as typed."""
     rows = projects(runs)
     if as_json:
-        _print_json([one.as_dict() for one in rows])
+        print(json_text([one.as_dict() for one in rows]))
         return 0
     if not rows:
         print(
@@ -219,7 +220,7 @@ def run_search(words: Sequence[str], runs: Sequence[StoredRun], *, as_json: bool
     """
     found = search(words, runs)
     if as_json:
-        _print_json({"looked_at": found.looked_at, "runs": [one.as_dict() for one in found.hits]})
+        print(json_text({"looked_at": found.looked_at, "runs": [one.as_dict() for one in found.hits]}))
     elif not found.hits:
         hint = f" Did you mean {escape(found.nearest)}?" if found.nearest else ""
         print(f"None of {found.looked_at:,} runs has {' and '.join(escape(word) for word in words)}.{hint}")
@@ -250,11 +251,3 @@ def _ago(moment: float) -> str:
         if age >= size:
             return f"{int(age // size)} {unit} ago"
     return "just now"
-
-
-def _print_json(value: Any) -> None:
-    import msgspec
-
-    from barograph.record import mark_non_finite
-
-    print(msgspec.json.format(msgspec.json.encode(mark_non_finite(value)), indent=2).decode())

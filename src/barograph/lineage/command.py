@@ -13,6 +13,7 @@ from pathlib import Path
 from barograph.lineage.drawing import lines
 from barograph.lineage.tree import lineage
 from barograph.query import StoredRun
+from barograph.record import json_text
 
 
 def run_lineage(run: StoredRun, *, dir: str | None = None, as_json: bool = False) -> int:
@@ -22,11 +23,7 @@ def run_lineage(run: StoredRun, *, dir: str | None = None, as_json: bool = False
     """
     made = lineage(run, _root(run, dir))
     if as_json:
-        import msgspec
-
-        from barograph.record import mark_non_finite
-
-        print(msgspec.json.format(msgspec.json.encode(mark_non_finite(made.as_dict())), indent=2).decode())
+        print(json_text(made.as_dict()))
         return 0
     from barograph.sinks.terminal import wants_colour
 

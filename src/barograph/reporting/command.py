@@ -14,6 +14,7 @@ from typing import Any
 
 from barograph.manifest import write_json
 from barograph.query import StoredRun
+from barograph.record import json_text
 from barograph.reporting import markdown, webpage
 from barograph.reporting.content import Facts, Figure, Finding, Report, Sentence, Table, Tiles
 
@@ -73,12 +74,8 @@ def report(
         files["report.html"] = webpage.page(made)
     write(out, files)
     if as_json:
-        import msgspec
-
-        from barograph.record import mark_non_finite
-
         told = as_dict(made) | {"out": str(out), "files": sorted(files)}
-        print(msgspec.json.format(msgspec.json.encode(mark_non_finite(told)), indent=2).decode())
+        print(json_text(told))
         return 0
     for name in ("report.html", "report.md"):
         if name in files:

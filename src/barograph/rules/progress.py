@@ -191,17 +191,22 @@ class Divergence(Follower):
                 return "the learning rate is warmed up again"
         return ""
 
-    def _at_once(self, channel: Channel, rate: Channel | None, onset: int, tick: Tick) -> bool:
-        """Whether the loss leapt from one row to the next: weights move step by step, data and labels don't."""
+    def _leap(self, channel: Channel, rate: Channel | None, onset: int, tick: Tick) -> str:
+        """Whether the loss leapt from one row to the next, and "stays" there or "returns": weights move step by step,
+        data and labels don't.
+        """
         rows = channel.rows(max(tick.row - 4096, 0), tick.row + 1)
         here = (rows.segment == tick.segment) & numpy.isfinite(rows.value) & (rows.value > 0)
         earlier, later = rows.value[here & (rows.step < onset)][-8:], rows.value[here & (rows.step >= onset)]
-        if len(earlier) < 8 or len(later) < 6:
-            return False
-        low, high = float(numpy.median(numpy.log(earlier))), float(numpy.median(numpy.log(later)))
-        first = float(numpy.median(numpy.log(later[:3])))
         raised = before(rate, onset + 1, tick.segment) > 1.2 * before(rate, onset - 1, tick.segment)
-        return first - low > 0.7 * (high - low) > 0 and not raised
+        if len(earlier) < 8 or len(later) < 6 or raised:
+            return ""
+        low, first, middle, last = (
+            float(numpy.median(numpy.log(some))) for some in (earlier, later[:3], later, later[-8:])
+        )
+        if not first - low > 0.7 * (middle - low) > 0:
+            return ""
+        return "returns" if last < first - 0.3 * (first - low) else "stays"
 
     def _tell(
         self, seen: Seen, channel: Channel, tick: Tick, best: Tick, onset: int, severity: str, share: float, excuse: str
@@ -228,10 +233,10 @@ class Divergence(Follower):
             "weight decay too high",
         ]
         rate = seen.role("lr")
-        if self._at_once(channel, rate, onset, tick):
-            shuffled = tick.level > self._high - 0.3 * (self._high - best.level)
-            causes = [causes[2], causes[1], "bad batch: other data since this step", causes[0]]
-            causes[:2] = causes[:2] if shuffled else causes[1::-1]  # other targets can be learnt, none cannot
+        leap = self._leap(channel, rate, onset, tick)
+        if leap:  # other targets can be learnt, none cannot
+            labels = causes[2:0:-1] if leap == "stays" else causes[1:3]
+            causes = [*labels, "bad batch: other data since this step", causes[0]]
         remedies = []
         lr_best, lr_onset = before(rate, best.step + 1, tick.segment), before(rate, onset + 1, tick.segment)
         if math.isfinite(lr_onset) and lr_onset > 0:

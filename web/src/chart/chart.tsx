@@ -71,8 +71,8 @@ export function Chart(props: Props) {
     control.current = made;
     const sight = new IntersectionObserver(([entry]) => made.see(entry?.isIntersecting ?? false), { rootMargin: "200px" });
     sight.observe(box);
-    const place = box.getBoundingClientRect();
-    if (place.top < innerHeight && place.bottom > 0) made.see(true); // the observer would tell a frame later
+    const around = box.getBoundingClientRect();
+    if (around.top < innerHeight && around.bottom > 0) made.see(true); // the observer would tell a frame later
     const size = new ResizeObserver(() => made.plot.resize());
     size.observe(box);
     const gestures = attachGestures(box, () => made.plot, calls(made));

@@ -189,7 +189,7 @@ export class Control {
   }
 
   #buckets(lines: number): number {
-    const wide = Math.ceil(this.plot.plotWidth / 100) * 100;
+    const wide = Math.ceil(this.plot.plannedWidth / 100) * 100;
     return Math.max(100, Math.min(lines > 20 ? FEW_BUCKETS : 1200, wide));
   }
 

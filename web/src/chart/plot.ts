@@ -12,7 +12,7 @@ import { token } from "../shell/theme.ts";
 import { centre, extent, type Curve, type Extent } from "./curve.ts";
 import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
-import { axisName, COUNTS, logTickText, SECONDS, secondsText, tickText } from "./ticks.ts";
+import { COUNTS, logTickText, SECONDS, secondsText, tickText } from "./ticks.ts";
 
 export interface Flag {
   x: number;
@@ -338,8 +338,9 @@ export class Plot {
     return this.#u?.over.clientWidth ?? 1;
   }
 
-  describe(): string {
-    return axisName(this.#options.x);
+  /** The same before the first drawing, for as many buckets as there will be pixels. */
+  get plannedWidth(): number {
+    return Math.max(60, this.#width() - LEFT - 10);
   }
 
   destroy(): void {

@@ -50,7 +50,8 @@ MAY_IMPORT = {
     "forecast": "",
     "health": "logtext probes record rules",
     "comparing": "aliases catalog columns importing liveness logtext overview query record sinks",
-    "ask": "aliases catalog columns comparing doctor goodput logtext manifest query record segments sinks spool store tails",
+    "ask": "aliases catalog columns comparing doctor goodput logtext manifest "
+    "query record segments sinks spool store tails",
     "doctor": "importing liveness logtext query record rules sinks",
     "run": "accounts alerts blackbox config health jsonlog manifest "
     "place probes processes record segments shapes values watched",
@@ -80,7 +81,8 @@ MAY_IMPORT = {
     "cli": "alerts ask blackbox catalog comparing config demo doctor export follow forecast "
     "importing keeping lineage liveness mirrors overview probes query record reporting server sinks spool store top",
     "__main__": "cli",
-    "__init__": "adapters ask catalog comparing config importing logtext logger notebook probes query run simple start tracker",
+    "__init__": "adapters ask catalog comparing config importing logtext logger "
+    "notebook probes query run simple start tracker",
 }
 WRITING = {"logger", "pump", "recorder", "watched", "run", "start", "simple", "spool", "tracker", "adapters"}
 READING = {

@@ -199,7 +199,10 @@ def hundred(browser: Any, root: Path) -> None:
         with opened(browser) as page:
             page.goto(f"{served.http.base_url}?view=charts&most=100")
             first.append(float(wait(page, "window.chartAt[0]")))
-            wanted = "[...document.querySelectorAll('.chart-host')].filter((one) => one.getBoundingClientRect().top < innerHeight).length"
+            wanted = (
+                "[...document.querySelectorAll('.chart-host')]"
+                ".filter((one) => one.getBoundingClientRect().top < innerHeight).length"
+            )
             screen.append(float(wait(page, f"window.chartAt.length >= {wanted} && window.chartAt[{wanted} - 1]")))
             if turn == 2:
                 line("  zoom of all charts in sight, 100 runs each", *middle(zooms(page, 6), 120))
@@ -231,10 +234,12 @@ def names(browser: Any, root: Path) -> None:
             mark = "window.begun = performance.now()"
             page.evaluate(
                 "new MutationObserver(() => { window.found = performance.now(); })"
-                ".observe(document.querySelector('#series-found'), {childList: true, subtree: true, characterData: true})"
+                ".observe(document.querySelector('#series-found'),"
+                " {childList: true, subtree: true, characterData: true})"
             )
             page.evaluate(
-                f"document.querySelector('#series-search').addEventListener('input', () => {{ {mark} }}, {{once: true}})"
+                "document.querySelector('#series-search')"
+                f".addEventListener('input', () => {{ {mark} }}, {{once: true}})"
             )
             page.locator("#series-search").fill(f"layers\\.6{turn}.*(norm|std|min)$")
             searched.append(float(wait(page, "window.found > window.begun && window.found - window.begun")))

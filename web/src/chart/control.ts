@@ -94,6 +94,7 @@ export class Control {
     });
     this.#leave.push(
       group.join({
+        owner: this,
         onRange: (view, settled, from) => this.#ranged(view, settled, from === this),
         onCursor: (x, from) => {
           if (!this.#seen) return;
@@ -160,7 +161,7 @@ export class Control {
   }
 
   #ranged(view: View, settled: boolean, mine: boolean): void {
-    this.#draw();
+    this.#draw(!settled);
     if (!settled) return;
     // the chart under the hand is served first, the others with the next breath
     if (mine) this.#want();
@@ -266,7 +267,7 @@ export class Control {
     return covers || !this.#whole.length ? detail.curves : this.#whole;
   }
 
-  #draw(): void {
+  #draw(moving = false): void {
     if (!this.#seen) {
       this.#stalePaint = true;
       return;
@@ -284,8 +285,7 @@ export class Control {
       odd += curve.markCount;
       points += curve.total;
     }
-    this.plot.setView(curves === this.#whole && this.group.view === null ? null : (this.group.view ?? null));
-    this.plot.setCurves(drawn);
+    this.plot.set(drawn, this.group.view, moving);
     if (curves.length) {
       const errors = curves.map((curve) => curve.error).filter(Boolean);
       const none = curves.every((curve) => curve.total === 0);

@@ -22,12 +22,15 @@ export interface Settings {
 export const PLAIN: Settings = { x: "step", smooth: 0, logX: false, logY: null, branch: "all", typical: false };
 
 export interface Member {
+  /** Who is told as `from` of its own changes. */
+  owner?: object;
   onRange?(view: View, settled: boolean, from: object | null): void;
   onCursor?(x: number | null, from: object | null): void;
   onSettings?(settings: Settings): void;
   onPoints?(runs: ReadonlySet<Key> | null): void;
 }
 
+const FRAME_MS = 7; // of the 16 that a frame has: the browser puts the canvases together in the rest
 const LIVE_MS = 250; // between two looks at new points: the eye sees no difference, the server does
 
 export class Group {
@@ -39,6 +42,7 @@ export class Group {
   readonly #members = new Set<Member>();
   readonly #history = new History();
   #frame = 0;
+  #turn = 0;
   #pending: { cursor?: object | null; range?: [boolean, object | null] } = {};
   #dirty: Set<Key> | null = new Set();
   #told = -Infinity;
@@ -96,9 +100,28 @@ export class Group {
       this.#frame = 0;
       const { cursor, range } = this.#pending;
       this.#pending = {};
-      if (range) for (const one of this.#members) one.onRange?.(this.view, range[0], range[1]);
+      if (range) this.#spread(range[0], range[1]);
       if (cursor !== undefined) for (const one of this.#members) one.onCursor?.(this.cursor, cursor);
     });
+  }
+
+  /** Tells all of a new range: while it moves, first the chart under the hand, then others for as long as a frame has
+   *  time, in turns; when it stands, all. */
+  #spread(settled: boolean, from: object | null): void {
+    if (settled) {
+      for (const one of this.#members) one.onRange?.(this.view, true, from);
+      return;
+    }
+    const until = performance.now() + FRAME_MS;
+    const others: Member[] = [];
+    for (const one of this.#members) {
+      if (one.owner === from && from !== null) one.onRange?.(this.view, false, from);
+      else others.push(one);
+    }
+    for (let turn = 0; turn < others.length && performance.now() < until; turn++) {
+      this.#turn = (this.#turn + 1) % others.length;
+      others[this.#turn]?.onRange?.(this.view, false, from);
+    }
   }
 
   /** A chart saw data up to this x: a view at the edge moves along. */

@@ -19,6 +19,7 @@ export interface Known {
 const MOST = 4000; // names held at once: sorted into panels in a few milliseconds
 const COMMON = "^((train|training|eval|val|valid|test|model|speed|moe|data|memory|gpu|host|ranks|perf|sol|span|goodput|energy)/|[^/]+$)";
 const SAMPLE = 6; // of many runs, so many are asked before the first panels are drawn
+const REST_MS = 5000; // the others are asked after the first charts, which need the server more
 const AGAIN_SECONDS = 8; // a run in progress may log new names
 
 export const escapeRegex = (text: string): string => text.replace(/[.*+?^${}()|[\]\\/-]/g, (sign) => (sign === "/" || sign === "-" ? sign : `\\${sign}`));
@@ -92,7 +93,8 @@ export function useNames(runs: readonly Key[]): { known: Known | null; error: st
       await Promise.all(spread.map(ask));
       tell();
       const rest = runs.filter((run) => !spread.includes(run));
-      for (let at = 0; at < rest.length && !control.signal.aborted; at += 4) await Promise.all(rest.slice(at, at + 4).map(ask));
+      if (rest.length) await new Promise((done) => setTimeout(done, REST_MS));
+      for (let at = 0; at < rest.length && !control.signal.aborted; at += 2) await Promise.all(rest.slice(at, at + 2).map(ask));
       if (rest.length) tell();
     })();
     const again = (run: Key): void => {

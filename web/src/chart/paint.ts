@@ -97,8 +97,8 @@ function dots(context: CanvasRenderingContext2D, columns: Columns, frame: Frame,
   context.fill();
 }
 
-/** From minimum to maximum of each bucket. Returns whether there was one with any height. */
-function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame, alpha: number, filled: boolean): void {
+/** From minimum to maximum of each bucket: a surface, and a stroke for each, so that a narrow spike has its full ink. */
+function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame, alpha: number): void {
   const toX = along(frame);
   const toY = upward(frame);
   const [start, end] = visible(columns, frame);
@@ -107,7 +107,7 @@ function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame,
   const edges = new Path2D();
   let run: number[] = [];
   const close = (): void => {
-    if (run.length > 1 && filled) {
+    if (run.length > 1) {
       run.forEach((at, index) => {
         const [x, y] = [toX(columns.x[at] ?? 0), toY(columns.high[at] ?? 0)];
         if (index) path.lineTo(x, y);
@@ -134,25 +134,24 @@ function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame,
     }
   }
   close();
-  if (filled) {
-    context.globalAlpha = alpha * 0.6;
-    context.fill(path);
-  }
+  context.globalAlpha = alpha * 0.6;
+  context.fill(path);
   context.globalAlpha = alpha;
   context.stroke(edges);
 }
 
-const MANY = 12; // curves from which on bands would hide each other: then strokes without a surface
+const MANY = 12; // curves from which on bands would hide each other
 
-export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[], frame: Frame, inks: Inks): void {
+/** moving: the range changes with each frame; of many curves only their lines are drawn until it stands. */
+export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[], frame: Frame, inks: Inks, moving = false): void {
   context.save();
   context.beginPath();
   const room = 3 * frame.ratio; // a point on the edge is seen whole
   context.rect(frame.left - room, frame.top - room, frame.width + 2 * room, frame.height + 2 * room);
   context.clip();
-  context.lineJoin = "round";
-  context.lineCap = "round";
   const many = drawn.length > MANY;
+  context.lineJoin = many ? "bevel" : "round";
+  context.lineCap = many ? "butt" : "round";
   const ordered = [...drawn.filter((one) => one.look.dim), ...drawn.filter((one) => !one.look.dim)];
   for (const { curve, look } of ordered) {
     const faint = look.dim ? 0.3 : 1;
@@ -167,14 +166,22 @@ export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[]
     }
     context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
     const smoothed = curve.smooth.length > 0;
-    if (!curve.exact) {
+    if (!curve.exact && many) {
+      if (!moving) {
+        // the edges of the band as hairlines: surfaces would hide each other
+        context.globalAlpha = 0.28 * faint;
+        context.lineWidth = 1;
+        line(context, curve, curve.high, frame);
+        line(context, curve, curve.low, frame);
+      }
+    } else if (!curve.exact) {
       const [start, end] = visible(curve, frame);
-      // as wide as a bucket, so that many curves of few buckets have no gaps; no wider than looks like a line
+      // a pixel each, a little wider where the buckets are wider, as while old data are stretched
       const wide = end - start > 1 ? frame.width / (end - start) : 1;
-      context.lineWidth = Math.max(frame.ratio, Math.min(wide, (many ? 8 : 1.5) * frame.ratio));
+      context.lineWidth = Math.max(frame.ratio, Math.min(wide, 1.5 * frame.ratio));
       context.lineCap = "butt";
       context.setLineDash([]);
-      band(context, curve, frame, (many ? 0.14 : smoothed ? 0.26 : 0.42) * faint, !many);
+      band(context, curve, frame, (smoothed ? 0.26 : 0.42) * faint);
       context.lineCap = "round";
       context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
     }
@@ -184,7 +191,7 @@ export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[]
       line(context, curve, curve.y, frame);
     }
     context.globalAlpha = faint * (many && !look.dim ? 0.9 : 1);
-    context.lineWidth = (many ? 1.2 : 1.6) * frame.ratio;
+    context.lineWidth = many ? Math.max(1, Math.round(frame.ratio)) : 1.6 * frame.ratio; // a hairline is drawn many times faster
     const count = line(context, curve, smoothed ? curve.smooth : curve.y, frame);
     context.setLineDash([]);
     if (curve.exact && count > 0 && count <= Math.min(60, frame.width / frame.ratio / 9) && (!smoothed || count === 1)) {

@@ -51,6 +51,7 @@ export class Plot {
   #extent: Extent = { low: NaN, high: NaN, hidden: 0, hiddenExact: true };
   #frame: Frame | null = null;
   #silent = false;
+  #moving = false;
   #shift = false;
   #compare: Range | null = null;
   #inks = { mark: "", panel: "", axis: "", grid: "", select: "" };
@@ -236,7 +237,7 @@ export class Plot {
       u.ctx.fillStyle = this.#inks.select;
       if (b > a) u.ctx.fillRect(a, top, b - a, height);
     }
-    paint(u.ctx, this.#drawn, this.#frame, this.#inks);
+    paint(u.ctx, this.#drawn, this.#frame, this.#inks, this.#moving);
     this.#calls.onDrawn();
   }
 
@@ -256,13 +257,11 @@ export class Plot {
     this.#calls.onSelect(range, this.#shift);
   }
 
-  setCurves(drawn: Drawn[]): void {
+  /** What to draw, for a range. moving: it will change with the next frame, and speed counts more than all detail. */
+  set(drawn: Drawn[], view: View, moving = false): void {
     this.#drawn = drawn;
-    this.refresh();
-  }
-
-  setView(view: View): void {
     this.#view = view;
+    this.#moving = moving;
     this.refresh();
   }
 

@@ -1,0 +1,226 @@
+/** Columns of the runs table: which there are, what stands in them, how they sort.
+ *
+ * In:   rows; a column's id, as it stands in the address: `name`, `config:optimizer.lr`, `last:train/loss`.
+ * Out:  its title, its value in a row, its width; the columns that are worth showing when nobody chose.
+ */
+
+import { num, type Row } from "../api/types.ts";
+import { statusWords, title } from "../shell/words.ts";
+
+export type ColumnId = string;
+export type Cell = string | number | null;
+
+export interface Column {
+  id: ColumnId;
+  /** What stands at its head. */
+  title: string;
+  /** A word before the title: config, last, best, min, max. */
+  kind: "fact" | "config" | "last" | "best" | "min" | "max";
+  /** In pixels. */
+  width: number;
+  numeric: boolean;
+}
+
+const FACTS: Record<string, [title: string, width: number, numeric: boolean]> = {
+  name: ["Name", 260, false],
+  status: ["Status", 128, false],
+  progress: ["Progress", 150, false],
+  findings: ["Findings", 96, false],
+  tags: ["Tags", 150, false],
+  notes: ["Notes", 220, false],
+  project: ["Project", 120, false],
+  created: ["Created", 96, true],
+  duration: ["Duration", 96, true],
+  remaining: ["Time left", 96, true],
+  step: ["Step", 84, true],
+  id: ["Id", 220, false],
+};
+
+export const FACT_IDS: readonly ColumnId[] = Object.keys(FACTS).filter((id) => id !== "name");
+const METRIC_KINDS = ["last", "best", "min", "max"] as const;
+
+export function column(id: ColumnId): Column | null {
+  const fact = Object.hasOwn(FACTS, id) ? FACTS[id] : undefined;
+  if (fact) return { id, title: fact[0], kind: "fact", width: fact[1], numeric: fact[2] };
+  const cut = id.indexOf(":");
+  const kind = id.slice(0, cut);
+  const title = id.slice(cut + 1);
+  if (cut < 0 || !title) return null;
+  if (kind === "config") return { id, title, kind, width: widthOf(title, 92), numeric: false };
+  for (const one of METRIC_KINDS) if (one === kind) return { id, title, kind: one, width: widthOf(title, 96) + 26, numeric: true };
+  return null;
+}
+
+/** Wide enough for its head: 6.3 pixels a letter at the size of heads, and the arrow. */
+function widthOf(title: string, least: number): number {
+  return Math.min(190, Math.max(least, Math.ceil(title.length * 6.3) + 34));
+}
+
+const SEVERE = 1e6; // one critical finding outweighs any number of warnings
+
+/** What a column sorts and groups by; null where a run has nothing. */
+export function cell(row: Row, id: ColumnId): Cell {
+  switch (id) {
+    case "name":
+      return title(row);
+    case "id":
+      return row.id;
+    case "status":
+      return statusWords(row.status, row.phase).word;
+    case "progress":
+      return row.step === null ? null : row.total_steps ? row.step / row.total_steps : row.step;
+    case "findings":
+      return (row.findings.critical ?? 0) * SEVERE + (row.findings.warning ?? 0) * 1e3 + (row.findings.info ?? 0);
+    case "tags":
+      return row.tags.join(", ") || null;
+    case "notes":
+      return row.notes || null;
+    case "project":
+      return row.project;
+    case "created":
+      return row.created;
+    case "duration":
+      return row.wall_seconds;
+    case "remaining":
+      return row.remaining_seconds;
+    case "step":
+      return row.step;
+  }
+  const cut = id.indexOf(":");
+  const name = id.slice(cut + 1);
+  switch (id.slice(0, cut)) {
+    case "config":
+      return plainCell(own(row.config, name));
+    case "last":
+      return num(own(row.last, name));
+    case "best":
+      return num(own(row.best, name));
+    case "min":
+      return num(own(row.min ?? {}, name));
+    case "max":
+      return num(own(row.max ?? {}, name));
+  }
+  return null;
+}
+
+/** A configuration may have a key `constructor`, and a run may lack it. */
+function own(record: Record<string, unknown>, name: string): unknown {
+  return Object.hasOwn(record, name) ? record[name] : undefined;
+}
+
+function plainCell(value: unknown): Cell {
+  if (value === undefined || value === null) return null;
+  if (typeof value === "number") return value;
+  if (typeof value === "boolean") return value ? "true" : "false";
+  if (typeof value === "string") return num(value) ?? value;
+  return JSON.stringify(value);
+}
+
+/** The column as these rows fill it: a setting that is always a number stands to the right, as numbers do. */
+export function fitted(id: ColumnId, rows: readonly Row[]): Column | null {
+  const found = column(id);
+  if (!found || found.kind !== "config") return found;
+  let seen = 0;
+  for (const row of rows) {
+    const value = cell(row, id);
+    if (value === null) continue;
+    if (typeof value !== "number") return found;
+    if (++seen === ENOUGH) break;
+  }
+  return { ...found, numeric: seen > 0 };
+}
+
+const ENOUGH = 200;
+
+/** Names that tell runs apart: the project stands before a name that several have, and the id where that is not enough. */
+export function labelsOf(rows: readonly Row[]): Map<string, string> {
+  const count = (texts: string[]): Map<string, number> => {
+    const found = new Map<string, number>();
+    for (const text of texts) found.set(text, (found.get(text) ?? 0) + 1);
+    return found;
+  };
+  const names = count(rows.map(title));
+  const long = count(rows.map((row) => `${row.project}/${title(row)}`));
+  return new Map(
+    rows.map((row) => {
+      if (names.get(title(row)) === 1) return [row.key, title(row)];
+      const text = `${row.project}/${title(row)}`;
+      return [row.key, long.get(text) === 1 ? text : `${row.project}/${row.id}`];
+    }),
+  );
+}
+
+/** All columns that these rows can fill, in groups for the picker. */
+export function available(rows: readonly Row[]): { title: string; ids: ColumnId[] }[] {
+  const config = new Set<string>();
+  const metrics = { last: new Set<string>(), best: new Set<string>(), min: new Set<string>(), max: new Set<string>() };
+  for (const row of rows) {
+    for (const name in row.config) config.add(name);
+    for (const kind of METRIC_KINDS) for (const name in row[kind]) metrics[kind].add(name);
+  }
+  const sorted = (names: Set<string>, kind: string): string[] => [...names].sort(byName).map((name) => `${kind}:${name}`);
+  return [
+    { title: "Run", ids: [...FACT_IDS] },
+    { title: "Last value", ids: sorted(metrics.last, "last") },
+    { title: "Best value", ids: sorted(metrics.best, "best") },
+    { title: "Smallest value", ids: sorted(metrics.min, "min") },
+    { title: "Largest value", ids: sorted(metrics.max, "max") },
+    { title: "Configuration", ids: sorted(config, "config") },
+  ].filter((group) => group.ids.length > 0);
+}
+
+const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+export const byName = (a: string, b: string): number => names.compare(a, b);
+
+const LOSSES = ["eval/loss", "val/loss", "validation/loss", "train/loss", "loss"];
+const VARYING_MOST = 3;
+const SAMPLE = 2000; // rows looked at for what varies: enough to see it, and no wait with ten thousand
+
+/** What to show when nobody chose: state, losses, and the configuration that tells the runs apart. */
+export function defaultColumns(rows: readonly Row[]): ColumnId[] {
+  const some = rows.slice(0, SAMPLE);
+  const ids: ColumnId[] = ["status", "findings"];
+  const has = (name: string): boolean => some.some((row) => Object.hasOwn(row.last, name));
+  const train = has("train/loss") ? "train/loss" : LOSSES.slice(3).find(has);
+  const evaluation = LOSSES.slice(0, 3).find(has);
+  if (evaluation) ids.push(`best:${evaluation}`);
+  if (train) ids.push(`last:${train}`);
+  ids.push("progress");
+  ids.push(...varying(some).map((name) => `config:${name}`));
+  if (some.some((row) => row.tags.length)) ids.push("tags");
+  // a project that stands before the names already needs no column
+  const told = new Set(some.map(title)).size < some.length;
+  if (!told && new Set(some.map((row) => row.project)).size > 1) ids.push("project");
+  ids.push("created", "duration");
+  if (some.some((row) => row.notes)) ids.push("notes");
+  return ids;
+}
+
+/** Keys of the configuration that differ, the telling ones first: learning rate, batch, size, seed. */
+export function varying(rows: readonly Row[], most = VARYING_MOST): string[] {
+  const seen = new Map<string, Set<string>>();
+  const filled = new Map<string, number>();
+  for (const row of rows) {
+    for (const [name, value] of Object.entries(row.config)) {
+      if (value !== null && typeof value === "object") continue;
+      let values = seen.get(name);
+      if (!values) seen.set(name, (values = new Set()));
+      if (values.size < 50) values.add(String(value));
+      filled.set(name, (filled.get(name) ?? 0) + 1);
+    }
+  }
+  const telling = (name: string): number => {
+    const at = TELLING.findIndex((pattern) => pattern.test(name));
+    return at < 0 ? TELLING.length : at;
+  };
+  return [...seen.entries()]
+    .filter(([name, values]) => values.size > 1 && (filled.get(name) ?? 0) * 2 >= rows.length)
+    .map(([name]) => name)
+    .sort((a, b) => telling(a) - telling(b) || byName(a, b))
+    .slice(0, most);
+}
+
+const TELLING = [
+  /(^|[._])(lr|learning_rate)$/, /(^|[._])(optimizer|optim|name)$/, /batch/, /(layers|depth|width|dim|d_model|hidden)/,
+  /(warmup|decay|dropout|clip)/, /experts/, /(^|[._])seed$/,
+]; // prettier-ignore

@@ -1,0 +1,257 @@
+/** One run in the table: its name and what is done with it, then a cell a column.
+ *
+ * In:   a row, the columns, whether it is chosen, drawn, hidden, under the cursor.
+ * Out:  a table row; calls for what a person does.
+ */
+
+import type { Key, Row } from "../api/types.ts";
+import { plainKey, runPlace } from "../shell/address.ts";
+import { COLOUR_NAMES, PALETTE, paint, placeOf } from "../shell/colour.ts";
+import { Icon } from "../shell/icon.tsx";
+import { Pop } from "../shell/pop.tsx";
+import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
+import { steady } from "../shell/steady.ts";
+import { theme } from "../shell/theme.ts";
+import { ago, duration, moment, plain, short, statusWords, title, whole } from "../shell/words.ts";
+import { remove, toggleArchive, togglePin } from "./actions.ts";
+import { cell, type Column } from "./columns.ts";
+import { Edit, tagsOf } from "./edit.tsx";
+import { change } from "./store.ts";
+
+/** What is edited in place. */
+export type Editable = "name" | "tags" | "notes";
+
+export interface RowActions {
+  select(key: Key, range: boolean): void;
+  hide(key: Key): void;
+  only(key: Key): void;
+  edit(key: Key, what: Editable | null): void;
+  cursor(key: Key): void;
+  hover(key: Key | null): void;
+}
+
+interface Props {
+  row: Row;
+  columns: readonly Column[];
+  index: number;
+  selected: boolean;
+  drawn: boolean;
+  hidden: boolean;
+  current: boolean;
+  editing: Editable | null;
+  actions: RowActions;
+  now: number;
+  /** The state stands in no column of its own. */
+  stateInName: boolean;
+  /** Names that several runs have. */
+  shared: ReadonlySet<string>;
+  colour: string;
+}
+
+export const RunRow = steady(function RunRow(props: Props) {
+  const { row, columns, index, selected, current, editing, actions, now } = props;
+  return (
+    <tr
+      data-key={row.key}
+      class={`run ${selected ? "selected" : ""} ${current ? "current" : ""} ${row.archived ? "archived" : ""}`}
+      aria-rowindex={index + 2}
+      tabIndex={current ? 0 : -1}
+      onMouseEnter={() => actions.hover(row.key)}
+      onMouseLeave={() => actions.hover(null)}
+      onClick={() => actions.cursor(row.key)}
+      onFocus={(event) => event.target === event.currentTarget && actions.cursor(row.key)}
+    >
+      <NameCell {...props} />
+      {columns.map((column) => (
+        <td key={column.id} class={column.numeric ? "number" : ""}>
+          <Value row={row} column={column} editing={editing} actions={actions} now={now} />
+        </td>
+      ))}
+    </tr>
+  );
+});
+
+function NameCell({ row, colour, selected, drawn, hidden, editing, actions, stateInName, shared }: Props) {
+  const name = title(row);
+  return (
+    <th scope="row" class="name">
+      <span class="name-inside">
+        <input
+          type="checkbox"
+          aria-label={`Select ${name}`}
+          checked={selected}
+          tabIndex={-1}
+          onClick={(event) => (event.stopPropagation(), actions.select(row.key, event.shiftKey))}
+        />
+        <Eye row={row} colour={colour} drawn={drawn} hidden={hidden} actions={actions} />
+        {stateInName && <RowStatus row={row} bare />}
+        <Edit
+          text={row.name || row.id}
+          label={`New name of ${name}`}
+          open={editing === "name"}
+          setOpen={(open) => actions.edit(row.key, open ? "name" : null)}
+          save={(text) => void change(row.key, { name: text.trim() })}
+        >
+          <a class="run-link" href={runPlace(row.key)} tabIndex={-1} title={`${name}\n${plainKey(row.key)}`}>
+            {shared.has(name) && <span class="quiet">{row.project}/</span>}
+            {name}
+          </a>
+        </Edit>
+        {row.pinned && <Icon name="pin" label="pinned" />}
+        {row.archived && <Icon name="archive" label="archived" />}
+        <RowMenu row={row} hidden={hidden} actions={actions} />
+      </span>
+    </th>
+  );
+}
+
+/** The run's colour, and whether it is drawn: full, a ring where it is not, struck through where it is hidden. */
+export function Eye({ row, colour, drawn, hidden, actions }: { row: Row; colour: string; drawn: boolean; hidden: boolean; actions: RowActions }) {
+  const says = hidden ? "not drawn: show it in the charts" : drawn ? "drawn: hide it in the charts" : "not drawn: too far down; click to hide it";
+  return (
+    <button
+      type="button"
+      class={`swatch ${hidden ? "off" : drawn ? "on" : "ring"}`}
+      style={{ color: colour }}
+      aria-pressed={!hidden}
+      aria-label={`${title(row)}: ${says}`}
+      title={says}
+      tabIndex={-1}
+      onClick={(event) => (event.stopPropagation(), actions.hide(row.key))}
+    />
+  );
+}
+
+export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; actions: RowActions }) {
+  const name = title(row);
+  const running = statusWords(row.status).open;
+  return (
+    <Pop button={<Icon name="more" />} label={`What to do with ${name}`} class="button bare icon-only row-menu" paneClass="menu" role="menu">
+      {(close) => {
+        const item = (text: string, run: () => void, hint = "", disabled = "") => (
+          <button type="button" role="menuitem" disabled={disabled !== ""} title={disabled} onClick={() => (close(), run())}>
+            <span>{text}</span>
+            {hint && <kbd>{hint}</kbd>}
+          </button>
+        );
+        return (
+          <>
+            <a role="menuitem" href={runPlace(row.key)} onClick={close}>
+              <span>Open</span>
+              <kbd>Enter</kbd>
+            </a>
+            <a role="menuitem" href={runPlace(row.key, "doctor")} onClick={close}>
+              <span>Doctor</span>
+            </a>
+            <hr />
+            {item(hidden ? "Show in the charts" : "Hide in the charts", () => actions.hide(row.key), "h")}
+            {item("Draw this one alone", () => actions.only(row.key), "o")}
+            <Palette row={row} />
+            <hr />
+            {item("Rename", () => actions.edit(row.key, "name"), "e")}
+            {item("Tags", () => actions.edit(row.key, "tags"), "t")}
+            {item("Notes", () => actions.edit(row.key, "notes"), "n")}
+            <hr />
+            {item(row.pinned ? "Unpin" : "Pin to the top", () => togglePin([row.key]), "p")}
+            {item(row.archived ? "Take out of the archive" : "Archive", () => toggleArchive([row.key]), "a")}
+            {item("Delete", () => void remove([row.key]), "Del", running ? "A run that still writes cannot be deleted" : "")}
+          </>
+        );
+      }}
+    </Pop>
+  );
+}
+
+function Palette({ row }: { row: Row }) {
+  const place = placeOf(row.key);
+  return (
+    <div class="palette" role="group" aria-label="Colour">
+      {PALETTE[theme()].map((colour, at) => (
+        <button
+          key={colour}
+          type="button"
+          class={at === place ? "on" : ""}
+          style={{ background: colour }}
+          aria-label={COLOUR_NAMES[at]}
+          title={COLOUR_NAMES[at]}
+          aria-pressed={at === place}
+          onClick={() => paint(row.key, at)}
+        />
+      ))}
+    </div>
+  );
+}
+
+interface ValueProps {
+  row: Row;
+  column: Column;
+  editing: Editable | null;
+  actions: RowActions;
+  now: number;
+}
+
+function Value({ row, column, editing, actions, now }: ValueProps) {
+  const name = title(row);
+  switch (column.id) {
+    case "status":
+      return (
+        <>
+          <RowStatus row={row} /> <Share row={row} />
+        </>
+      );
+    case "progress":
+      return <Progress row={row} />;
+    case "findings":
+      return <FindingBadges row={row} />;
+    case "created":
+      return <span title={moment(row.created)}>{ago(row.created, now)}</span>;
+    case "duration":
+      return <>{duration(row.wall_seconds)}</>;
+    case "remaining":
+      return <>{statusWords(row.status).open ? duration(row.remaining_seconds) : "–"}</>;
+    case "step":
+      return <>{whole(row.step)}</>;
+    case "tags":
+      return (
+        <Edit
+          text={row.tags.join(", ")}
+          label={`Tags of ${name}, with commas between`}
+          placeholder="tag, tag"
+          open={editing === "tags"}
+          setOpen={(open) => actions.edit(row.key, open ? "tags" : null)}
+          save={(text) => void change(row.key, { tags: tagsOf(text) })}
+        >
+          <span class="tags">{row.tags.length ? row.tags.map((tag) => <span class="tag" key={tag}>{tag}</span>) : <Nothing />}</span>
+        </Edit>
+      );
+    case "notes":
+      return (
+        <Edit
+          text={row.notes}
+          label={`Notes on ${name}`}
+          placeholder="what it is about"
+          open={editing === "notes"}
+          setOpen={(open) => actions.edit(row.key, open ? "notes" : null)}
+          save={(text) => void change(row.key, { notes: text })}
+        >
+          <span class="line" title={row.notes}>
+            {row.notes || <Nothing />}
+          </span>
+        </Edit>
+      );
+  }
+  const value = cell(row, column.id);
+  if (value === null) return <Nothing />;
+  if (typeof value === "number") {
+    return <span class={Number.isFinite(value) ? "" : "not-finite"} title={String(value)}>{column.kind === "config" ? plain(value) : short(value, 4, true)}</span>;
+  }
+  return <span class="line" title={value}>{value}</span>;
+}
+
+/** How much of an open run is done. */
+function Share({ row }: { row: Row }) {
+  if (!statusWords(row.status).open || row.step === null || !row.total_steps) return null;
+  return <span class="quiet small">{Math.floor((100 * row.step) / row.total_steps)}%</span>;
+}
+
+const Nothing = () => <span class="quiet">–</span>;

@@ -1,0 +1,79 @@
+/** What the runs table shows, as its address says it.
+ *
+ * In:   the query of the address.
+ * Out:  the state; the query for a changed state. What is as it is by default stands in no address.
+ */
+
+import type { Axis, Key } from "../api/types.ts";
+import { joinKeys, joinList, splitKeys, splitList } from "../shell/address.ts";
+import { column, type ColumnId } from "./columns.ts";
+import { formatSort, parseSort, type Sort } from "./order.ts";
+
+export type Layout = "split" | "table" | "charts";
+
+export interface TableState {
+  filter: string;
+  sort: Sort;
+  group: ColumnId | null;
+  closed: ReadonlySet<string>;
+  /** null: those that suit the runs. */
+  columns: ColumnId[] | null;
+  selected: ReadonlySet<Key>;
+  hidden: ReadonlySet<Key>;
+  /** These alone are drawn; none: all that are not hidden. */
+  only: ReadonlySet<Key>;
+  layout: Layout;
+  axis: Axis;
+  smooth: number;
+  /** How many runs are drawn at most. */
+  most: number;
+  archived: boolean;
+}
+
+export const MOST = [10, 25, 50, 100] as const;
+export const SMOOTHEST = 0.999;
+
+export function readState(query: URLSearchParams): TableState {
+  const columns = query.get("cols");
+  const layout = query.get("view");
+  const group = query.get("group");
+  const smooth = Number(query.get("smooth") ?? 0);
+  const most = Number(query.get("most") ?? MOST[0]);
+  return {
+    filter: query.get("q") ?? "",
+    sort: parseSort(query.get("sort")),
+    group: group && column(group) ? group : null,
+    closed: new Set(splitList(query.get("closed"))),
+    columns: columns === null ? null : splitList(columns).filter((id) => id !== "name" && column(id) !== null),
+    selected: new Set(splitKeys(query.get("sel"))),
+    hidden: new Set(splitKeys(query.get("hide"))),
+    only: new Set(splitKeys(query.get("only"))),
+    layout: layout === "table" || layout === "charts" ? layout : "split",
+    axis: query.get("x") || "step",
+    smooth: Number.isFinite(smooth) ? Math.min(SMOOTHEST, Math.max(0, smooth)) : 0,
+    most: Number.isInteger(most) && most > 0 ? Math.min(most, 500) : MOST[0],
+    archived: query.get("archived") === "1",
+  };
+}
+
+/** The parameters that a change touches; null takes one out of the address. */
+export function writeState(changes: Partial<TableState>): Record<string, string | null> {
+  const found: Record<string, string | null> = {};
+  if (changes.filter !== undefined) found.q = changes.filter || null;
+  if (changes.sort !== undefined) {
+    const text = formatSort(changes.sort);
+    found.sort = text === "-created" ? null : text;
+  }
+  if (changes.group !== undefined) Object.assign(found, { group: changes.group, closed: null });
+  if (changes.closed !== undefined) found.closed = joinList(changes.closed) || null;
+  if (changes.columns !== undefined) found.cols = changes.columns === null ? null : joinList(changes.columns) || "none";
+  if (changes.selected !== undefined) found.sel = joinKeys(changes.selected) || null;
+  if (changes.hidden !== undefined) found.hide = joinKeys(changes.hidden) || null;
+  if (changes.only !== undefined) found.only = joinKeys(changes.only) || null;
+  if (changes.layout !== undefined) found.view = changes.layout === "split" ? null : changes.layout;
+  if (changes.axis !== undefined) found.x = changes.axis === "step" ? null : changes.axis;
+  if (changes.smooth !== undefined) found.smooth = changes.smooth > 0 ? String(changes.smooth) : null;
+  if (changes.most !== undefined) found.most = changes.most === MOST[0] ? null : String(changes.most);
+  if (changes.archived !== undefined) found.archived = changes.archived ? "1" : null;
+  return found;
+}

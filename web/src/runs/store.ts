@@ -1,0 +1,164 @@
+/** All runs, kept as the server tells of them: one copy for the whole page.
+ *
+ * In:   /api/runs, live rows, edits made here.
+ * Out:  rows by key; which of them a filter lets through; what is wrong, as a sentence.
+ */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { editRun, getRuns } from "../api/client.ts";
+import { listen } from "../api/live.ts";
+import { ApiError, type Edits, type Key, type Row } from "../api/types.ts";
+import { seat } from "../shell/colour.ts";
+import { toast } from "../shell/toast.tsx";
+
+interface State {
+  rows: ReadonlyMap<Key, Row>;
+  /** Grows with every change. */
+  version: number;
+  loaded: boolean;
+  /** Why nothing could be read, and null as soon as something could. */
+  error: string | null;
+  /** Sentences about folders that are not served. */
+  leftOut: readonly string[];
+}
+
+let state: State = { rows: new Map(), version: 0, loaded: false, error: null, leftOut: [] };
+const listeners = new Set<() => void>();
+let reading: Promise<void> | null = null;
+let stamp = "";
+let edited = false; // rows were changed here since they were read
+let started = false;
+let frame = 0;
+
+const AGAIN_SECONDS = 60; // runs that were deleted elsewhere are in no event
+
+function set(changes: Partial<State>): void {
+  state = { ...state, ...changes, version: state.version + 1 };
+  if (frame) return;
+  frame = requestAnimationFrame(() => {
+    frame = 0;
+    for (const listener of [...listeners]) listener();
+  });
+}
+
+export function rowOf(key: Key): Row | undefined {
+  return state.rows.get(key);
+}
+
+/** Read all rows; once at a time. */
+export function readRuns(): Promise<void> {
+  reading ??= getRuns()
+    .then(({ runs, stamp: now, left_out: leftOut = [] }) => {
+      if (now && now === stamp && !edited && state.loaded && state.error === null) return;
+      stamp = now;
+      edited = false;
+      seat([...runs].sort((a, b) => (a.created ?? 0) - (b.created ?? 0)).map((row) => row.key));
+      set({ rows: new Map(runs.map((row) => [row.key, row])), loaded: true, error: null, leftOut });
+    })
+    .catch((error: Error) => set({ error: error.message }))
+    .finally(() => {
+      reading = null;
+    });
+  return reading;
+}
+
+export function mergeRows(changed: readonly Row[], gone: readonly Key[] = []): void {
+  if (changed.length === 0 && gone.length === 0) return;
+  edited = true;
+  const rows = new Map(state.rows);
+  for (const key of gone) rows.delete(key);
+  for (const row of changed) rows.set(row.key, row);
+  set({ rows });
+}
+
+export const forgetRow = (key: Key): void => mergeRows([], [key]);
+
+/** Shown at once, and taken back with a sentence if the server refuses. */
+export async function change(key: Key, edits: Edits): Promise<void> {
+  const before = state.rows.get(key);
+  if (before) mergeRows([{ ...before, ...edits }]);
+  try {
+    mergeRows([await editRun(key, edits)]);
+  } catch (error) {
+    if (before) mergeRows([before]);
+    toast({ text: `Not saved: ${(error as Error).message}`, tone: "bad" });
+  }
+}
+
+function start(): void {
+  if (started) return;
+  started = true;
+  void readRuns();
+  // what changed between the answer and the connection is in no event
+  listen({ onRows: mergeRows, onOpen: () => void (reading ? reading.then(readRuns) : readRuns()) });
+  setInterval(() => {
+    if (!document.hidden && state.loaded) void readRuns();
+  }, AGAIN_SECONDS * 1000);
+}
+
+/** All runs, and a new drawing when one changes. */
+export function useRuns(): State {
+  const [, again] = useState(0);
+  useEffect(() => {
+    const listener = (): void => again((count) => count + 1);
+    listeners.add(listener);
+    start();
+    return () => void listeners.delete(listener);
+  }, []);
+  return state;
+}
+
+export interface Matched {
+  /** null: all. */
+  keys: ReadonlySet<Key> | null;
+  /** The server's sentence about a filter that cannot be read. */
+  error: string | null;
+  busy: boolean;
+}
+
+const TYPING_MILLISECONDS = 150;
+const FRESH_MILLISECONDS = 3000; // a filter is asked again when rows change, but not oftener
+
+/** Which runs a filter lets through. A filter that cannot be read leaves the runs of before. */
+export function useFilter(text: string, version: number): Matched {
+  const [found, setFound] = useState<Matched>({ keys: null, error: null, busy: false });
+  const wanted = text.trim();
+  const asking = useRef<{ at: number; timer?: ReturnType<typeof setTimeout>; stop: AbortController } | null>(null);
+
+  const ask = (): void => {
+    const mine = asking.current;
+    if (!mine) return;
+    mine.timer = undefined;
+    mine.at = Date.now();
+    getRuns(wanted, mine.stop.signal)
+      .then(({ runs }) => setFound({ keys: new Set(runs.map((row) => row.key)), error: null, busy: false }))
+      .catch((error: Error) => {
+        if (error.name === "AbortError") return;
+        const refused = error instanceof ApiError && error.status >= 400 && error.status < 500;
+        setFound((now) => ({ keys: now.keys, error: refused ? error.message : null, busy: false }));
+      });
+  };
+
+  useEffect(() => {
+    if (!wanted) {
+      setFound({ keys: null, error: null, busy: false });
+      return;
+    }
+    setFound((now) => ({ ...now, busy: true }));
+    const mine = { at: Date.now(), timer: setTimeout(ask, TYPING_MILLISECONDS), stop: new AbortController() };
+    asking.current = mine;
+    return () => {
+      clearTimeout(mine.timer);
+      mine.stop.abort();
+      asking.current = null;
+    };
+  }, [wanted]);
+
+  useEffect(() => {
+    const mine = asking.current;
+    if (!mine || mine.timer !== undefined) return;
+    mine.timer = setTimeout(ask, Math.max(0, mine.at + FRESH_MILLISECONDS - Date.now()));
+  }, [version]);
+
+  return found;
+}

@@ -1,0 +1,208 @@
+/** The runs table: thousands of rows, of which those in sight are in the page.
+ *
+ * In:   lines in order, columns, what is chosen.
+ * Out:  a table whose head and first column stay where they are.
+ */
+
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Key } from "../api/types.ts";
+import { colourOf } from "../shell/colour.ts";
+import { Icon } from "../shell/icon.tsx";
+import { plain, whole } from "../shell/words.ts";
+import { column, type Column } from "./columns.ts";
+import { inSight, type GroupLine, type Line, type Sort } from "./order.ts";
+import { RunRow, type Editable, type RowActions } from "./row.tsx";
+
+export const ROW_PIXELS = 30; // --row of style/tokens.css
+
+interface Props {
+  lines: readonly Line[];
+  columns: readonly Column[];
+  sort: Sort;
+  setSort: (id: string) => void;
+  group: string | null;
+  selected: ReadonlySet<Key>;
+  selectAll: (on: boolean) => void;
+  /** How many of the runs in the table are chosen, of how many. */
+  chosen: [some: number, all: number];
+  hidden: { has(key: Key): boolean };
+  drawn: ReadonlySet<Key>;
+  cursor: number;
+  editing: { key: Key; what: Editable } | null;
+  actions: RowActions;
+  toggleGroup: (name: string) => void;
+  selectGroup: (keys: readonly Key[]) => void;
+  nameWidth: number;
+  shared: ReadonlySet<string>;
+}
+
+const HEAD_PIXELS = 30;
+
+export function RunsTable(props: Props) {
+  const { lines, columns, sort, setSort, cursor, chosen } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [sight, setSight] = useState<[number, number]>([0, 60]);
+  const [now, setNow] = useState(() => Date.now() / 1000);
+
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), 30_000);
+    return () => clearInterval(timer);
+  }, []);
+
+  const look = (): void => {
+    const own = box.current;
+    if (!own) return;
+    const next = inSight(own.scrollTop, own.clientHeight, ROW_PIXELS, lines.length);
+    setSight((before) => (before[0] === next[0] && before[1] === next[1] ? before : next));
+  };
+
+  useLayoutEffect(() => {
+    look();
+    const own = box.current;
+    if (!own) return;
+    const watch = new ResizeObserver(look);
+    watch.observe(own);
+    return () => watch.disconnect();
+  }, [lines.length]);
+
+  // the cursor stays in sight, and takes the focus along if the table has it
+  useLayoutEffect(() => {
+    const own = box.current;
+    if (!own || cursor < 0) return;
+    const top = cursor * ROW_PIXELS;
+    if (top < own.scrollTop) own.scrollTop = top;
+    else if (top + ROW_PIXELS * 2 > own.scrollTop + own.clientHeight - HEAD_PIXELS) {
+      own.scrollTop = top + ROW_PIXELS * 2 - own.clientHeight + HEAD_PIXELS;
+    }
+    look();
+  }, [cursor]);
+  useEffect(() => {
+    const own = box.current;
+    const active = document.activeElement;
+    if (own && active?.tagName === "TR" && own.contains(active)) {
+      own.querySelector<HTMLElement>("tr.current")?.focus({ preventScroll: true });
+    }
+  }, [cursor, sight]);
+
+  const [from, to] = [Math.min(sight[0], lines.length), Math.min(sight[1], lines.length)];
+  const stateInName = !columns.some((one) => one.id === "status");
+  const width = props.nameWidth + columns.reduce((sum, one) => sum + one.width, 0);
+  return (
+    <div class="table-box" ref={box} onScroll={look} role="region" aria-label="Runs" tabIndex={-1}>
+      <table class="runs-table" style={{ width: `max(100%, ${width}px)` }} aria-rowcount={lines.length + 1} aria-colcount={columns.length + 1}>
+        <colgroup>
+          <col style={{ width: `${props.nameWidth}px` }} />
+          {columns.map((one) => (
+            <col key={one.id} style={{ width: `${one.width}px` }} />
+          ))}
+          <col />
+        </colgroup>
+        <thead>
+          <tr aria-rowindex={1}>
+            <th scope="col" class="name" aria-sort={ariaSort(sort, "name")}>
+              <span class="name-inside">
+                <AllBox chosen={chosen} set={props.selectAll} label="Select all runs of the table" />
+                <Head id="name" title="Name" sort={sort} setSort={setSort} />
+              </span>
+            </th>
+            {columns.map((one) => (
+              <th key={one.id} scope="col" class={one.numeric ? "number" : ""} aria-sort={ariaSort(sort, one.id)}>
+                <Head id={one.id} title={one.title} kind={one.kind} sort={sort} setSort={setSort} />
+              </th>
+            ))}
+            <td aria-hidden="true" />
+          </tr>
+        </thead>
+        <tbody>
+          {from > 0 && <Gap lines={from} />}
+          {lines.slice(from, to).map((line, at) =>
+            line.kind === "group" ? (
+              <GroupRow key={`group ${line.name}`} line={line} index={from + at} current={from + at === cursor} {...props} />
+            ) : (
+              <RunRow
+                key={`${line.row.key} ${props.group === "tags" ? from + at : ""}`}
+                row={line.row}
+                columns={columns}
+                index={from + at}
+                selected={props.selected.has(line.row.key)}
+                hidden={props.hidden.has(line.row.key)}
+                drawn={props.drawn.has(line.row.key)}
+                colour={colourOf(line.row.key)}
+                current={from + at === cursor}
+                editing={props.editing?.key === line.row.key ? props.editing.what : null}
+                actions={props.actions}
+                now={now}
+                stateInName={stateInName}
+                shared={props.shared}
+              />
+            ),
+          )}
+          {to < lines.length && <Gap lines={lines.length - to} />}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Gap({ lines }: { lines: number }) {
+  return (
+    <tr aria-hidden="true" class="gap">
+      <td style={{ height: `${lines * ROW_PIXELS}px` }} />
+    </tr>
+  );
+}
+
+function AllBox({ chosen: [some, all], set, label }: { chosen: [number, number]; set: (on: boolean) => void; label: string }) {
+  const box = useRef<HTMLInputElement>(null);
+  useLayoutEffect(() => {
+    if (box.current) box.current.indeterminate = some > 0 && some < all;
+  }, [some, all]);
+  return (
+    <input ref={box} type="checkbox" aria-label={label} checked={all > 0 && some === all} onClick={() => set(some < all)} />
+  );
+}
+
+const ariaSort = (sort: Sort, id: string): "ascending" | "descending" | "none" =>
+  sort.id === id ? (sort.down ? "descending" : "ascending") : "none";
+
+interface HeadProps {
+  id: string;
+  title: string;
+  kind?: Column["kind"];
+  sort: Sort;
+  setSort: (id: string) => void;
+}
+
+function Head({ id, title, kind, sort, setSort }: HeadProps) {
+  const own = sort.id === id;
+  const prefix = kind && kind !== "fact" && kind !== "config" ? kind : "";
+  return (
+    <button type="button" class={`head ${own ? "on" : ""}`} title={`${prefix ? `${prefix} ` : ""}${title}: sort`} onClick={() => setSort(id)}>
+      {prefix && <span class="kind">{prefix} </span>}
+      <span class="head-title">{title}</span>
+      {own && <Icon name={sort.down ? "down" : "up"} />}
+    </button>
+  );
+}
+
+function GroupRow({ line, index, current, ...props }: Props & { line: GroupLine; index: number; current: boolean }) {
+  const title = (props.group && column(props.group)?.title) || props.group || "";
+  const value = line.value === null ? "none" : plain(line.value);
+  const some = line.keys.filter((key) => props.selected.has(key)).length;
+  return (
+    <tr class={`group ${current ? "current" : ""}`} aria-rowindex={index + 2} tabIndex={current ? 0 : -1}>
+      <th scope="rowgroup" class="name" colSpan={1}>
+        <span class="name-inside">
+          <AllBox chosen={[some, line.count]} set={() => props.selectGroup(line.keys)} label={`Select all of ${title} ${value}`} />
+          <button type="button" class="group-button" aria-expanded={line.open} onClick={() => props.toggleGroup(line.name)}>
+            <Icon name={line.open ? "down" : "right"} />
+            <span class="quiet">{title}</span>
+            <strong>{value}</strong>
+            <span class="count">{whole(line.count)}</span>
+          </button>
+        </span>
+      </th>
+      <td colSpan={props.columns.length + 1} />
+    </tr>
+  );
+}

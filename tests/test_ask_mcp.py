@@ -62,7 +62,7 @@ def test_an_assistant_gets_answers_over_the_protocol(folder: Path) -> None:
             tools = (await client.list_tools()).tools
             assert {tool.name for tool in tools} == {
                 "list_runs", "run_summary", "list_series", "series", "findings", "doctor", "config_diff", "compare",
-                "schema", "sql",
+                "report", "schema", "sql",
             }  # fmt: skip
             assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
 
@@ -85,6 +85,11 @@ def test_an_assistant_gets_answers_over_the_protocol(folder: Path) -> None:
             assert said["differs"] == {"config.lr": {"r0": "0.1", "r1": "1.1"}}
             failed, said = await call("compare", runs=["r0", "r1"])
             assert failed or "verdict" in said
+            _, said = await call("report", runs=["r0"], section="loss")
+            assert list(said["markdown"]) == ["loss"] and "99" in said["markdown"]["loss"]
+            assert {"header", "loss", "findings"} <= set(said["sections"])
+            _, said = await call("report", runs=["r0", "r1"])
+            assert list(said["markdown"]) == said["sections"]
             _, said = await call("sql", query="select run, max(value) from points where name = 'train/loss' group by 1")
             assert sorted(said["rows"]) == [["r0", 99.0], ["r1", 99.0]]
             _, said = await call("sql", query="select *, repeat('x', 500) from points", limit=500)
@@ -98,6 +103,8 @@ def test_an_assistant_gets_answers_over_the_protocol(folder: Path) -> None:
                 ("run_summary", {"run": "../" * 5000}, "there is no run"),
                 ("list_runs", {"where": "lr > 1"}, "the nearest is 'config.lr'"),
                 ("config_diff", {"runs": ["r0"]}, "two runs or more"),
+                ("report", {"runs": ["r0"], "section": "lss"}, "it has header"),
+                ("report", {"runs": []}, "name a run"),
             ):  # fmt: skip
                 failed, said = await call(name, **given)
                 assert failed and sentence in said and "Traceback" not in said

@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "health": "logtext probes record rules",
     "comparing": "aliases catalog columns importing liveness logtext overview query record sinks",
     "ask": "aliases catalog columns comparing doctor goodput logtext manifest "
-    "query record segments sinks spool store tails",
+    "query record reporting segments sinks spool store tails",
     "doctor": "importing liveness logtext query record rules sinks",
     "run": "accounts alerts blackbox config health jsonlog manifest "
     "place probes processes record segments shapes values watched",

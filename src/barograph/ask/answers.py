@@ -170,6 +170,20 @@ class Answers:
         made = compare(*[self.find(one) for one in runs], metric=metric, x=axis)
         return {"text": made.text(100), **made.as_dict()}
 
+    def report(self, runs: Sequence[str], section: str | None = None) -> dict[str, Any]:
+        from barograph.reporting import markdown
+        from barograph.reporting.command import content
+
+        if not runs:
+            raise ValueError("name a run, or several for their comparison")
+        made = content([self.find(one) for one in runs])
+        known = [one.slug for one in made.sections]
+        if section is not None and section not in known:
+            raise KeyError(f"the report has no section {section[:80]!r}; it has {', '.join(known)}")
+        wanted = [one for one in made.sections if section in (None, one.slug)]
+        return {"title": made.title, "subtitle": made.subtitle, "sections": known,
+                "markdown": {one.slug: markdown.section(one) for one in wanted}}  # fmt: skip
+
     def schema(self) -> dict[str, Any]:
         return {"tables": tables.schema_text()}
 

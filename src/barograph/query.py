@@ -70,6 +70,8 @@ class Histogram:
 class StoredRun:
     """A run at rest or in progress. Reads only; takes no lock of the writer."""
 
+    cache_bytes: int | None = None  # of decoded row groups that are kept; None: as many as the store's reader likes
+
     def __init__(self, path: str | os.PathLike[str]):
         given = Path(path)
         self._bare_log = given if given.is_file() else None
@@ -403,7 +405,7 @@ class StoredRun:
         if self._reader is None:
             from barograph.store.reader import StoreReader
 
-            self._reader = StoreReader(self.dir / ("store" if not self._bare_log else ".no-store"))
+            self._reader = StoreReader(self.dir / ("store" if not self._bare_log else ".no-store"), self.cache_bytes)
         return self._reader
 
 

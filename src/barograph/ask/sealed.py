@@ -11,7 +11,7 @@ this is most of the time; here each file is opened once. Checksums are verified 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ from barograph.store.part import DamagedPart, GroupCache, Part, numbers
 from barograph.store.schema import merge_spans, parse_names, visible
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from barograph.tails import Columns
 
 _CACHE_BYTES = 16 << 20
@@ -45,9 +47,16 @@ class Sealed:
         """Every series, sorted."""
         return sorted({name for part in self._parts for name in part.names})
 
+    def pieces(self, name: str, columns: Sequence[str] = _COLUMNS) -> Iterator[tuple[NDArray[Any], ...]]:
+        """A series as it lies in the files, a row group at a time: so many of step, time (µs) and value as asked."""
+        for part in self._parts:
+            rows = part.find(name)
+            for table in part.read(*rows, tuple(columns)) if rows is not None else ():
+                yield tuple(_one(numbers(table, column)) for column in columns)
+
     def columns(self, name: str) -> Columns:
         """step, time (µs), value, segment of a series, sorted by step; empty if there is none."""
-        pieces = [piece for part in self._parts for piece in _pieces(part, name)]
+        pieces = list(self.pieces(name))
         if len(pieces) == 1:
             step, time, value = pieces[0]
         else:
@@ -63,21 +72,14 @@ class Sealed:
             part.close()
 
 
-def _pieces(part: Part, name: str) -> Iterator[tuple[Any, Any, Any]]:
-    rows = part.find(name)
-    for table in part.read(*rows, _COLUMNS) if rows is not None else ():
-        step, time, value = (numbers(table, column) for column in _COLUMNS)
-        yield _one(step), _one(time), _one(value)
-
-
 def _one(chunks: list[Any]) -> Any:
     return chunks[0] if len(chunks) == 1 else numpy.concatenate(chunks)
 
 
-def open_sealed(folder: Path) -> Sealed | None:
-    """A run's sealed series; None if it is not as simple as that."""
+def open_sealed(folder: Path, cache_bytes: int = _CACHE_BYTES) -> Sealed | None:
+    """A run's sealed series; None if it is not as simple as that. cache_bytes: of decoded row groups that are kept."""
     try:
-        return _open(os.fspath(folder))
+        return _open(os.fspath(folder), cache_bytes)
     except (OSError, DamagedPart, msgspec.MsgspecError, KeyError, TypeError, ValueError):
         return None
 
@@ -96,7 +98,7 @@ _decode_stretch = msgspec.json.Decoder(_Stretch).decode
 _decode_writer = msgspec.json.Decoder(_Writer).decode
 
 
-def _open(folder: str) -> Sealed | None:
+def _open(folder: str, cache_bytes: int) -> Sealed | None:
     writers = [name for name in os.listdir(f"{folder}/store") if name[0] != "."]
     stretches = [name for name in os.listdir(f"{folder}/{segments.FOLDER}") if name.endswith(".json")]
     if len(writers) != 1 or len(stretches) != 1:
@@ -111,7 +113,7 @@ def _open(folder: str) -> Sealed | None:
     logs = [name for name in os.listdir(folder) if name.startswith("training") and name.endswith(".json")]
     if writer.log != "training.json" or writer.log_start > 1 or logs not in ([], ["training.json"]):
         return None
-    cache = GroupCache(_CACHE_BYTES)
+    cache = GroupCache(cache_bytes)
     parts = [Part(Path(place, file.name), cache) for file in files]
     if any(part.constant("segment") != writer.segment for part in parts):
         return None

@@ -170,6 +170,8 @@ class _TailsInside(Tails):
 class ServedRun(StoredRun):
     """A stored run that reads no file outside the served folder, whatever its own files say."""
 
+    cache_bytes = _GROUPS_BYTES
+
     def __init__(self, place: Place, root: Path):
         super().__init__(place.dir)
         self._root = root
@@ -184,10 +186,3 @@ class ServedRun(StoredRun):
             return None
         place = Place("", Path(os.path.realpath(found[0].dir)), self._root)
         return ServedRun(place, self._root), found[1]
-
-    def _store(self) -> StoreReader:
-        if self._reader is None:
-            from barograph.store.part import GroupCache
-
-            super()._store()._cache = GroupCache(_GROUPS_BYTES)  # before the first look
-        return super()._store()

@@ -239,14 +239,12 @@ class Reading:
 def sealed_series(folder: Path, names: Iterable[str], timed: bool = False) -> dict[str, Found] | None:
     """Series of a run that is sealed and whole; None if it has to be read in the general way."""
     from barograph.ask.sealed import open_sealed
-    from barograph.store.part import DamagedPart, GroupCache
+    from barograph.store.part import DamagedPart
 
-    sealed = open_sealed(folder)
+    sealed = open_sealed(folder, _GROUP_BYTES)
     if sealed is None:
         return None
     try:
-        for part in sealed._parts:
-            part._cache = GroupCache(_GROUP_BYTES)
         # as they lie in the file: neighbours share a row group
         return {name: _of_sealed(sealed, name, timed) for name in sorted(names)}
     except (DamagedPart, OSError):  # the general way leaves out what is damaged, and says so
@@ -299,19 +297,10 @@ def _packed(step: NDArray[Any], time: NDArray[Any], value: NDArray[Any], timed: 
 
 def _of_sealed(sealed: Sealed, name: str, timed: bool) -> Found:
     """A series of a sealed run, a row group at a time: a million points touch the memory of 65,536 of them."""
-    from barograph.store.part import numbers
-
     columns = ("step", "time", "value") if timed else ("step", "value")
     made = _Packed(timed)
-    for part in sealed._parts:
-        rows = part.find(name)
-        if rows is None:
-            continue
-        for start in range(rows[0], rows[1], part._group):
-            for table in part.read(start, min(start + part._group, rows[1]), columns):
-                chunks = [numbers(table, column) for column in columns]
-                for chunk in zip(*chunks, strict=True):
-                    made.add(chunk[0], chunk[-1], chunk[1] if timed else None)
+    for piece in sealed.pieces(name, columns):
+        made.add(piece[0], piece[-1], piece[1] if timed else None)
     if not made.is_sorted:
         return _found(sealed.columns(name), None, timed)
     return Found(made.close(), [], timed)

@@ -15,6 +15,7 @@ import errno
 import json
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -168,13 +169,12 @@ class Part:
             place = self._names.count(b"\n", 0, line)
         return int(self.starts[place]), int(self.starts[place + 1])
 
-    def read(self, start: int, stop: int, columns: tuple[str, ...]) -> list[Any]:
-        """Rows `start` to `stop` (not included) as tables in order, each out of one row group.
+    def read(self, start: int, stop: int, columns: tuple[str, ...]) -> Iterator[Any]:
+        """Rows `start` to `stop` (not included) as tables in order, each out of one row group, one after the other.
 
         Raises DamagedPart if bytes of them are not as they were written, OSError (ESTALE) if the file
         was deleted on another machine of a network file system.
         """
-        pieces = []
         for group in range(start // self._group, -(-stop // self._group) if stop > start else 0):
             key = (self.serial, group, columns)
             table = self._cache.get(key)
@@ -188,8 +188,7 @@ class Part:
                 self._cache.put(key, table)
             first = group * self._group
             low, high = max(start - first, 0), min(stop - first, table.num_rows)
-            pieces.append(table.slice(low, high - low))
-        return pieces
+            yield table.slice(low, high - low)
 
     def constant(self, column: str) -> int | None:
         """The only value of `segment` or `rank` in the file, if there is only one."""

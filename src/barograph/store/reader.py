@@ -71,9 +71,9 @@ class _Piece(NamedTuple):
 class StoreReader:
     """Reads a run's store, from one thread. `problems`: sentences about files that could not be read, so far."""
 
-    def __init__(self, store_dir: str | Path):
+    def __init__(self, store_dir: str | Path, cache_bytes: int | None = None):
         self.path = Path(store_dir)
-        self._cache = GroupCache(CACHE_BYTES)
+        self._cache = GroupCache(CACHE_BYTES if cache_bytes is None else cache_bytes)
         self._folders: dict[str, Folder] = {}
         self._problems: dict[Path, str] = {}
         self._names: dict[str, tuple[Any, list[str]]] = {}

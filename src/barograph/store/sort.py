@@ -216,7 +216,8 @@ def _merged(parts: Sequence[Part], table: str, names: list[str], counts: Array) 
                     for table_piece in part.read(begin, min(begin + most, stop), columns):
                         yield Slice(names[low:high], [table_piece.num_rows], table_piece)
             continue
-        pieces, series = [], []
+        pieces: list[Any] = []
+        series = []
         for number, part in enumerate(parts):
             here = counts[number, low:high]
             if here.any():
@@ -240,7 +241,7 @@ def _follow_each_other(parts: Sequence[Part], name: str) -> bool:
             continue
         ends = []
         for row in (start, stop - 1):
-            piece = part.read(row, row + 1, ("segment", "step"))[0]
+            piece = next(part.read(row, row + 1, ("segment", "step")))
             ends.append((piece.column("segment")[0].as_py(), piece.column("step")[0].as_py()))
         if last is not None and ends[0] < last:
             return False

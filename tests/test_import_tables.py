@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+import barograph
 from barograph.importing import delimited
 from barograph.importing.axes import choose, moment, number
 from barograph.importing.collect import Tally, collect
@@ -400,3 +401,33 @@ def test_a_step_column_must_count() -> None:
     ]
     assert choose(["step", "iteration", "epoch"], rows).step == "iteration"
     assert choose(["epoch"], rows).x == "row"
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_steps_that_begin_anew_with_each_epoch_are_counted_on(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"log.{ending}"
+    rows = [(epoch, 50 * (at + 1), 2.0 - epoch / 10) for epoch in range(1, 40) for at in range(4)]
+    if ending == "csv":
+        path.write_text("epoch,iter,loss\n" + "".join(f"{one},{two},{loss}\n" for one, two, loss in rows))
+    else:
+        path.write_text("".join('{"epoch": %d, "iter": %d, "loss": %f}\n' % row for row in rows))
+    (run,) = barograph.read(path)
+    step = run.columns("train/loss")[0]
+    assert step.tolist() == [50 * (at + 1) for at in range(len(rows))]
+
+
+def test_a_rerun_of_the_same_epochs_is_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    rows = [(at // 4, at % 4) for at in [*range(40), *range(24)]]
+    path.write_text("epoch,iter,loss\n" + "".join(f"{epoch},{at},1.5\n" for epoch, at in rows))
+    (run,) = barograph.read(path)
+    assert run.columns("train/loss")[0].tolist() == list(range(24))  # the first try is another branch
+
+
+def test_a_text_with_blanks_or_tabs_between_numbers_is_a_table(tmp_path: Path) -> None:
+    blank, tab = tmp_path / "log.txt", tmp_path / "loss.txt"
+    blank.write_text("epoch loss val_loss\n" + "".join(f"{at} {2 - at / 10} {2.1 - at / 10}\n" for at in range(10)))
+    tab.write_text("Learning Rate\tTrain Loss\tValid Loss\t\n" + "".join(f"0.1\t{2 - at / 10}\t2.1\t\n" for at in range(10)))
+    for path in (blank, tab):
+        (run,) = barograph.read(path)
+        assert len(run.columns("train/loss")[0]) == 10

@@ -356,6 +356,16 @@ def test_layers_open_their_curve_and_their_distribution(page: Page, served: Serv
     expect(page.locator(".heat .unseen").first).to_contain_text("blocks.1.weight")
 
 
+def test_a_run_with_nothing_by_layer_says_so_and_the_console_is_quiet(page: Page, served: Served, root: Path) -> None:
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    opened(page, served, root, "broken", "layers")
+    expect(page.locator(".message")).to_contain_text("Nothing by layer")
+    page.wait_for_timeout(500)
+    expect(page.get_by_label("Loads of experts")).to_have_count(0)
+    assert said == []
+
+
 def test_the_overview_is_in_the_order_to_read_it(page: Page, served: Served, root: Path) -> None:
     opened(page, served, root, "broken", "overview")
     chart(page, "Losses")

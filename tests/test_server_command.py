@@ -198,11 +198,12 @@ def test_a_free_port_near_6060_is_found() -> None:
     [
         ({"dir": "/no/such/folder"}, "there is no folder"),
         ({"host": "no.such.host.invalid"}, "no address"),
+        ({"port": 99999}, "from 0 to 65535"),
         ({"token": "short"}, "soon guessed"),
         ({"token": "with spaces and; more"}, "letters, digits"),
     ],
 )
-def test_mistakes_are_sentences(tmp_path: Path, options: dict[str, str], sentence: str) -> None:
+def test_mistakes_are_sentences(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises((ValueError, OSError), match=sentence):
         command.view(**({"dir": str(tmp_path), "open_browser": False} | options))  # type: ignore[arg-type]
 

@@ -67,13 +67,19 @@ def test_layers_may_have_slashes(browser: Browser) -> None:
 
 
 def test_what_a_run_has_not_got_is_said(browser: Browser) -> None:
-    assert "nothing by layer" in browser.get("/api/runs/p/plain/layers", 404)["error"]
+    assert "nothing by layer" in browser.get("/api/runs/p/plain/layers?table=gradients", 404)["error"]
     assert "no table 'nope'" in browser.get("/api/runs/p/a/layers?table=nope", 404)["error"]
     assert "no field 'nope'" in browser.get("/api/runs/p/a/layers?table=gradients&field=nope", 404)["error"]
-    assert "no histograms" in browser.get("/api/runs/p/plain/histograms", 404)["error"]
     assert "no histogram 'x'" in browser.get("/api/runs/p/a/histograms?name=x", 404)["error"]
-    assert "no loads of experts" in browser.get("/api/runs/p/plain/experts", 404)["error"]
+    assert "no histogram 'x'" in browser.get("/api/runs/p/plain/histograms?name=x", 404)["error"]
     assert "whole number" in browser.get("/api/runs/p/a/layers?buckets=many", 400)["error"]
+
+
+def test_a_run_with_nothing_of_a_kind_is_answered_with_empty_columns(browser: Browser) -> None:
+    for kind, columns in (("layers", "step value"), ("histograms", "edges counts offsets"), ("experts", "step load")):
+        header, found = browser.frame(f"/api/runs/p/plain/{kind}")
+        assert sorted(found) == sorted(columns.split()) and all(len(column) == 0 for column in found.values())
+        assert not header.get("layers") and not header.get("names")
 
 
 def test_distributions_over_time(browser: Browser) -> None:

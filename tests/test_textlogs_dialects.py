@@ -85,6 +85,12 @@ EXPECTED = [
         (14, 2.0)),
         ("eval loss", 1, (14, 2.1), (14, 2.1)), ("gpu/0/temperature", 1, (14, 61), (14, 61)),
     ]),
+    ("keras_text.log", "keras_text", [
+        ("loss", 14, (1, 2.3297), (14, 0.6997)), ("val_loss", 14, (1, 2.4297), (14, 0.7997)),
+    ]),
+    ("stanzas.log", "stanzas", [
+        ("train/CrossEntropyLoss", 14, (0, 2.6), (130, 0.753)), ("throughput/total_tokens", 14, (0, 1234), (130, 1234)),
+    ]),
     ("plain_step.log", "plain", [
         ("loss", 8, (100, 0.51), (800, 0.44)), ("lr", 8, (100, 3e-4), (800, 3e-4)), ("val loss", 1, (800, 0.61),
         (800, 0.61)),
@@ -233,3 +239,61 @@ def test_real_logs(file: str, kind: str, series: dict[str, tuple[int, float | No
     torn = file.endswith("11679010.log")
     assert len(reading.unread) == (1 if torn else 0)
     assert not reading.restarts
+
+
+def written(tmp_path: Path, name: str, lines: list[str]) -> dict[str, list[tuple[int, float]]]:
+    """The series of a log of these lines."""
+    path = tmp_path / name
+    path.write_text("\n".join(lines) + "\n")
+    return {name: [(int(step), value) for step, value in points] for name, points in read(path).series.items()}
+
+
+@pytest.mark.parametrize(
+    ("line", "steps"),
+    [
+        ("Train Epoch: {epoch} [{batch}/300 (10%)]\tLoss: {loss}", [0, 100, 200, 300, 400, 500]),
+        ("Epoch: [{epoch}]  [{batch:3d}/300]  eta: 0:10:00  lr: 0.1  loss: {loss} (2.0)", [0, 100, 200, 300, 400, 500]),
+        ("| epoch   {epoch} | {batch:4d}/ 300 batches | lr 20.00 | loss  {loss}", [0, 100, 200, 300, 400, 500]),
+        ("2023/05/01 10:00:00 - mmengine - INFO - Epoch(train)  [{epoch}][{batch:4d}/300]  loss: {loss}",
+         [0, 100, 200, 300, 400, 500]),
+        ("Train: {epoch} [{batch:>4d}/300 ( 5%)]  Loss: {loss} (2.1)  Time: 0.3s", [0, 100, 200, 300, 400, 500]),
+        ("Epoch {epoch}:  33%|###   | {batch}/300 [00:10<00:20,  3.2it/s, loss={loss}, v_num=0]",
+         [0, 100, 200, 300, 400, 500]),
+    ],
+)  # fmt: skip
+def test_batches_are_counted_on_over_epochs(tmp_path: Path, line: str, steps: list[int]) -> None:
+    rows = [(epoch, batch) for epoch in (1, 2) for batch in (0, 100, 200)]
+    lines = [line.format(epoch=epoch, batch=batch, loss=3 - at / 10) for at, (epoch, batch) in enumerate(rows)]
+    series = written(tmp_path, "train.log", lines)
+    loss = series.get("loss") or series["Loss"]
+    assert loss == [(step, pytest.approx(3 - at / 10)) for at, step in enumerate(steps)]
+
+
+def test_bars_without_an_epoch_follow_each_other_and_an_evaluation_s_stands_between(tmp_path: Path) -> None:
+    bar = "{lead}{percent}%|####  | {at}/{of} [00:10<00:20,  3.2it/s, loss={loss}]"
+    lines = []
+    for epoch in range(3):
+        lines += [bar.format(lead="", percent=at, at=at, of=100, loss=2 - epoch / 10) for at in range(0, 101, 20)]
+        lines += [bar.format(lead="Validation: ", percent=at * 5, at=at, of=20, loss=3 - epoch) for at in (5, 20)]
+    series = written(tmp_path, "train.log", lines)
+    assert [step for step, _ in series["loss"]] == sorted({at + 100 * epoch for epoch in range(3) for at in range(0, 101, 20)})
+    assert series["val loss"] == [(100, 3.0), (200, 2.0), (300, 1.0)]
+
+
+def test_a_run_whose_loss_is_nan_from_the_first_bar_on_is_read(tmp_path: Path) -> None:
+    lines = [f"Training:  {at}%|#  | {at}/100 [00:10<00:20,  3.2it/s, loss=nan]" for at in range(60)]
+    loss = written(tmp_path, "train.log", lines)["loss"]
+    assert len(loss) == 60 and all(math.isnan(value) for _, value in loss)
+
+
+def test_printed_dicts_may_say_their_step(tmp_path: Path) -> None:
+    lines = [str({"step": 10 * at, "loss": 2 - at / 100, "lr": 1e-3}) for at in range(20)]
+    assert written(tmp_path, "out.log", lines)["loss"] == [(10 * at, pytest.approx(2 - at / 100)) for at in range(20)]
+
+
+def test_a_table_between_dashes_is_a_row(tmp_path: Path) -> None:
+    lines = []
+    for at in range(1, 5):
+        lines += ["-" * 30, "| rollout/      |      |", f"|    ep_rew_mean | {at * 10} |", "| time/ | |",
+                  f"|    total_timesteps | {2048 * at} |", "-" * 30]  # fmt: skip
+    assert written(tmp_path, "ppo.log", lines)["rollout/ep_rew_mean"] == [(2048 * at, 10.0 * at) for at in range(1, 5)]

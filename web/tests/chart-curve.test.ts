@@ -57,6 +57,16 @@ test("a sparse series is not smoothed", () => {
   assert.equal(curveOf(made, made.header.series[0]).smooth.length, 0);
 });
 
+test("a run that stays broken has signs to its end, though not every point is listed", () => {
+  const marks = [{ x: 20, step: 20, kind: "nan" }];
+  const columns = { x: [0, 10, 20, 30, 40], mean: [1, 2, 3, NaN, NaN], min: [1, 2, 3, NaN, NaN], max: [1, 2, 3, NaN, NaN], first: [1, 2, 3, NaN, -Infinity], count: [9, 9, 9, 9, 9] };
+  const made = frame({ exact: false, marks, marks_total: 19 }, columns);
+  const signs = curveOf(made, made.header.series[0]).signs.map(({ x, kind }) => [x, kind]);
+  assert.deepEqual(signs, [[20, "nan"], [30, "nan"], [40, "-inf"]]); // prettier-ignore
+  const whole = frame({ exact: false, marks, marks_total: 1 }, columns);
+  assert.equal(curveOf(whole, whole.header.series[0]).signs.length, 1);
+});
+
 test("places and the nearest of them", () => {
   const x = Float64Array.from([1, 2, 4, 8]);
   assert.equal(placeOf(x, 0), 0);

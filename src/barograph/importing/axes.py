@@ -22,7 +22,7 @@ _STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("step", (
         "step", "global_step", "_step", "train/global_step", "trainer/global_step", "iteration", "iter", "it", "iters",
         "iterations", "n_iter", "steps", "current_steps", "train_step", "training_step", "global_steps", "update",
-        "num_updates", "updates", "train/step", "step_num", "batch_idx", "optimizer_step",
+        "num_updates", "updates", "train/step", "step_num", "batch_idx", "batch", "optimizer_step",
     )),
     ("samples", ("samples", "consumed_samples", "n_samples", "num_samples", "samples_seen", "examples")),
     ("tokens", ("tokens", "consumed_tokens", "tokens_seen", "n_tokens", "num_tokens", "total_tokens", "train/tokens")),
@@ -93,6 +93,8 @@ def _counts(column: str, rows: list[dict[str, Any]]) -> bool:
     cells = _cells(column, rows)
     whole = [number(cell) for cell in cells]
     good = sum(1 for one in whole if one is not None and one >= 0 and one == one // 1)
+    if normal(column) == "batch" and len({*whole}) < 2:
+        return False  # the size of a batch
     return bool(good) and good > 0.5 * len(cells) and (len(cells) >= 0.5 * len(rows) or len(cells) > 1)
 
 

@@ -66,7 +66,9 @@ def layout(head: bytes, whole: bool) -> Layout | None:
     counts = {one: _outside(first_line, one) for one in _DELIMITERS}
     delimiter = max(counts, key=lambda one: (counts[one], -_DELIMITERS.index(one)))
     if not counts[delimiter]:
-        return None
+        if not _is_spaced(text, whole):
+            return None
+        delimiter = " "
     rows = list(_rows(text, delimiter))
     if not whole and rows:
         rows.pop()  # it may be cut
@@ -88,6 +90,22 @@ def layout(head: bytes, whole: bool) -> Layout | None:
     texts = frozenset(column for column in columns if _is_text(column, sample, comma))
     begin = offset + len(first.encode("utf-8", "surrogateescape")) + 1
     return Layout(columns, delimiter, begin, first.count("\n") + 1, axes, comma, texts)
+
+
+def _is_spaced(text: str, whole: bool) -> bool:
+    """Whether single blanks stand between the cells: words in the first line, as many numbers in each line below."""
+    lines = [line.rstrip() for line in text.split("\n")[: _SAMPLE_ROWS + 1]]
+    lines = [line for line in (lines if whole else lines[:-1]) if line]
+    width = len(lines[0].split(" ")) if lines else 0
+    return (
+        width > 1
+        and len(lines) > 2
+        and all(len(cells := line.split(" ")) == width and all(map(_says_number, cells)) for line in lines[1:])
+    )
+
+
+def _says_number(cell: str) -> bool:
+    return number(cell) is not None
 
 
 def _text(data: bytes) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy
 
 from barograph.importing.axes import MISSING, SPLITS, Axes, moment, moments, number
+from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.source import Fact, Item, Points, Restart, Unread
 
 _ROWS = 4096
@@ -54,6 +55,7 @@ class ObjectRows:
         self._words: dict[str, int] = dict(state.get("words") or {})  # of each text field, what it said first
         self._told: set[str] = set(state.get("told") or ())
         self._stepped = bool(state.get("stepped"))
+        self._epochs = Epochs(state.get("epochs"))
         self._prints: dict[tuple[str, ...], str] = {}
         self._groups: dict[tuple[str, ...], tuple[list[int], list[int], list[list[float]]]] = {}
         self._aside = {axes.step, axes.time, axes.split} | ({axes.name, axes.value} if axes.name else set())
@@ -63,6 +65,7 @@ class ObjectRows:
         return {
             "row": self._row, "backs": self._backs, "last": self._last, "words": self._words,
             "told": sorted(self._told), "stepped": self._stepped,
+            "epochs": self._epochs.state,
         }  # fmt: skip
 
     def add_many(self, rows: list[dict[str, Any]], lines: list[int]) -> Iterator[Item]:
@@ -104,11 +107,16 @@ class ObjectRows:
         if not bool((numpy.isfinite(counts) & (counts == numpy.floor(counts)) & (numpy.abs(counts) < 2**53)).all()):
             return None
         steps = counts.astype(numpy.int64)
+        epoch = column_of(names, axes.step)
+        if epoch is not None and self._epochs.state["base"]:
+            return None
         columns = [at for at, name in enumerate(names) if name not in self._aside]
         kept = tuple(names[at] for at in columns)
         last = self._last.get(self._print(kept))
         if not kept or bool((steps[1:] < steps[:-1]).any()) or (last is not None and int(steps[0]) < last):
             return None
+        if epoch is not None:
+            steps = self._epochs.steps(steps, table[:, names.index(epoch)])
         self._last[self._print(kept)] = int(steps[-1])
         self._row += len(rows)
         self._stepped = True
@@ -129,6 +137,8 @@ class ObjectRows:
                 yield from self._placeless(flat, line, time)
                 return
             step, self._stepped = int(count), True
+            if (epoch := column_of(flat, axes.step)) is not None:
+                step = self._epochs.step(step, number(flat[epoch]), str(flat.get(axes.split)) if axes.split else "")
         values: dict[str, float] = {}
         odd: dict[str, Any] = {}
         if axes.name is not None and axes.value is not None and isinstance(flat.get(axes.name), str):

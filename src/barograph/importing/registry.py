@@ -46,6 +46,8 @@ MODULES = (
     "textlogs.nanogpt",
     "textlogs.hf_printed",
     "textlogs.deepspeed",
+    "textlogs.keras_text",
+    "textlogs.stanzas",
     "tables",
     "textlogs.plain",
 )

@@ -23,6 +23,7 @@ from barograph.aliases import CANONICAL, Names, normal
 from barograph.importing import delimited, documents
 from barograph.importing.axes import SPLITS, Axes, choose, number
 from barograph.importing.blocks import Order, split
+from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.jsonrecords import BARE
 from barograph.importing.objects import ObjectRows, flatten
 from barograph.importing.source import Fact, Found, Item, Mark, Points, Unread
@@ -38,6 +39,7 @@ _METRIC = re.compile(
 _METRIC_LIST = re.compile(
     rb'"[^"\n]*(loss|perplexity|accuracy|learning_rate|grad_norm|reward)[^"\n]*"\s*:\s*[\[\d-]', re.I
 )
+_TEXT_ENDINGS = frozenset({".txt", ".log", ".dat"})
 _TABLE_ENDINGS = frozenset({".csv", ".tsv"})
 _CHUNK_STATE = {"offset": 0, "line": 1}
 
@@ -170,7 +172,9 @@ class CsvSource:
         elif path.suffix.lower() in _TABLE_ENDINGS:
             known = bool(numeric) and (told or any(map(is_metric, numeric)))
         else:  # other files must look like a training's table, not like a text with commas
-            known = told and bool(numeric) and any(map(is_metric, numeric))
+            measures = sum(map(is_metric, numeric))
+            bare = measures > 1 and not made.texts and made.delimiter in "\t " and path.suffix.lower() in _TEXT_ENDINGS
+            known = bool(measures) and (told or bare)
         return [Found(self.kind, path, "", _name(path))] if known else []
 
     def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
@@ -203,6 +207,7 @@ class TableRows:
         self._order = Order(state.get("order"))
         self._row = int(state.get("row", 0))
         self._words: dict[str, str] = dict(state.get("words") or {})
+        self._epochs = Epochs(state.get("epochs"))
         axes = made.axes
         aside = {axes.step, axes.time, axes.split} | ({axes.name, axes.value} if axes.name else set())
         self._metrics = tuple(one for one in made.columns if one and one not in made.texts and one not in aside)
@@ -211,7 +216,7 @@ class TableRows:
     def state(self) -> dict[str, Any]:
         made = self._layout
         kept = {"axes": list(made.axes), "texts": sorted(made.texts), "comma": made.comma}
-        return {"order": self._order.state, "row": self._row, "words": self._words} | kept
+        return {"order": self._order.state, "row": self._row, "words": self._words, "epochs": self._epochs.state} | kept
 
     def take(self, piece: delimited.Stretch, line: int) -> Iterator[Item]:
         """The items of a stretch that begins about `line`."""
@@ -227,6 +232,9 @@ class TableRows:
             counts, there = piece.cells[axes.step], piece.given[axes.step]
             placed = there & numpy.isfinite(counts) & (counts == numpy.floor(counts)) & (numpy.abs(counts) < 2**53)
             steps = numpy.where(placed, counts, 0).astype(numpy.int64)
+            epoch = column_of(piece.cells, axes.step)
+            if epoch is not None and axes.split is None and axes.name is None:
+                steps[placed] = self._epochs.steps(steps[placed], piece.cells[epoch][placed])
             for row in numpy.flatnonzero(~placed).tolist():
                 yield Unread(
                     self._where, line + row, self._shown(piece, row), f"a row whose {axes.step} is no whole number"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KEEP = 32_768  # rows of a channel; the longest window of a rule is far shorter
 KEEP_LAYER = 128  # rows of a channel of a layer, of which there may be many thousands
+_WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
     "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
     "weights": {"norm", "std", "nan", "inf"},
@@ -61,41 +62,52 @@ class Rows(NamedTuple):
 
 
 class Channel:
-    """One series, growing. `start`: the oldest row kept; `end`: how many rows there ever were."""
+    """One series, growing. `end`: how many rows there ever were.
+
+    Blocks are put into columns when somebody looks: of many series nobody ever does.
+    """
 
     def __init__(self, name: str, keep: int = KEEP):
         self.name = name
+        self.end = 0
         self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep)
+        self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
 
     @property
     def start(self) -> int:
-        return self._columns.start
-
-    @property
-    def end(self) -> int:
-        return self._columns.end
+        """The oldest row kept."""
+        return self._known().start
 
     def __len__(self) -> int:
-        return self._columns.end
+        return self.end
 
     def add(self, step: Any, value: Any, time: Any, segment: Any) -> None:
-        """Rows [n], or one row, behind those that are there."""
+        """Rows [n], or one row, behind those that are there. Arrays must not be changed later."""
         count = len(value) if isinstance(value, numpy.ndarray) else 1
-        self._columns.add(count, step, value, time, segment)
+        self._waiting.append((count, step, value, time, segment))
+        self.end += count
+        if len(self._waiting) >= _WAITING:
+            self._known()
+
+    def _known(self) -> Growing:
+        """All rows, as columns."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._columns.add_blocks(waiting)
+        return self._columns
 
     def rows(self, first: int = 0, last: int | None = None) -> Rows:
         """Rows `first` to `last` (not with it), as far as they are kept. Views: not to be changed."""
-        start, step, value, time, segment = self._columns.views(first, last)
-        return Rows(start, step, value, time, segment)
+        return Rows(*(self._known() if self._waiting else self._columns).views(first, last))
 
     @property
     def last(self) -> float:
         """The newest value; NaN if there is none."""
-        return float(self._columns.view(1, self.end - 1)[0]) if self.end else float("nan")
+        return float(self._known().view(1, self.end - 1)[0]) if self.end else float("nan")
 
     @property
     def last_step(self) -> int:
-        return int(self._columns.view(0, self.end - 1)[0]) if self.end else 0
+        return int(self._known().view(0, self.end - 1)[0]) if self.end else 0
 
     def at(self, step: int, segment: int | None = None) -> float:
         """The value at the last row whose step is not beyond `step`; NaN if there is none."""
@@ -118,6 +130,7 @@ class Seen:
     def __init__(self, facts: dict[str, Any] | None = None):
         self.facts: dict[str, Any] = facts or {}
         self.events: list[Record] = []
+        self.kinds: set[str] = set()  # of these events
         self.channels: dict[str, Channel] = {}
         self.rows = 0  # of the longest channel
         self._roles: dict[str, tuple[int, Channel | None]] = {}
@@ -140,6 +153,7 @@ class Seen:
     def happened(self, event: Record) -> None:
         """A record without numbers."""
         self.events.append(event)
+        self.kinds.add(event.kind)
         if event.kind == "checkpoint":
             self.facts.setdefault("checkpoints", []).append((event.step, str(event.fields.get("path", ""))))
 

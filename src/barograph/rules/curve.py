@@ -20,7 +20,7 @@ import msgspec
 import numpy
 
 from barograph.rules.growing import Growing
-from barograph.rules.local import _fill, tick_starts
+from barograph.rules.local import _fill, tick_starts, windows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +36,13 @@ WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, medi
 GAME = re.compile(
     r"(?:^|[/_. ])(?:gan|gen|generator|disc|discriminator|adv|adversarial|policy|actor|critic|value|vf|pg|ppo|grpo|dqn|"
     r"[dg]_?loss|loss_?[dg]|q_?loss|td)(?:$|[/_. ])",
+    re.IGNORECASE,
+)
+
+# Beside a loss that says nothing: it is the sum of such players' losses.
+PLAYERS = re.compile(
+    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|generator|[dg])_(?:gradient_)?loss(?:_[dg])?"
+    r"|(?:.*[^a-z])?loss_?[dg]|losspi|lossv",
     re.IGNORECASE,
 )
 
@@ -109,7 +116,7 @@ class Curve:
             self._known.restart(rows.first)
             self._begin, self._segment = rows.first, -1
         spread = seen.local(channel, log=True).rows(rows.first)[1]
-        cuts = [0, *(numpy.flatnonzero(numpy.diff(rows.segment)) + 1).tolist(), len(rows)]
+        cuts = [0, *(numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1).tolist(), len(rows)]
         for low, high in pairwise(cuts):
             if high > low:
                 self._extend(rows, low, high, spread)
@@ -149,8 +156,7 @@ class Curve:
                 level[one] = numpy.median(known[: at[one] - offset + 1])
             many = some[at[some] - offset >= width - 1]
             if len(many):
-                windows = numpy.lib.stride_tricks.sliding_window_view(known, width)
-                picked = windows[at[many] - offset - width + 1]
+                picked = windows(known, width)[at[many] - offset - width + 1]
                 level[many] = numpy.partition(picked, width // 2, axis=1)[:, width // 2]
         level[~numpy.isfinite(good[at - first])] = numpy.nan  # nobody knows where the curve is
         spread = numpy.fmin(spread[at - first + low], self._restless(known, at - offset))
@@ -161,14 +167,14 @@ class Curve:
         """Twice the noise that neighbouring rows show, from the last 32 differences: a bound for the spread, which
         takes a bend in the curve for noise where a curve is young.
         """
-        apart = numpy.abs(numpy.diff(known, prepend=known[:1]))
+        apart = numpy.zeros(len(known))
+        numpy.abs(known[1:] - known[:-1], out=apart[1:])
         found = numpy.full(len(at), numpy.nan)
         for one in numpy.flatnonzero((at >= 12) & (at < 32)):
             found[one] = numpy.median(apart[1 : at[one] + 1])
         many = numpy.flatnonzero(at >= 32)
         if len(many):
-            windows = numpy.lib.stride_tricks.sliding_window_view(apart, 32)
-            found[many] = numpy.partition(windows[at[many] - 31], 16, axis=1)[:, 16]
+            found[many] = numpy.partition(windows(apart, 32)[at[many] - 31], 16, axis=1)[:, 16]
         return numpy.maximum(2 * 1.4826 * found / math.sqrt(2), 1e-3)
 
     def rows(self, first: int) -> list[Tick]:
@@ -216,8 +222,20 @@ def between(channel: Channel | None, low: int, high: int, segment: int) -> NDArr
 
 
 def is_game(seen: Seen, channel: Channel) -> bool:
-    """Whether the loss is one of players or policies, whose course says little."""
-    return bool(GAME.search(channel.name)) or seen.role("reward") is not None
+    """Whether the loss is one of players or policies, or their sum, whose course says little."""
+    return bool(GAME.search(channel.name)) or seen.role("reward") is not None or _has_players(seen)
+
+
+_PLAYED: WeakKeyDictionary[Seen, tuple[int, bool]] = WeakKeyDictionary()
+
+
+def _has_players(seen: Seen) -> bool:
+    """Whether two series or more are losses of players."""
+    known = _PLAYED.get(seen)
+    if known is None or known[0] != len(seen.channels):
+        count = sum(PLAYERS.fullmatch(name) is not None for name in seen.channels if name.count("/") < 3)
+        known = _PLAYED[seen] = (len(seen.channels), count > 1)
+    return known[1]
 
 
 def loss_channel(seen: Seen) -> Channel | None:

@@ -104,7 +104,9 @@ class EvaluationNonFinite(Walker):
     """An evaluation loss that is NaN or infinite.
 
     Empty evaluation batches give such a loss, as do weights that are. A warning since the first of at least two, or of
-    one that was the last; one between finite ones, or before the first training step, is a remark.
+    one that was the last; one between finite ones, or before the first training step, is a remark. A column that is
+    NaN most of the time, or again and again, is one that is not logged at each row: then only a stretch four times as
+    long as any before counts.
     """
 
     name, kind, severity = "evaluation_non_finite", "nonfinite", "warning"
@@ -113,29 +115,32 @@ class EvaluationNonFinite(Walker):
 
     def begin(self) -> None:
         self._told: Finding | None = None
-        self._finite = 0
+        self._lasting: Finding | None = None  # one that healed and is a warning
+        self._first: Evaluation | None = None  # of the stretch that is open
+        self._finite = self._rows = self._longest = self._healed = 0
 
     def look(self, seen: Seen, channel: Channel, one: Evaluation) -> Iterator[Finding]:
         if math.isfinite(one.value):
+            yield from self._heal(one)
             self._finite += 1
-            if self._told is not None:
-                self._told.severity = "info" if self._told.evidence["rows"] < 3 else "warning"
-                self._told.message += f", and is finite again at step {one.step}"
-                yield again(self._told)
-                self._told = None
             return
+        self._first = self._first or one
+        self._rows += 1
         if self._told is not None:
-            self._told.evidence["rows"] += 1
+            self._told.evidence["rows"] = self._rows
             self._told.last_step = one.step
             yield again(self._told)
             return
+        if self._healed and self._rows <= 4 * self._longest:
+            return
+        first = self._first
         self._told = self.finding(
-            one.step,
-            f"The evaluation loss is {'NaN' if math.isnan(one.value) else 'infinite'} at step {one.step}",
+            first.step,
+            f"The evaluation loss is {'NaN' if math.isnan(first.value) else 'infinite'} at step {first.step}",
             last_step=one.step,
             found=one.step,
-            segment=one.segment,
-            evidence={"rows": 1, "train": number(one.train)},
+            segment=first.segment,
+            evidence={"rows": self._rows, "train": number(first.train)},
             causes=[
                 "loss masked out: evaluation batches without labels",
                 "fp16 overflow: in the evaluation",
@@ -145,6 +150,23 @@ class EvaluationNonFinite(Walker):
             confidence=0.8,
         )
         yield again(self._told)
+
+    def _heal(self, one: Evaluation) -> Iterator[Finding]:
+        if self._first is None:
+            return
+        self._healed, self._longest = self._healed + 1, max(self._longest, self._rows)
+        if self._told is not None:
+            sparse = self._finite < self._rows or self._healed > 1
+            self._told.severity = "info" if self._rows < 3 or sparse else "warning"
+            self._told.message += f", and is finite again at step {one.step}"
+            yield again(self._told)
+            self._lasting = self._told if self._told.severity == "warning" else None
+        elif self._lasting is not None:
+            self._lasting.severity = "info"
+            yield again(self._lasting)
+            self._lasting = None
+        self._told = self._first = None
+        self._rows = 0
 
 
 class EvaluationFrozen(Walker):

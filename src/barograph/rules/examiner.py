@@ -12,12 +12,13 @@ from typing import Any
 from barograph.rules.channels import Seen
 from barograph.rules.finding import Finding
 from barograph.rules.registry import make_rules
-from barograph.rules.rule import Rule, missing
+from barograph.rules.rule import Rule, has_any, missing
 from barograph.rules.story import tell
 
 _MOST = 2000  # findings kept of one rule; later ones are counted
 _PATIENT_FROM = 256  # rows from which on rules that may wait do
-_WAIT = 128  # rows that they wait for at most
+_WAIT = 512  # rows that they wait for at most
+_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times as many
 
 
 class Examiner:
@@ -27,27 +28,25 @@ class Examiner:
         self.seen = Seen(dict(facts or {}))
         self.rules = list(make_rules() if rules is None else rules)
         self.failed: dict[str, str] = {}
-        self._findings: dict[str, dict[tuple[str, str, int, int], Finding]] = {}
-        self._prompt = [rule for rule in self.rules if rule.prompt]
-        self._looked = 0  # rows at the last look of all rules
+        self._findings: dict[str, dict[tuple[str, str, int, int], Finding]] = {rule.name: {} for rule in self.rules}
+        self._asleep = set(self.rules)  # those for which nothing is there
+        self._awake: list[Rule] = []
+        self._prompt: list[Rule] = []  # of those that are awake
+        self._there: tuple[int, ...] = ()  # how much there was when that was found out
+        self._looked = self._looked_all = 0  # rows at the last look of rules that are awake, and of all
 
     def examine(self, urgent: bool = False) -> bool:
         """Let rules look at what is new; whether any finding came or changed.
 
         In a run of some length rules that may wait are asked when `Seen.patience` says, when it is over, and when it
-        is urgent. A rule's findings don't depend on how rows are cut, so this saves work and changes no finding.
+        is urgent; rules of whose needs nothing is there once in a while. A rule's findings don't depend on how rows
+        are cut, so this saves work and changes no finding.
         """
-        seen, rules = self.seen, self.rules
-        patient = seen.rows > _PATIENT_FROM and not urgent and not seen.facts.get("finished")
-        if patient and seen.rows - self._looked < seen.patience(_WAIT):
-            rules = self._prompt
-        else:
-            self._looked = seen.rows
         changed = False
-        for rule in rules:
+        for rule in self._due(urgent):
             if rule.name in self.failed:
                 continue
-            known = self._findings.setdefault(rule.name, {})
+            known = self._findings[rule.name]
             try:
                 for finding in rule.examine(self.seen):
                     if known.get(finding.identity) != finding and (finding.identity in known or len(known) < _MOST):
@@ -56,6 +55,23 @@ class Examiner:
             except Exception as error:
                 self.failed[rule.name] = f"{type(error).__name__}: {error}"
         return changed
+
+    def _due(self, urgent: bool) -> list[Rule]:
+        """The rules to ask now."""
+        seen, finished = self.seen, self.seen.facts.get("finished")
+        there = (len(seen.channels), len(seen.kinds), len(seen.facts))
+        if there != self._there:
+            self._there = there
+            self._asleep = {rule for rule in self._asleep if not has_any(rule, seen)}
+            self._awake = [rule for rule in self.rules if rule not in self._asleep]
+            self._prompt = [rule for rule in self._awake if rule.prompt]
+        if finished or seen.rows - self._looked_all >= _ASLEEP:
+            self._looked = self._looked_all = seen.rows
+            return self.rules
+        if seen.rows > _PATIENT_FROM and not urgent and seen.rows - self._looked < seen.patience(_WAIT):
+            return self._prompt
+        self._looked = seen.rows
+        return self._awake
 
     @property
     def findings(self) -> list[Finding]:

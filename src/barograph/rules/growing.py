@@ -27,6 +27,29 @@ class Growing:
 
     def add(self, count: int, *values: Any) -> None:
         """`count` rows: for each column an array of them, or one value for all."""
+        held = self._room(count)
+        for column, value in zip(self._columns, values, strict=True):
+            column[held : held + count] = value
+        self.end += count
+
+    def add_blocks(self, blocks: list[tuple[Any, ...]]) -> None:
+        """Several blocks, each what `add` takes, in one go."""
+        if len(blocks) == 1:
+            self.add(*blocks[0])
+            return
+        counts, *columns = zip(*blocks, strict=True)
+        count = sum(counts)
+        held = self._room(count)
+        for column, values in zip(self._columns, columns, strict=True):
+            parts = [
+                value if isinstance(value, numpy.ndarray) else numpy.full(rows, value)
+                for rows, value in zip(counts, values, strict=True)
+            ]
+            numpy.concatenate(parts, out=column[held : held + count], casting="unsafe")
+        self.end += count
+
+    def _room(self, count: int) -> int:
+        """Make room for so many rows; how many there are before them."""
         held = self.end - self.start
         if held + count > len(self._columns[0]):
             gone = max(0, min(held, held + count - self._keep))
@@ -37,9 +60,7 @@ class Growing:
                 self._columns[at] = new
             self.start += gone
             held -= gone
-        for column, value in zip(self._columns, values, strict=True):
-            column[held : held + count] = value
-        self.end += count
+        return held
 
     def restart(self, row: int) -> None:
         """Forget everything; the next row is number `row`."""

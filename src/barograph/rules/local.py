@@ -33,10 +33,21 @@ _FLOOR = 1e-3  # of the level: no series is trusted to be quieter; in logarithms
 
 def tick_starts(first: int, last: int) -> NDArray[numpy.int64]:
     """The rows (numbered within the segment) at which a tick begins, of those that hold rows `first` to `last`."""
+    if first >= 256:
+        return numpy.arange(first // 16 * 16, last, 16, numpy.int64)
     one = numpy.arange(first, min(last, 64))
     four = numpy.arange(max(first, 64) // 4 * 4, max(min(last, 256), 64), 4)
     many = numpy.arange(max(first, 256) // 16 * 16, max(last, 256), 16)
     return numpy.concatenate([one, four, many]).astype(numpy.int64)
+
+
+def windows(values: NDArray[Any], width: int) -> NDArray[Any]:
+    """Each `width` values in a row [n − width + 1, width]: a view. values: [n], contiguous.
+
+    NumPy's `sliding_window_view` does the same, and takes longer than what rules do with the windows of a few rows.
+    """
+    stride = values.itemsize
+    return numpy.ndarray((len(values) - width + 1, width), values.dtype, values, 0, (stride, stride))
 
 
 class Local:
@@ -70,7 +81,7 @@ class Local:
         if new.first > self.end:  # rows went before anybody looked
             self._columns.restart(new.first)
             self._begin, self._segment = new.first, None
-        cuts = numpy.flatnonzero(numpy.diff(new.segment)) + 1
+        cuts = numpy.flatnonzero(new.segment[1:] != new.segment[:-1]) + 1
         edges = [0, *cuts.tolist(), len(new)]
         for low, high in pairwise(edges):
             self._extend(int(new.segment[low]), new.value[low:high])
@@ -78,7 +89,9 @@ class Local:
     def _extend(self, segment: int, value: NDArray[Any]) -> None:
         if segment != self._segment:
             self._segment, self._begin = segment, self.end
-        if self._log:
+        if self._log and (value > 0).all():
+            value = numpy.log(numpy.maximum(value, 1e-300))
+        elif self._log:
             with numpy.errstate(divide="ignore", invalid="ignore"):
                 value = numpy.where(value > 0, numpy.log(numpy.maximum(value, 1e-300)), numpy.nan)
         first, last = self.end - self._begin, self.end - self._begin + len(value)
@@ -89,7 +102,7 @@ class Local:
         known = numpy.concatenate([self._columns.view(0, low), filled])
         level_at, slope_at, spread_at = self._ticks(known, starts, low - self._begin)
         rows = numpy.arange(first, last)
-        tick = numpy.searchsorted(starts, rows, side="right") - 1
+        tick = starts.searchsorted(rows, side="right") - 1
         level = level_at[tick] + slope_at[tick] * (rows - starts[tick])
         spread = spread_at[tick]
         with numpy.errstate(invalid="ignore", over="ignore"):
@@ -102,15 +115,15 @@ class Local:
         """Level and slope at the first row of each tick [k], and spread. known: rows from `low` of the segment on."""
         level, slope = numpy.full(len(starts), numpy.nan), numpy.zeros(len(starts))
         spread = numpy.full(len(starts), numpy.nan)
-        for at in numpy.flatnonzero((starts >= LEAST) & (starts < self._window)):
+        least, full = starts.searchsorted((LEAST, self._window)).tolist()
+        for at in range(least, full):
             one = self._lines(known[: starts[at]][None, :])
             level[at], slope[at], spread[at] = one[0][0], one[1][0], one[2][0]
-        full = numpy.flatnonzero(starts >= self._window)
-        if len(full):
-            windows = numpy.lib.stride_tricks.sliding_window_view(known, self._window)
-        for first in range(0, len(full), 2048):  # some megabytes at a time
-            some = full[first : first + 2048]
-            level[some], slope[some], spread[some] = self._lines(windows[starts[some] - low - self._window])
+        if full < len(starts):
+            behind = windows(known, self._window)
+        for first in range(full, len(starts), 2048):  # some megabytes at a time
+            some = slice(first, first + 2048)
+            level[some], slope[some], spread[some] = self._lines(behind[starts[some] - low - self._window])
         return level, slope, spread
 
     def _lines(self, windows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

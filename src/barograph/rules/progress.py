@@ -337,7 +337,7 @@ class Plateau(Follower):
             if self._told.severity == "info" and flat and self._poor(seen, tick, math.exp(late)):
                 self._told.severity, self._told.confidence, self._told.last_step = "warning", 0.7, tick.step
                 yield again(self._told)
-            if not flat and gain > 2 * self.at["gain"]:
+            if not flat and gain > max(2 * self.at["gain"], noise):
                 self._told.evidence["over_at"], self._told.severity = tick.step, "info"
                 self._told.message += f"; it fell again by step {tick.step}"
                 yield again(self._told)

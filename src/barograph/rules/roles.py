@@ -31,7 +31,10 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "norm_after": (("model/grad_norm",), ""),
     "lr": (("train/lr",), r"(?:.*[^a-z])?(?:lr|learning_rate)(?:[-_/].*)?"),
     "duration_ms": (("train/duration_ms",), ""),
-    "throughput": (("train/tokens_per_second",), r".*(?:samples|steps|tokens|examples)_per_sec(?:ond)?"),
+    "throughput": (
+        ("train/tokens_per_second", "train/tokens_per_second_per_device"),
+        r".*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
+    ),
     "step_tokens": (("train/step_tokens",), ""),
     "mfu": (("train/mfu",), ""),
     "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
@@ -41,7 +44,8 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "epoch": (("train/epoch",), ""),
     "reward": (
         ("train/reward", "reward"),
-        r"(?:.*[^a-z])?(?:rewards?(?:[/_]mean)?|(?:episode|ep)_?(?:return|reward)(?:_mean)?)",
+        r"(?:.*[^a-z])?(?:(?:mean|avg|average|total)_)?(?:rewards?(?:[/_]mean)?|"
+        r"(?:episodic|episode|ep)_?(?:return|reward|rew)(?:_mean)?|averageepret)",
     ),
     "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
     "entropy": (("train/entropy", "entropy"), r"(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),

@@ -68,12 +68,17 @@ def missing(rule: Rule, seen: Seen) -> list[str]:
     return [need for need in rule.needs if not any(_there(one.strip(), seen) for one in need.split("|"))]
 
 
+def has_any(rule: Rule, seen: Seen) -> bool:
+    """Whether anything of what a rule needs is there, or it needs nothing."""
+    return not rule.needs or any(_there(one.strip(), seen) for need in rule.needs for one in need.split("|"))
+
+
 def _there(need: str, seen: Seen) -> bool:
     if need.startswith("="):
         channel = seen.channel(need[1:])
         return channel is not None and channel.end > 0
     if need.startswith("!"):
-        return any(True for _ in seen.events_of(need[1:]))
+        return need[1:] in seen.kinds
     if "*" in need:
         family, _, quantity = need.partition("/*/")
         return (

@@ -85,7 +85,7 @@ class Shifts:
             value = numpy.where(rows.value > 0, numpy.log(numpy.maximum(rows.value, 1e-300)), numpy.nan)
         value[~numpy.isfinite(rows.value)] = numpy.nan
         found: list[Shift] = []
-        cuts = numpy.flatnonzero(numpy.diff(rows.segment)) + 1
+        cuts = numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1
         edges = [0, *cuts.tolist(), len(rows)]
         for low, high in pairwise(edges):
             if int(rows.segment[low]) != self._segment:

@@ -7,6 +7,7 @@ Out:  findings of `LossSpike`.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ import numpy
 from barograph.rules.channels import Channel, Rows, Seen
 from barograph.rules.curve import Cursor, before, between, is_game, number
 from barograph.rules.finding import Finding
+from barograph.rules.local import windows
 from barograph.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class LossSpike(Rule):
         self._dips = self._rises = self._rest = numpy.empty(0)
         self._open: dict[str, Any] | None = None
         self._recent: list[tuple[float, int]] = []  # logarithm and step of the first rows of a segment
-        self._apart: list[float] = []  # how far each was from its neighbours
+        self._apart: list[float] = []  # how far each was from its neighbours, the farthest last
         self._early = -1  # the segment of these rows
         self._segments = self._age = 0
         self._last = -1  # the row at which the last spike was over
@@ -82,76 +84,78 @@ class LossSpike(Rule):
             self._early, self._segments, self._last = -1, 0, -1
         seen.local(channel, log=True)
         at = 0
-        while at < len(rows):  # one by one where a segment is young
+        while at < len(rows):
             segment = int(rows.segment[at])
             if segment != self._early:
                 self._early, self._recent, self._apart, self._age = segment, [], [], 0
                 self._segments += 1
-            if self._age >= _YOUNG or self._segments > 16:
-                change = numpy.flatnonzero(rows.segment[at:] != segment)
-                end = at + int(change[0]) if len(change) and self._segments <= 16 else len(rows)
-                yield from self._look(seen, channel, _part(rows, at, end))
-                at = end
-            else:
-                one = _part(rows, at, at + 1)
-                yield from self._look(seen, channel, one)
-                yield from self._pulse(seen, channel, one)
-                self._age += 1
-                at += 1
+            change = numpy.flatnonzero(rows.segment[at:] != segment)
+            end = at + int(change[0]) if len(change) and self._segments <= 16 else len(rows)
+            young = self._age < _YOUNG and self._segments <= 16
+            if young:
+                end = min(end, at + _YOUNG - self._age)
+                self._age += end - at
+            yield from self._look(seen, channel, _part(rows, at, end), young)
+            at = end
         if self._open is not None and seen.facts.get("finished") and not self._open["ended"]:
             self._open["ended"] = True
             if self._open["rows"] > 3:
                 yield from self._tell(seen, channel)
 
-    def _look(self, seen: Seen, channel: Channel, rows: Rows) -> Iterator[Finding]:
+    def _look(self, seen: Seen, channel: Channel, rows: Rows, young: bool) -> Iterator[Finding]:
         level, spread, z = seen.local(channel, log=True).rows(rows.first, rows.first + len(rows))
         lift = z * spread
         least = math.log(self.at["lift"])
         limit = self._limits(z)
         with numpy.errstate(invalid="ignore"):
             hot = (z > limit) & (lift > least)
-        if self._open is None and not hot.any():
+        if not young and self._open is None and not hot.any():
             return
         at = 0
         while at < len(rows):
-            if self._open is None:
+            if self._open is not None:
+                yield from self._go_on(seen, channel, rows, at)
+            elif hot[at]:
+                if self._begin(seen, channel, rows, at, level, spread, z):
+                    yield from self._tell(seen, channel)
+            elif not young:
                 places = numpy.flatnonzero(hot[at:])
                 if not len(places):
                     break
                 at += int(places[0])
-                if self._begin(seen, channel, rows, at, level, spread, z):
-                    yield from self._tell(seen, channel)
-                at += 1
                 continue
-            yield from self._go_on(seen, channel, rows, at)
+            if young:
+                yield from self._pulse(seen, channel, rows, at)
             at += 1
 
-    def _pulse(self, seen: Seen, channel: Channel, rows: Rows) -> Iterator[Finding]:
+    def _pulse(self, seen: Seen, channel: Channel, rows: Rows, at: int) -> Iterator[Finding]:
         """Among the first rows of a segment: one row, or two, above the three before and the three behind.
 
         Here the curve still bends, and a level told from rows before is uncertain; the neighbours are not.
         """
-        value, segment = float(rows.value[0]), int(rows.segment[0])
+        value, segment = float(rows.value[at]), int(rows.segment[at])
         if not math.isfinite(value) or value <= 0:
             return
-        self._recent.append((math.log(value), int(rows.step[0])))
+        self._recent.append((math.log(value), int(rows.step[at])))
         if len(self._recent) < 8:
             return
         part = self._recent[-7:]
         around = sorted(one[0] for nth, one in enumerate(part) if nth != 3)
         normal = (around[2] + around[3]) / 2
         apart = part[3][0] - normal
-        known = sorted(abs(one) for one in self._apart)
-        self._apart.append(apart)
+        known = self._apart
         if len(known) < 6:
+            insort(known, abs(apart))
             return
         noise = max(1.4826 * known[len(known) // 2], 0.004)
         limit = self.at["z"] * noise * (1 + 6 / len(known))
         # the farthest earlier ones are what this curve does anyway; one of them may be a spike itself
+        limit = max(limit, math.log(self.at["lift"]), 2.0 * known[-2])
+        insort(known, abs(apart))
         if (
-            apart > max(limit, math.log(self.at["lift"]), 2.0 * known[-2])
+            apart > limit
             and self._open is None
-            and rows.first > self._last + 3
+            and rows.first + at > self._last + 3
         ):
             self._spacing = (part[-1][1] - part[0][1]) / 6
             above = 1 + (part[4][0] - normal > 0.5 * apart)
@@ -193,9 +197,7 @@ class LossSpike(Rule):
         for tails, times in ((dips, 1.3), (rises, 1.5)):
             # the 32 blocks before each one, fewer at the beginning
             padded = numpy.concatenate([numpy.full(32, -numpy.inf), tails])
-            highest = numpy.lib.stride_tricks.sliding_window_view(padded, 32).max(axis=1)[
-                before_it : before_it + whole + 1
-            ]
+            highest = windows(padded[before_it : before_it + whole + 32], 32).max(axis=1)
             limits = numpy.maximum(limits, times * highest)
         limit = numpy.repeat(limits, 32)[held : held + len(z)]
         if not before_it:  # a spread of a dozen rows is itself uncertain

@@ -49,6 +49,8 @@ def view(
     from barograph.server.security import Access, is_loopback, own_names
 
     local = is_loopback(host)
+    if port is not None and not 0 <= port < 1 << 16:
+        raise ValueError(f"a port is a number from 0 to 65535, not {port}")
     if token is not None and len(token) < _SHORTEST_TOKEN:
         raise ValueError(f"a token of {len(token)} characters is soon guessed; give {_SHORTEST_TOKEN} or more")
     if token is not None and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):

@@ -1,7 +1,8 @@
 """What a run keeps by layer: heat maps of any statistic, distributions over time, the loads of experts.
 
 In:   a run's names and columns.
-Out:  frames: layers × steps, histograms, layers × steps × experts.
+Out:  frames: layers × steps, histograms, layers × steps × experts. Empty ones for a run that has nothing of the kind;
+      who asks for something by a name that the run hasn't got is told so.
 
 A series `TABLE/LAYER/FIELD` belongs to a table if the name of its field is a plain word; a layer may have slashes.
 """
@@ -30,7 +31,7 @@ _MOST_EXPERTS = 1_024
 
 
 class NotThere(LookupError):
-    """The run has nothing of this kind; the message says what it lacks."""
+    """The run has nothing of this name; the message says what it lacks."""
 
 
 def tables(names: list[str]) -> dict[str, dict[str, list[str]]]:
@@ -69,8 +70,10 @@ def heat_map(reading: Reading, place: Place, table: str | None, field: str | Non
     import numpy
 
     known = tables(reading.names(place))
-    if not known:
+    if not known and table:
         raise NotThere("this run has nothing by layer; run.watch(model, optimizer) records it")
+    if not known:
+        return _nothing("step", "value", tables=[], table="", fields=[], field="", layers=[], layers_total=0, steps=0)
     table = table or next(iter(known))
     if table not in known:
         raise NotThere(f"this run has no table {table[:60]!r}; there are {', '.join(list(known)[:12])}")
@@ -154,8 +157,8 @@ def histograms(reading: Reading, place: Place, name: str | None, most: int) -> b
     import numpy
 
     names = reading.names(place, histograms=True)
-    if not names:
-        raise NotThere("this run has no histograms; run.watch(model, optimizer, histograms=500) records them")
+    if not names and not name:
+        return _nothing("edges", "counts", "offsets", name="", names=[], steps=[], times=[], total=0)
     name = name or names[0]
     if name not in names:
         raise NotThere(f"this run has no histogram {name[:100]!r}")
@@ -185,7 +188,7 @@ def histograms(reading: Reading, place: Place, name: str | None, most: int) -> b
 
 
 def experts(reading: Reading, place: Place, buckets: int) -> bytes:
-    """The frame of the experts' loads, load [layer × step × expert]: means over buckets of steps. Raises NotThere."""
+    """The frame of the experts' loads, load [layer × step × expert]: means over buckets of steps."""
     import numpy
 
     loads: dict[str, dict[int, str]] = {}
@@ -193,7 +196,7 @@ def experts(reading: Reading, place: Place, buckets: int) -> bytes:
         if name.startswith("moe/") and (match := _LOAD.fullmatch(name)) and len(match[2]) < 6:
             loads.setdefault(match[1], {})[int(match[2])] = name
     if not loads:
-        raise NotThere("this run has no loads of experts")
+        return _nothing("step", "load", layers=[], experts=0, steps=0)
     layers = in_depth(list(loads))[:MOST_LAYERS]
     count = min(1 + max(max(one) for one in loads.values()), _MOST_EXPERTS)
     wanted = [name for layer in layers for expert, name in loads[layer].items() if expert < count]
@@ -213,6 +216,12 @@ def experts(reading: Reading, place: Place, buckets: int) -> bytes:
         "columns": {"step": frame.column(steps), "load": frame.column(load)},
     }
     return frame.bytes(header)
+
+
+def _nothing(*columns: str, **header: Any) -> bytes:
+    """The frame of a run that has nothing of a kind: its columns, empty."""
+    frame = Frame()
+    return frame.bytes(header | {"columns": {name: frame.column([]) for name in columns}})
 
 
 def _means(points: Points, edges: NDArray[Any]) -> NDArray[Any]:

@@ -175,7 +175,7 @@ export function Chart(props: Props) {
         {props.flags && props.flags.length > 0 && <FlagLayer flags={props.flags} control={control} place={place} box={flagBox} x={group.settings.x} />}
         {(!state || state.phase === "waiting") && <p class="chart-says quiet" role="status">Reading …</p>}
         {state?.phase === "empty" && <p class="chart-says quiet">{group.settings.x === "step" ? "No point has been logged yet." : `No point has a place on the axis “${axisName(group.settings.x)}”.`}</p>}
-        {state?.phase === "failed" && <p class="chart-says bad" role="alert">{state.error}</p>}
+        {state?.phase === "failed" && <p class="chart-says bad" role="status">{state.error}</p>}
         {cursor?.own && readouts.length > 0 && (
           <div ref={tip} class="chart-tip" role="presentation">
             <Tip readouts={readouts} x={group.settings.x} at={cursor} made={made} />

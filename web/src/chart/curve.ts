@@ -35,10 +35,14 @@ export interface Curve extends Columns {
   marks: Mark[];
   /** How many points are NaN or infinite, of which `marks` holds the first. */
   markCount: number;
+  /** Where a sign is drawn: at the marks, and behind the last of them where nothing is finite. */
+  signs: Sign[];
   error: string;
   /** What a resume or a rewind superseded. */
   old: Columns[];
 }
+
+export type Sign = Pick<Mark, "x" | "kind">;
 
 /** How a curve looks and what it is called. */
 export interface Look {
@@ -88,9 +92,24 @@ function extended(columns: Columns, { before, after }: Around): Columns {
   return { ...columns, x, y, low: y, high: y, first: y, last: y, smooth };
 }
 
+const kindOf = (value: number): Mark["kind"] => (value === Infinity ? "+inf" : value === -Infinity ? "-inf" : "nan");
+
+/** The server lists the first points that are not finite. A run that stays broken is to look broken to its end. */
+function signsOf(columns: Columns, marks: readonly Mark[], count: number): Sign[] {
+  if (count <= marks.length) return [...marks];
+  const signs: Sign[] = [...marks];
+  const last = marks[marks.length - 1]?.x ?? -Infinity;
+  for (let at = placeOf(columns.x, last); at < columns.x.length; at++) {
+    if (!Number.isFinite(columns.y[at])) signs.push({ x: columns.x[at] ?? 0, kind: kindOf(columns.first[at] ?? NaN) });
+  }
+  return signs;
+}
+
 /** wanted: the run and the name that were asked for; the server may have found it by the end of its name. */
 export function curveOf(frame: Frame<unknown>, header: SeriesHeader & Around, wanted = { run: header.run, name: header.name }): Curve {
   const columns = extended(columnsOf(frame, header.columns), header);
+  const marks = header.marks ?? [];
+  const markCount = header.marks_total ?? marks.length;
   return {
     ...columns,
     smooth: header.total < SPARSE ? new Float64Array(0) : columns.smooth,
@@ -100,8 +119,9 @@ export function curveOf(frame: Frame<unknown>, header: SeriesHeader & Around, wa
     total: header.total,
     lastStep: header.last_step,
     lastValue: num(header.last_value),
-    marks: header.marks ?? [],
-    markCount: header.marks_total ?? header.marks?.length ?? 0,
+    marks,
+    markCount,
+    signs: signsOf(columns, marks, markCount),
     error: header.error ?? "",
     old: (header.old ?? []).map((refs) => columnsOf(frame, (refs as { columns?: Refs }).columns ?? (refs as Refs))),
   };

@@ -213,7 +213,7 @@ function marks(context: CanvasRenderingContext2D, drawn: readonly Drawn[], frame
   context.lineWidth = 1.6 * frame.ratio;
   context.strokeStyle = inks.mark;
   for (const { curve } of drawn) {
-    for (const mark of curve.marks) {
+    for (const mark of curve.signs) {
       const x = toX(mark.x);
       if (!(x >= frame.left - size && x <= frame.left + frame.width + size)) continue;
       const key = `${mark.kind}${Math.round(x / frame.ratio / 3)}`; // one a place is enough to be seen

@@ -203,8 +203,7 @@ export class Plot {
   #rangeY(): Range {
     const [from, to] = this.#rangeX();
     const { logY, typical, zero } = this.#options;
-    const seen = this.#drawn.filter((one) => !one.look.dim);
-    const curves: Curve[] = (seen.length ? seen : this.#drawn).map((one) => one.curve);
+    const curves: Curve[] = this.#drawn.map((one) => one.curve);
     const columns = curves.flatMap((curve) => [curve, ...curve.old]);
     const found = extent(columns, from, to, logY);
     this.#extent = found;

@@ -42,7 +42,7 @@ export function Experts({ runKey, beat }: { runKey: string; beat: number }) {
     return { steps, values, least, most };
   }, [frame, layer]);
   const names = useMemo(() => Array.from({ length: header?.experts ?? 0 }, (_, at) => `expert ${at}`), [header?.experts]);
-  if (!header || !found) return null;
+  if (!header?.layers.length || !found) return null;
   const even = 1 / header.experts;
   return (
     <section class="panel block" aria-label="Loads of experts">

@@ -42,8 +42,18 @@ export function Histograms({ runKey, table, layer, name, beat }: Props) {
   const second = useFrame<Header>(runKey, `/histograms?most=${MOST}&name=${encodeURIComponent(wanted ?? names[0] ?? "")}`, wanted ? beat : -1);
   const answer = wanted ? second : first;
   const [kind, setKind] = useState<"ridge" | "heat">("ridge");
-  if (first.missing || (!first.value && !first.error)) return null;
+  if (!first.value && !first.error) return null;
   if (first.error) return <p class="bad">{first.error}</p>;
+  if (!names.length) {
+    return (
+      <section class="panel block" aria-label="Distributions over time">
+        <h2>Distribution over time</h2>
+        <p class="quiet">
+          None is recorded. <code>run.watch(model, optimizer, histograms=500)</code> keeps one of each layer every 500 steps.
+        </p>
+      </section>
+    );
+  }
   const frame = answer.value;
   return (
     <section class="panel block" aria-label="Distributions over time">

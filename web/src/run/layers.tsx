@@ -45,13 +45,13 @@ export function LayersTab(props: TabProps) {
   const values = useMemo(() => (frame && header ? frame.column(header.columns.value) : new Float64Array(0)), [frame]);
   const positive = useMemo(() => values.every((value) => !(value < 0)) && values.some((value) => value > 0), [values]);
 
-  if (!frame || !header) {
-    if (!answer.error) return <p class="quiet" role="status">Reading …</p>;
+  if (!frame || !header?.layers.length) {
+    if (!answer.error && !frame) return <p class="quiet" role="status">Reading …</p>;
     return (
       <>
         <div class="message">
           <h2>Nothing by layer</h2>
-          <p>{answer.missing ? sentence(answer.error) : answer.error}</p>
+          <p>{answer.error ? sentence(answer.error) : "This run has no statistics by layer."}</p>
           <pre class="code">run.watch(model, optimizer)</pre>
           <p class="quiet">Two lines after the optimizer is made: gradients, weights, updates and activations by layer.</p>
         </div>

@@ -10,6 +10,7 @@ from barograph.importing.textlogs.engine import Dialect
 from barograph.importing.textlogs.fairseq import SOURCE as fairseq
 from barograph.importing.textlogs.hf_printed import SOURCE as hf_printed
 from barograph.importing.textlogs.kempnerforge import SOURCE as kempnerforge
+from barograph.importing.textlogs.keras_text import SOURCE as keras_text
 from barograph.importing.textlogs.llamafactory import SOURCE as llamafactory
 from barograph.importing.textlogs.llmc import SOURCE as llmc
 from barograph.importing.textlogs.llmq_text import SOURCE as llmq_text
@@ -18,10 +19,11 @@ from barograph.importing.textlogs.modded_nanogpt import SOURCE as modded_nanogpt
 from barograph.importing.textlogs.nanochat import SOURCE as nanochat
 from barograph.importing.textlogs.nanogpt import SOURCE as nanogpt
 from barograph.importing.textlogs.plain import SOURCE as plain
+from barograph.importing.textlogs.stanzas import SOURCE as stanzas
 from barograph.importing.textlogs.surogate_text import SOURCE as surogate_text
 from barograph.importing.textlogs.torchtitan import SOURCE as torchtitan
 
 SOURCES: tuple[Dialect, ...] = (
     fairseq, llamafactory, nanochat, modded_nanogpt, llmc, llmq_text, surogate_text, megatron, torchtitan,
-    kempnerforge, nanogpt, hf_printed, deepspeed, plain,
+    kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, plain,
 )  # fmt: skip

@@ -3,7 +3,9 @@
 In:   `[Rank 0] step=10, skipped=0, lr=[1e-05, 1e-05], mom=[(0.9, 0.999)]`,
       `steps: 10 loss: 2.3010 iter time (s): 0.512 samples/sec: 125.0` (pipelines),
       `epoch=0/micro_step=100/global_step=10, RunningAvgSamplesPerSec=4.1, CurrSamplesPerSec=4.2, …`,
-      `time (ms) | fwd_microstep: 71.12 | bwd_microstep: 140.93 | …`.
+      `time (ms) | fwd_microstep: 71.12 | bwd_microstep: 140.93 | …`,
+      `OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768`, and between them the script's
+      own `step 10: loss = 2.3`.
 Out:  the names as printed; lr is the first parameter group's, `lr[1]` … the others'.
 """
 
@@ -42,7 +44,7 @@ def _times(line: bytes) -> forms.Parsed | None:
 class DeepSpeed(engine.Dialect):
     kind = "deepspeed"
     about = "DeepSpeed's own lines"
-    hints = (b"skipped=", b"steps: ", b"global_step=", b"time (ms) | ")
+    hints = (b"skipped=", b"steps: ", b"global_step=", b"time (ms) | ", b"loss scale: ", b"oss")
     looks = re.compile(rb"(?<![\w./])(?:step=\d+, skipped=|steps: \d+ loss: |global_step=\d+, RunningAvg)")
     shapes = (
         forms.Lines(_step),
@@ -55,10 +57,23 @@ class DeepSpeed(engine.Dialect):
             rb"(?<!\w)(\w{1,60})=(" + forms.NUMBER + rb")(?:GB)?(?=\s*(?:,|$))",
         ),
         forms.Lines(_times),
+        forms.Form(
+            rb"OVERFLOW! Rank \d+ Skipping step\. Attempted loss scale: [\d.]+, reducing to ([\d.]+)",
+            ("loss_scale",),
+            main=False,
+        ),
+        forms.Form(
+            rb"(?<![\w./])(?i:(?:global[_ ]?)?step)[\s:=]{1,3}(\d{1,15})(?![\d.])[^\n]{0,80}?(?<!\w)(?i:loss)[\s:=]{1,3}("
+            + forms.NUMBER
+            + rb")(?![\w/])",
+            ("step", "loss"),
+            main=False,
+        ),
     )
     clock: ClassVar[engine.Clock] = {"iter time (s)": ("duration", 1e6)}
     aliases: ClassVar[engine.Aliases] = {
         "lr": "train/lr",
+        "loss_scale": "train/loss_scale",
         "skipped": "train/skipped_steps",
         "loss": "train/loss",
         "lm loss": "train/lm_loss",

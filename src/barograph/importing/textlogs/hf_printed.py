@@ -1,7 +1,7 @@
 """The dicts that Hugging Face's Trainer prints, also TRL's, Accelerate scripts' and Axolotl's.
 
 In:   `{'loss': 2.301, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.04}`,
-      `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`: with either quotes, values in quotes, nan, over several
+      `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`, `{'step': 10, 'loss': 2.1}`: with either quotes, values in quotes, nan, over several
       lines, progress bars between.
 Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where there is no
       bar, rows are numbered 1, 2, 3 and a note says so. An evaluation has the step of the row before it.
@@ -24,11 +24,12 @@ from barograph.importing.textlogs import engine, forms
 _PAIR = re.compile(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
 _START = re.compile(
     rb"""\{(?=['"][\w./@-])(?=[^{}]*['"](?:loss|eval_loss|train_loss|train_runtime|eval_runtime|reward)['"]: ?)"""
-    rb"""(?=[^{}]*['"](?:epoch|learning_rate|train_runtime|eval_runtime)['"]: ?)"""
+    rb"""(?=[^{}]*(?:['"](?:epoch|learning_rate|train_runtime|eval_runtime)['"]|'(?:global_)?step'): ?)"""
 )
 _OPEN = re.compile(rb"""\{['"][^{}\n]{0,2000}\n(?:[^{}\n]{0,2000}\n){0,60}?[^{}\n]{0,2000}\}""")
 _BAR = re.compile(rb"^\s*\d+%\|[^|]*\| ?(\d{1,15})/(\d{1,15}) \[")
 _TOTAL = re.compile(rb"Total optimization steps = ([\d,]{1,20})")
+_STEPS = {"current_steps", "step", "global_step", "iter", "iteration", "batch"}  # JSON that counts itself
 _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
 
@@ -40,10 +41,16 @@ def _dict(line: bytes) -> forms.Parsed | None:
     if end < 0:
         return None
     names = {name.decode(): value for _, name, value in _PAIR.findall(line, found.start(), end + 1)}
-    if not names or "current_steps" in names or "step" in names:
+    step = None
+    if line[found.start() + 1 : found.start() + 2] == b"'":  # Python's own way to print a dict; JSON is read elsewhere
+        step = names.pop("step", None) or names.pop("global_step", None)
+        step = step if step is None or step.isdigit() else None
+    if not names or not names.keys().isdisjoint(_STEPS):
         return None
+    if "train_loss" in names and "loss" not in names and "train_runtime" not in names:
+        return None  # an epoch of somebody else's loop
     train = not any(name.startswith(("eval_", "train_runtime", "train_loss", "test_")) for name in names)
-    return found.start(), None, tuple(names), tuple(names.values()), train
+    return found.start(), step, tuple(names), tuple(names.values()), train
 
 
 class PrintedDicts(engine.Dialect):
@@ -108,7 +115,7 @@ class PrintedDicts(engine.Dialect):
         places, counts = [bar[0] for bar in mine], [bar[1] for bar in mine]
         placed = []
         for row in rows:
-            if row.main:
+            if row.main and row.steps is None:
                 found = []
                 for index in row.where.tolist():
                     at = bisect.bisect_left(places, index)
@@ -141,13 +148,16 @@ class PrintedDicts(engine.Dialect):
         order = sorted(
             (int(index), number, at)
             for number, row in enumerate(rows)
-            if row.main
+            if row.main and row.steps is None
             for at, index in enumerate(row.where)
         )
         if not order:
             return rows
         own["how"] = "rows"
-        steps: dict[int, list[int]] = {number: [0] * len(row.where) for number, row in enumerate(rows) if row.main}
+        steps: dict[int, list[int]] = {
+            number: [0] * len(row.where)
+            for number, row in enumerate(rows) if row.main and row.steps is None
+        }
         row_number, last_epoch = int(own.get("row", 0)), float(own.get("epoch", 0.0))
         for _, number, at in order:
             row = rows[number]
@@ -163,7 +173,7 @@ class PrintedDicts(engine.Dialect):
             row_number, last_epoch = row_number + 1, epoch
             steps[number][at] = row_number
         own["row"], own["epoch"] = row_number, last_epoch
-        return [row._replace(steps=steps[number]) if row.main else row for number, row in enumerate(rows)]
+        return [row._replace(steps=steps[number]) if number in steps else row for number, row in enumerate(rows)]
 
     def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
         if own.get("how") == "rows" and not own.get("told") and "loss" in points.names:

@@ -23,7 +23,12 @@ _STEP = re.compile(
     rb"(?<![A-Za-z0-9./-])((?i:global[_ ]?steps?|train[_ ]steps?|steps?|iter(?:ation)?s?|updates?|it))" + _COUNT
 )
 _BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
-_EPOCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:epochs?|ep)" + _COUNT + rb"(?:\]?\[(\d{1,15})/(\d{1,15})\])?")
+_EPOCH = re.compile(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
+    rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
+    + _COUNT
+    + rb"(?:\]?[\s,:|]{0,4}\[?\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})(?=\s*[\](|,]|\s+batches))?"
+)
+_BAR = re.compile(rb"\d{1,3}%\|[^|\n]{0,300}\|\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
 _MEASURE = (
     rb"(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:loss|nll|ce|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
@@ -48,6 +53,7 @@ _COUNTS = re.compile(
     rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
     rb"eta|time|rank|gpu)$"
 )
+_TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
@@ -58,17 +64,22 @@ def _row(line: bytes) -> forms.Parsed | None:
     if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"', b"#") or _CODE.match(line):
         return None
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
-    if step is None and epoch is None and batch is None:
+    bar = _BAR.search(line) if b"%|" in line else None
+    if step is None and epoch is None and batch is None and bar is None:
         return None
-    first = min(match.start() for match in (step, batch, epoch) if match)
+    first = min(match.start() for match in (step, batch, epoch, bar) if match)
     phase = _PHASE.search(line)
     prefix = "" if phase is None else ("val " if phase[1] else "test ")
+    if bar and prefix and bar[1] != bar[2]:
+        return None  # an evaluation is told when its bar is full
     names: dict[str, Any] = {}
     known = False
     for key, value, unit, word, value2, unit2 in _PAIR.findall(line):
         name, number, scale = (key, value, unit) if key else (word, value2, unit2)
         if _COUNTS.match(name):
             continue
+        if turned := _TURNED.match(name):
+            name = turned[2] + b" " + turned[1]
         if not _KNOWN.match(name):
             last = _LAST_WORD.search(name) if b" " in name else None
             head, _, tail = name.rpartition(b" ")
@@ -96,6 +107,10 @@ def _row(line: bytes) -> forms.Parsed | None:
             extra |= {"_batch": epoch[3], "_batches": epoch[4]}
     if batch and "_batch" not in extra:
         extra |= {"_batch": batch[1], "_batches": batch[2] or b""}
+    if bar and step is None and "_batch" not in extra:
+        extra |= {"_batch": bar[1], "_batches": bar[2]}
+    if bar and prefix:
+        extra["_aside"] = b"1"
     if step and not re.match(rb"(?i)global", step[1]) and epoch and step[2] and "_batch" not in extra:
         extra |= {"_batch": step[2], "_batches": b""}  # of an epoch or of the run: the counts will tell
     named = {**names, **extra, "_step": step[2] if step else b""}
@@ -112,7 +127,7 @@ def _scaled(number: bytes, factor: float) -> Any:
 class Plain(engine.Dialect):
     kind = "plain"
     about = "any line with a step and a loss"
-    hints = (b"tep", b"TEP", b"poch", b"POCH", b"ter", b"ITER", b"atch", b"pdate", b"it ", b"it:", b"ep ")
+    hints = (b"tep", b"TEP", b"poch", b"POCH", b"ter", b"ITER", b"atch", b"pdate", b"it ", b"it:", b"ep ", b"%|", b"Train: ")
     shapes = (forms.Lines(_row),)
     last_resort = True
     aliases: ClassVar[engine.Aliases] = {
@@ -144,7 +159,9 @@ class Plain(engine.Dialect):
         steps: list[list[int | None]] = [[None] * len(row.where) for row in rows]
         for _, number, at in order:
             now = {name: int(column[at]) for name, column in counts[number].items() if column[at] != b""}
-            steps[number][at] = self.step(now, own)
+            steps[number][at] = found_step = self.step(now, own)
+            if found_step is not None and "_aside" not in now:
+                own["now"] = found_step
         placed = []
         for row, found, said in zip(rows, steps, counts, strict=True):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
@@ -173,9 +190,20 @@ class Plain(engine.Dialect):
         """A row's step; None if it says an epoch alone."""
         if "_batch" not in said and "_step" not in said:
             return None
+        if "_aside" in said and "now" in own:
+            return int(own["now"])
         own["steps"] = True
         count = said["_batch"] if "_batch" in said else said["_step"]
         epoch = said.get("_epoch")
+        if epoch is None and said.get("_batches"):
+            # bars of one length, one after the other, are epochs; one that was left in its middle was broken off
+            length, last = said["_batches"], int(own.get("bar", 0))
+            if length < own.setdefault("length", length):
+                return int(own["now"]) if "now" in own else count  # a shorter one between them is an evaluation
+            if count < last:
+                own["base"] = int(own.get("base", 0)) + int(own["length"]) if last >= 0.8 * own["length"] else 0
+            own["bar"], own["length"] = count, length
+            return int(own.get("base", 0)) + count
         if epoch is None or "_batch" not in said:
             return count
         first = own.setdefault("first_epoch", epoch)

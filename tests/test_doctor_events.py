@@ -23,7 +23,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("piece", [1 << 25, 150])
+@pytest.mark.parametrize("piece", [1 << 25, 150, 50])
 @pytest.mark.parametrize(
     "text",
     [

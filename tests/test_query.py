@@ -51,6 +51,23 @@ def test_a_series_on_every_axis(tmp_path: Path) -> None:
     assert back.series("train/tokens_per_second").value.tolist() == [100_000.0] * 4
 
 
+def test_all_columns_are_those_of_each_series_and_what_was_logged_together_is_kept_once(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        for step in range(100):
+            run.log({"loss": step / 2, "norm": -step}, step=step)
+            run.log({"other": step}, step=1000 + step)
+            if step % 10 == 0:
+                run.log({"seldom": step}, step=step)
+    (back,) = barograph.runs(tmp_path)
+    together = back.all_columns()
+    for name, columns in together.items():
+        for mine, alone in zip(columns, back.columns(name), strict=True):
+            assert mine.dtype == alone.dtype and mine.tolist() == alone.tolist()
+    loss, norm, other = (together[name] for name in ("loss", "norm", "other"))
+    assert loss[0] is norm[0] and loss[1] is norm[1] and loss[3] is norm[3] and loss[2] is not norm[2]
+    assert other[0] is not norm[0] and {"seldom", "goodput/goodput"} <= together.keys()
+
+
 def test_the_end_of_a_name_finds_it_and_a_wrong_one_names_the_nearest(tmp_path: Path) -> None:
     with start(tmp_path) as run:
         run.log({"train/loss": 1.0, "eval/loss": 2.0, "a/accuracy": 3.0})
@@ -93,8 +110,17 @@ def test_a_fork_shares_the_history_before_its_step(tmp_path: Path) -> None:
     assert series.step.tolist() == list(range(13)) and series.value.tolist() == [1.0] * 10 + [2.0] * 3
     assert back.series("old").step.tolist() == list(range(10))
     assert find("base", tmp_path).series("loss").step.tolist() == list(range(20))
-    with pytest.raises(barograph.ConfigError, match="no run to fork"):
+    with pytest.raises(barograph.ConfigError, match=r"no run '.*nothing' to fork"):
         barograph.fork(tmp_path / "nothing", 1)
+    for which in ("base", f"{run.project}/base", run, find("base", tmp_path)):
+        with barograph.fork(which, 10, dir=tmp_path, verbosity=-2, git=False) as again:
+            assert again.config == {"lr": 1, "wd": 2}
+    with start(tmp_path, project="other", id="base"):
+        pass
+    with pytest.raises(barograph.ConfigError, match="'base' is 2 runs"):
+        barograph.fork("base", 10, dir=tmp_path)
+    with pytest.raises(barograph.ConfigError, match="no run"):
+        barograph.fork("x" * 5000, 10, dir=tmp_path)
 
 
 def test_a_name_that_is_several_runs_is_asked_back(tmp_path: Path) -> None:

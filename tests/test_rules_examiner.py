@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rule_curves import falling
 
+from barograph.record import Record
 from barograph.rules.examiner import Examiner
 from barograph.rules.rule import Rule
 
@@ -94,3 +95,27 @@ def test_most_rules_wait_in_a_long_run_and_those_that_cannot_wait_do_not() -> No
     assert prompt == COUNT // 10 and patient < prompt / 3
     assert looks(urgent=True) == (prompt, prompt)
     assert looks(seconds_between_rows=30.0) == (prompt, prompt)  # half a minute is longer than any wait for rows
+
+
+class _Sleeper(_Counted):
+    name, prompt = "sleeper", True
+    needs: ClassVar[tuple[str, ...]] = ("=moe/aux_loss|!oom",)
+
+
+def test_a_rule_that_has_nothing_to_look_at_is_asked_from_its_first_row_or_event_on() -> None:
+    for wakes in ("row", "event"):
+        sleeper, awake = rules = [_Sleeper(), _Prompt()]
+        examiner = Examiner(rules)
+        for low in range(0, 12_000, 10):
+            examiner.seen.add("train/loss", np.arange(low, low + 10), np.ones(10))
+            if low == 10_000 and wakes == "row":
+                examiner.seen.add("moe/aux_loss", low, 1.0)
+            elif low == 10_000:
+                examiner.seen.happened(Record("oom", 0, low, {}))
+            examiner.examine()
+            if low == 9_990:
+                assert (sleeper.asked, awake.asked) == (2, 1000)
+        assert sleeper.asked == 2 + 200
+    examiner = Examiner([sleeper := _Sleeper()], {"finished": True})
+    examiner.examine()
+    assert sleeper.asked == 1

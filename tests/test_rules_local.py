@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.rules.channels import KEEP_LAYER, Seen, is_wanted
+from barograph.rules.channels import KEEP, KEEP_LAYER, Channel, Seen, is_wanted
 from barograph.rules.growing import Growing
 from barograph.rules.local import tick_starts
 
@@ -99,3 +100,23 @@ def test_layers_are_kept_where_a_rule_looks_at_them_and_only_the_newest_rows() -
         seen.add("gradients/h.0/p99", step, 1.0)
     (layer,) = seen.layers("gradients", "norm").values()
     assert layer.end == 1000 and len(layer.rows()) <= 4 * KEEP_LAYER and list(seen.channels) == ["gradients/h.0/norm"]
+
+
+@pytest.mark.parametrize("size", [1, 16, 700, KEEP + 1])
+@pytest.mark.parametrize("often", [1, 3, 10**9])
+def test_a_channel_has_its_newest_rows_however_seldom_somebody_looks(size: int, often: int) -> None:
+    total = 3 * KEEP if size > 1 else 2000
+    channel = Channel("train/loss")
+    for nth, low in enumerate(range(0, total, size)):
+        step = np.arange(low, min(low + size, total))
+        if nth % 5 == 4 and size > 1:
+            channel.add(step, step * 0.5, 7, 2)  # one time and segment for all
+        else:
+            channel.add(step, step * 0.5, np.full(len(step), 7), np.full(len(step), 2, np.int32))
+        assert channel.end == step[-1] + 1
+        if nth % often == often - 1:
+            assert channel.last_step == step[-1] and channel.rows(low).step.tolist() == step.tolist()
+    rows = channel.rows()
+    assert channel.start == rows.first <= max(0, total - KEEP) and rows.step.tolist() == list(range(rows.first, total))
+    assert (rows.value == rows.step * 0.5).all() and (rows.time == 7).all() and (rows.segment == 2).all()
+    assert len(rows) <= 2 * KEEP + 2 * size

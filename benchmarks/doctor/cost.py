@@ -41,12 +41,13 @@ def live(steps: int = 20_000, at_once: int = 16) -> float:
     """Processor time of all rules, µs a step."""
     values = rows(steps)
     examiner = Examiner(None, facts_of({"max_steps": steps}))
-    step = np.arange(steps)
+    step, moment, segment = np.arange(steps), np.arange(steps) * 100_000, np.ones(steps, np.int32)
     began = time.process_time()
     for low in range(0, steps, at_once):
         some = slice(low, low + at_once)
+        columns = step[some], values[some], moment[some], segment[some]
         for at, name in enumerate(NAMES):
-            examiner.seen.add(name, step[some], values[some, at])
+            examiner.seen.add(name, columns[0], columns[1][:, at], *columns[2:])
         examiner.examine()
     took = time.process_time() - began
     assert not examiner.failed, examiner.failed

@@ -248,19 +248,21 @@ class StoredRun:
     def all_columns(self, branch: str = "live", rank: int | None = None) -> dict[str, Columns]:
         """`columns` of every series that has a point, with one look at the run's files for all of them.
 
-        rank: that rank's points; series that only others have come with theirs.
+        rank: that rank's points; series that only others have come with theirs. Series that were logged together share
+        their arrays of steps, times and segments.
         """
         for _ in range(5):
             covered = self._tails.covered()
             tails, origin = list(self._tails.beyond(covered)), self.origin
             names = sorted({*self._store().names(), *(name for tail in tails for name in tail.columns)})
             found = {}
+            alike: dict[int, Columns] = {}  # the last series of each length
             for name in names if origin is None else self.names():
                 columns = self._gather(name, branch, rank, tails, origin)
                 if not len(columns[0]) and rank is not None:
                     columns = self._gather(name, branch, None, tails, origin)
                 if len(columns[0]):
-                    found[name] = columns
+                    found[name] = alike[len(columns[0])] = _shared(columns, alike.get(len(columns[0])))
             if self._tails.covered() == covered:
                 break  # nothing moved from the log file to the store in between
         return found
@@ -411,3 +413,15 @@ class StoredRun:
 
 def _unsorted(step: NDArray[Any]) -> bool:
     return bool((step[1:] < step[:-1]).any())
+
+
+def _shared(columns: Columns, other: Columns | None) -> Columns:
+    """A series with the other's steps, times and segments where they are the same: kept once, not twice."""
+    import numpy
+
+    def kept(mine: Any, theirs: Any) -> Any:
+        return theirs if numpy.array_equal(mine, theirs) else mine
+
+    if other is None:
+        return columns
+    return kept(columns[0], other[0]), kept(columns[1], other[1]), columns[2], kept(columns[3], other[3])

@@ -99,17 +99,14 @@ def _check_rules(settings: Settings) -> None:
         raise options.ConfigError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
 
 
-def fork(
-    source: str | os.PathLike[str], step: int, name: str | None = None, config: Any = None, **arguments: Any
-) -> Run:
-    """Start a new run that shares the history of the run in folder `source` before `step`.
+def fork(source: Any, step: int, name: str | None = None, config: Any = None, **arguments: Any) -> Run:
+    """Start a new run that shares the history of another before `step`.
 
+    source: the other's folder, its id, `project/id`, or the run itself, stored or open.
     The config is the source's, with `config` over it. The source stays as it is.
-    Raises `ConfigError` if there is no run in that folder.
+    Raises `ConfigError` if there is no such run, or several have that id.
     """
-    folder = Path(source).resolve()
-    if not segments.read(folder):
-        raise options.ConfigError(f"There is no run to fork in {folder}; `barograph ls` shows what there is.")
+    folder = _to_fork(source, Path(options.load(arguments).dir))
     before = manifest.read(folder)
     arguments.setdefault("project", before.get("project") or "default")
     name = name or f"{before.get('name') or folder.name}-fork"
@@ -225,6 +222,19 @@ def _to_resume(settings: Settings, project: Path) -> Path | None:
             f"There is no run to go on with (resume is {which!r}) in {project}; `barograph ls` shows what there is."
         )
     return found
+
+
+def _to_fork(source: Any, root: Path) -> Path:
+    """The folder of the run that is meant."""
+    which = str(getattr(source, "dir", source))
+    here = [folder for folder in (Path(which), root / which) if segments.read(folder)]
+    found = here or [folder / which for folder in sorted(root.glob("*/")) if segments.read(folder / which)]
+    if not found:
+        raise options.ConfigError(f"There is no run {which!r} to fork in {root}; `barograph ls` shows what there is.")
+    if len(found) > 1 and not here:
+        named = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in found[:5])
+        raise options.ConfigError(f"{which!r} is {len(found)} runs: {named}; name the project too.")
+    return found[0].resolve()
 
 
 def _is_alive(folder: Path) -> bool:

@@ -101,11 +101,14 @@ def _cuts(
         return {}, numpy.array([numpy.iinfo(numpy.int64).max])
     longest = max(columns.values(), key=lambda column: len(column[0]))
     timed = bool((numpy.diff(longest[1]) > 0).mean() > 0.5) if len(longest[1]) > 1 else bool(longest[1].any())
-    keys = {
-        # never back, so that it can be searched
-        name: numpy.maximum.accumulate(time if timed else (segment.astype(numpy.int64) << 44) + step)
-        for name, (step, time, _, segment) in columns.items()
-    }
+    made: dict[tuple[int, ...], NDArray[Any]] = {}  # series that were logged together share their arrays
+    keys = {}
+    for name, (step, time, _, part) in columns.items():
+        arrays = (id(step), id(time), id(part))
+        if arrays not in made:
+            # never back, so that it can be searched
+            made[arrays] = numpy.maximum.accumulate(time if timed else (part.astype(numpy.int64) << 44) + step)
+        keys[name] = made[arrays]
     main = max(keys.values(), key=len)
     size = min(_PIECE, max(256, len(main) // _FEW))
     cuts = [*main[size - 1 : -1 : size].tolist(), numpy.iinfo(numpy.int64).max]

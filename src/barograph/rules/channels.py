@@ -88,6 +88,9 @@ class Channel:
         self.end += count
         if len(self._waiting) >= _WAITING:
             self._known()
+            return
+        while self.end - self._columns.end - self._waiting[0][0] >= KEEP:  # nobody has looked for so long
+            self._columns.restart(self._columns.end + self._waiting.pop(0)[0])
 
     def _known(self) -> Growing:
         """All rows, as columns."""

@@ -34,7 +34,7 @@ _FLOOR = 1e-3  # of the level: no series is trusted to be quieter; in logarithms
 def tick_starts(first: int, last: int) -> NDArray[numpy.int64]:
     """The rows (numbered within the segment) at which a tick begins, of those that hold rows `first` to `last`."""
     if first >= 256:
-        return numpy.arange(first // 16 * 16, last, 16, numpy.int64)
+        return numpy.arange(first // 16 * 16, last, 16, dtype=numpy.int64)
     one = numpy.arange(first, min(last, 64))
     four = numpy.arange(max(first, 64) // 4 * 4, max(min(last, 256), 64), 4)
     many = numpy.arange(max(first, 256) // 16 * 16, max(last, 256), 16)

@@ -152,11 +152,7 @@ class LossSpike(Rule):
         # the farthest earlier ones are what this curve does anyway; one of them may be a spike itself
         limit = max(limit, math.log(self.at["lift"]), 2.0 * known[-2])
         insort(known, abs(apart))
-        if (
-            apart > limit
-            and self._open is None
-            and rows.first + at > self._last + 3
-        ):
+        if apart > limit and self._open is None and rows.first + at > self._last + 3:
             self._spacing = (part[-1][1] - part[0][1]) / 6
             above = 1 + (part[4][0] - normal > 0.5 * apart)
             if part[2][0] - normal > 0.5 * apart:

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -247,15 +248,33 @@ def kill(rank: int) -> None:
     run = start(sys.argv[3])
     watchdog = watch(run)
     ranks = Ranks(run)
+    told = threading.Event()
+    say = ranks._broken
+
+    def broken(reason: str) -> None:
+        say(reason)
+        told.set()
+
+    ranks._broken = broken  # type: ignore[method-assign]
+    met = Path(sys.argv[3]).with_suffix(".met")
     for step in range(1000):
-        if rank == 3 and step == 15:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if rank == 0 and ranks.last is not None:
+            met.touch()
+        if step == 15:  # all are connected, however slowly
+            while not met.exists():
+                ranks.reduce(step, {"x": float(rank)})
+                time.sleep(0.02)
+                if rank == 0 and ranks.last is not None:
+                    met.touch()
+            if rank == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.02)
         ranks.reduce(step, {"x": float(rank)})
         run.log({"x": 1.0}, step=step)
         watchdog.beat(step)
         if step >= 19:
             time.sleep(4)  # a step of the survivors, with a network that says nothing of the dead rank
+            told.wait(60)
             break
     run.finish()
 

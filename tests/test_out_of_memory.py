@@ -23,6 +23,13 @@ from barograph.probes.memory.out_of_memory import guard, is_out_of_memory, remed
 SOURCE = str(Path(barograph.__file__).parents[1])
 
 
+@pytest.fixture(autouse=True)
+def time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests left in this process is much to look through on a busy machine."""
+    gc.collect()
+    monkeypatch.setattr(out_of_memory, "SECONDS", 60.0)
+
+
 class Recorder:
     """A run that keeps what it is given."""
 
@@ -137,12 +144,12 @@ def test_the_record_is_in_the_log_before_the_error_goes_on(tmp_path: Path) -> No
 
 def test_activations_that_only_the_graph_holds_are_found() -> None:
     run = Recorder()
-    model = nn.Sequential(nn.Linear(10, 5000), nn.Sigmoid(), nn.Linear(5000, 1))
-    loss = model(torch.randn(20, 10)).sum()  # noqa: F841 — holds the graph
+    model = nn.Sequential(nn.Linear(10, 50_000), nn.Sigmoid(), nn.Linear(50_000, 1))
+    loss = model(torch.randn(200, 10)).sum()  # noqa: F841 — holds the graph
     fields = snapshot(run, too_much(), model)  # type: ignore[arg-type]
     assert fields is not None
     held = [one for one in fields["tensors"] if one["segment"] == "activations"]
-    assert held[0]["bytes"] == 20 * 5000 * 4 and held[0]["name"] == "output of Sigmoid"
+    assert held[0]["bytes"] == 200 * 50_000 * 4 and held[0]["name"] == "output of Sigmoid"
 
 
 def test_recomputation_is_not_set_off_by_looking() -> None:
@@ -191,10 +198,10 @@ def test_strange_objects_are_passed_over() -> None:
 
     gone = Gone()
     proxy = weakref.proxy(gone)
-    kept = [Liar(), proxy, torch.ones(3).to_sparse(), torch.empty(9, device="meta"), torch.ones(77_777)]
+    kept = [Liar(), proxy, torch.ones(3).to_sparse(), torch.empty(9, device="meta"), torch.ones(7_777_777)]
     del gone
     fields = snapshot(Recorder(), too_much())  # type: ignore[arg-type]
-    assert fields is not None and 77_777 * 4 in [one["bytes"] for one in fields["tensors"]]
+    assert fields is not None and 7_777_777 * 4 in [one["bytes"] for one in fields["tensors"]]
     assert len(kept) == 5
 
 

@@ -48,27 +48,32 @@ class AttentionLogits(Rule):
         self._reader, self._cursor = Reader(), Cursor()
         self._said: set[tuple[int, str]] = set()
         self._past: list[tuple[int, float]] = []
+        self._layered = False
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
         found: list[Finding] = []
         new = self._reader.new(seen, "activations", "attention_logit_max")
-        if new is not None:
-            for one in new[1]:
-                self._look(seen, one, new[0].before(one, 16), new[0].names, found)
-            return found
-        if not seen.layers("activations", "attention_logit_max"):
-            rows = self._cursor.new(seen.channel("model/attention/logit_max"))
-            for at in range(len(rows)) if rows is not None else ():
-                assert rows is not None
-                segment, value = int(rows.segment[at]), float(rows.value[at])
-                before = numpy.array([[old] for part, old in self._past if part == segment]).reshape(-1, 1)
-                self._decide(seen, ["the model"], numpy.array([value]), before, int(rows.step[at]), int(rows.time[at]),
-                             segment, found)  # fmt: skip
-                self._past = [*self._past[-15:], (segment, value)]
+        if not self._layered:  # the model's largest counts until the first table of layers
+            until = new[1][0].time if new is not None else math.inf
+            self._look_at_all(seen, until, found)
+            self._layered = new is not None
+        for one in new[1] if new is not None else ():
+            assert new is not None
+            self._decide(seen, new[0].names, one.value, new[0].before(one, 16), one.step, one.time, one.segment, found)
         return found
 
-    def _look(self, seen: Seen, one: Round, before: Any, names: list[str], found: list[Finding]) -> None:
-        self._decide(seen, names, one.value, before, one.step, one.time, one.segment, found)
+    def _look_at_all(self, seen: Seen, until: float, found: list[Finding]) -> None:
+        """The largest logit of all layers, where it is logged as one number, before a time (µs)."""
+        rows = self._cursor.new(seen.channel("model/attention/logit_max"))
+        for at in range(len(rows)) if rows is not None else ():
+            assert rows is not None
+            if rows.time[at] >= until:
+                break
+            segment, value = int(rows.segment[at]), float(rows.value[at])
+            before = numpy.array([[old] for part, old in self._past if part == segment]).reshape(-1, 1)
+            self._decide(seen, ["the model"], numpy.array([value]), before, int(rows.step[at]), int(rows.time[at]),
+                         segment, found)  # fmt: skip
+            self._past = [*self._past[-15:], (segment, value)]
 
     def _decide(
         self, seen: Seen, names: list[str], value: Any, before: Any, step: int, time: int, segment: int,

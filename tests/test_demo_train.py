@@ -138,8 +138,12 @@ def test_the_same_seed_gives_the_same_losses(tiny: Path) -> None:
     assert losses("a") != losses("c") and losses("a") != losses("d")
 
 
-def test_what_it_says_at_the_end_is_true_and_works(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_says_at_the_end_is_true_and_works(
+    tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = "my runs"
+    shown: list[str] = []
+    monkeypatch.setattr("barograph.server.command.view", lambda dir, *rest: shown.append(dir) or 0)
     assert run_demo(steps=6, dir=folder, quiet=True) == 0
     said = capsys.readouterr()
     run = the_run(folder)
@@ -158,7 +162,7 @@ def test_what_it_says_at_the_end_is_true_and_works(tiny: Path, capsys: pytest.Ca
     for command in commands:
         words = shlex.split(command)
         assert main(words[1:] if words[0] == "barograph" else words[3:]) == 0
-    assert Path(f"{run.id}.csv").exists()
+    assert shown == [folder] and Path(f"{run.id}.csv").exists() and Path("report/report.html").exists()
 
 
 def test_a_line_a_step_unless_quiet(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,10 +78,10 @@ def what_next(folder: Path, dir: str | os.PathLike[str] | None, goes_on: bool) -
     run = shlex.quote(_short(folder))
     where = "" if dir is None else f" --dir {shlex.quote(os.fspath(dir))}"
     lines = [
-        (f"ls{where}", "every run"),
+        (f"view{'' if dir is None else ' ' + shlex.quote(os.fspath(dir))}", "all runs in the browser, live"),
         (f"show {run}", "what this run was, and its series"),
-        (f"tail {run} --no-follow", "its last records as they were drawn"),
         (f"doctor {run}", "what is wrong with it, and what to do"),
+        (f"report {run}", "all of it as one HTML file"),
         (f"export {run} --to csv", "its series as a table"),
     ]
     if goes_on and any(folder.glob("checkpoints/*.pt")):

@@ -57,10 +57,10 @@ def test_the_hosts_memory() -> None:
 
 def test_an_error_for_want_of_memory_is_critical_and_says_what_could_be_freed() -> None:
     event = Record(
-        "oom", 0, 7, {"error": "OutOfMemoryError", "tried_bytes": 1 << 30, "could_free": ["free the logits: 2 GiB"]}
+        "oom", 0, 7, {"error": "OutOfMemoryError", "tried_bytes": 1 << 30, "could_free": ["Free the logits: 2 GiB."]}
     )
     (one,) = findings([OutOfMemory()], {}, events=[event]).values()
-    assert (one.severity, one.step, one.remedies) == ("critical", 7, ["free the logits: 2 GiB"])
+    assert (one.severity, one.step, one.remedies) == ("critical", 7, ["Free the logits: 2 GiB."])
 
 
 @settings(max_examples=60, deadline=None)

@@ -91,7 +91,8 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
             sentence += "down to anything."
         return Verdict(UNKNOWN, changes, [sentence])
     silent_parts = [part for part in ("code", "packages", "data") if part in found.unknown]
-    as_far = f" as far as is known ({_names(silent_parts)} are not)" if silent_parts else ""
+    silent_are = "is" if silent_parts == ["code"] else "are"
+    as_far = f" as far as is known ({_names(silent_parts)} {silent_are} not)" if silent_parts else ""
     mixed = [
         key for key, role in found.within.items() if role in ("plain", "batch", "sequence", "loss", "code", "data")
     ]

@@ -185,6 +185,8 @@ class _Share(Rule):
             return
         for at in range(len(rows)):
             if not high[at]:
+                if self._told is not None:
+                    yield again(self._told)
                 self._streak, self._told = 0, None
                 continue
             if not self._streak:
@@ -196,8 +198,8 @@ class _Share(Rule):
                     self._told.segment = self._segment
                     yield again(self._told)
                 self._told.last_step = int(rows.step[at])
+                self._told.evidence["records"] = self._streak
         if self._told is not None:
-            self._told.evidence["records"] = self._streak
             yield again(self._told)
 
     def tell(self, seen: Seen, step: int, found: int, value: float) -> Finding:

@@ -26,6 +26,10 @@ KINDS = frozenset({
 """What sort of trouble; several rules may see one sort."""
 
 
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + ("" if words[-1:] in ".!?)" else ".")
+
+
 class Finding(msgspec.Struct, kw_only=True):
     """One thing that is wrong.
 
@@ -53,6 +57,7 @@ class Finding(msgspec.Struct, kw_only=True):
     def __post_init__(self) -> None:
         self.last_step = max(self.last_step, self.step)
         self.found = max(self.found, self.step)
+        self.remedies = [_sentence(one) for one in self.remedies]
 
     @property
     def identity(self) -> tuple[str, str, int, int]:

@@ -78,7 +78,8 @@ def _told(members: list[Finding]) -> list[Finding]:
         (one for one in members if SEVERITIES.index(one.severity) == worst),
         key=lambda one: (one.step, _rank(one), one.rule, one.key),
     )
-    others = [one for one in members if one is not head]
+    # what a rule said of the same place before it was sure is no event of its own
+    others = [one for one in members if one is not head and (one.rule, one.step) != (head.rule, head.step)]
     story = [
         {"step": one.step, "rule": one.rule, "kind": one.kind, "severity": one.severity, "message": one.message}
         for one in sorted(others, key=lambda one: (one.step, _rank(one), one.rule, one.key))[:_TOLD]

@@ -20,12 +20,12 @@ from typing import Any
 HERE = Path(__file__).parent / "pictures"
 # name, address ({healthy}, {moe} and {faulty} are runs), theme, width, height
 PICTURES = (
-    ("runs", "/", "light", 1280, 720),
+    ("runs", "/", "light", 1440, 780),
     ("charts", "/run/{healthy}/charts", "dark", 1280, 720),
     ("layers", "/run/{moe}/layers", "light", 1280, 720),
     ("doctor", "/run/{faulty}/doctor", "light", 1280, 720),
     ("compare", "/compare?run={healthy}&run={other}", "light", 1280, 720),
-    ("phone", "/run/{faulty}/overview", "dark", 390, 720),
+    ("phone", "/run/{faulty}/doctor", "dark", 390, 780),
 )
 DEMOS = (
     ("healthy", []),

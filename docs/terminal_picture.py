@@ -1,6 +1,6 @@
-"""Draws docs/demo.svg: what `barograph demo` shows in a terminal, shortened in the middle.
+"""Draws docs/pictures/demo.svg: what `barograph demo` shows in a terminal, shortened in the middle.
 
-    python docs/pictures.py [--steps N]
+    python docs/terminal_picture.py [--steps N]
 
 Runs the real demo in a pseudo terminal and turns its screen, colours and all, into a picture.
 """
@@ -62,7 +62,7 @@ def main() -> None:
     svg = console.export_svg(title="barograph demo")
     # the terminal's own fonts: the picture loads nothing from anywhere
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
-    (HERE / "demo.svg").write_text(svg.replace("Fira Code, monospace", "monospace") + "\n")
+    (HERE / "pictures" / "demo.svg").write_text(svg.replace("Fira Code, monospace", "monospace") + "\n")
 
 
 if __name__ == "__main__":

@@ -410,7 +410,7 @@ def test_steps_that_begin_anew_with_each_epoch_are_counted_on(tmp_path: Path, en
     if ending == "csv":
         path.write_text("epoch,iter,loss\n" + "".join(f"{one},{two},{loss}\n" for one, two, loss in rows))
     else:
-        path.write_text("".join('{"epoch": %d, "iter": %d, "loss": %f}\n' % row for row in rows))
+        path.write_text("".join(f'{{"epoch": {one}, "iter": {two}, "loss": {loss}}}\n' for one, two, loss in rows))
     (run,) = barograph.read(path)
     step = run.columns("train/loss")[0]
     assert step.tolist() == [50 * (at + 1) for at in range(len(rows))]
@@ -427,7 +427,9 @@ def test_a_rerun_of_the_same_epochs_is_a_restart(tmp_path: Path) -> None:
 def test_a_text_with_blanks_or_tabs_between_numbers_is_a_table(tmp_path: Path) -> None:
     blank, tab = tmp_path / "log.txt", tmp_path / "loss.txt"
     blank.write_text("epoch loss val_loss\n" + "".join(f"{at} {2 - at / 10} {2.1 - at / 10}\n" for at in range(10)))
-    tab.write_text("Learning Rate\tTrain Loss\tValid Loss\t\n" + "".join(f"0.1\t{2 - at / 10}\t2.1\t\n" for at in range(10)))
+    tab.write_text(
+        "Learning Rate\tTrain Loss\tValid Loss\t\n" + "".join(f"0.1\t{2 - at / 10}\t2.1\t\n" for at in range(10))
+    )
     for path in (blank, tab):
         (run,) = barograph.read(path)
         assert len(run.columns("train/loss")[0]) == 10

@@ -167,3 +167,41 @@ def test_biases_before_batch_norm_that_get_a_gradient_tell_of_evaluation_mode() 
 def test_gradients_that_stay_nothing_or_were_never_nothing_are_silent() -> None:
     for series in (tables(3e-7), tables(0.1, since=150), tables(0.1, since=950)):
         assert not [one for one in look(falling(1000), falling(19), **series) if one.rule == "evaluation_mode"]
+
+
+def noisy_evaluations(count: int, width: float, seed: int) -> np.ndarray:
+    """Evaluations that fall and then stand, with wide tails."""
+    along = np.arange(count)
+    return (0.35 + 1.5 * np.exp(-along / 12)) * np.exp(width * np.random.default_rng(seed).standard_t(4, count))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_wide_noise_around_a_level_is_no_trouble(seed: int) -> None:
+    count = 120
+    loss = 0.1 + 1.8 * np.exp(-np.arange(count) / 12)
+    at = np.arange(count)
+    one = look(
+        loss * np.exp(0.02 * np.random.default_rng(seed).normal(size=count)), noisy_evaluations(count, 0.12, seed), at
+    )
+    assert not warned(one)
+
+
+def test_a_column_that_is_nan_where_it_is_not_logged_is_a_remark() -> None:
+    at = np.arange(600) * 10
+    evaluations = np.where(np.arange(600) % 50 == 0, falling(600), np.nan)
+    assert not [one for one in look(falling(6000), evaluations, at) if one.severity != "info"]
+
+
+def test_an_evaluation_that_is_nan_to_the_end_warns_since_the_first() -> None:
+    evaluations = falling(2000, noise=0)[AT]
+    evaluations[11:] = np.nan
+    (finding,) = [one for one in look(falling(2000), evaluations) if one.rule == "evaluation_non_finite"]
+    assert (finding.severity, finding.step) == ("warning", int(AT[11]))
+
+
+def test_gaps_that_end_with_a_long_one_warn_since_its_beginning() -> None:
+    at = np.arange(600) * 10
+    evaluations = np.where(np.arange(600) % 5 == 0, falling(600), np.nan)
+    evaluations[301:] = np.nan
+    some = [one for one in look(falling(6000), evaluations, at) if one.rule == "evaluation_non_finite"]
+    assert [one.step for one in some if one.severity == "warning"] == [3010]

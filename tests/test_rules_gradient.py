@@ -298,3 +298,12 @@ def test_a_loss_that_is_nan_with_its_own_gradient_overflowed_on_the_way_forward(
     norm[120:], loss[120:] = NAN, NAN
     (one,) = only(findings([NonFiniteGradient()], {"train/norm": norm, "train/loss": loss}), "non_finite_gradient")
     assert one.causes[0].startswith("overflow in a layer")
+
+
+def test_weights_that_are_nan_are_no_skipped_steps() -> None:
+    norm, loss = noisy(200, 1.0, 0.1), noisy(200, 3.0, 0.02)
+    norm[120:] = loss[120:] = numpy.nan
+    columns = {"train/norm": norm, "train/loss": loss, "model/loss_scale": numpy.full(200, 64.0)}
+    assert not findings([LossScaleCollapse()], columns)
+    loss[120:] = 3.0
+    assert findings([LossScaleCollapse()], columns)

@@ -211,3 +211,41 @@ def test_a_model_that_had_learnt_and_lost_it_is_not_slow_from_the_start() -> Non
     steps = np.arange(400)
     series = {"train/loss": (steps, loss), "train/lr": (steps, cosine(400)), "model/log_z": (steps, np.full(400, 5.0))}
     assert not [one for one in found([rule() for rule in RULES], series) if one.key == "slow"]
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.03])
+@pytest.mark.parametrize("level", [10.82, 6.9, math.log(10), math.log(100)])
+def test_a_noisy_loss_that_stays_at_a_guess_is_told(level: float, noise: float) -> None:
+    loss = level * np.exp(noise * np.random.default_rng(int(level * 100)).normal(size=1500))
+    (finding,) = [one for one in look(loss) if one.rule == "not_learning"]
+    assert finding.severity == "critical" and finding.step == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_noisy_loss_that_falls_slowly_from_a_guess_learns(seed: int) -> None:
+    along = np.arange(1500)
+    loss = math.log(10) * (1 - 0.25 * along / 1500) * np.exp(0.03 * np.random.default_rng(seed).normal(size=1500))
+    assert not [one for one in look(loss) if one.rule == "not_learning" and one.severity != "info"]
+
+
+@pytest.mark.parametrize("names", [("rollout/ep_rew_mean",), ("policy_loss", "value_loss"), ("d_loss", "g_loss")])
+def test_a_sum_of_players_losses_may_rise(names: tuple[str, ...]) -> None:
+    loss = np.linspace(0.05, 3, 500) * np.exp(0.3 * np.random.default_rng(1).normal(size=500))
+    series = {"train/loss": (np.arange(500), loss)} | {name: (np.arange(500), loss * 2) for name in names}
+    assert not warned(found([rule() for rule in RULES], series))
+    assert warned(found([rule() for rule in RULES], {"train/loss": series["train/loss"]}))
+
+
+def test_a_plateau_within_its_own_noise_goes_on() -> None:
+    random = np.random.default_rng(4)
+    loss = np.concatenate([[10.8, 10.2, 9.4, 8.7, 8.3, 8.0], 7.6 * np.exp(0.02 * random.normal(size=394))])
+    (finding,) = [one for one in look(loss, step=10) if one.rule == "plateau"]
+    assert finding.severity == "warning" and "fell again" not in finding.message
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loss_that_begins_to_fall_late_learns_after_all(seed: int) -> None:
+    along = np.arange(1000)
+    loss = 4.85 * (1 - 0.75 * np.where(along < 250, 0, 1 - np.exp(-(along - 250) / 120)))
+    loss *= np.exp(0.01 * np.random.default_rng(seed).normal(size=1000))
+    assert not [one for one in look(loss, step=5) if one.rule == "not_learning" and one.severity != "info"]

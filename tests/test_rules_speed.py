@@ -117,3 +117,19 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
         "speed/mfu",
              "sol/tps")  # fmt: skip
     same_when_cut(RULES, random_columns(seed, names), seed)
+
+
+@pytest.mark.parametrize("times", [2.0, 4.0])
+def test_slow_first_steps_lead_to_no_level_that_never_was(times: float) -> None:
+    duration = noisy(600, 300.0, 0.08)
+    duration[:20] *= times
+    for name, values in {"train/duration_ms": duration, "train/tokens_per_second": 5e8 / duration}.items():
+        found = findings([ThroughputDrop()], {name: values}, seconds=10.0)
+        assert not [one for one in found.values() if one.severity != "info"], name
+
+
+def test_the_throughput_of_one_device_is_looked_at() -> None:
+    tokens = noisy(600, 8000.0, 0.03)
+    tokens[300:] *= 0.4
+    found = findings([ThroughputDrop()], {"train/tokens_per_second_per_device": tokens}, seconds=10.0)
+    assert {(one.severity, one.step) for one in only(found, "throughput_drop")} >= {("warning", 300)}

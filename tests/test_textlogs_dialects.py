@@ -276,7 +276,9 @@ def test_bars_without_an_epoch_follow_each_other_and_an_evaluation_s_stands_betw
         lines += [bar.format(lead="", percent=at, at=at, of=100, loss=2 - epoch / 10) for at in range(0, 101, 20)]
         lines += [bar.format(lead="Validation: ", percent=at * 5, at=at, of=20, loss=3 - epoch) for at in (5, 20)]
     series = written(tmp_path, "train.log", lines)
-    assert [step for step, _ in series["loss"]] == sorted({at + 100 * epoch for epoch in range(3) for at in range(0, 101, 20)})
+    assert [step for step, _ in series["loss"]] == sorted(
+        {at + 100 * epoch for epoch in range(3) for at in range(0, 101, 20)}
+    )
     assert series["val loss"] == [(100, 3.0), (200, 2.0), (300, 1.0)]
 
 

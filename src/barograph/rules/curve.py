@@ -210,14 +210,13 @@ def before(channel: Channel | None, step: int, segment: int) -> float:
     return float(rows.value[places[-1]]) if len(places) else float("nan")
 
 
-def between(channel: Channel | None, low: int, high: int, segment: int) -> NDArray[Any]:
-    """The finite values of a channel at steps `low` to `high` (not with it) of a segment."""
+def between(channel: Channel | None, low: int, high: int, segment: int, *, finite: bool = True) -> NDArray[Any]:
+    """The values of a channel at steps `low` to `high` (not with it) of a segment; the finite ones unless told."""
     if channel is None:
         return numpy.empty(0)
     rows = channel.rows()
-    picked: NDArray[Any] = rows.value[
-        (rows.segment == segment) & (rows.step >= low) & (rows.step < high) & numpy.isfinite(rows.value)
-    ]
+    here = (rows.segment == segment) & (rows.step >= low) & (rows.step < high)
+    picked: NDArray[Any] = rows.value[here & numpy.isfinite(rows.value)] if finite else rows.value[here]
     return picked
 
 

@@ -25,7 +25,7 @@ from barograph.rules.evaluation_signs import (
     EvaluationJump,
     EvaluationNonFinite,
 )
-from barograph.rules.evaluations import Evaluation, Rise, largest_rise
+from barograph.rules.evaluations import Evaluation, Rise, largest_rise, usual_change
 from barograph.rules.finding import Finding
 
 
@@ -34,7 +34,8 @@ class Overfitting(Rise):
 
     The last three evaluations behind the best are above it, the median of them by 3% (a remark) or by 10% (a warning),
     and by twice the largest rise between two evaluations before; the training loss is not above what it was
-    then. With five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best
+    then. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance. With
+    five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best
     loss, the model is only too sure of itself: a remark. The step is that of the best evaluation: its checkpoint is the
     one to keep.
     """
@@ -59,10 +60,12 @@ class Overfitting(Rise):
         if len(last) < count or is_game(seen, channel):
             return
         level = median(other.value for other in last)
-        rise = level / best.value - 1
-        if min(other.value for other in last) <= best.value * (1 + 0.3 * self.at["remark"]) or rise < self.at["remark"]:
+        floor = self.floor(best)
+        rise = level / floor - 1
+        if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["remark"]) or rise < self.at["remark"]:
             return
-        if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < 0.3:
+        clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
+        if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:
             return
         if not (one.train < best.train * 1.02 or one.train < 0.8 * one.value):
             return
@@ -160,7 +163,11 @@ class ValidationDivergence(Rise):
         last = self._after[-2:]
         if len(last) < 2 or self._told is not None or is_game(seen, channel) or self._count < 4:
             return
-        rise = min(other.value for other in last) / best.value - 1
+        if usual_change(self._before) > 0.03:  # two of many that are noisy are high by chance
+            last = self._after[-4:]
+            if len(last) < 3:
+                return
+        rise = min(other.value for other in last) / self.floor(best) - 1
         train = min(other.train for other in last) / best.train - 1 if best.train > 0 else math.nan
         if rise < self.at["increase"] or not train > self.at["train"]:
             return

@@ -23,8 +23,9 @@ class EvaluationJump(Walker):
 
     The change of ln evaluation loss is more than ln 1.15 and more than 6 times the usual one of the evaluations before
     (four at least), and three times as much as any of the last three; the training loss explains less than a third of
-    it. A second evaluation that stays there makes it a warning: another evaluation set, another tokenizer, dropout left
-    on, or, downwards, evaluation data that were trained on. One that comes back is a remark.
+    it. A second evaluation that stays there (where they change by 3% anyway, a third) makes it a warning: another
+    evaluation set, another tokenizer, dropout left on, or, downwards, evaluation data that were trained on. One that
+    comes back is a remark.
     """
 
     name, kind, severity = "evaluation_jump", "eval", "warning"
@@ -36,6 +37,7 @@ class EvaluationJump(Walker):
     def begin(self) -> None:
         self._values: list[Evaluation] = []
         self._open: tuple[Evaluation, Evaluation, Finding] | None = None
+        self._wait = 0  # evaluations that must stay there
 
     def look(self, seen: Seen, channel: Channel, one: Evaluation) -> Iterator[Finding]:
         if not math.isfinite(one.value) or one.value <= 0:
@@ -43,9 +45,13 @@ class EvaluationJump(Walker):
         values = self._values
         if self._open is not None:
             old, new, finding = self._open
+            stays = math.log(one.value / old.value) / math.log(new.value / old.value) > 0.5
+            self._wait -= 1
+            if stays and self._wait:
+                self._values = [*values[-23:], one]
+                return
             self._open = None
-            stays = math.log(one.value / old.value) / math.log(new.value / old.value)
-            if stays > 0.5:
+            if stays:
                 finding.severity, finding.confidence, finding.last_step = "warning", 0.8, one.step
                 finding.message += f", and {one.value:.4g} at step {one.step}"
             yield again(finding)
@@ -56,6 +62,7 @@ class EvaluationJump(Walker):
             train = math.log(one.train / last.train) if one.train > 0 and last.train > 0 else 0.0
             limit = max(math.log(self.at["jump"]), self.at["times"] * max(median(usual), 0.002), 3 * max(usual[-3:]))
             if abs(change) > limit and train * math.copysign(1, change) < abs(change) / 3:
+                self._wait = 1 if median(usual) < 0.03 else 2
                 yield from self._leap(seen, channel, last, one, change)
         self._values = [*values[-23:], one]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from statistics import median
 from typing import ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -111,6 +112,16 @@ def largest_rise(values: list[float]) -> float:
     return max([0.005, *rises]) if len(rises) > 2 else max([0.01, *rises])
 
 
+def usual_change(values: list[float]) -> float:
+    """The median change from one evaluation to the next, in ln, up or down; 0 of fewer than eight: those are a curve
+    that falls.
+    """
+    if len(values) < 8:
+        return 0.0
+    changes = [abs(math.log(b / a)) for a, b in pairwise(values) if a > 0 and b > 0]
+    return median(changes) if changes else 0.0
+
+
 class Rise(Walker):
     """Walks along, keeps the best evaluation, and looks at those behind it."""
 
@@ -140,3 +151,9 @@ class Rise(Walker):
     def risen(self, seen: Seen, channel: Channel, best: Evaluation, one: Evaluation) -> Iterator[Finding]:
         """An evaluation behind the best one."""
         raise NotImplementedError
+
+    def floor(self, best: Evaluation) -> float:
+        """The median of the best evaluation and its neighbours: the lowest of many is low by chance, of few not."""
+        if len(self._before) < 8:
+            return best.value
+        return median([*self._before[-3:-1], best.value, *[other.value for other in self._after[:2]]])

@@ -30,7 +30,7 @@ class LossJumpDown(Rule):
     was cut, or in a new segment are expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
-    by half of that; otherwise a remark.
+    by a fifth of that and by 3%; otherwise a remark.
     """
 
     name, family, kind, severity = "loss_jump_down", "loss", "jump_down", "warning"
@@ -168,7 +168,8 @@ class LossJumpDown(Rule):
             self._told.remove(one)
             finding.evidence["evaluation_after"] = number(value)
             finding.found = max(finding.found, step)
-            if value > evals * (1 - 0.5 * (1 - ratio)):
+            # a learning rate that is cut lowers both, the training's loss by more
+            if value > evals * (1 - max(0.03, 0.2 * (1 - ratio))):
                 finding.severity = "warning" if ratio < self.at["large"] else "info"
                 finding.message += f", while the evaluation went from {evals:.4g} to {value:.4g}"
                 finding.confidence = 0.8

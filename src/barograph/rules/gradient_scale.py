@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.rules.cursor import Cursor, number, numeric_setting, scaled_loss
+from barograph.rules.curve import between
 from barograph.rules.gradient_level import norm_of
 from barograph.rules.rule import Rule
 
@@ -223,6 +224,9 @@ class LossScaleCollapse(Rule):
         self._run.append(step)
         count = len(self._run)
         if count in (int(self.at["skips"]), int(self.at["stand"])) and self._good >= 5 and scaled_loss(seen, time):
+            loss = between(seen.role("loss"), self._run[0], step + 1, segment, finite=False)
+            if len(loss) > 1 and not numpy.isfinite(loss[1:]).any():
+                return []  # nothing was skipped: the weights themselves are not finite
             return [self._say(self._run[0], step, segment, count, "norms")]
         return []
 

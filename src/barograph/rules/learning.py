@@ -53,6 +53,7 @@ class NotLearning(Follower):
     def begin(self, seen: Seen, channel: Channel, tick: Tick, old: int) -> None:
         fresh = old < 0 or tick.step < 0.5 * self._last_step
         self._first: list[float] = []
+        self._sum, self._ticks = 0.0, 0
         self._low = math.inf
         self._high = -math.inf
         self._over = not fresh
@@ -76,21 +77,26 @@ class NotLearning(Follower):
         if self._first and not self._slow:
             yield from self._hardly(seen, sorted(self._first)[len(self._first) // 2], tick)
         if self._over:
+            yield from self._move(tick)
             return
         if len(self._first) < 5:
             self._first.append(tick.level)
+            return  # medians of few rows are no lowest point
         start = sorted(self._first)[len(self._first) // 2]
         self._low, self._high = min(self._low, tick.level), max(self._high, tick.level)
+        self._sum, self._ticks = self._sum + tick.level, self._ticks + 1
         near = self.at["near"]
         guess = self._guess(seen, start, tick)
-        if self._low < start - near - 0.5 * (tick.spread if math.isfinite(tick.spread) else 0.0) or (
-            self._high > start + 5 * near and not guess
-        ):
+        if not math.isfinite(tick.spread):
+            return
+        spread = tick.spread
+        # the lowest of some hundred medians lies three of their deviations (1.25 σ / √n) below the loss, and the start,
+        # five medians of five rows at most, may lie as far above it
+        noise = max(0.5, 3.75 / math.sqrt(tick.width)) * spread
+        noise += 1.5 * spread if self._ticks < 48 or guess else 0.0
+        if self._low < start - near - noise or (self._high > start + 5 * near + noise and not guess):
             self._over = True
-            if self._told is not None and tick.level < start + math.log(0.93):
-                self._told.severity = "info"
-                self._told.message += f"; it moved by step {tick.step}"
-                yield again(self._told)
+            yield from self._move(tick)
             return
         sparse = tick.nth > 0 and (tick.step - self._begin.step) / tick.nth >= 4
         rows = self.at["rows"] / (2.5 if sparse else 1)
@@ -133,6 +139,15 @@ class NotLearning(Follower):
             confidence=0.85 if guess or blank else 0.35,
         )
         yield again(self._told)
+
+    def _move(self, tick: Tick) -> Iterator[Finding]:
+        """A loss that has left its start for good."""
+        if self._told is None or tick.level >= sorted(self._first)[len(self._first) // 2] + math.log(0.93):
+            return
+        self._told.severity = "info"
+        self._told.message += f"; it moved by step {tick.step}"
+        yield again(self._told)
+        self._told = None
 
     def _hardly(self, seen: Seen, start: float, tick: Tick) -> Iterator[Finding]:
         """A language model from scratch that after 150 steps, warm-up over, has lost less than 7% of its first loss."""
@@ -184,7 +199,7 @@ class NotLearning(Follower):
                 values = between(_accuracy(seen, name), 0, tick.step, tick.segment)[-rows:]
                 if len(values) >= min(rows, 8) and abs(float(values.mean()) * count - 1) < 0.35:
                     chance = float(values.mean())
-        start = sorted(self._first)[len(self._first) // 2] if self._first else tick.level
+        start = max(self._first[:2], default=tick.level)
         fell_out = self._deepest < tick.level - 0.1
         if not fell_out and 0.2 < start - tick.level < 0.4:
             chance = 0.0  # it has learnt something: what is left is a guess among fewer by accident
@@ -228,12 +243,17 @@ class NotLearning(Follower):
         """How many equally likely answers the loss is that of, 0 if none."""
         vocabulary = seen.facts.get("vocabulary")
         near = self.at["near"] if vocabulary or seen.role("accuracy") is not None else 0.15 * self.at["near"]
+        noise = 2.5 * (tick.spread if math.isfinite(tick.spread) else 0.0) / math.sqrt(tick.width)
+        mean = self._sum / max(self._ticks, 1)  # of all so far: where single rows are noisy it is not
         for count in (vocabulary,) if vocabulary else CLASSES:
             expected = math.log(math.log(count))
             if abs(tick.level - expected) < near and abs(start - expected) < 2 * near:
                 return int(count)
+            if self._ticks >= 48 and abs(tick.level - expected) < near + noise and abs(mean - expected) < near:
+                return int(count)
         # trained models that go on, and classifiers, begin below 4; ln of a million is 13.8
-        if not vocabulary and 4 <= math.exp(start) <= 12.2 and abs(tick.level - start) < self.at["near"]:
+        off = min(abs(tick.level - start), max(abs(tick.level - mean) - noise, 0.0) if self._ticks >= 48 else math.inf)
+        if not vocabulary and 4 <= math.exp(start) <= 12.2 and off < self.at["near"]:
             return round(math.exp(math.exp(start)))
         return 0
 

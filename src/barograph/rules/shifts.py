@@ -55,6 +55,7 @@ class Shifts:
     def __init__(self, ratio: float, rows: int, *, share: float = 0.8, z: float = 5.0, sign: int = 0, least: int = 24):
         self.limit, self.rows, self.share, self.z, self.sign, self.least = math.log(ratio), rows, share, z, sign, least
         self._next = 0
+        self._channel: Channel | None = None
         self._suspect: tuple[Any, ...] | None = None
         self._shift: Shift | None = None
         self._begin, self._rest = 0, 0
@@ -74,7 +75,7 @@ class Shifts:
         local = seen.local(channel, log=True)
         rows = channel.rows(self._next)
         level, spread, z = local.rows(rows.first)
-        self._next = channel.end
+        self._next, self._channel = channel.end, channel
         same = rows.segment[0] == self._segment == rows.segment[-1]
         if same and self._suspect is None and self._shift is None:
             with numpy.errstate(invalid="ignore"):
@@ -140,7 +141,7 @@ class Shifts:
             if len(offs) == self.rows:
                 middle = sorted(offs)[len(offs) // 2]
                 self._suspect = None
-                if middle < self.limit:
+                if middle < self.limit or sign * (level + sign * middle - self._just(row, level)) < 0.8 * self.limit:
                     return at
                 self._shift = Shift(row, step, rows.first + here, int(rows.step[here]), time, int(rows.segment[here]),
                                     _exp(level), _exp(level + sign * middle), spread)  # fmt: skip
@@ -148,6 +149,16 @@ class Shifts:
                 found.append(self._shift)
                 return at
         return at
+
+    def _just(self, row: int, level: float) -> float:
+        """The median of the 16 rows before one, in logarithms. A line through a start that was other than the rest
+        leads to a level at which the series never was.
+        """
+        if self._channel is None:
+            return level
+        near = self._channel.rows(max(row - 16, self._begin), row).value
+        near = near[numpy.isfinite(near) & (near > 0)]
+        return float(numpy.log(numpy.median(near))) if len(near) > 4 else level
 
     def _track(self, rows: Any, value: Any, low: int, high: int, found: list[Shift]) -> None:
         """Whether the level is what it was before the last change."""

@@ -63,9 +63,8 @@ class DeepSpeed(engine.Dialect):
             main=False,
         ),
         forms.Form(
-            rb"(?<![\w./])(?i:(?:global[_ ]?)?step)[\s:=]{1,3}(\d{1,15})(?![\d.])[^\n]{0,80}?(?<!\w)(?i:loss)[\s:=]{1,3}("
-            + forms.NUMBER
-            + rb")(?![\w/])",
+            rb"(?<![\w./])(?i:(?:global[_ ]?)?step)[\s:=]{1,3}(\d{1,15})(?![\d.])[^\n]{0,80}?"
+            rb"(?<!\w)(?i:loss)[\s:=]{1,3}(" + forms.NUMBER + rb")(?![\w/])",
             ("step", "loss"),
             main=False,
         ),
@@ -84,6 +83,10 @@ class DeepSpeed(engine.Dialect):
         "MemAllocated": "memory/allocated_gb",
         "MaxMemAllocated": "memory/peak_allocated_gb",
     }
+
+    def sure(self, head: bytes) -> int:
+        """A script's own lines count only beside DeepSpeed's."""
+        return super().sure(head) if self.looks.search(head) or b"time (ms) | " in head else 0
 
 
 SOURCE = DeepSpeed()

@@ -1,8 +1,8 @@
 """The dicts that Hugging Face's Trainer prints, also TRL's, Accelerate scripts' and Axolotl's.
 
 In:   `{'loss': 2.301, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.04}`,
-      `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`, `{'step': 10, 'loss': 2.1}`: with either quotes, values in quotes, nan, over several
-      lines, progress bars between.
+      `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`, `{'step': 10, 'loss': 2.1}`:
+      with either quotes, values in quotes, nan, over several lines, progress bars between.
 Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where there is no
       bar, rows are numbered 1, 2, 3 and a note says so. An evaluation has the step of the row before it.
 
@@ -155,8 +155,7 @@ class PrintedDicts(engine.Dialect):
             return rows
         own["how"] = "rows"
         steps: dict[int, list[int]] = {
-            number: [0] * len(row.where)
-            for number, row in enumerate(rows) if row.main and row.steps is None
+            number: [0] * len(row.where) for number, row in enumerate(rows) if row.main and row.steps is None
         }
         row_number, last_epoch = int(own.get("row", 0)), float(own.get("epoch", 0.0))
         for _, number, at in order:

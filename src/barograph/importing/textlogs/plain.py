@@ -53,6 +53,7 @@ _COUNTS = re.compile(
     rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
     rb"eta|time|rank|gpu)$"
 )
+_FRACTION = re.compile(rb"\[\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})\]")  # PyTorch's tutorials: `loss: 2.3  [  64/60000]`
 _TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
@@ -65,6 +66,8 @@ def _row(line: bytes) -> forms.Parsed | None:
         return None
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
     bar = _BAR.search(line) if b"%|" in line else None
+    if step is None and epoch is None and batch is None and bar is None and b"oss" in line:
+        bar = _FRACTION.search(line)
     if step is None and epoch is None and batch is None and bar is None:
         return None
     first = min(match.start() for match in (step, batch, epoch, bar) if match)
@@ -127,7 +130,22 @@ def _scaled(number: bytes, factor: float) -> Any:
 class Plain(engine.Dialect):
     kind = "plain"
     about = "any line with a step and a loss"
-    hints = (b"tep", b"TEP", b"poch", b"POCH", b"ter", b"ITER", b"atch", b"pdate", b"it ", b"it:", b"ep ", b"%|", b"Train: ")
+    hints = (
+        b"tep",
+        b"TEP",
+        b"poch",
+        b"POCH",
+        b"ter",
+        b"ITER",
+        b"atch",
+        b"pdate",
+        b"it ",
+        b"it:",
+        b"ep ",
+        b"%|",
+        b"Train: ",
+        b"loss: ",
+    )
     shapes = (forms.Lines(_row),)
     last_resort = True
     aliases: ClassVar[engine.Aliases] = {

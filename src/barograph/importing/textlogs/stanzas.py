@@ -1,0 +1,90 @@
+"""Logs whose rows are several lines: OLMo, Composer, and the tables of Stable-Baselines3 and Spinning Up.
+
+In:   `[step=10/1000,epoch=0]` and then lines `    train/CrossEntropyLoss=2.3`;
+      `[batch=10/4800]:` and then lines ` Train loss/train/total: 2.3`;
+      lines `|    ep_rew_mean    | 200 |` between two lines of dashes, under headings `| rollout/ |  |`.
+Out:  the names as printed, in tables with their heading before them. The step of a table is its time steps, else its
+      epoch or iteration.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from barograph.importing.textlogs import engine, forms
+
+_STANZA = re.compile(
+    rb"(?m)\[step=\d{1,15}(?:/\d+)?(?:,epoch=\d+)?\]\n(?:[ \t]+[^\n=\[\]]{1,100}=[^\n]{1,60}\n?){1,400}"
+    rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"
+    rb"|^-{12,}\n(?:\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}-{12,}$"
+)
+_OPEN = re.compile(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]+[^\n]*\n)*$")
+_HEAD = re.compile(rb"\[(?:step|batch)=(\d{1,15})(?:/\d+)?(?:,epoch=\d+)?\]:? ")
+_EQUALS = re.compile(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|\s*$)")
+_COLON = re.compile(rb"\x1f ?(?:Train )?([^\x1f:]{1,100}): (" + forms.NUMBER + rb")(?=\x1f|\s*$)")
+_CELLS = re.compile(rb"\|\s*([^|\x1f]{1,100}?)\s*\|\s*([^|\x1f]{0,60}?)\s*\|")
+_NUMBER = re.compile(forms.NUMBER + rb"$")
+_COUNTS = ("total_timesteps", "TotalEnvInteracts", "timesteps", "Epoch", "epoch", "Iteration", "iterations")
+
+
+def _stanza(line: bytes) -> forms.Parsed | None:
+    found = _HEAD.search(line) if b"\x1f" in line else None
+    if found is None:
+        return None
+    pairs = (_COLON if found[0].startswith(b"[batch") else _EQUALS).findall(line, found.end() - 1)
+    names = {name.decode("utf-8", "replace").strip(): value for name, value in pairs}
+    return (found.start(), found[1], tuple(names), tuple(names.values()), True) if names else None
+
+
+def _table(line: bytes) -> forms.Parsed | None:
+    if not line.startswith(b"----") or b"\x1f" not in line:
+        return None
+    heading, step, names = "", None, {}
+    for key, value in _CELLS.findall(line):
+        name = key.decode("utf-8", "replace")
+        if not value:
+            heading = name if name.endswith("/") else ""
+        elif _NUMBER.match(value):
+            names[heading + name] = value
+    for count in _COUNTS:
+        step = step or next((value for name, value in names.items() if name.rpartition("/")[2] == count), None)
+    if step is None or not step.isdigit() or len(step) > 15 or len(names) < 2:
+        return None
+    return 0, step, tuple(names), tuple(names.values()), True
+
+
+class Stanzas(engine.Dialect):
+    kind = "stanzas"
+    about = "rows of several lines: OLMo, Composer, Stable-Baselines3, Spinning Up"
+    hints = (b"[step=", b"[batch=", b"----")
+    shapes = (forms.Lines(_stanza), forms.Lines(_table))
+    aliases: ClassVar[engine.Aliases] = {
+        "train/CrossEntropyLoss": "train/loss",
+        "train/CE loss": "train/loss",
+        "loss/train/total": "train/loss",
+        "optim/total_grad_norm": "train/norm",
+        "optim/total grad norm": "train/norm",
+        "train/loss": "train/loss",
+    }
+
+    def prepare(self, text: bytes) -> bytes:
+        if not any(hint in text for hint in self.hints):
+            return text
+
+        def join(match: re.Match[bytes]) -> bytes:
+            lines = [b" ".join(line.split()) for line in match[0].split(b"\n")]
+            return lines[0] + b" \x1f" + b"\x1f".join(lines[1:]) + b"\n" * match[0].count(b"\n")
+
+        return _STANZA.sub(join, text)
+
+    def hold(self, text: bytes) -> int:
+        """A row that may go on: nothing but its lines stand behind its beginning."""
+        found = _OPEN.search(text, max(text.rfind(b"[step="), text.rfind(b"[batch="), 0))
+        start = found.start() if found else 0
+        if not found and text.endswith(b"|\n"):
+            start = text.rfind(b"\n---") + 1
+        return len(text) - start if start else 0
+
+
+SOURCE = Stanzas()

@@ -212,7 +212,7 @@ def read_one(folder: Path, name: str, whole: bool, runs: Path, read: Counter[str
     from barograph.importing.collect import collect
     from barograph.importing.registry import identify, sources
     from barograph.importing.source import Found, Unread
-    from barograph.query import StoredRun
+    from barograph.reading.query import StoredRun
 
     problems: list[Unread] = []
     found = list(identify(folder, None, problems))

@@ -114,7 +114,8 @@ def main() -> None:
     path = make(options.cache, options.steps, options.series, options.every)
     took: list[tuple[float, float]] = []
     code = (
-        "import sys, time; t = time.perf_counter(); from pathlib import Path; from barograph.query import StoredRun; "
+        "import sys, time; t = time.perf_counter(); from pathlib import Path; "
+        "from barograph.reading.query import StoredRun; "
         "from barograph.reporting.command import report; report([StoredRun(sys.argv[1])], Path(sys.argv[2])); "
         "import resource; "
         "print('TOOK', time.perf_counter() - t, time.process_time(), "

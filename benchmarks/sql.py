@@ -29,10 +29,10 @@ from typing import Any
 import numpy
 
 import barograph
-from barograph import catalog
 from barograph.ask import sql as asked
 from barograph.ask.pushdown import EVERYTHING
 from barograph.manifest import FILE
+from barograph.reading import catalog
 
 MEAN = "select avg(value), count(*), count(distinct run) from points where name = 'train/loss'"
 QUERIES = {

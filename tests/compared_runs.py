@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import format_time
 
 START = 1_767_225_600_000_000  # µs: 2026-01-01

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import barograph
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 
 def strict(path: Path) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ import pytest
 
 import barograph
 from barograph.ask.frames import frame
-from barograph.catalog import runs
-from barograph.query import StoredRun
+from barograph.reading.catalog import runs
+from barograph.reading.query import StoredRun
 
 QUIET: dict[str, Any] = {"verbosity": -2, "git": False, "doctor": False, "machine": False, "ranks": False}
 

@@ -20,7 +20,7 @@ from barograph.ask import sealed as sealed_module
 from barograph.ask import tables
 from barograph.ask.command import drawn, run_sql
 from barograph.ask.sql import answer, sql
-from barograph.catalog import find
+from barograph.reading.catalog import find
 
 duckdb = pytest.importorskip("duckdb")
 QUIET: dict[str, Any] = {"verbosity": -2, "git": False, "doctor": False, "machine": False, "ranks": False}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from barograph.comparing.scaling import Scaling, ScalingError, fit, fit_columns
 from barograph.comparing.scaling_command import amount, run_scaling
 from barograph.comparing.scaling_law import DELTA, Law, Points, solve
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.sinks.parts import width
 
 TRUE = Law(1.82, 482.0, 2085.0, 0.3478, 0.3658)  # arXiv 2404.10102

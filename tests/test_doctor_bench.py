@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 BENCH = Path(__file__).parent.parent / "benchmarks" / "doctor"
 

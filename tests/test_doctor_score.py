@@ -23,7 +23,7 @@ from peers import Columns, peers, restated  # noqa: E402
 from peers.alarms import incidents  # noqa: E402
 from peers.columns import Column  # noqa: E402
 
-from barograph.query import StoredRun  # noqa: E402
+from barograph.reading.query import StoredRun  # noqa: E402
 
 SPAN = (0, 200, 1.0, 20.0)  # tolerance: 5% of 200 steps = 10; of what evaluations show: 2 of them = 40
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from barograph.export import export
 from barograph.importing.read import read
-from barograph.query import StoredRun
+from barograph.reading.export import export
+from barograph.reading.query import StoredRun
 
 
 @pytest.fixture

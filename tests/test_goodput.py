@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import barograph
 from barograph import goodput
 from barograph.goodput import CAUSES, Goodput, Totals, fields, money, of_records, replay
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import KINDS, Record, encode, numbers
 
 SECOND = 1_000_000

@@ -17,12 +17,12 @@ import numpy
 import pytest
 
 from barograph.aliases import Alias
-from barograph.catalog import runs
 from barograph.importing import collect as collecting
 from barograph.importing import folders
 from barograph.importing.collect import Collector, SourceFailed, collect
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
-from barograph.query import StoredRun
+from barograph.reading.catalog import runs
+from barograph.reading.query import StoredRun
 
 START = 1_700_000_000_000_000
 

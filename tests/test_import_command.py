@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from barograph.catalog import runs
 from barograph.importing import pursuit
 from barograph.importing.command import run_import
 from barograph.importing.read import read
-from barograph.query import StoredRun
+from barograph.reading.catalog import runs
+from barograph.reading.query import StoredRun
 
 
 def write_rows(path: Path, steps: range) -> Path:

@@ -13,7 +13,7 @@ from barograph.importing.collect import collect
 from barograph.importing.huggingface import SOURCE
 from barograph.importing.registry import identify
 from barograph.importing.source import Mark, Unread
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 
 def entry(step: int, loss: float | None = None, **more: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from barograph.importing.collect import Collector, collect
 from barograph.importing.jsonrecords import pieces
 from barograph.importing.registry import identify
 from barograph.importing.source import Mark
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 FOLDER, OURS, THEIRS = SOURCES
 STEP = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from barograph.importing.collect import Collector, collect
 from barograph.importing.registry import identify
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 HPARAMS = """
 lr: 0.001

@@ -22,7 +22,7 @@ from barograph.importing.collect import Tally, collect
 from barograph.importing.registry import identify
 from barograph.importing.source import Mark, Points, Unread
 from barograph.importing.tables import SOURCES
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 LINES, DOCUMENT, CSV = SOURCES
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import barograph
-from barograph.inside import expert_lines, flow_lines
+from barograph.reading.inside import expert_lines, flow_lines
 
 
 def watched(folder: Path, blocks: int = 3, **norms: float) -> barograph.StoredRun:

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.jsonlog import PAGE, JsonLog
 from barograph.logtext import LogFileBusy, LogFileError, read_log, records_from
 from barograph.record import Record, decode, encode
+from barograph.writing.jsonlog import PAGE, JsonLog
 
 
 def strict(path: Path) -> list[dict]:
@@ -92,7 +92,7 @@ def test_opening_a_log_again_in_the_same_process_takes_it_over_and_nothing_is_lo
 
 def test_another_process_writing_the_log_is_named_as_the_reason(path: Path) -> None:
     script = (
-        "import sys, time; from barograph.jsonlog import JsonLog; log = JsonLog(sys.argv[1]); "
+        "import sys, time; from barograph.writing.jsonlog import JsonLog; log = JsonLog(sys.argv[1]); "
         "print('open', flush=True); time.sleep(30)"
     )
     other = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
@@ -239,7 +239,7 @@ def test_ctrl_c_in_the_middle_of_a_log_call_keeps_the_file_whole(path: Path) -> 
 
 WRITER = """
 import sys, time
-from barograph.jsonlog import JsonLog
+from barograph.writing.jsonlog import JsonLog
 from barograph.record import Record, encode
 path, pause = sys.argv[1], float(sys.argv[2])
 log = JsonLog(path)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from compared_runs import falling, make_run
 
-from barograph import curation
 from barograph.ask.filters import FilterError
 from barograph.keeping import command
 from barograph.keeping.projects import projects
 from barograph.keeping.search import choose, read, search
-from barograph.query import StoredRun
+from barograph.reading import curation
+from barograph.reading.query import StoredRun
 
 FINDING = {
     "log": "finding",

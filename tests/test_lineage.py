@@ -20,8 +20,8 @@ from barograph import StoredRun
 from barograph.lineage import lineage, stretches
 from barograph.lineage.command import page_lines, run_lineage
 from barograph.lineage.drawing import lines
-from barograph.run import Run
 from barograph.sinks.parts import width
+from barograph.writing.run import Run
 
 
 def begin(root: Path, **options: Any) -> Run:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barograph.goodput import Totals
-from barograph.overview import _bar, cost_lines, printable, sparkline, table, time_lines
+from barograph.reading.overview import _bar, cost_lines, printable, sparkline, table, time_lines
 
 
 def row(**changes: object) -> dict[str, object]:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import barograph
-from barograph.catalog import find
-from barograph.jsonlog import JsonLog
-from barograph.query import StoredRun
+from barograph.reading.catalog import find
+from barograph.reading.query import StoredRun
 from barograph.record import Record, encode
+from barograph.writing.jsonlog import JsonLog
 
 
 def start(folder: Path, **options: Any) -> barograph.Run:

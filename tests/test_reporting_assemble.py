@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from reported_runs import broken, sound, start, stored
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.reporting.assemble import assemble
 from barograph.reporting.content import Chart, Finding, Heat, Report, Sentence, Table, Tiles
 from barograph.store.writer import Writer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from reported_runs import broken, hostile, sound, spiked
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.reporting import webpage
 from barograph.reporting.command import report
 

@@ -17,7 +17,7 @@ import pytest
 from run_starts import only, start, strict
 
 import barograph
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 # -- processes ----------------------------------------------------------------------------------------------
 
@@ -201,8 +201,8 @@ def test_a_background_task_that_raises_or_hangs_costs_no_record(tmp_path: Path) 
 
 
 def test_a_full_queue_drops_nothing_that_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barograph.recorder.LONG_QUEUE", 10)
-    monkeypatch.setattr("barograph.pump.MOST_ROWS", 50)
+    monkeypatch.setattr("barograph.writing.recorder.LONG_QUEUE", 10)
+    monkeypatch.setattr("barograph.writing.pump.MOST_ROWS", 50)
     run = start(tmp_path, flush_seconds=0.2)
     for step in range(5000):
         run.log({"loss": float(step)}, step=step)

@@ -103,7 +103,7 @@ def test_names_are_not_sent_twice(browser: Browser) -> None:
 
 def test_findings_are_those_of_the_doctor(browser: Browser, tmp_path: Path) -> None:
     from barograph.doctor import diagnose
-    from barograph.query import StoredRun
+    from barograph.reading.query import StoredRun
 
     wanted = json.loads(json.dumps(diagnose(StoredRun(tmp_path / "p" / "a"))))
     assert browser.get("/api/runs/p/a/findings") == wanted

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from served_runs import finished, trained
 
-from barograph import curation
+from barograph.reading import curation
 from barograph.server import events as events_module
 from barograph.server.app import Server
 from barograph.server.events import Hub, TooMany

@@ -12,7 +12,7 @@ import pytest
 from served_runs import QUIET, Browser, finished, trained
 
 import barograph
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.server import series as series_module
 from barograph.store.seal import seal
 

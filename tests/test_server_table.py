@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from served_runs import finished, trained
 
-from barograph import curation, manifest
+from barograph import manifest
+from barograph.reading import curation
 from barograph.server import rows as rows_module
 from barograph.server.places import Places
 from barograph.server.table import Table

@@ -12,7 +12,7 @@ from barograph.importing.registry import identify
 from barograph.importing.source import Fact, Found, Item, Mark, Points, Restart, Unread
 from barograph.importing.textlogs.mlperf import SOURCE
 from barograph.manifest import read as read_manifest
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 LOG = Path(__file__).parent / "mlperf" / "result_0.txt"
 LINE = ':::MLLOG {"time_ms": %d, "event_type": "%s", "key": "%s", "value": %s, "metadata": {%s}}\n'

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import barograph
-from barograph.processes import open_runs
-from barograph.tracker import MetricsConfig, MetricsTracker, StepMetrics, backend_metrics, metrics_config
+from barograph.writing.processes import open_runs
+from barograph.writing.tracker import MetricsConfig, MetricsTracker, StepMetrics, backend_metrics, metrics_config
 
 
 @pytest.fixture(autouse=True)

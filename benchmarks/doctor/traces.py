@@ -114,14 +114,6 @@ def preload() -> None:
     import torch.distributed.fsdp
     import torch.distributed.tensor
 
-    import barograph.accounts
-    import barograph.probes.data.batch_watch
-    import barograph.probes.model.watch
-    import barograph.probes.speed.clock
-    import barograph.query
-    import barograph.start
-    import barograph.store.writer  # noqa: F401
-
     for program in STEPS:
         importlib.import_module(f"programs.{program}")
     from transformers import GPT2LMHeadModel, Trainer  # noqa: F401

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from barograph.comparing.comparison import compare
     from barograph.config import ConfigError
     from barograph.importing.read import read
-    from barograph.logger import LogVerbosity, TrainingRunLogger
     from barograph.logtext import LogFileError, read_log
     from barograph.notebook.display import charts
     from barograph.probes.model.monitor import TrainingMonitor
     from barograph.probes.widths.mup import coord_check
     from barograph.probes.widths.transfer import transfer_check
-    from barograph.query import StoredRun
-    from barograph.run import Run
-    from barograph.simple import SimpleLogger
-    from barograph.start import fork, init
-    from barograph.tracker import MetricsConfig, MetricsTracker, StepMetrics
+    from barograph.reading.query import StoredRun
+    from barograph.writing.logger import LogVerbosity, TrainingRunLogger
+    from barograph.writing.run import Run
+    from barograph.writing.simple import SimpleLogger
+    from barograph.writing.start import fork, init
+    from barograph.writing.tracker import MetricsConfig, MetricsTracker, StepMetrics
 
 __version__ = "0.1.0"
 
@@ -41,20 +41,20 @@ _HOMES = {
     "compare": "comparing.comparison",
     "ConfigError": "config",
     "LogFileError": "logtext",
-    "LogVerbosity": "logger",
-    "MetricsConfig": "tracker",
-    "MetricsTracker": "tracker",
-    "Run": "run",
-    "SimpleLogger": "simple",
+    "LogVerbosity": "writing.logger",
+    "MetricsConfig": "writing.tracker",
+    "MetricsTracker": "writing.tracker",
+    "Run": "writing.run",
+    "SimpleLogger": "writing.simple",
     "coord_check": "probes.widths.mup",
-    "fork": "start",
-    "StepMetrics": "tracker",
-    "StoredRun": "query",
+    "fork": "writing.start",
+    "StepMetrics": "writing.tracker",
+    "StoredRun": "reading.query",
     "TensorBoardBackend": "adapters.tensorboard",
     "TrainingMonitor": "probes.model.monitor",
-    "TrainingRunLogger": "logger",
+    "TrainingRunLogger": "writing.logger",
     "WandBBackend": "adapters.wandb",
-    "init": "start",
+    "init": "writing.start",
     "read": "importing.read",
     "read_log": "logtext",
     "runs": "ask.filters",

@@ -14,7 +14,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from barograph.jsonlog import JsonLog
+from barograph.writing.jsonlog import JsonLog
 
 _CHUNK = 4 << 20
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.rules.roles import candidates
 
 # What a log for other tools calls a role. The names are ones that runmedic, losslint and gradsnitch all know.

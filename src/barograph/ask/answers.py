@@ -20,13 +20,13 @@ from typing import Any
 import msgspec
 import numpy
 
-from barograph import catalog
 from barograph.aliases import Names
 from barograph.ask import filters, tables
 from barograph.ask.leaves import flat, plain_text, sound
 from barograph.ask.rows import recorded_findings
 from barograph.ask.shelf import Entry, latest
-from barograph.query import StoredRun
+from barograph.reading import catalog
+from barograph.reading.query import StoredRun
 from barograph.record import format_time, mark_non_finite
 
 MOST_BYTES = 50_000  # of one answer: what an assistant can read without losing sight of its task

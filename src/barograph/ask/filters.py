@@ -23,9 +23,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from barograph import catalog
 from barograph.ask.leaves import number_in, plain_text
-from barograph.query import StoredRun
+from barograph.reading import catalog
+from barograph.reading.query import StoredRun
 from barograph.record import parse_time
 
 FIELDS: dict[str, str] = {

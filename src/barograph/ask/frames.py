@@ -19,7 +19,7 @@ import numpy
 
 from barograph.ask.leaves import sound
 from barograph.columns import align
-from barograph.query import Series, StoredRun
+from barograph.reading.query import Series, StoredRun
 
 if TYPE_CHECKING:
     import pyarrow

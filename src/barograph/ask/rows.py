@@ -20,13 +20,13 @@ from barograph.ask.pushdown import Condition
 from barograph.ask.shelf import Entry, Shelf, latest, series_of
 from barograph.ask.tables import schema
 from barograph.logtext import records_of
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import Record, mark_non_finite
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from barograph.tails import Columns
+    from barograph.reading.tails import Columns
 
 _BATCH_ROWS = 1 << 17
 

@@ -29,7 +29,7 @@ from barograph.store.schema import merge_spans, parse_names, visible
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from barograph.tails import Columns
+    from barograph.reading.tails import Columns
 
 _CACHE_BYTES = 16 << 20
 _TAIL_BYTES = 1 << 16  # the end of a run is some records without numbers; more is for the general way

@@ -18,13 +18,13 @@ from barograph import manifest
 from barograph.aliases import Names
 from barograph.ask.pushdown import ANY, Condition
 from barograph.ask.sealed import Sealed, open_sealed
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.store.part import DamagedPart
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from barograph.tails import Columns
+    from barograph.reading.tails import Columns
 
 _MANY = 16  # series of one run, from which on all are read in one look …
 _SMALL_BYTES = 64 << 20  # … if the run's store is no larger than this

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from barograph import catalog
 from barograph.ask.pushdown import EVERYTHING, Wanted, wanted
 from barograph.ask.rows import PROVIDERS
 from barograph.ask.shelf import Shelf
 from barograph.ask.tables import TABLES, schema
-from barograph.query import StoredRun
+from barograph.reading import catalog
+from barograph.reading.query import StoredRun
 
 if TYPE_CHECKING:
     import pyarrow

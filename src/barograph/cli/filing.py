@@ -76,21 +76,21 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _projects(options: argparse.Namespace) -> int:
-    from barograph.catalog import runs
     from barograph.keeping.command import run_projects
+    from barograph.reading.catalog import runs
 
     return run_projects(runs(options.dir), dir=options.dir, as_json=options.json)
 
 
 def _search(options: argparse.Namespace) -> int:
-    from barograph.catalog import runs
     from barograph.keeping.command import run_search
+    from barograph.reading.catalog import runs
 
     return run_search(options.words, runs(options.dir), as_json=options.json)
 
 
 def _lineage(options: argparse.Namespace) -> int:
-    from barograph.catalog import find
     from barograph.lineage.command import run_lineage
+    from barograph.reading.catalog import find
 
     return run_lineage(find(options.run, options.dir), dir=options.dir, as_json=options.json)

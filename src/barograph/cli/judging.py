@@ -104,8 +104,8 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _scaling(options: argparse.Namespace) -> int:
-    from barograph.catalog import DEFAULT_DIR
     from barograph.comparing.scaling_command import run_scaling
+    from barograph.reading.catalog import DEFAULT_DIR
 
     keep = None
     if options.filter:

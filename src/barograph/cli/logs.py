@@ -51,8 +51,8 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _sync(options: argparse.Namespace) -> int:
-    from barograph.catalog import find
     from barograph.mirrors.sync import sync
+    from barograph.reading.catalog import find
 
     found = [find(run, options.dir) for run in options.runs]
     folders = [

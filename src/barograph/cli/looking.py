@@ -49,9 +49,9 @@ def add(commands: Commands) -> None:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    from barograph import overview
-    from barograph.catalog import runs
     from barograph.keeping.search import choose
+    from barograph.reading import overview
+    from barograph.reading.catalog import runs
 
     found = [run for run in runs(options.dir, options.project, tag=options.tag) if options.all or not run.archived]
     rows = [overview.summary(run) for run in (choose(found, options.words) if options.words else found)]
@@ -68,8 +68,8 @@ def _ls(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from barograph import overview
-    from barograph.catalog import find
+    from barograph.reading import overview
+    from barograph.reading.catalog import find
 
     run = find(options.run, options.dir)
     if options.json:
@@ -90,8 +90,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _tail(options: argparse.Namespace) -> int:
-    from barograph.catalog import find
-    from barograph.follow import follow
+    from barograph.reading.catalog import find
+    from barograph.reading.follow import follow
 
     run = find(options.run, options.dir)
     console = None
@@ -115,8 +115,8 @@ def _tail(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from barograph.catalog import find
-    from barograph.export import export
+    from barograph.reading.catalog import find
+    from barograph.reading.export import export
 
     run = find(options.run, options.dir)
     if options.to == "tensorboard":
@@ -136,9 +136,9 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _gc(options: argparse.Namespace) -> int:
-    from barograph.catalog import DEFAULT_DIR, runs
     from barograph.keeping.trash import purge
     from barograph.liveness import OPEN
+    from barograph.reading.catalog import DEFAULT_DIR, runs
     from barograph.spool import carry_leftovers
     from barograph.store.seal import seal
 

@@ -20,7 +20,7 @@ from barograph.columns import strides
 
 if TYPE_CHECKING:
     from barograph.comparing.facts import Facts
-    from barograph.query import Series
+    from barograph.reading.query import Series
 
 Floats = NDArray[np.float64]
 

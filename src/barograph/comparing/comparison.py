@@ -27,7 +27,7 @@ from barograph.comparing.refusals import Refusal, metric_obstacle, obstacles, re
 from barograph.comparing.repeats import find_repeats
 from barograph.comparing.sides import Given, Side, gather_sides
 from barograph.comparing.verdict import NONE, Verdict, judge
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 # an evaluation is taken for the metric only if all have one in the last half of their steps
 _LATE = 0.5

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.comparing.keys import flatten, normal, numbers_of, part_of, plain
 
 if TYPE_CHECKING:
-    from barograph.query import StoredRun
+    from barograph.reading.query import StoredRun
     from barograph.record import Record
 
 _HEAD = 400  # records: options, data, devices and the speed of light come before the first steps

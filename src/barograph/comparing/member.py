@@ -19,10 +19,10 @@ from barograph.aliases import Names
 from barograph.comparing.axes import Axes
 from barograph.comparing.curves import Curve, Spikes, spike_score
 from barograph.comparing.facts import Facts, gather
-from barograph.query import Series
+from barograph.reading.query import Series
 
 if TYPE_CHECKING:
-    from barograph.query import StoredRun
+    from barograph.reading.query import StoredRun
 
 Floats = NDArray[np.float64]
 

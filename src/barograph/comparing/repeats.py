@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from barograph import catalog
 from barograph.comparing import statistics
 from barograph.comparing.ends import Stretch
 from barograph.comparing.facts import Facts, gather
 from barograph.comparing.keys import same
 from barograph.comparing.member import Member
+from barograph.reading import catalog
 
 MOST_RUNS = 300
 MOST_REPEATS = 40

@@ -31,7 +31,7 @@ from barograph.comparing.scaling_law import (
 from barograph.comparing.scaling_runs import Sample, Samples, ScalingError, gather
 from barograph.comparing.sides import Given, gather_sides
 from barograph.comparing.words import large
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 Floats = NDArray[np.float64]
 

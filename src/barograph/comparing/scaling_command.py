@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 
 from barograph.comparing.scaling import fit
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import json_text
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from barograph.comparing.keys import normal, part_of, same, shown
 from barograph.comparing.member import Member
 from barograph.importing.resolve import resolve
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 Given = str | os.PathLike[str] | StoredRun | Iterable[StoredRun]
 

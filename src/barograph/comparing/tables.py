@@ -14,7 +14,7 @@ from barograph.comparing.axes import UNITS
 from barograph.comparing.contrasts import BETTER, DIFFERENT, WORSE, Contrast
 from barograph.comparing.difference import ABSENT, Difference
 from barograph.comparing.words import amount, cell_words, change_words, letter, number, percent
-from barograph.overview import sparkline
+from barograph.reading.overview import sparkline
 from barograph.sinks.parts import escape, width
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from barograph.demo.text import Corpus, Loader, fixed_windows
 
 if TYPE_CHECKING:
     from barograph.probes.data.batch_watch import DataWatch
-    from barograph.run import Run
+    from barograph.writing.run import Run
 
 PROMPT = b"class Reader:\n    def "
 SAMPLE_BYTES = 320

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barograph import inside, overview, query
+from barograph.reading import inside, overview, query
 from barograph.sinks.parts import escape
 from barograph.sinks.terminal import wants_colour
 

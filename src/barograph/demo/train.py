@@ -22,13 +22,14 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import barograph
-from barograph import catalog, liveness, manifest, query
+from barograph import liveness, manifest
 from barograph.demo import summary, text
+from barograph.reading import catalog, query
 from barograph.sinks.progress import Work, progress
 
 if TYPE_CHECKING:
     from barograph.demo.loop import Loop, Plan
-    from barograph.run import Run
+    from barograph.writing.run import Run
 
 PROJECT = "demo"
 MOST_THREADS = 4  # the matrices are small: more threads would mostly wait for each other

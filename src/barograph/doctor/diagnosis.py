@@ -13,7 +13,7 @@ import msgspec
 
 from barograph.doctor.replay import replay
 from barograph.doctor.sparkline import around
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import mark_non_finite
 from barograph.rules.examiner import Examiner
 from barograph.rules.registry import make_rules

@@ -17,7 +17,7 @@ import numpy
 
 from barograph.doctor.events import events_of
 from barograph.liveness import ALIVE
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import Record
 from barograph.rules.examiner import Examiner
 from barograph.rules.facts import facts_of

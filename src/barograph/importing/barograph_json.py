@@ -22,7 +22,7 @@ from barograph.importing.rows import MOST_STEP, table
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
 from barograph.manifest import FILE as MANIFEST
 from barograph.manifest import read as read_manifest
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import KINDS, Record, decode, numbers, parse_time
 
 _CHUNK = 8 << 20  # more than twice the longest record that is repaired

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from barograph import manifest, segments
 from barograph.importing import journal
-from barograph.jsonlog import JsonLog
 from barograph.record import Record, encode
 from barograph.store.seal import seal
 from barograph.store.writer import Writer
+from barograph.writing.jsonlog import JsonLog
 
 _WAITING_POINTS = 500_000  # small blocks of the same names wait for each other up to this many values
 _WAITING_RECORDS = 100_000  # put in the order of their steps before they are written, 50 MB

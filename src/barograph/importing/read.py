@@ -18,7 +18,7 @@ from barograph.importing.collect import collect
 from barograph.importing.files import stop_sealing
 from barograph.importing.registry import identify
 from barograph.importing.source import Unread
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.segments import FOLDER as SEGMENTS
 
 

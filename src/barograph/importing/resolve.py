@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from barograph import catalog
 from barograph.importing.read import read
-from barograph.query import StoredRun
+from barograph.reading import catalog
+from barograph.reading.query import StoredRun
 
 
 def resolve(path: str, dir: str | None = None) -> Iterator[tuple[StoredRun, str]]:

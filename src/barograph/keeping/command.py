@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barograph import catalog, curation
 from barograph.keeping import trash
 from barograph.keeping.projects import projects
 from barograph.keeping.search import Hit, search
-from barograph.query import StoredRun
+from barograph.reading import catalog, curation
+from barograph.reading.query import StoredRun
 from barograph.record import json_text
 from barograph.sinks.parts import escape
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from barograph import curation, liveness
-from barograph.query import StoredRun
+from barograph import liveness
+from barograph.reading import curation
+from barograph.reading.query import StoredRun
 
 
 @dataclass

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from barograph import curation
 from barograph.ask.filters import FIELDS, Condition, FilterError, matches, parse
 from barograph.logtext import records_of
-from barograph.query import StoredRun
+from barograph.reading import curation
+from barograph.reading.query import StoredRun
 
 # How much a place says, for the order of what was found; whole words and beginnings count more.
 _PLACES = {

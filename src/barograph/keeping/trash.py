@@ -23,7 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from barograph import curation, liveness, manifest, segments
+from barograph import liveness, manifest, segments
+from barograph.reading import curation
 
 FOLDER = ".trash"
 NOTE = "trash.json"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barograph import segments
-from barograph.query import Series, StoredRun
+from barograph.reading.query import Series, StoredRun
 
 if TYPE_CHECKING:
     import numpy

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from barograph.lineage.drawing import lines
 from barograph.lineage.tree import lineage
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import json_text
 
 

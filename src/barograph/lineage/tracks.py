@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barograph import segments
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.segments import Segment
 
 if TYPE_CHECKING:

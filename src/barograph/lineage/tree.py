@@ -17,7 +17,7 @@ from typing import Any
 
 from barograph import segments
 from barograph.lineage.tracks import Part, Tracks
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 _AMOUNTS = ("tokens", "seconds", "gpu_hours", "cost")
 _DEEPEST = 100  # forks of forks: more is a loop of folders that name each other

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.notebook.sources import ComparisonSource, RunSource, Source
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 
 class Charts:

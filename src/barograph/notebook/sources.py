@@ -15,7 +15,7 @@ import numpy as np
 from barograph import liveness
 from barograph.comparing.words import cell_words
 from barograph.notebook.panels import Panel, chosen, line, text
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 
 Facts = list[tuple[str, str]]
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from barograph import __version__
 from barograph.comparing.member import direction
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.reporting import about, depth, figures, judgement, learning, outcomes, pace
 from barograph.reporting.content import Block, Chart, Figure, Flag, Report, Sentence, Tiles, quote
 from barograph.reporting.spread import spread

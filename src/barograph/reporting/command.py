@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.manifest import write_json
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import json_text
 from barograph.reporting import markdown, webpage
 from barograph.reporting.content import Facts, Figure, Finding, Report, Sentence, Table, Tiles

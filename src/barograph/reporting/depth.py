@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from barograph.inside import block_of, in_depth
+from barograph.reading.inside import block_of, in_depth
 from barograph.reporting import figures
 from barograph.reporting.content import Block, Chart, Heat, Section, Sentence, say, section
 from barograph.reporting.learning import of_series

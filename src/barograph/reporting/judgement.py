@@ -16,7 +16,7 @@ from barograph.comparing.member import direction
 from barograph.forecast.outlook import Forecast
 from barograph.forecast.stored import LOSSES, forecast_run
 from barograph.forecast.words import sentences
-from barograph.query import Series
+from barograph.reading.query import Series
 from barograph.reporting import figures
 from barograph.reporting.content import Block, Facts, Figure, Finding, Section, Sentence, Table, quote, say, section
 from barograph.reporting.spread import spread

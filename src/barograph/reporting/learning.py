@@ -15,7 +15,7 @@ import numpy as np
 
 from barograph.columns import smooth
 from barograph.comparing.member import direction
-from barograph.query import Series
+from barograph.reading.query import Series
 from barograph.reporting import figures
 from barograph.reporting.content import Block, Chart, Line, Section, Sentence, line, say, section
 from barograph.reporting.spread import Spread, spread

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from barograph.comparing.markdown import table, words
-from barograph.overview import sparkline
+from barograph.reading.overview import sparkline
 from barograph.reporting.content import (
     Block,
     Chart,

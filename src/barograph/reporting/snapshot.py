@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from barograph.liveness import OPEN
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
+from barograph.reading.tails import Tail, Tails
 from barograph.segments import Segment
-from barograph.tails import Tail, Tails
 
 
 class Snapshot(StoredRun):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from barograph.query import Series
+from barograph.reading.query import Series
 from barograph.reporting import figures
 from barograph.reporting.content import Figure
 

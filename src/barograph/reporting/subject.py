@@ -21,7 +21,7 @@ import numpy as np
 from barograph import liveness
 from barograph.comparing.member import EVALUATIONS, LOSSES, Member, is_evaluation
 from barograph.logtext import records_of
-from barograph.query import Series, StoredRun
+from barograph.reading.query import Series, StoredRun
 from barograph.record import Record
 from barograph.reporting.snapshot import Snapshot
 from barograph.rules.channels import is_wanted

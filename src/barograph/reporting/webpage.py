@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.reporting import drawing, heat
 from barograph.reporting.content import (
     MOST_POINTS,

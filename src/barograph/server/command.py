@@ -14,7 +14,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barograph.catalog import DEFAULT_DIR
+from barograph.reading.catalog import DEFAULT_DIR
 
 if TYPE_CHECKING:
     from barograph.server.app import Server

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from barograph import curation, manifest
+from barograph import manifest
+from barograph.reading import curation
 from barograph.record import mark_non_finite
 from barograph.server.places import Place, is_inside
 from barograph.server.table import Table

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, cast
 
-from barograph import curation
 from barograph.ask.filters import FilterError, matches, parse
-from barograph.query import StoredRun
+from barograph.reading import curation
+from barograph.reading.query import StoredRun
 from barograph.server.places import Places, ServedRun
 from barograph.server.rows import Row
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_to_bytes
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
+from barograph.reading.tails import Tails
 from barograph.segments import is_run
-from barograph.tails import Tails
 
 if TYPE_CHECKING:
     from barograph.store.reader import StoreReader

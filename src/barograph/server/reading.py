@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from barograph.ask.sealed import Sealed
-    from barograph.tails import Columns
+    from barograph.reading.tails import Columns
 
 _OPEN_RUNS = 8  # runs in progress whose readers are kept
 _GROUP_BYTES = 1  # of decoded row groups only the last is kept: its memory serves the next one again

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from barograph import curation, liveness, manifest, segments
+from barograph import liveness, manifest, segments
 from barograph.ask.leaves import flat
 from barograph.comparing.member import direction, is_evaluation
+from barograph.reading import curation
 from barograph.record import mark_non_finite, parse_time
 from barograph.server.places import Place, ServedRun
 from barograph.server.progress import Progress, last_step

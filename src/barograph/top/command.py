@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from barograph import liveness
-from barograph.catalog import find, runs
-from barograph.query import StoredRun
+from barograph.reading.catalog import find, runs
+from barograph.reading.query import StoredRun
 from barograph.sinks.terminal import wants_colour
 from barograph.top.page import PAGES, Viewer
 from barograph.top.place import Place

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from barograph.logtext import records_from, records_of
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import Record, restore_non_finite
 from barograph.rules.finding import SEVERITIES, Finding
 from barograph.rules.story import tell

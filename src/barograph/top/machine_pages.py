@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.overview import cost_lines, time_lines
+from barograph.reading.overview import cost_lines, time_lines
 from barograph.record import Record
 from barograph.top.chart import bar, span_of, sparkline
 from barograph.top.place import Place

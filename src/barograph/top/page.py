@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from barograph import liveness
-from barograph.catalog import runs
-from barograph.query import StoredRun
+from barograph.reading.catalog import runs
+from barograph.reading.query import StoredRun
 from barograph.top import machine_pages, overview_page, story_pages
 from barograph.top.pace import Pace
 from barograph.top.place import Place

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import parse_time
 from barograph.rules.finding import SEVERITIES
 from barograph.top.logbook import by_examination

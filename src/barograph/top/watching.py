@@ -20,7 +20,7 @@ import numpy as np
 
 from barograph import liveness
 from barograph.causes import Totals
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import Record, numbers, parse_time
 from barograph.rules.roles import candidates
 from barograph.store.cursor import Cursor

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from barograph import curation, liveness, manifest, segments
+from barograph import liveness, manifest, segments
 from barograph.logtext import read_log, records_from
+from barograph.reading import curation
+from barograph.reading.tails import Tail, Tails
 from barograph.record import Record
 from barograph.segments import Segment
-from barograph.tails import Tail, Tails
 
 if TYPE_CHECKING:
     import numpy
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     from barograph.goodput import Goodput, Totals
     from barograph.probes.speed.energy import Energy
+    from barograph.reading.tails import Columns
     from barograph.store.reader import StoreReader
-    from barograph.tails import Columns
 
 
 @dataclass(frozen=True, eq=False)

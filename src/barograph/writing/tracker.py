@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from barograph import place
-from barograph.processes import open_runs
-from barograph.run import Run
-from barograph.start import init
 from barograph.values import number
+from barograph.writing.processes import open_runs
+from barograph.writing.run import Run
+from barograph.writing.start import init
 
 SMOOTHING = 0.1  # weight of the newest value (S3)
 _SMOOTHED = ("loss", "tokens_per_sec", "mfu", "step_time_sec")

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.sinks.parts import escape
 
 _BLOCK = re.compile(r"(.*?\.?\d+)(?=\.|$)")  # up to the first number: a block of a stack

@@ -14,7 +14,7 @@ from typing import Any
 
 from barograph.liveness import OPEN
 from barograph.logtext import records_from
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import Record
 
 _TAIL_BYTES = 4 << 20

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from barograph.naming import run_name
-from barograph.start import init
+from barograph.writing.start import init
 
 
 class SimpleLogger:

@@ -12,9 +12,9 @@ import time
 from typing import Any
 
 from barograph.goodput import CAUSES, Totals, fields, money
-from barograph.inside import expert_lines, flow_lines
 from barograph.lineage.command import page_lines
-from barograph.query import StoredRun
+from barograph.reading.inside import expert_lines, flow_lines
+from barograph.reading.query import StoredRun
 from barograph.record import parse_time
 
 _LOSSES = ("train/loss", "loss", "train_loss")

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from barograph.recorder import Recorder
 from barograph.values import number
+from barograph.writing.recorder import Recorder
 
 if TYPE_CHECKING:
     from barograph.probes.data.batch_watch import DataWatch

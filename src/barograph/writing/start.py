@@ -28,8 +28,8 @@ from barograph.config import Settings
 from barograph.logtext import LogFileError
 from barograph.naming import folder_name, run_name
 from barograph.record import format_time
-from barograph.run import Run
 from barograph.values import text
+from barograph.writing.run import Run
 
 _warnings = logging.getLogger("barograph")
 _LOOK_SECONDS = 3.0  # a run that ends at once waits so long for its manifest to be complete

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from barograph.jsonlog import JsonLog
 from barograph.logtext import records_from
 from barograph.record import Record, numbers
+from barograph.writing.jsonlog import JsonLog
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.record import format_time, mark_non_finite
 
 FORMATS = ("csv", "jsonl", "parquet")

@@ -19,15 +19,15 @@ import msgspec
 
 from barograph import place, segments, spool
 from barograph.config import Settings
-from barograph.jsonlog import JsonLog
-from barograph.logger import TrainingRunLogger
 from barograph.logtext import LogFileBusy
-from barograph.processes import open_runs
-from barograph.pump import LONG_QUEUE, Histogram, Logged, Pump, Row
 from barograph.record import HAS_NUMBERS, Record, encode
 from barograph.segments import Segment
-from barograph.shapes import Shapes
 from barograph.values import DeviceValues, flatten, on_device, text
+from barograph.writing.jsonlog import JsonLog
+from barograph.writing.logger import TrainingRunLogger
+from barograph.writing.processes import open_runs
+from barograph.writing.pump import LONG_QUEUE, Histogram, Logged, Pump, Row
+from barograph.writing.shapes import Shapes
 
 _encode = msgspec.json.Encoder().encode
 

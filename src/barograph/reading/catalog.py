@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from barograph.logtext import is_log
-from barograph.query import StoredRun
+from barograph.reading.query import StoredRun
 from barograph.segments import is_run
 
 DEFAULT_DIR = "runs"

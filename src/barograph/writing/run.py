@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from barograph import manifest, place, segments
 from barograph.config import ConfigError, Settings
-from barograph.jsonlog import JsonLog
-from barograph.processes import LazyLog, LazyPump, open_runs
 from barograph.record import format_time
-from barograph.shapes import Shapes
 from barograph.values import text
-from barograph.watched import Watched
+from barograph.writing.jsonlog import JsonLog
+from barograph.writing.processes import LazyLog, LazyPump, open_runs
+from barograph.writing.shapes import Shapes
+from barograph.writing.watched import Watched
 
 if TYPE_CHECKING:
-    from barograph.accounts import Accounts
     from barograph.alerts.skipping import Advice, SkipAdvisor
     from barograph.alerts.stopping import EarlyStopping
     from barograph.blackbox.box import BlackBox
-    from barograph.health import Health
     from barograph.probes.model.watch import ModelWatch
+    from barograph.writing.accounts import Accounts
+    from barograph.writing.health import Health
 
 _CHECKPOINT_FIELDS = {"val_loss", "val_bpb", "config", "loader_state", "loop_state"}
 
@@ -48,7 +48,7 @@ class Run(Watched):
         self._skipping: SkipAdvisor | None = None
         self._blackbox: BlackBox | None = None
         if self._is_main:
-            from barograph.accounts import Accounts
+            from barograph.writing.accounts import Accounts
 
             self._accounts = Accounts(self, self._log.path, self._log_start, self._gpus)
             self._pump.listen(self._accounts)
@@ -63,7 +63,7 @@ class Run(Watched):
             self._blackbox = BlackBox(self, self.settings.blackbox_steps)
             self._pump.listen(self._blackbox)
         if self._is_main and self.settings.doctor:
-            from barograph.health import Health
+            from barograph.writing.health import Health
 
             self._health = Health(self, self.config, self._log.path, self._log_start)
             self._health.tell += [self.alerts.report, self._write_blackbox]

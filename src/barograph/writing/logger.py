@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barograph.jsonlog import JsonLog
 from barograph.record import Record, encode
 from barograph.sinks.console import Console
 from barograph.values import PLAIN, flatten, number, plain, text
+from barograph.writing.jsonlog import JsonLog
 
 _warnings = logging.getLogger("barograph")
 

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -370,8 +372,6 @@ def test_a_layout_that_is_a_link_is_neither_read_nor_written_through(browser: Br
 
 
 def test_slow_answers_are_worked_out_once_and_kept() -> None:
-    import threading
-
     slow, gate, times = SlowAnswers(), threading.Event(), []
 
     def work() -> bytes:
@@ -386,6 +386,31 @@ def test_slow_answers_are_worked_out_once_and_kept() -> None:
     gate.set()
     assert slow.get("k", 1, work) == b"done" and slow.get("k", 1, work) == b"done" and len(times) == 1
     slow.close()
+
+
+def test_a_request_while_the_server_ends_is_told_so() -> None:
+    slow, gate = SlowAnswers(1), threading.Event()
+    first = threading.Thread(target=lambda: slow.get("a", 1, lambda: str(gate.wait(10)).encode()))
+    first.start()
+    refused: list[str] = []
+
+    def wait_for_a_turn() -> None:
+        try:
+            slow.get("b", 1, lambda: b"")
+        except StillWorking as error:
+            refused.append(str(error))
+
+    second = threading.Thread(target=wait_for_a_turn)
+    second.start()
+    while "b" not in slow._going:
+        time.sleep(0.001)
+    slow.close()
+    second.join(10)
+    with pytest.raises(StillWorking, match="the server is ending"):
+        slow.get("c", 1, lambda: b"")
+    gate.set()
+    first.join(10)
+    assert refused == ["the server is ending"]
 
 
 def test_a_slow_answer_that_fails_is_tried_again() -> None:

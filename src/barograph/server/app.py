@@ -6,6 +6,7 @@ Out:  an ASGI application: `docs/view-safety.md` says what it lets pass.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 from collections.abc import Callable, Coroutine
@@ -25,7 +26,7 @@ from barograph.server.memory import Memory
 from barograph.server.page import ASSETS, Page
 from barograph.server.places import Place, Places, key_of
 from barograph.server.reading import Reading
-from barograph.server.requests import Missing, answer_to, body_of, number_of, run_and_action
+from barograph.server.requests import PAGES, TABS, Missing, answer_to, body_of, number_of, run_and_action
 from barograph.server.security import Access, Guard
 from barograph.server.slow import SlowAnswers
 from barograph.server.table import Table, rows_as_json
@@ -304,6 +305,8 @@ def _application(server: Server) -> Starlette:
             return Response(status_code=204)
         if path.startswith("api/") or path == "api" or "." in path.rpartition("/")[2]:
             return error_answer(404, "there is nothing at this address")
+        with contextlib.suppress(KeyError):
+            server.reading.read_ahead(run_and_action(server.places, request, PAGES, TABS)[0])
         return server.page.index(request)
 
     def asset(request: Request) -> Response:

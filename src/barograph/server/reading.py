@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _OPEN_RUNS = 8  # runs in progress whose readers are kept
 _GROUP_BYTES = 1  # of decoded row groups only the last is kept: its memory serves the next one again
 _NAME_LISTS = 16  # runs whose sorted names are kept
+_FIRST = ("train/norm", "train/lr")  # with the losses, what the page of a run shows first
+_FIRST_LOSSES = 4
+_AHEAD_SECONDS = 2.0  # most time that a request waits for what is being read ahead
 
 State = tuple[Any, ...]
 
@@ -149,6 +152,7 @@ class Reading:
         self._memory = memory
         self._open: OrderedDict[str, tuple[ServedRun, threading.Lock]] = OrderedDict()
         self._names: OrderedDict[Any, Any] = OrderedDict()
+        self._ahead: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
     def state(self, place: Place) -> State:
@@ -158,6 +162,25 @@ class Reading:
     def run(self, place: Place) -> ServedRun:
         """The stored run, opened for this caller alone."""
         return ServedRun(place, self.places.root)
+
+    def read_ahead(self, place: Place) -> None:
+        """Begin to read what the page of a run asks for first, while its browser still loads the page's script."""
+        done = threading.Event()
+        if self._ahead.setdefault(place.key, done) is not done:
+            return
+
+        def read() -> None:
+            try:
+                names = self.names(place)
+                losses = [name for name in names if name.endswith("loss")][:_FIRST_LOSSES]
+                self._series(place, [*losses, *(name for name in _FIRST if name in names)], None, False, None)
+            except (KeyError, OSError, ValueError):  # whoever asks for it is told
+                pass
+            finally:
+                del self._ahead[place.key]
+                done.set()
+
+        threading.Thread(target=read, name="barograph-ahead", daemon=True).start()
 
     def series(
         self,
@@ -171,6 +194,14 @@ class Reading:
 
         timed: with times. state: the run's, if the caller has just asked for it.
         """
+        going = self._ahead.get(place.key)
+        if going is not None:
+            going.wait(_AHEAD_SECONDS)
+        return self._series(place, names, rank, timed, state)
+
+    def _series(
+        self, place: Place, names: Sequence[str], rank: int | None, timed: bool, state: State | None
+    ) -> dict[str, Found]:
         state = self.state(place) if state is None else state
         found: dict[str, Found] = {}
         missing: list[str] = []

@@ -7,6 +7,7 @@ Out:  plain values, or an error with a sentence and the status that goes with it
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.server.answers import error_answer
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # what may stand behind a run's key
 RUNS = "/api/runs/"
 ACTIONS = ("names", "layers", "histograms", "experts", "findings", "system", "report.html")
+# and behind it in the address of its page
+PAGES = "/run/"
+TABS = ("overview", "charts", "layers", "system", "doctor")
 
 
 class TooLarge(ValueError):
@@ -55,18 +59,20 @@ def number_of(request: Request, name: str, default: int, low: int, high: int) ->
         raise ValueError(f"{name} is a whole number, not {said[:40]!r}") from None
 
 
-def run_and_action(places: Places, request: Request) -> tuple[Place, str]:
-    """The run that an address behind `/api/runs/` names, and what is asked of it, "" for the run itself.
+def run_and_action(
+    places: Places, request: Request, lead: str = RUNS, actions: Sequence[str] = ACTIONS
+) -> tuple[Place, str]:
+    """The run that an address behind `lead` names, and what is asked of it, "" for the run itself.
 
     The address is taken as it was sent, since a run's folder may have a percent sign. Runs don't lie in runs, so it has
     one reading at most. Raises KeyError.
     """
     path = request.scope["raw_path"].decode("latin-1")
-    if not path.startswith(RUNS):
+    if not path.startswith(lead):
         raise KeyError("there is no such run here")
-    path = path[len(RUNS) :].rstrip("/")
+    path = path[len(lead) :].rstrip("/")
     head, _, tail = path.rpartition("/")
-    if tail in ACTIONS and head and canonical(path) not in places.known():
+    if tail in actions and head and canonical(path) not in places.known():
         return places.find(head), tail
     return places.find(path), ""
 

@@ -20,6 +20,7 @@ from barograph.server.frames import Frame
 from barograph.server.memory import Memory
 from barograph.server.reading import Points, Reading, State
 from barograph.server.sampling import Sampled, sampled
+from barograph.server.slow import StillWorking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,6 +81,7 @@ class SeriesAnswers:
         self._reading = reading
         self._memory = memory
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="barograph-series")
+        self._closed = False
 
     def answer(self, request: Request) -> bytes:
         """The frame."""
@@ -87,6 +89,8 @@ class SeriesAnswers:
         by_run: dict[str, list[Wanted]] = {}
         for one in request.series:
             by_run.setdefault(one.run, []).append(one)
+        if self._closed:
+            raise StillWorking("the server is ending")
         if len(by_run) > 1:
             jobs = [self._threads.submit(self._of_run, key, wanted, request, until) for key, wanted in by_run.items()]
             parts = [job.result() for job in jobs]
@@ -98,6 +102,7 @@ class SeriesAnswers:
         return frame.bytes({"x": request.x, "smooth": request.smooth, "branch": request.branch, "series": entries})
 
     def close(self) -> None:
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- inside ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 PATIENCE_SECONDS = 25.0  # browsers and proxies give up on a silent answer after half a minute or more
@@ -29,6 +29,7 @@ class SlowAnswers:
     def __init__(self, threads: int = 2) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="barograph-slow")
         self._lock = threading.Lock()
+        self._closed = False
         self._made: OrderedDict[Hashable, tuple[Any, bytes, float, float]] = OrderedDict()
         self._going: dict[Hashable, Future[bytes]] = {}
 
@@ -46,15 +47,21 @@ class SlowAnswers:
                     return answer
             going = self._going.get(key)
             if going is None:
+                if self._closed:
+                    raise StillWorking("the server is ending")
                 going = self._going[key] = self._threads.submit(self._work, key, state, work)
         try:
             return going.result(patience)
+        except CancelledError:
+            raise StillWorking("the server is ending") from None
         except TimeoutError:
             if going.done():
                 raise
             raise StillWorking("this is still being worked out; ask again in a moment") from None
 
     def close(self) -> None:
+        with self._lock:
+            self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, key: Hashable, state: Any, work: Callable[[], bytes]) -> bytes:

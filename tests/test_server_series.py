@@ -56,6 +56,24 @@ def test_exact_points_are_those_of_the_query_layer(
     assert entry["last_step"] == wanted.step[-1] and entry["last_value"] == wanted.value[-1]
 
 
+@pytest.mark.parametrize("tab", ["", "/charts"])
+@pytest.mark.parametrize("name", ["sealed", "open"])
+def test_the_page_of_a_run_reads_its_losses_ahead(browser: Browser, name: str, tab: str) -> None:
+    asked: list[str] = []
+    reading = browser.server.reading
+    real = reading._read
+    reading._read = lambda place, names, *rest: asked.extend(names) or real(place, names, *rest)  # type: ignore
+    assert browser.http.get(f"/run/p/{name}{tab}").status_code in (200, 503)  # 503: the page is not built here
+    browser.series((f"p/{name}", "train/loss"), (f"p/{name}", "eval/loss"))
+    assert sorted(asked) == ["eval/loss", "train/loss"], "read once, ahead, and waited for"
+
+
+def test_a_page_of_no_run_is_the_page_all_the_same(browser: Browser) -> None:
+    whole = browser.http.get("/").status_code
+    for path in ("/run/p/none", "/run/", "/run/..%2f..%2fetc", "/run/p/sealed/charts/more"):
+        assert browser.http.get(path).status_code in (whole, 404)
+
+
 def test_tokens_add_up(browser: Browser) -> None:
     (entry,) = browser.series(("p/sealed", "train/loss"), x="tokens", buckets=2000)
     np.testing.assert_array_equal(entry["columns"]["x"], np.cumsum(8.0 + np.arange(1000) % 3))

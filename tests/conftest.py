@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+# a core for each worker: threads of a numeric library that wait for each other on cores that are taken spin
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: Any, call: Any) -> Any:

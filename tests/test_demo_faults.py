@@ -68,7 +68,8 @@ def test_the_doctor_finds_it(small: Path, fault: str, capsys: pytest.CaptureFixt
     right = [one for one in found if one["kind"] in KINDS[fault] or any(
         told["kind"] in KINDS[fault] for told in one["evidence"].get("story", ()))]  # fmt: skip
     assert right, [(one["rule"], one["step"], one["message"]) for one in found]
-    assert all(one["step"] >= onset - 10 for one in found), "nothing is wrong before"
+    of_training = [one for one in found if one["family"] != "speed"]  # a machine may be slow of itself
+    assert all(one["step"] >= onset - 10 for one in of_training), "nothing is wrong before"
     assert f"Broken on purpose from step {onset} on" in capsys.readouterr().out
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -305,3 +307,41 @@ def test_the_world_may_grow_and_shrink(tmp_path: Path) -> None:
     changes = [(item["world_size_before"], item["world_size"]) for item in records if "world_size" in item]
     assert changes == [(2, 3), (3, 2)]
     assert "[1] the world changed from 2 to 3 ranks" in done.stdout
+
+
+LEAVES = """
+import os, sys, time
+import torch.distributed as distributed
+import barograph
+from barograph.probes.ranks.reduction import Ranks
+
+class Late:
+    def __del__(self):
+        time.sleep(3)  # while the interpreter takes its modules apart
+
+late = Late()
+rank, folder = int(sys.argv[1]), sys.argv[2]
+os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), GLOO_SOCKET_IFNAME="lo")
+distributed.init_process_group("gloo", init_method="file://" + folder + "/meet", rank=rank, world_size=2)
+run = barograph.init(project="p", id="r", dir=folder, verbosity=-2, git=False, machine=False)
+ranks = Ranks(run)
+for step in range(20):
+    ranks.reduce(step, {"x": float(rank)})
+    run.log({"x": 1.0}, step=step)
+    distributed.barrier()
+    time.sleep(0.05)
+if rank == 1:
+    time.sleep(3.5)
+    os._exit(0)
+run.finish()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_well_though_another_rank_goes_while_it_ends(tmp_path: Path) -> None:
+    source = str(Path(barograph.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    both = [
+        subprocess.Popen([sys.executable, "-c", LEAVES, str(rank), str(tmp_path)], env=environment) for rank in (0, 1)
+    ]
+    assert [one.wait(120) for one in both] == [0, 0]

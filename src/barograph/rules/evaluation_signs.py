@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
+from statistics import median, median_low
 from typing import ClassVar
 
 from barograph.rules.channels import Channel, Seen
@@ -22,8 +22,8 @@ class EvaluationJump(Walker):
     """The evaluation leaps from one time to the next, and the training does not.
 
     The change of ln evaluation loss is more than ln 1.15 and more than 6 times the usual one of the evaluations before
-    (four at least), and three times as much as any of the last three; the training loss explains less than a third of
-    it. A second evaluation that stays there (where they change by 3% anyway, a third) makes it a warning: another
+    (four at least), and three times as much as any of the last three; a rise after four falls is held against how the
+    changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they change by 3% anyway, a third) makes it a warning: another
     evaluation set, another tokenizer, dropout left on, or, downwards, evaluation data that were trained on. One that
     comes back is a remark.
     """
@@ -58,9 +58,16 @@ class EvaluationJump(Walker):
         elif len(values) >= 4:
             last = values[-1]
             change = math.log(one.value / last.value)
-            usual = [abs(math.log(b.value / a.value)) for a, b in pairwise(values)]
+            changes = [math.log(b.value / a.value) for a, b in pairwise(values)]
+            usual = [abs(each) for each in changes]
             train = math.log(one.train / last.train) if one.train > 0 and last.train > 0 else 0.0
-            limit = max(math.log(self.at["jump"]), self.at["times"] * max(median(usual), 0.002), 3 * max(usual[-3:]))
+            known = usual
+            if len(changes) >= 4 and change > 0 and all(each < 0 for each in changes[-4:]):
+                # where a curve falls steeply its changes are large; how they differ is what a rise is held against
+                known = [abs(b - a) for a, b in pairwise(changes)]
+            limit = max(
+                math.log(self.at["jump"]), self.at["times"] * max(median_low(known), 0.002), 3 * max(known[-3:])
+            )
             if abs(change) > limit and train * math.copysign(1, change) < abs(change) / 3:
                 self._wait = 1 if median(usual) < 0.03 else 2
                 yield from self._leap(seen, channel, last, one, change)

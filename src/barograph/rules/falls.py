@@ -101,8 +101,8 @@ class LossJumpDown(Rule):
         assert one is not None
         after = numpy.array([value for value in one["after"] if math.isfinite(value)])
         old = math.exp(one["level"])
-        if len(after) < 5:
-            return
+        if len(after) < 5 or after.min() < 0:
+            return  # where a loss passes zero ratios say nothing
         new = float(numpy.median(after))
         ratio = new / old
         if not ratio < self.at["fall"] or is_game(seen, channel):

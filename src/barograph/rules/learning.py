@@ -33,8 +33,8 @@ class NotLearning(Follower):
     12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of outputs
     that say nothing of the targets, since it began as log Z (within 10%). Then it is a warning, and
     critical after four times as many rows. One that has lost less than 7% after 150 steps, the warm-up over, is a
-    warning too. While the learning
-    rate is still below a tenth of the highest seen, or 0, the rows don't count.
+    warning too. While the learning rate is still below a tenth of the highest seen, or 0, the rows don't count. Where
+    each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
 
     Of a classifier whose accuracy is logged loss and accuracy tell together: a loss within 3% of ln n and an accuracy
     within a third of 1/n, still after 130 rows, are those of a guess among n, wherever the loss began.
@@ -102,7 +102,11 @@ class NotLearning(Follower):
         rows = self.at["rows"] / (2.5 if sparse else 1)
         steps = tick.step - self._begin.step
         rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
-        if tick.nth < rows or steps < self.at["steps"] * (0.5 if len(rates) else 1):
+        needed = self.at["steps"] * (0.5 if len(rates) else 1)
+        epochs = tick.nth >= self.at["rows"] / 2.5 and self._in_epochs(seen, tick)
+        if epochs:
+            rows, needed = self.at["rows"] / 2.5, 0.0
+        if tick.nth < rows or steps < needed:
             return
         if len(rates):
             used = rates > 0.1 * rates.max() if rates.max() > 0 else rates >= 0
@@ -110,7 +114,7 @@ class NotLearning(Follower):
                 rates[-1] > 1.0001 * rates[:-1].max(initial=0.0) and steps < 2000
             ):
                 return  # still in the warm-up
-        long = tick.nth >= 4 * rows and steps >= 4 * self.at["steps"]
+        long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
         blank = not guess and began_blank(seen, math.exp(start))
         severity = ("critical" if long else "warning") if guess or blank else "info"
         if is_game(seen, channel):
@@ -119,7 +123,7 @@ class NotLearning(Follower):
         if self._told is not None and order.index(severity) <= order.index(self._told.severity):
             return
         level = math.exp(tick.level)
-        message = f"The loss is {level:.4g} after {steps} steps, as at its start"
+        message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, as at its start"
         message += f": that of a guess among {guess}" if guess else ""
         message += ": then it was log Z, as of outputs that say nothing of the targets" if blank else ""
         causes = suspects(seen, tick)
@@ -139,6 +143,13 @@ class NotLearning(Follower):
             confidence=0.85 if guess or blank else 0.35,
         )
         yield again(self._told)
+
+    def _in_epochs(self, seen: Seen, tick: Tick) -> bool:
+        """Whether rows are epochs: numbered one by one, each with an evaluation."""
+        if tick.step - self._begin.step > 1.5 * tick.nth:
+            return False
+        evaluations = between(seen.role("eval_loss"), self._begin.step, tick.step + 1, tick.segment)
+        return len(evaluations) >= 0.8 * tick.nth
 
     def _move(self, tick: Tick) -> Iterator[Finding]:
         """A loss that has left its start for good."""

@@ -306,6 +306,7 @@ class Plateau(Follower):
         self._stride = 1
         self._count = 0
         self._told: Finding | None = None
+        self._level = math.nan
         self._start = math.nan
         self._next = 0
 
@@ -337,7 +338,9 @@ class Plateau(Follower):
             if self._told.severity == "info" and flat and self._poor(seen, tick, math.exp(late)):
                 self._told.severity, self._told.confidence, self._told.last_step = "warning", 0.7, tick.step
                 yield again(self._told)
-            if not flat and gain > max(2 * self.at["gain"], noise):
+            # two medians of noise differ by 1.8 of its deviations, and are compared again and again; a loss that falls
+            # leaves the level that was told, too
+            if gain > max(2 * self.at["gain"], 1.8 * noise) and late < self._level - 2 * self.at["gain"]:
                 self._told.evidence["over_at"], self._told.severity = tick.step, "info"
                 self._told.message += f"; it fell again by step {tick.step}"
                 yield again(self._told)
@@ -348,7 +351,7 @@ class Plateau(Follower):
         rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
         if len(rates) and rates[-1] < 0.1 * rates.max():
             return
-        level = math.exp(late)
+        level, self._level = math.exp(late), late
         since = next((one for one in self._levels if one.level < late + max(0.003, tick.spread / 2)), part[0])
         start = math.exp(self._start)
         poor = self._poor(seen, tick, level)

@@ -54,8 +54,9 @@ class RewardCollapse(PolicyRule):
         if gain < 2 * spread or best.level - blocks[-1].level < self.at["spreads"] * spread:
             return
         if all(one.level < bound for one in blocks[-4:]):
-            behind = [one for one in blocks if one.step > best.step]
-            step = next((one.step for one in behind if one.level < best.level - 0.2 * gain), blocks[-1].step)
+            near = best.level - max(0.2 * gain, spread)  # the best of many blocks lies above the level by its noise
+            last = max(nth for nth, one in enumerate(blocks) if one.level >= near)
+            step = blocks[min(last + 1, len(blocks) - 1)].step
             yield from self.tell(
                 step,
                 f"The reward fell from {best.level:.4g} to {blocks[-1].level:.4g} since step {step}",

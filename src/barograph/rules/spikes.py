@@ -44,7 +44,7 @@ class LossSpike(Rule):
 
     A spike that recovers is a remark; it is a warning where it lifts the loss by half for two rows or threefold for
     one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that has
-    not recovered after 50 rows.
+    not recovered after 50 rows, or took 100 from a lift of 1.25.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
@@ -294,6 +294,8 @@ class LossSpike(Rule):
             return "info"
         if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
             return "warning" if lift >= 1.3 else "info"
+        if one["course"] == "slow" and one["rows"] >= 2 * self.at["fast"] and lift >= 1.25:
+            return "warning"  # what a hundred rows had learnt is lost
         large = lift >= 2 * self.at["large"] or (lift >= self.at["large"] and (one["above"] >= 2 or one["co"]))
         sparse = self._spacing >= 5
         return "warning" if large and one["nth"] >= (16 if sparse else 64) else "info"

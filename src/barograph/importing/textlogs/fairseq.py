@@ -3,7 +3,7 @@
 In:   `2021-08-13 14:59:32 | INFO | train_inner | {"epoch": 1, "loss": "20.714", …, "num_updates": "10", …}`,
       `[2022-01-01 10:00:00,123][train_inner][INFO] - {…}`, the same with `train`, `valid` and `test`;
       `| epoch 001:    100 / 1102 loss=10.2, nll_loss=9.9, …, num_updates=100, lr=…`,
-      `| epoch 001 | valid on 'valid' subset | valid_loss 8.1 | valid_ppl 274 | num_updates 138`.
+      `| epoch 001 | valid on 'valid' subset | valid_loss 8.1 | valid_ppl 274 | num_updates 138`, newer `| loss 8.1 |`.
 Out:  the names as printed: `loss` of train_inner, `train_loss` of a whole epoch, `valid_loss`. The step is num_updates.
 
 Losses are in base 2 (bits), as fairseq prints them, and stay so; `ppl` is 2 to that power. A note says it.
@@ -65,7 +65,10 @@ def _old(line: bytes) -> forms.Parsed | None:
         step = next((names.pop(key) for key in list(names) if key.endswith("num_updates")), None)
         if not found[2]:  # the whole epoch's means, in the names that the JSON form has
             names = {key if key.startswith("train_") else f"train_{key}": value for key, value in names.items()}
-        elif found[3] not in (b"valid", b"test"):
+        elif found[3] in (b"valid", b"test"):  # newer versions leave the subset out of the names
+            subset = found[3].decode()
+            names = {key if key.startswith(f"{subset}_") else f"{subset}_{key}": value for key, value in names.items()}
+        else:
             names = {f"{found[3].decode('utf-8', 'replace')} {key}": value for key, value in names.items()}
         main = False
     if step is None or not step.isdigit() or len(step) > 15 or not names:

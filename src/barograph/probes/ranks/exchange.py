@@ -36,6 +36,8 @@ _FIRST_PLACES = 64
 _STEP, _NAMES, _COUNT, _PRINT, _SUM, _SENT, _RECEIVED, _STEP_MS, _WAIT_MS = 0, 1, 2, 3, 6, 9, 11, 13, 14
 _SKEW_FRAMES = 512  # an offset is narrowed down by so many frames, then anew: clocks drift
 _CONNECT_SECONDS = 300.0
+_LEAVE_SECONDS = 20.0  # how long the end of a run waits for a thread that is inside torch
+_PAUSES = 0.0002, 0.02  # between two looks whether a collective is done: the first, and the longest
 
 
 @dataclass(slots=True)
@@ -136,7 +138,7 @@ class Link:
         self.rank, self.world = int(distributed.get_rank(group)), len(self.ranks)
         self.places: list[dict[str, Any]] = []
         self.offsets = Offsets()
-        self.open = self.ended = False
+        self.open = self.ended = self._connecting = False
         self.swap_ms = math.nan
         self.dropped = 0
         self._told: set[int] = set()
@@ -176,6 +178,8 @@ class Link:
         if self._thread is not None and not self.missing():
             self._thread.join(seconds)
         self.ended = True
+        if self._thread is not None:
+            self._thread.join(_LEAVE_SECONDS if self._connecting else 5 * _PAUSES[1])
 
     def missing(self) -> bool:
         """Whether ranks have not come for a minute after this one."""
@@ -220,17 +224,37 @@ class Link:
             time.sleep(pause)
             pause = min(pause * 1.5, 1.0)
         connected = distributed.PrefixStore(f"{turn}/gloo", store)
-        self._gloo = distributed.ProcessGroupGloo(connected, self.rank, self.world, timedelta(seconds=_CONNECT_SECONDS))
+        self._connecting = True
+        try:
+            self._gloo = distributed.ProcessGroupGloo(
+                connected, self.rank, self.world, timedelta(seconds=_CONNECT_SECONDS)
+            )
+        finally:
+            self._connecting = False
         self.places = [json.loads(store.get(f"{turn}/{rank}")) for rank in range(self.world)] if not self.rank else []
         self._names_store = distributed.PrefixStore(f"{turn}/names", store)
         self._gather, self._broadcast = distributed.GatherOptions(), distributed.BroadcastOptions()
         # an evaluation of hours on one rank is no reason to stop
         self._gather.timeout = self._broadcast.timeout = timedelta(minutes=30) if self.wait else timedelta(days=7)
         work = self.torch._C._distributed_c10d.Work
-        self._await = getattr(work.wait, "__wrapped__", work.wait)  # ours is no wait of the training's
+        self._block = getattr(work.wait, "__wrapped__", work.wait)  # ours is no wait of the training's
         self._size(_FIRST_PLACES)
         self.open = True
         return True
+
+    def _await(self, work: Any) -> None:
+        """Until a collective is done; raises what went wrong with it.
+
+        The link's own thread never waits inside torch: an interpreter that ends while a thread is in there, and comes
+        back to find it gone, aborts the process.
+        """
+        pause, longest = _PAUSES
+        while threading.current_thread() is self._thread and not work.is_completed():
+            if self.ended:
+                raise TimeoutError("the run has ended")
+            time.sleep(pause)
+            pause = min(1.5 * pause, longest)
+        self._block(work)
 
     def _size(self, places: int) -> None:
         torch, float64 = self.torch, self.torch.float64

@@ -71,6 +71,19 @@ def test_an_evaluation_that_leaps_alone_is_another_evaluation(ratio: float) -> N
     assert finding.causes[0].startswith("tokenizer mismatch" if ratio > 1 else "validation leak")
 
 
+def test_an_evaluation_leaps_early_while_it_still_falls_steeply() -> None:
+    evaluations = 2.8 + 8 * np.arange(1, 1 + len(AT)) ** -0.75
+    evaluations[6:] += 1.6
+    finding = next(one for one in look(falling(2000), evaluations) if one.rule == "evaluation_jump")
+    assert (finding.severity, finding.step) == ("warning", AT[6])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noisy_evaluations_do_not_leap(seed: int) -> None:
+    evaluations = falling(2000)[AT] * np.exp(np.random.default_rng(seed).normal(0, 0.08, len(AT)))
+    assert not [one for one in look(falling(2000), evaluations) if one.rule == "evaluation_jump"]
+
+
 def test_one_odd_evaluation_is_a_remark() -> None:
     evaluations = falling(2000, noise=0.002, seed=1)[AT]
     evaluations[12] *= 1.5

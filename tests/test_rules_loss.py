@@ -91,6 +91,14 @@ def test_a_loss_that_does_not_come_back_is_a_warning_that_says_so() -> None:
     assert finding.causes[0].startswith("labels shuffled")  # it was there from one row to the next
 
 
+@pytest.mark.parametrize(("fading", "severity"), [(110, "warning"), (60, "info")])
+def test_a_jump_that_takes_a_hundred_rows_to_come_back_is_a_warning(fading: int, severity: str) -> None:
+    loss = falling(1000, noise=0.02)
+    loss[600:] *= 1 + 0.28 * np.exp(-np.arange(400) / fading)
+    (one,) = (each for each in look(loss) if each.rule == "loss_spike")
+    assert (one.severity, one.evidence["course"]) == (severity, "slow") and abs(one.step - 600) <= 1
+
+
 def test_a_loss_that_climbs_row_by_row_and_stays_up_accuses_the_learning_rate() -> None:
     loss = falling(1000)
     loss[600:] *= 1 + 1.5 * np.clip(np.arange(400) / 8, 0, 1)
@@ -183,6 +191,15 @@ def test_a_sudden_fall_is_told_by_the_evaluation_behind_it() -> None:
     assert (finding.severity, finding.step) == ("warning", 600)
     series["eval/loss"] = (at, np.where(at < 600, steady, steady * 0.3))
     assert not warned(found([rule() for rule in RULES], series))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_loss_that_passes_zero_does_not_fall_at_once(seed: int) -> None:
+    rows = np.arange(800)
+    loss = 3 * np.exp(-rows / 80) - 1.5 + 0.2 * np.random.default_rng(seed).normal(size=800)
+    loss[48:56] = (0.14, 0.12, 0.03, -0.16, 0.04, 0.18, 0.05, 0.2)
+    loss[40:48] = 0.4
+    assert not [one for one in look(loss) if one.rule == "loss_jump_down"]
 
 
 def test_stairs_at_the_borders_of_epochs_are_silent() -> None:

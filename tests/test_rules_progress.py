@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.rules.progress import RULES, bend
+from barograph.rules.learning import NotLearning
+from barograph.rules.progress import RULES, Plateau, bend
 
 
 def look(loss: np.ndarray, step: int = 1, facts: dict | None = None, evaluations=None, **more: np.ndarray):
@@ -249,3 +250,27 @@ def test_a_loss_that_begins_to_fall_late_learns_after_all(seed: int) -> None:
     loss = 4.85 * (1 - 0.75 * np.where(along < 250, 0, 1 - np.exp(-(along - 250) / 120)))
     loss *= np.exp(0.01 * np.random.default_rng(seed).normal(size=1000))
     assert not [one for one in look(loss, step=5) if one.rule == "not_learning" and one.severity != "info"]
+
+
+@pytest.mark.parametrize("classes", [2, 100])
+def test_twenty_epochs_at_a_guess_are_enough(classes: int) -> None:
+    epochs, guess = np.arange(40), np.log(classes)
+    noise = np.random.default_rng(3).normal(0, 5e-4, (2, 40))
+    series = {"train/loss": (epochs, guess * (1 + noise[0])), "eval/loss": (epochs, guess * (1 + noise[1]))}
+    (one,) = (each for each in found([NotLearning()], series) if each.rule == "not_learning")
+    assert one.severity == "warning" and "20 epochs" in one.message and f"among {classes}" in one.message
+    steps = {"train/loss": series["train/loss"]}
+    assert not found([NotLearning()], steps)  # forty steps say nothing yet
+    learns = guess * np.exp(-np.arange(40) / 60)
+    assert not found([NotLearning()], {"train/loss": (epochs, learns), "eval/loss": (epochs, learns)})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_plateau_of_noise_alone_does_not_fall_again(seed: int) -> None:
+    loss = 7.6 + 0.15 * np.random.default_rng(seed).normal(size=1200)
+    loss[:6] = np.linspace(10.8, 8, 6)
+    (one,) = found([Plateau()], {"train/loss": (10 * np.arange(1200), loss)})
+    assert one.severity == "warning" and "fell again" not in one.message
+    loss[800:] = 7.6 * np.exp(-np.arange(400) / 800)
+    (one,) = found([Plateau()], {"train/loss": (10 * np.arange(1200), loss)})
+    assert one.severity == "info" and "fell again" in one.message

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, found, warned
 
-from barograph.rules.rl import RULES
+from barograph.rules.rl import RULES, RewardCollapse
 
 STEPS = np.arange(480)
 
@@ -51,6 +51,15 @@ def test_a_reward_that_is_lost_again() -> None:
     reward[340:] -= 1.2
     finding = only("reward_collapse", reward=reward)
     assert finding.severity == "warning" and abs(finding.step - 340) <= 16
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_noisy_reward_is_lost_since_it_was_last_near_its_best(seed: int) -> None:
+    rows = np.arange(250)
+    reward = 0.3 + 0.4 * (1 - np.exp(-rows / 50)) + np.random.default_rng(seed).normal(0, 0.08, 250)
+    reward -= np.minimum(0.62, 0.02 * np.maximum(0, rows - 160))
+    (one,) = found([RewardCollapse()], {"train/reward": (rows, reward), "train/kl": (rows, 0.01 + 0 * rows)})
+    assert 152 <= one.step <= 184
 
 
 def test_a_reward_that_is_one_number() -> None:

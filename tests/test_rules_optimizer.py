@@ -38,6 +38,16 @@ def test_one_step_that_changed_nothing_informs() -> None:
     assert one.severity == "info"
 
 
+def test_updates_too_small_to_be_seen_at_the_end_of_a_schedule_are_no_trouble() -> None:
+    unchanged = numpy.zeros(100)
+    unchanged[97:] = 4
+    rate = numpy.linspace(1e-3, 0, 100)
+    assert not findings([UnchangedParameters()], {"model/unchanged": unchanged, "train/lr": rate})
+    unchanged[60:] = 4
+    (one,) = findings([UnchangedParameters()], {"model/unchanged": unchanged, "train/lr": rate}).values()
+    assert (one.severity, one.step) == ("critical", 60)
+
+
 def test_a_norm_of_parameters_equal_to_the_bit_is_critical_and_one_of_few_digits_says_nothing() -> None:
     columns = {"train/norm": noisy(60), "train/lr": numpy.full(60, 1e-3)}
     norms = 20 + 0.001 * numpy.arange(60)

@@ -41,7 +41,8 @@ class UnchangedParameters(Rule):
     learning rate; norms that were logged with few digits say nothing.
 
     Nearly always the optimizer was made from other parameters: before the model was copied, wrapped, moved or given
-    new layers. In half precision updates may also be too small to be seen: then the learning rate is too low.
+    new layers. In half precision updates may also be too small to be seen: then the learning rate is too low. Where it
+    has decayed to a twentieth of its highest, that is no trouble, and nothing is said.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
@@ -49,7 +50,8 @@ class UnchangedParameters(Rule):
     needs = ("=model/unchanged|=model/param_norm|param_norm",)
     about = "Steps leave the parameters as they were."
     source = "R15: SageMaker Debugger's UnchangedTensor (3 steps); TrainCheck, accelerate#2665"
-    thresholds: ClassVar = {"rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding")}
+    thresholds: ClassVar = {"rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
+                  "decayed": (0.05, "of the highest learning rate: below it nothing is said; ours")}  # fmt: skip
 
     def __init__(self, **changed: float):
         super().__init__(**changed)
@@ -59,15 +61,16 @@ class UnchangedParameters(Rule):
         self._same: list[tuple[int, int, int]] = []
         self._value = math.nan
         self._said: set[int] = set()
+        self._peak = 0.0  # the highest learning rate at the rows looked at
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
         rows = self._cursor.new(seen.channel("model/unchanged"))
         found: list[Finding] = []
-        if rows is not None and (self._since is not None or (rows.value > 0).any()):
-            for at in range(len(rows)):
-                found += self._count(
-                    seen, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-                )
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            found += self._count(
+                seen, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            )
         norms = self._cursor.new(param_norm_of(seen))
         if norms is not None:
             same = norms.value == numpy.concatenate([[self._value], norms.value[:-1]])
@@ -77,6 +80,10 @@ class UnchangedParameters(Rule):
         return found
 
     def _count(self, seen: Seen, count: float, step: int, time: int, segment: int) -> list[Finding]:
+        lr = known(seen.role("lr"), step, time, segment)
+        self._peak = max(self._peak, lr or 0.0)
+        if lr is not None and lr < self.at["decayed"] * self._peak:
+            count = 0.0  # at the end of a schedule updates may be too small to be seen
         if not count > 0:
             self._since, told, self._told = None, self._told, None
             if told is not None and told.last_step - told.step <= 1 and told.severity == "critical":

@@ -84,6 +84,11 @@ def test_noisy_evaluations_do_not_leap(seed: int) -> None:
     assert not [one for one in look(falling(2000), evaluations) if one.rule == "evaluation_jump"]
 
 
+@pytest.mark.parametrize("values", [(1e300, 1e-300), (1e300, 1e-300, 1.0), (0.125, 0.5, 0.0, 1.0, 1.0, 0.25)])
+def test_evaluations_beyond_reason_do_not_raise(values: tuple[float, ...]) -> None:
+    look(falling(2000), np.resize(values, len(AT)))  # `found` fails if a rule raised
+
+
 def test_one_odd_evaluation_is_a_remark() -> None:
     evaluations = falling(2000, noise=0.002, seed=1)[AT]
     evaluations[12] *= 1.5

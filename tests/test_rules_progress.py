@@ -274,3 +274,13 @@ def test_a_plateau_of_noise_alone_does_not_fall_again(seed: int) -> None:
     loss[800:] = 7.6 * np.exp(-np.arange(400) / 800)
     (one,) = found([Plateau()], {"train/loss": (10 * np.arange(1200), loss)})
     assert one.severity == "info" and "fell again" in one.message
+
+
+def test_a_slow_begin_is_a_remark_once_the_model_has_learnt() -> None:
+    loss = 4.8 + 0.27 * np.exp(-np.arange(1000) / 40) + np.random.default_rng(0).normal(0, 0.01, 1000)
+    rates = cosine(1000, 3e-4)
+    still = [one for one in look(loss, lr=rates) if one.key == "slow"]
+    assert [one.severity for one in still] == ["warning"]
+    loss[300:] *= 0.2 + 0.8 * np.exp(-np.arange(700) / 100)
+    learnt = [one for one in look(loss, lr=rates) if one.key == "slow"]
+    assert [one.severity for one in learnt] == ["info"] and "it fell to" in learnt[0].message

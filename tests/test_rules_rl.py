@@ -62,6 +62,15 @@ def test_a_noisy_reward_is_lost_since_it_was_last_near_its_best(seed: int) -> No
     assert 152 <= one.step <= 184
 
 
+def test_a_reward_below_its_start_is_a_warning_after_four_blocks() -> None:
+    rows = np.arange(250)
+    reward = 0.3 + 0.4 * (1 - np.exp(-rows / 50)) + np.random.default_rng(1).normal(0, 0.05, 250)
+    for lost, severity in ((0.65, "warning"), (0.3, "info")):
+        after = np.where(rows < 208, reward, reward - lost)
+        (one,) = found([RewardCollapse()], {"train/reward": (rows, after), "train/kl": (rows, 0.01 + 0 * rows)})
+        assert one.severity == severity
+
+
 def test_a_reward_that_is_one_number() -> None:
     reward = healthy()["train/reward"].copy()
     reward[240:] = 0.0

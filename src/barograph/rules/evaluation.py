@@ -86,7 +86,7 @@ class Overfitting(Rise):
         sudden = next((b for a, b in pairwise(course) if b.value - a.value > 0.8 * (level - best.value)), None)
         steep = level > 1.33 * best.value  # there the rise begins behind the best evaluation
         low = [other for other in course if other.value <= best.value + 0.25 * (level - best.value)]
-        begin = sudden or (course[course.index(low[-1]) + 1] if steep else best)
+        begin = sudden or (course[min(course.index(low[-1]) + 1, len(course) - 1)] if steep else best)
         if self._told is not None:
             begin = self._begin
         self._begin = begin

@@ -18,14 +18,19 @@ from barograph.rules.evaluations import Evaluation, Walker
 from barograph.rules.finding import Finding
 
 
+def _log_ratio(new: float, old: float) -> float:
+    """ln of new over old, also where the ratio itself is beyond what a float holds."""
+    return math.log(new) - math.log(old)
+
+
 class EvaluationJump(Walker):
     """The evaluation leaps from one time to the next, and the training does not.
 
     The change of ln evaluation loss is more than ln 1.15 and more than 6 times the usual one of the evaluations before
     (four at least), and three times as much as any of the last three; a rise after four falls is held against how the
-    changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they change by 3% anyway, a third) makes it a warning: another
-    evaluation set, another tokenizer, dropout left on, or, downwards, evaluation data that were trained on. One that
-    comes back is a remark.
+    changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they
+    change by 3% anyway, a third) makes it a warning: another evaluation set, another tokenizer, dropout left on, or,
+    downwards, evaluation data that were trained on. One that comes back is a remark.
     """
 
     name, kind, severity = "evaluation_jump", "eval", "warning"
@@ -45,7 +50,7 @@ class EvaluationJump(Walker):
         values = self._values
         if self._open is not None:
             old, new, finding = self._open
-            stays = math.log(one.value / old.value) / math.log(new.value / old.value) > 0.5
+            stays = _log_ratio(one.value, old.value) / _log_ratio(new.value, old.value) > 0.5
             self._wait -= 1
             if stays and self._wait:
                 self._values = [*values[-23:], one]
@@ -57,17 +62,16 @@ class EvaluationJump(Walker):
             yield again(finding)
         elif len(values) >= 4:
             last = values[-1]
-            change = math.log(one.value / last.value)
-            changes = [math.log(b.value / a.value) for a, b in pairwise(values)]
+            change = _log_ratio(one.value, last.value)
+            changes = [_log_ratio(b.value, a.value) for a, b in pairwise(values)]
             usual = [abs(each) for each in changes]
-            train = math.log(one.train / last.train) if one.train > 0 and last.train > 0 else 0.0
-            known = usual
+            train = _log_ratio(one.train, last.train) if one.train > 0 and last.train > 0 else 0.0
+            known, middle = usual, median(usual)
             if len(changes) >= 4 and change > 0 and all(each < 0 for each in changes[-4:]):
                 # where a curve falls steeply its changes are large; how they differ is what a rise is held against
                 known = [abs(b - a) for a, b in pairwise(changes)]
-            limit = max(
-                math.log(self.at["jump"]), self.at["times"] * max(median_low(known), 0.002), 3 * max(known[-3:])
-            )
+                middle = median_low(known)
+            limit = max(math.log(self.at["jump"]), self.at["times"] * max(middle, 0.002), 3 * max(known[-3:]))
             if abs(change) > limit and train * math.copysign(1, change) < abs(change) / 3:
                 self._wait = 1 if median(usual) < 0.03 else 2
                 yield from self._leap(seen, channel, last, one, change)
@@ -101,7 +105,7 @@ class EvaluationJump(Walker):
             evidence={
                 "before": number(last.value),
                 "after": number(one.value),
-                "ratio": number(math.exp(change), 3),
+                "ratio": number(math.exp(min(change, 700.0)), 3),
                 "train_before": number(last.train),
                 "train_after": number(one.train),
             },

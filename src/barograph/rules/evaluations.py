@@ -108,7 +108,7 @@ def _train(loss: Channel | None, since: int, step: int, segment: int) -> float:
 
 def largest_rise(values: list[float]) -> float:
     """The largest rise from one evaluation to the next, in ln; a falling curve shows its noise in what rises."""
-    rises = [math.log(b / a) for a, b in pairwise(values) if a > 0 and b > 0]
+    rises = [math.log(b) - math.log(a) for a, b in pairwise(values) if a > 0 and b > 0]
     return max([0.005, *rises]) if len(rises) > 2 else max([0.01, *rises])
 
 
@@ -118,7 +118,7 @@ def usual_change(values: list[float]) -> float:
     """
     if len(values) < 8:
         return 0.0
-    changes = [abs(math.log(b / a)) for a, b in pairwise(values) if a > 0 and b > 0]
+    changes = [abs(math.log(b) - math.log(a)) for a, b in pairwise(values) if a > 0 and b > 0]
     return median(changes) if changes else 0.0
 
 

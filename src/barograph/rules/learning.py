@@ -33,8 +33,9 @@ class NotLearning(Follower):
     12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of outputs
     that say nothing of the targets, since it began as log Z (within 10%). Then it is a warning, and
     critical after four times as many rows. One that has lost less than 7% after 150 steps, the warm-up over, is a
-    warning too. While the learning rate is still below a tenth of the highest seen, or 0, the rows don't count. Where
-    each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
+    warning too, until two fifths are gone. While the learning rate is still below a tenth of the highest seen, or 0,
+    the rows don't count. Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are
+    enough.
 
     Of a classifier whose accuracy is logged loss and accuracy tell together: a loss within 3% of ln n and an accuracy
     within a third of 1/n, still after 130 rows, are those of a guess among n, wherever the loss began.
@@ -61,6 +62,7 @@ class NotLearning(Follower):
         self._chances = self._since = 0
         self._deepest = math.inf
         self._slow = False
+        self._slowly: Finding | None = None
         self._guessed: Finding | None = None
         self._told: Finding | None = None
         self._last_step = tick.step
@@ -76,6 +78,11 @@ class NotLearning(Follower):
         yield from self._at_chance(seen, channel, tick)
         if self._first and not self._slow:
             yield from self._hardly(seen, sorted(self._first)[len(self._first) // 2], tick)
+        if self._slowly is not None and tick.level < sorted(self._first)[len(self._first) // 2] + math.log(0.6):
+            self._slowly.severity = "info"
+            self._slowly.message += f"; it fell to {math.exp(tick.level):.4g} by step {tick.step}"
+            yield again(self._slowly)
+            self._slowly = None
         if self._over:
             yield from self._move(tick)
             return
@@ -178,7 +185,7 @@ class NotLearning(Follower):
             return
         if self._deepest < start + math.log(0.93):
             return  # it had learnt something, and lost it
-        yield self.finding(
+        self._slowly = self.finding(
             self._begin.step,
             f"The loss went from {first:.4g} to {level:.4g} only in {tick.step - self._begin.step} steps",
             severity="warning",
@@ -191,6 +198,7 @@ class NotLearning(Follower):
             causes=suspects(seen, tick),
             remedies=[f"Raise the learning rate: {10 * float(rates.max()):.2g} instead of {float(rates.max()):.2g}."],
         )
+        yield again(self._slowly)
 
     def _at_chance(self, seen: Seen, channel: Channel, tick: Tick) -> Iterator[Finding]:
         """A classifier whose loss and accuracy both are those of a guess, in three looks 16 rows apart."""

@@ -24,8 +24,8 @@ class RewardCollapse(PolicyRule):
 
     Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
     spreads of single rows, and by 6 times the usual change from block to block: a remark; a warning where eight blocks
-    lie below by four fifths. A policy that was optimised too hard against its reward model, or a rate that is too high,
-    ends so.
+    lie below by four fifths, or four by all and a spread more. A policy that was optimised too hard against its reward
+    model, or a rate that is too high, ends so.
     """
 
     name, severity = "reward_collapse", "warning"
@@ -57,13 +57,13 @@ class RewardCollapse(PolicyRule):
             near = best.level - max(0.2 * gain, spread)  # the best of many blocks lies above the level by its noise
             last = max(nth for nth, one in enumerate(blocks) if one.level >= near)
             step = blocks[min(last + 1, len(blocks) - 1)].step
+            lost = all(one.level < best.level - 0.8 * gain for one in blocks[-8:])
+            worse = all(one.level < start - spread for one in blocks[-4:])
             yield from self.tell(
                 step,
                 f"The reward fell from {best.level:.4g} to {blocks[-1].level:.4g} since step {step}",
                 blocks[-1],
-                "warning"
-                if len(blocks) > 15 and all(one.level < best.level - 0.8 * gain for one in blocks[-8:])
-                else "info",
+                "warning" if len(blocks) > 15 and (lost or worse) else "info",
                 [
                     "reward hacking or KL blow-up: the policy left what the reward was made for",
                     "learning rate too high",

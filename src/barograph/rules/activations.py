@@ -14,7 +14,7 @@ import numpy
 
 from barograph.rules.cursor import Cursor, half_rate, number, saved_before, usual
 from barograph.rules.rule import Rule
-from barograph.rules.tables import Reader, in_order, median_of
+from barograph.rules.tables import Reader, in_order, largest_of, median_of
 from barograph.rules.units import DeadUnits, SaturatedUnits
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ class AttentionLogits(Rule):
                 grown &= len(before) == 16
             if jump.any() or grown.any():
                 state = "jump" if jump.any() else "growth"
-                worst = int(numpy.nanargmax(numpy.where(jump if state == "jump" else grown, value, numpy.nan)))
+                worst = largest_of(numpy.where(jump if state == "jump" else grown, value, numpy.nan), names)
                 past = float(largest_before[worst] if state == "jump" else before[0, worst])
         if not state:
-            worst = int(numpy.nanargmax(value))
+            worst = largest_of(value, names)
             state = "high" if value[worst] > at["high"] else "informs" if value[worst] > at["informs"] else ""
         if not state or (segment, state) in self._said:
             return
@@ -332,8 +332,8 @@ class ActivationDrift(Rule):
         self, seen: Seen, names: list[str], ratio: Any, strange: Any, step: int, last: int, time: int, segment: int,
         severity: str, loss: float, before: float,
     ) -> Finding:  # fmt: skip
-        worst = int(
-            numpy.nanargmax(numpy.where(strange, numpy.abs(numpy.log(numpy.where(strange, ratio, 1.0))), numpy.nan))
+        worst = largest_of(
+            numpy.where(strange, numpy.abs(numpy.log(numpy.where(strange, ratio, 1.0))), numpy.nan), names
         )
         return self.finding(
             step, f"The output of {names[worst]} is {number(float(ratio[worst]))} times as large as in the tables "

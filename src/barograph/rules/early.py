@@ -14,7 +14,7 @@ import numpy
 
 from barograph.rules.cursor import Cursor, half_rate, known, number, param_norm_of
 from barograph.rules.rule import Rule
-from barograph.rules.tables import Reader
+from barograph.rules.tables import Reader, largest_of
 
 if TYPE_CHECKING:
     from barograph.rules.channels import Seen
@@ -142,7 +142,7 @@ class InitialLogits(Rule):
         if self._first is None and new is not None:
             one = new[1][0]
             largest = numpy.where(numpy.isfinite(one.value), one.value, -1.0)
-            worst = int(largest.argmax())
+            worst = largest_of(largest, new[0].names)
             if one.step > _START or largest[worst] <= self.at["logit"]:
                 self._done = True
                 return ()

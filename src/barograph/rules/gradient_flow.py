@@ -13,7 +13,7 @@ import numpy
 
 from barograph.rules.cursor import Cursor, number
 from barograph.rules.rule import Rule
-from barograph.rules.tables import Reader, in_order, is_vector, median_of, shown
+from barograph.rules.tables import Reader, in_order, is_vector, largest_of, median_of, shown
 
 if TYPE_CHECKING:
     from barograph.rules.channels import Seen
@@ -192,7 +192,7 @@ class LayerGradientSpike(Rule):
             )
         if not len(high) or len(high) > self.at["share"] * one.there.sum():
             return None
-        worst = high[numpy.argmax(rise[high])]
+        worst = high[largest_of(rise[high], [table.names[at] for at in high])]
         layer = table.names[worst]
         if self._said.get(layer, -(10**9)) > one.number - 16:
             return None

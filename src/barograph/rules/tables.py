@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -162,6 +162,12 @@ class Reader:
 
 
 _NUMBER = re.compile(r"\d+")
+
+
+def largest_of(values: NDArray[numpy.float64], names: Sequence[str]) -> int:
+    """The place of the largest value that is a number; of equals the first by name, whatever came first."""
+    most = numpy.flatnonzero(values == numpy.nanmax(values))
+    return min((int(at) for at in most), key=lambda at: names[at])
 
 
 def role_of(layer: str) -> str:

@@ -148,7 +148,8 @@ class Seen:
         if channel is None:
             if not is_wanted(name):
                 return
-            keep = KEEP_LAYER if name.count("/") > 1 else KEEP
+            # phases have names as long as a layer's, and are few
+            keep = KEEP_LAYER if name.count("/") > 1 and not name.startswith("speed/") else KEEP
             channel = self.channels[name] = Channel(name, keep)
         channel.add(step, value, time, segment)
         self.rows = max(self.rows, channel.end)

@@ -197,7 +197,7 @@ class LayerGradientSpike(Rule):
         if self._said.get(layer, -(10**9)) > one.number - 16:
             return None
         self._said[layer] = one.number
-        ratio = float(numpy.exp(rise[worst]))
+        ratio = float(numpy.exp(min(rise[worst], 700.0)))
         names = [table.names[at] for at in high]
         return self.finding(
             one.step, f"The gradient of {shown(names)} is {number(ratio)} times its usual at step {one.step}.",

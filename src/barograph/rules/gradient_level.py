@@ -338,13 +338,17 @@ class GradientScaleJump(Rule):
         logs, half = numpy.log(before), len(after) // 2
         noise = 1.2533 * 1.4826 * float(numpy.median(numpy.abs(logs - numpy.median(logs))))  # of a median, times √n
         old, new = float(numpy.median(before)), float(numpy.median(after))
-        drift = abs(math.log(float(numpy.median(after[half:])) / float(numpy.median(after[:half]))))
+        drift = abs(math.log(float(numpy.median(after[half:]))) - math.log(float(numpy.median(after[:half]))))
         factor = new / old
+        if not (0 < factor < math.inf and 0 < shift.ratio < math.inf):  # 1e300 and 1e-300
+            return []
         error = 2 * noise * math.sqrt(1 / len(before) + 1 / len(after))
         evidence = {"factor": factor, "norm_factor": shift.ratio, "norm": shift.after, "norm_before": shift.before,
                     "loss": new, "loss_before": old, "error": error}  # fmt: skip
         up = shift.ratio > 1
         size = max(factor, 1 / factor)
+        if size == math.inf:
+            return []
         whole = round(size)
         steady = drift < max(0.06, 2.5 * noise * math.sqrt(2 / half))
         same = abs(math.log(shift.ratio / factor)) < 0.25 + min(error, 0.25)

@@ -170,8 +170,9 @@ class LossScaleCollapse(Rule):
                         seen, bool(bad[at]), int(norms.step[at]), int(norms.time[at]), int(norms.segment[at])
                     )
             else:
-                self._good += len(norms)
-                self._segment = int(norms.segment[-1])
+                last = int(norms.segment[-1])
+                self._good = (self._good if last == self._segment else 0) + int((norms.segment == last).sum())
+                self._segment = last
         if skipped is not None:
             for at in range(len(skipped)):
                 count, step = float(skipped.value[at]), int(skipped.step[at])

@@ -184,4 +184,4 @@ class Shifts:
 
 
 def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0))
+    return math.exp(min(max(value, -700.0), 700.0))  # neither infinite nor 0

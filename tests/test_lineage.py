@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -318,7 +317,7 @@ def test_a_step_down_after_a_resume_is_seen_when_data_are_replayed(tmp_path: Pat
     from barograph.doctor.diagnosis import diagnose
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    torch.set_num_threads(1)
     try:
         stored = _train(tmp_path, replays, seed)
     finally:

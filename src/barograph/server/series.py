@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -93,7 +93,10 @@ class SeriesAnswers:
             raise StillWorking("the server is ending")
         if len(by_run) > 1:
             jobs = [self._threads.submit(self._of_run, key, wanted, request, until) for key, wanted in by_run.items()]
-            parts = [job.result() for job in jobs]
+            try:
+                parts = [job.result() for job in jobs]
+            except CancelledError:
+                raise StillWorking("the server is ending") from None
         else:
             parts = [self._of_run(key, wanted, request, until) for key, wanted in by_run.items()]
         made = {wanted: one for part in parts for wanted, one in part.items()}

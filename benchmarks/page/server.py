@@ -28,6 +28,7 @@ import made_runs
 
 SOURCE = Path(__file__).parents[2] / "src"
 START = "import sys; from barograph.server.command import view; sys.exit(view(sys.argv[1], port=0, open_browser=False))"
+REST_SECONDS = 8.0
 
 
 class Served:
@@ -175,7 +176,10 @@ def names(root: Path) -> None:
 
 
 def week(root: Path) -> None:
-    """A week of steps, one a second, as fast as they can be logged, beside a page that listens and draws."""
+    """A week of steps, one a second, as fast as they can be logged, beside a page that listens and draws.
+
+    After each day there is a pause, in which the sealing process catches up, as it does at one step a second.
+    """
     import barograph
 
     shutil.rmtree(root / "week", ignore_errors=True)
@@ -191,6 +195,7 @@ def week(root: Path) -> None:
                 served.series([{"run": "p/week", "name": name} for name in ("train/loss", "train/norm", "train/lr")])
                 served.get("/api/runs")
             if step % (steps // 7) == 0:
+                time.sleep(REST_SECONDS)
                 told.append(f"{served.megabytes():,.0f}")
     run.finish()
     line("a week on a live run, MB after each day", " ".join(told))

@@ -23,6 +23,7 @@ HOST, PORT = "127.0.0.1", 6060
 _PORTS = 40  # looked at for a free one, from PORT on
 _SHORTEST_TOKEN = 16
 _M_ARENA_MAX = -8  # of glibc's malloc.h
+_M_MMAP_THRESHOLD = -3
 
 
 def view(
@@ -152,7 +153,9 @@ def _few_arenas() -> None:
         import ctypes
 
         with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
-            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+            library = ctypes.CDLL(None)
+            library.mallopt(_M_ARENA_MAX, 2)
+            library.mallopt(_M_MMAP_THRESHOLD, 1 << 20)  # larger columns go back to the system when they are let go
 
 
 def _warm(server: Server) -> None:

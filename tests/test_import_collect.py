@@ -297,7 +297,7 @@ def check_lines(root: Path, count: int) -> None:
 
 @pytest.mark.slow
 def test_an_import_killed_anywhere_goes_on_and_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    path, root, count = tmp_path / "rows.jsonl", tmp_path / "runs", 20_000
+    path, root, count = tmp_path / "rows.jsonl", tmp_path / "runs", 60_000
     write_lines(path, count)
     chance, killed = random.Random(7), 0
     for _ in range(60):

@@ -46,9 +46,12 @@ def test_folders_that_name_each_other_end(tmp_path: Path) -> None:
 
 
 _PROGRAM = """
-import sys, time, barograph
+import pathlib, sys, time, barograph
 options = {"dir": sys.argv[1], "verbosity": -2, "doctor": False}
 run = barograph.init("p", "a", **options)
+folder = pathlib.Path(sys.argv[1])
+(folder / f"here-{run.rank}").touch()
+while not all((folder / f"here-{rank}").exists() for rank in (0, 1)): time.sleep(0.01)
 for step in range(1, 21): run.log({"train/loss": float(run.rank)}, step=step)
 time.sleep(0.3 * run.rank)
 run.rewind(11)

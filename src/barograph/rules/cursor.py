@@ -74,6 +74,11 @@ def usual(channel: Channel | None, step: int, time: int, segment: int, count: in
     return float(numpy.median(values)) if len(values) else float("nan")
 
 
+def exp(value: float) -> float:
+    """e to this power, kept from infinity and from 0."""
+    return math.exp(min(max(value, -700.0), 700.0))
+
+
 def number(value: float) -> str:
     """A number as a sentence shows it: three digits."""
     return f"{value:.3g}"

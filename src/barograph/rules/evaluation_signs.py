@@ -13,6 +13,7 @@ from statistics import median, median_low
 from typing import ClassVar
 
 from barograph.rules.channels import Channel, Seen
+from barograph.rules.cursor import exp
 from barograph.rules.curve import again, is_game, number
 from barograph.rules.evaluations import Evaluation, Walker
 from barograph.rules.finding import Finding
@@ -105,7 +106,7 @@ class EvaluationJump(Walker):
             evidence={
                 "before": number(last.value),
                 "after": number(one.value),
-                "ratio": number(math.exp(min(change, 700.0)), 3),
+                "ratio": number(exp(min(change, 700.0)), 3),
                 "train_before": number(last.train),
                 "train_after": number(one.train),
             },

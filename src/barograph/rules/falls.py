@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.rules.channels import Channel, Rows, Seen
+from barograph.rules.cursor import exp
 from barograph.rules.curve import Cursor, again, before, between, is_game, number
 from barograph.rules.finding import Finding
 from barograph.rules.rule import Rule
@@ -100,7 +101,7 @@ class LossJumpDown(Rule):
         one = self._open
         assert one is not None
         after = numpy.array([value for value in one["after"] if math.isfinite(value)])
-        old = math.exp(one["level"])
+        old = exp(one["level"])
         if len(after) < 5 or after.min() < 0:
             return  # where a loss passes zero ratios say nothing
         new = float(numpy.median(after))

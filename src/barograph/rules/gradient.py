@@ -16,6 +16,7 @@ from barograph.rules import gradient_flow, gradient_level, gradient_scale
 from barograph.rules.blocks import BlockReader
 from barograph.rules.cursor import (
     Cursor,
+    exp,
     half_rate,
     known,
     newest,
@@ -260,7 +261,7 @@ class GradientSpike(Rule):
         for place in places:
             segment, row = int(rows.segment[place]), rows.first + int(place)
             begin = begins.get(segment, self._begin)
-            ratio = float(rows.value[place]) / math.exp(min(700.0, max(-700.0, float(level[place]))))
+            ratio = float(rows.value[place]) / exp(float(level[place]))
             if row - begin < self.at["rows"] or not self.at["ratio"] < ratio < math.inf:
                 continue
             if row - self._last_row > 16:  # one of a burst

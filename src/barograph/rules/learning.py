@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.rules.channels import Channel, Seen
-from barograph.rules.cursor import param_norm_of
+from barograph.rules.cursor import exp, param_norm_of
 from barograph.rules.curve import Tick, again, between, is_game, number
 from barograph.rules.early import began_blank
 from barograph.rules.finding import Finding
@@ -80,7 +80,7 @@ class NotLearning(Follower):
             yield from self._hardly(seen, sorted(self._first)[len(self._first) // 2], tick)
         if self._slowly is not None and tick.level < sorted(self._first)[len(self._first) // 2] + math.log(0.6):
             self._slowly.severity = "info"
-            self._slowly.message += f"; it fell to {math.exp(tick.level):.4g} by step {tick.step}"
+            self._slowly.message += f"; it fell to {exp(tick.level):.4g} by step {tick.step}"
             yield again(self._slowly)
             self._slowly = None
         if self._over:
@@ -122,14 +122,14 @@ class NotLearning(Follower):
             ):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
-        blank = not guess and began_blank(seen, math.exp(start))
+        blank = not guess and began_blank(seen, exp(start))
         severity = ("critical" if long else "warning") if guess or blank else "info"
         if is_game(seen, channel):
             severity = "info"
         order = ("info", "warning", "critical")
         if self._told is not None and order.index(severity) <= order.index(self._told.severity):
             return
-        level = math.exp(tick.level)
+        level = exp(tick.level)
         message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, as at its start"
         message += f": that of a guess among {guess}" if guess else ""
         message += ": then it was log Z, as of outputs that say nothing of the targets" if blank else ""
@@ -142,7 +142,7 @@ class NotLearning(Follower):
             found=self._told.found if self._told else tick.step,
             segment=tick.segment,
             causes=causes,
-            evidence={"loss": number(level), "start": number(math.exp(start)), "steps": steps, "rows": tick.nth + 1},
+            evidence={"loss": number(level), "start": number(exp(start)), "steps": steps, "rows": tick.nth + 1},
             remedies=[
                 "Check that a step changes the weights, and that labels belong to inputs: try to overfit one batch."
             ]
@@ -173,7 +173,7 @@ class NotLearning(Follower):
             return
         self._slow = True
         rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
-        level, first = math.exp(tick.level), math.exp(start)
+        level, first = exp(tick.level), exp(start)
         warm = len(rates) > 1 and rates.max() > 0 and rates[-1] < rates.max()
         if (
             not (4 <= first <= 12.2 or began_blank(seen, first))
@@ -210,10 +210,10 @@ class NotLearning(Follower):
             self._classifier = any(_accuracy(seen, name) is not None for name in ("accuracy", "eval_accuracy"))
         if not self._classifier:
             return
-        count = round(math.exp(math.exp(tick.level)))
+        count = round(exp(exp(tick.level)))
         expected = math.log(count) if count > 1 else 0.0
         chance = 0.0
-        if count > 1 and abs(math.exp(tick.level) - expected) < 0.03 * expected:
+        if count > 1 and abs(exp(tick.level) - expected) < 0.03 * expected:
             for name, rows in (("accuracy", 32), ("eval_accuracy", 3)):
                 values = between(_accuracy(seen, name), 0, tick.step, tick.segment)[-rows:]
                 if len(values) >= min(rows, 8) and abs(float(values.mean()) * count - 1) < 0.35:
@@ -237,7 +237,7 @@ class NotLearning(Follower):
             return
         self._guessed = self.finding(
             self._since,
-            f"After {steps} steps the loss is {math.exp(tick.level):.4g} and the accuracy {chance:.3g}: "
+            f"After {steps} steps the loss is {exp(tick.level):.4g} and the accuracy {chance:.3g}: "
             f"those of a guess among {count}",
             severity="warning",
             last_step=tick.step,
@@ -246,7 +246,7 @@ class NotLearning(Follower):
             key="guess",
             confidence=0.85,
             evidence={
-                "loss": number(math.exp(tick.level)),
+                "loss": number(exp(tick.level)),
                 "accuracy": number(chance),
                 "classes": count,
                 "steps": steps,
@@ -272,8 +272,8 @@ class NotLearning(Follower):
                 return int(count)
         # trained models that go on, and classifiers, begin below 4; ln of a million is 13.8
         off = min(abs(tick.level - start), max(abs(tick.level - mean) - noise, 0.0) if self._ticks >= 48 else math.inf)
-        if not vocabulary and 4 <= math.exp(start) <= 12.2 and off < self.at["near"]:
-            return round(math.exp(math.exp(start)))
+        if not vocabulary and 4 <= exp(start) <= 12.2 and off < self.at["near"]:
+            return round(exp(exp(start)))
         return 0
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.rules.channels import Channel, Seen
+from barograph.rules.cursor import exp
 from barograph.rules.curve import Tick, again, before, between, is_game, number
 from barograph.rules.finding import Finding
 from barograph.rules.follower import Follower
@@ -129,8 +130,8 @@ class Divergence(Follower):
         best, above = self._best, self._above
         assert best is not None and above is not None
         rows = tick.row - above.row + 1
-        lost = math.exp(tick.level) - math.exp(best.level)
-        descent = math.exp(self._start) - math.exp(best.level)
+        lost = exp(tick.level) - exp(best.level)
+        descent = exp(self._start) - exp(best.level)
         over_start = tick.level > self._start + max(self.at["rise"], 2 * spread)
         if not over_start and self._start - best.level < 4 * spread:
             return  # a curve that has hardly fallen, and is not above its start: the lowest point was a dip
@@ -211,7 +212,7 @@ class Divergence(Follower):
     def _tell(
         self, seen: Seen, channel: Channel, tick: Tick, best: Tick, onset: int, severity: str, share: float, excuse: str
     ) -> Iterator[Finding]:
-        low, now, start = math.exp(best.level), math.exp(tick.level), math.exp(self._start)
+        low, now, start = exp(best.level), exp(tick.level), exp(self._start)
         message = f"The loss rises since step {onset}: from {low:.4g} to {now:.4g} at step {tick.step}"
         if now > start:
             message += f", above its start of {start:.4g}"
@@ -335,7 +336,7 @@ class Plateau(Follower):
         noise = 3 * tick.spread / math.sqrt(max(self.at["share"] * tick.nth / 2, 1))
         flat = abs(gain) < self.at["gain"] and gain < max(noise, 0.3 * self.at["gain"])
         if self._told is not None:
-            if self._told.severity == "info" and flat and self._poor(seen, tick, math.exp(late)):
+            if self._told.severity == "info" and flat and self._poor(seen, tick, exp(late)):
                 self._told.severity, self._told.confidence, self._told.last_step = "warning", 0.7, tick.step
                 yield again(self._told)
             # two medians of noise differ by 1.8 of its deviations, and are compared again and again; a loss that falls
@@ -351,9 +352,9 @@ class Plateau(Follower):
         rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
         if len(rates) and rates[-1] < 0.1 * rates.max():
             return
-        level, self._level = math.exp(late), late
+        level, self._level = exp(late), late
         since = next((one for one in self._levels if one.level < late + max(0.003, tick.spread / 2)), part[0])
-        start = math.exp(self._start)
+        start = exp(self._start)
         poor = self._poor(seen, tick, level)
         self._told = self.finding(
             since.step,
@@ -381,7 +382,7 @@ class Plateau(Follower):
 
     def _poor(self, seen: Seen, tick: Tick, level: float) -> bool:
         """Whether a language model from scratch stands where word frequencies alone would."""
-        start = math.exp(self._start)
+        start = exp(self._start)
         vocabulary = seen.facts.get("vocabulary")
         scratch = abs(start - math.log(vocabulary)) < 1 if vocabulary else 9 <= start <= 12
         return scratch and level > self.at["far"] * start and tick.step >= 1000

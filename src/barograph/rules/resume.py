@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.rules.channels import Channel, Rows, Seen
+from barograph.rules.cursor import exp
 from barograph.rules.curve import Cursor, again, before, is_game, number
 from barograph.rules.finding import Finding
 from barograph.rules.resume_state import OptimizerStateLost
@@ -172,7 +173,7 @@ class ResumeDiscontinuity(_Borders):
         if leap <= max(self.at["leap"], self.at["spreads"] * border.spread, self._peak):
             return
         self._peak = leap
-        old, new = math.exp(border.level), math.exp(border.level + leap)
+        old, new = exp(border.level), exp(border.level + leap)
         scratch = (
             border.level + leap > border.start - 0.3 * abs(border.start - border.level)
             and border.start > border.level + 0.3

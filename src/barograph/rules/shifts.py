@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
+from barograph.rules.cursor import exp
+
 if TYPE_CHECKING:
     from barograph.rules.channels import Channel, Seen
 
@@ -144,7 +146,7 @@ class Shifts:
                 if middle < self.limit or sign * (level + sign * middle - self._just(row, level)) < 0.8 * self.limit:
                     return at
                 self._shift = Shift(row, step, rows.first + here, int(rows.step[here]), time, int(rows.segment[here]),
-                                    _exp(level), _exp(level + sign * middle), spread)  # fmt: skip
+                                    exp(level), exp(level + sign * middle), spread)  # fmt: skip
                 self._rest, self._later = row + REST, []
                 found.append(self._shift)
                 return at
@@ -181,7 +183,3 @@ class Shifts:
                                                      back_row=rows.first + at))  # fmt: skip
                     self._shift = None
                     return
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(max(value, -700.0), 700.0))  # neither infinite nor 0

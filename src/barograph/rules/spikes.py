@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.rules.channels import Channel, Rows, Seen
+from barograph.rules.cursor import exp
 from barograph.rules.curve import Cursor, before, between, is_game, number
 from barograph.rules.finding import Finding
 from barograph.rules.local import windows
@@ -165,7 +166,7 @@ class LossSpike(Rule):
                 "level": normal,
                 "spread": noise,
                 "z": apart / noise,
-                "peak": math.exp(part[3][0]),
+                "peak": exp(part[3][0]),
                 "peak_step": part[3][1],
                 "above": above,
                 "rows": 1 + above,
@@ -289,7 +290,7 @@ class LossSpike(Rule):
         """The severity by what is known of the spike so far."""
         one = self._open
         assert one is not None
-        lift = math.exp(min(math.log(one["peak"]) - one["level"], 50.0))
+        lift = exp(min(math.log(one["peak"]) - one["level"], 50.0))
         if is_game(seen, channel):
             return "info"
         if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
@@ -310,7 +311,7 @@ class LossSpike(Rule):
         if len(around) and len(calm) >= 16 and float(numpy.median(calm)) > 0:
             one["co"] = float(around.max()) > 4.0 * float(numpy.percentile(calm, 90))
         severity = self._grade(seen, channel)
-        normal = math.exp(one["level"])
+        normal = exp(one["level"])
         lift = one["peak"] / normal
         evidence = {
             "loss": number(one["peak"]),

@@ -269,7 +269,7 @@ class Energy:
             made["cost"] = sum(cost)
             if tokens > 0:
                 made["price_per_million_tokens"] = sum(cost) / tokens * 1e6
-        return made
+        return {name: value for name, value in made.items() if math.isfinite(value)}  # of 1e-309 tokens, say
 
 
 def _words(name: str) -> list[str]:

@@ -74,8 +74,10 @@ class UnchangedParameters(Rule):
         norms = self._cursor.new(param_norm_of(seen))
         if norms is not None:
             same = norms.value == numpy.concatenate([[self._value], norms.value[:-1]])
-            if same.any() or self._same:
+            if same.any() or len(self._same) > 1:
                 self._norms(seen, norms, same, found)
+            else:
+                self._same = [(int(norms.step[-1]), int(norms.time[-1]), int(norms.segment[-1]))]
             self._value = float(norms.value[-1])
         return found
 

@@ -43,7 +43,8 @@ class Shift(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        return self.after / self.before
+        """after / before, kept from infinity and from 0."""
+        return exp(math.log(self.after) - math.log(self.before))
 
 
 class Shifts:

@@ -54,12 +54,10 @@ class AttentionLogits(Rule):
         found: list[Finding] = []
         new = self._reader.new(seen, "activations", "attention_logit_max")
         if not self._layered:  # the model's largest counts until the first table of layers
-            until = new[1][0].time if new is not None else math.inf
-            self._look_at_all(seen, until, found)
-            self._layered = new is not None
-        for one in new[1] if new is not None else ():
-            assert new is not None
-            self._decide(seen, new[0].names, one.value, new[0].before(one, 16), one.step, one.time, one.segment, found)
+            self._look_at_all(seen, new[0][1].time if new else math.inf, found)
+            self._layered = bool(new)
+        for table, one in new:
+            self._decide(seen, table.names, one.value, table.before(one, 16), one.step, one.time, one.segment, found)
         return found
 
     def _look_at_all(self, seen: Seen, until: float, found: list[Finding]) -> None:
@@ -147,13 +145,10 @@ class AttentionEntropy(Rule):
         self._said: set[tuple[int, str]] = set()
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
-        new = self._reader.new(seen, "activations", "attention_entropy")
-        if new is None:
-            return ()
         found: list[Finding] = []
-        for one in new[1]:
+        for table, one in self._reader.new(seen, "activations", "attention_entropy"):
             if (one.value < self.at["low"]).any() or self._low:
-                self._look(seen, new[0], one, found)
+                self._look(seen, table, one, found)
         return found
 
     def _look(self, seen: Seen, table: Table, one: Round, found: list[Finding]) -> None:
@@ -281,12 +276,9 @@ class ActivationDrift(Rule):
         self._said: set[int] = set()
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
-        new = self._reader.new(seen, "activations", "rms")
-        if new is None:
-            return ()
         found: list[Finding] = []
-        for one in new[1]:
-            self._look(seen, new[0], one, found)
+        for table, one in self._reader.new(seen, "activations", "rms"):
+            self._look(seen, table, one, found)
         return found
 
     def _look(self, seen: Seen, table: Table, one: Round, found: list[Finding]) -> None:
@@ -371,11 +363,10 @@ class NonFiniteActivation(Rule):
         found: list[Finding] = []
         bad_ones = []
         for place, quantity in enumerate(("max", "rms", "l2_norm")):
-            new = self._reader.new(seen, "activations", quantity)
-            for one in new[1] if new else ():
+            for table, one in self._reader.new(seen, "activations", quantity):
                 bad = numpy.flatnonzero(one.there & ~numpy.isfinite(one.value))
                 if len(bad):
-                    bad_ones.append((one.segment, one.step, place, one, in_order(new[0].names[at] for at in bad)))  # type: ignore[index]
+                    bad_ones.append((one.segment, one.step, place, one, in_order(table.names[at] for at in bad)))
         for _, _, _, one, names in sorted(bad_ones, key=lambda bad: bad[:3]):
             if one.segment not in self._said:
                 self._said.add(one.segment)

@@ -139,14 +139,14 @@ class InitialLogits(Rule):
         if self._done:
             return ()
         new = self._reader.new(seen, "activations", "attention_logit_max")
-        if self._first is None and new is not None:
-            one = new[1][0]
+        if self._first is None and new:
+            table, one = new[0]
             largest = numpy.where(numpy.isfinite(one.value), one.value, -1.0)
-            worst = largest_of(largest, new[0].names)
+            worst = largest_of(largest, table.names)
             if one.step > _START or largest[worst] <= self.at["logit"]:
                 self._done = True
                 return ()
-            self._first = (one.step, one.time, one.segment, float(largest[worst]), new[0].names[worst])
+            self._first = (one.step, one.time, one.segment, float(largest[worst]), table.names[worst])
         log_z, loss = seen.channel("model/log_z"), seen.role("loss")
         if self._first is None or log_z is None or loss is None or not log_z.end or not loss.end:
             return ()

@@ -54,12 +54,9 @@ class EvaluationMode(Rule):
         self._said = False
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
-        new = self._reader.new(seen, "gradients", "norm")
-        if new is None:
-            return ()
         found: list[Finding] = []
-        for one in new[1]:
-            self._look(seen, new[0], one, found)
+        for table, one in self._reader.new(seen, "gradients", "norm"):
+            self._look(seen, table, one, found)
         return found
 
     def _look(self, seen: Seen, table: Table, one: Round, found: list[Finding]) -> None:

@@ -52,9 +52,8 @@ class VanishingGradient(Rule):
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
         found: list[Finding] = []
-        new = self._reader.new(seen, "gradients", "norm")
-        for one in new[1] if new else ():
-            self._table(new[0], one, found)  # type: ignore[index]
+        for table, one in self._reader.new(seen, "gradients", "norm"):
+            self._table(table, one, found)
         flow = self._cursor.new(seen.channel("model/flow_first_last"))
         if flow is not None:
             with numpy.errstate(invalid="ignore"):
@@ -171,10 +170,7 @@ class LayerGradientSpike(Rule):
         self._said: dict[str, int] = {}
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
-        new = self._reader.new(seen, "gradients", "norm")
-        if new is None:
-            return ()
-        found = [self._look(new[0], one) for one in new[1]]
+        found = [self._look(table, one) for table, one in self._reader.new(seen, "gradients", "norm")]
         return [one for one in found if one is not None]
 
     def _look(self, table: Table, one: Round) -> Finding | None:
@@ -234,18 +230,15 @@ class ZeroLayers(Rule):
         self._said: set[int] = set()
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
-        new = self._reader.new(seen, "gradients", "norm")
-        if new is None:
-            return ()
         found: list[Finding] = []
-        for one in new[1]:
+        for table, one in self._reader.new(seen, "gradients", "norm"):
             if one.segment != self._segment:
                 self._segment, self._row = one.segment, []
             zero = one.there & (one.value == 0.0)
             if not zero.any() or zero.sum() == one.there.sum():
                 self._row = []
                 continue
-            names = new[0].names[: len(one.value)]
+            names = table.names[: len(one.value)]
             use = one.there & numpy.array(
                 [not is_vector(name) and "expert" not in name.lower() for name in names], bool
             )

@@ -236,11 +236,12 @@ class EpsilonDominates(Rule):
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
         new = self._reader.new(seen, "optimizer", "below_eps")
-        if new is None:
+        if not new:
             return ()
         found: list[Finding] = []
-        use = numpy.array([not is_vector(name) and "emb" not in name.lower() for name in new[0].names], bool)
-        for one in new[1]:
+        names_of_all = new[0][0].names
+        use = numpy.array([not is_vector(name) and "emb" not in name.lower() for name in names_of_all], bool)
+        for _, one in new:
             if one.segment != self._segment:
                 self._segment, self._row = one.segment, []
             values = one.value[use[: len(one.value)] & one.there]
@@ -255,7 +256,7 @@ class EpsilonDominates(Rule):
             if (one.segment, level) in self._said:
                 continue
             self._said.add((one.segment, level))
-            names = [name for at, name in enumerate(new[0].names[: len(one.value)])
+            names = [name for at, name in enumerate(names_of_all[: len(one.value)])
                      if use[at] and one.value[at] > self.at["elements"]]  # fmt: skip
             epsilon = numeric_setting(seen, "eps", "epsilon", "adam_eps", "adam_epsilon", "optimizer_eps")
             found.append(self.finding(

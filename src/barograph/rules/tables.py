@@ -151,14 +151,14 @@ class Reader:
     def __init__(self) -> None:
         self._next: dict[tuple[str, str], int] = {}
 
-    def new(self, seen: Seen, family: str, quantity: str) -> tuple[Table, list[Round]] | None:
-        """The table and its new rounds; None where there is none."""
+    def new(self, seen: Seen, family: str, quantity: str) -> list[tuple[Table, Round]]:
+        """The table with each of its new rounds."""
         found = table(seen, family, quantity)
         at = self._next.get((family, quantity), 0)
         if found.count == at:
-            return None
+            return []
         self._next[(family, quantity)] = found.count
-        return found, list(found.rounds(at))
+        return [(found, one) for one in found.rounds(at)]
 
 
 _NUMBER = re.compile(r"\d+")

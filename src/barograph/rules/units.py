@@ -51,13 +51,10 @@ class DeadUnits(Rule):
         self._said: set[tuple[int, str]] = set()
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
-        new = self._reader.new(seen, "activations", self.quantity)
-        if new is None:
-            return ()
         found: list[Finding] = []
-        for one in new[1]:
+        for table, one in self._reader.new(seen, "activations", self.quantity):
             if (one.value > self.at["informs"]).any() or self._row:
-                self._look(seen, new[0], one, found)
+                self._look(seen, table, one, found)
         return found
 
     def _look(self, seen: Seen, table: Table, one: Round, found: list[Finding]) -> None:

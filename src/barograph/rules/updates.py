@@ -65,9 +65,9 @@ class UpdateRatio(Rule):
                 )
             return found
         new = self._reader.new(seen, "updates", "ratio")
-        if new is not None:
-            matrices = numpy.array([not is_vector(name) for name in new[0].names], bool)
-            for one in new[1]:
+        if new:
+            matrices = numpy.array([not is_vector(name) for name in new[0][0].names], bool)
+            for _, one in new:
                 use = one.there & numpy.isfinite(one.value) & matrices[: len(one.value)]
                 if use.any():
                     middle = float(numpy.median(one.value[use]))
@@ -186,12 +186,9 @@ class UpdateImbalance(Rule):
         self._groups: list[Any] = []
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
-        new = self._reader.new(seen, "updates", "ratio")
-        if new is None:
-            return ()
         found: list[Finding] = []
-        for one in new[1]:
-            self._look(new[0], one, found)
+        for table, one in self._reader.new(seen, "updates", "ratio"):
+            self._look(table, one, found)
         return found
 
     def _look(self, table: Table, one: Round, found: list[Finding]) -> None:

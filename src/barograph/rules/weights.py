@@ -50,11 +50,8 @@ class FrozenLayer(Rule):
     def examine(self, seen: Seen) -> Iterable[Finding]:
         news = []
         for family, quantity in (("gradients", "norm"), ("updates", "ratio")):
-            new = self._reader.new(seen, family, quantity)
-            if new is not None:
-                news += [(one.segment, one.step, family, new[0], one) for one in new[1]]
-        if not news:
-            return ()
+            for table, one in self._reader.new(seen, family, quantity):
+                news.append((one.segment, one.step, family, table, one))
         found: list[Finding] = []
         for _, _, family, table, one in sorted(news, key=lambda new: new[:3]):  # as they came
             self._look(seen, self._states.setdefault(family, _Training()), family, table, one, found)
@@ -193,9 +190,8 @@ class WeightNonFinite(Rule):
             self._finite[channel.name] = good or bool((~bad).any())
         bad_ones: list[tuple[int, int, str, str, int, list[str]]] = []
         for family, quantity in (("weights", "nan"), ("weights", "inf"), ("optimizer", "non_finite")):
-            new = self._reader.new(seen, family, quantity)
-            for one in new[1] if new else ():
-                names = [new[0].names[at] for at in numpy.flatnonzero(one.value > self.at["count"])]  # type: ignore[index]
+            for table, one in self._reader.new(seen, family, quantity):
+                names = [table.names[at] for at in numpy.flatnonzero(one.value > self.at["count"])]
                 if names:
                     bad_ones.append((one.segment, one.step, family, quantity, one.time, in_order(names)))
         for segment, step, family, _, time, names in sorted(bad_ones):
@@ -254,9 +250,8 @@ class WeightNormGrowth(Rule):
             self._whole(seen, rows, found)
         news = []
         for family, quantity in (("updates", "weight_norm"), ("weights", "norm")):
-            new = self._reader.new(seen, family, quantity)
-            if new is not None:
-                news += [(one.segment, one.step, family, new[0], one) for one in new[1]]
+            for table, one in self._reader.new(seen, family, quantity):
+                news.append((one.segment, one.step, family, table, one))
         for _, _, family, table, one in sorted(news, key=lambda new: new[:3]):  # as they came
             self._layers(seen, family, table, one, found)
         return found
@@ -388,17 +383,15 @@ class SpectralChange(Rule):
 
     def examine(self, seen: Seen) -> Iterable[Finding]:
         found: list[Finding] = []
-        new = self._reader.new(seen, "spectral", "stable_rank")
-        for one in new[1] if new else ():
+        for table, one in self._reader.new(seen, "spectral", "stable_rank"):
             for at in numpy.flatnonzero(one.there & numpy.isfinite(one.value)):
-                name, rank = new[0].names[at], float(one.value[at])  # type: ignore[index]
+                name, rank = table.names[at], float(one.value[at])
                 first = self._first.setdefault(name, rank)
                 low = rank < self.at["rank"] and rank < self.at["share"] * first
                 text = f"The stable rank of {name} has fallen from {number(first)} to {number(rank)}."
                 self._note(seen, f"rank {name}", low, one, text, {"stable_rank": rank, "first": first}, found)
-        new = self._reader.new(seen, "spectral", "norm")
-        for one in new[1] if new else ():
-            names = new[0].names[: len(one.value)]  # type: ignore[index]
+        for table, one in self._reader.new(seen, "spectral", "norm"):
+            names = table.names[: len(one.value)]
             roles: dict[str, list[float]] = {}
             for at in numpy.flatnonzero(one.there & numpy.isfinite(one.value)):
                 roles.setdefault(role_of(names[at]), []).append(float(one.value[at]))

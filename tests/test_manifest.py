@@ -203,7 +203,7 @@ def test_a_killed_writer_leaves_a_whole_manifest_that_others_can_update(tmp_path
 
 def test_a_holder_that_hangs_costs_a_second_and_not_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "_LOCK_SECONDS", 0.05)
-    with manifest._turn(tmp_path):
+    with manifest.turn(tmp_path, manifest._lock, 1.0):
         update(tmp_path, id="r")
     assert read(tmp_path) == {"id": "r"}
 

@@ -23,17 +23,14 @@ import pytest
 import barograph
 
 pytest.importorskip("playwright")
-from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, expect
+from served_pages import NEEDED, SCRIPT, Served, browser, served, watched
 
-CHROMIUM = "/usr/bin/chromium"
-ASSETS = Path(barograph.__file__).parent / "assets"
-SCRIPT = "<script>document.title = 'broken'</script>"
+__all__ = ["browser", "page", "root", "served"]  # fixtures
+
 SPIKE = 12_345  # the step of the one high value among 20,000
 
-pytestmark = [
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"there is no browser {CHROMIUM}"),
-    pytest.mark.skipif(not (ASSETS / "page.js").exists(), reason="the page is not built: cd web && node build.mjs"),
-]
+pytestmark = NEEDED
 QUIET: dict[str, Any] = {"console": "none", "machine": False, "blackbox": False, "git": False}
 
 
@@ -72,24 +69,6 @@ def make_runs(root: Path) -> None:
     run.finish()
 
 
-class Served:
-    """`barograph view` over a folder, in a process of its own."""
-
-    def __init__(self, root: Path):
-        program = "import sys; from barograph.server.command import view; view(sys.argv[1], port=0, open_browser=False)"
-        environment = os.environ | {"PYTHONPATH": str(Path(barograph.__file__).parents[1])}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE, text=True, env=environment
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        self.url = next(word for word in line.split() if word.startswith("http://")).rstrip("/")
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.communicate(timeout=20)
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("runs")
@@ -99,32 +78,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def served(root: Path) -> Iterator[Served]:
-    made = Served(root)
-    yield made
-    made.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A page of a new browser profile. Nothing may be thrown in it, and no content policy violated."""
     errors: list[str] = []
     options = getattr(request, "param", {})
     context = browser.new_context(**{"viewport": {"width": 1300, "height": 900}} | options)
-    made = context.new_page()
+    made = watched(context.new_page(), errors)
     made.set_default_timeout(10_000)
-    made.on("pageerror", lambda error: errors.append(str(error)))
-    made.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
-    made.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
     yield made
     assert made.title() != "broken"
     context.close()
@@ -314,7 +275,10 @@ def test_a_branch_that_was_left_is_drawn_behind_and_marked(page: Page, served: S
     opened(page, served, root, "rewound")
     loss = chart(page, "train/loss")
     expect(loss.locator(".flag.resume")).to_have_count(1)
-    with_old = ink(loss)["coloured"]
+    with_old = 0
+    for _ in range(10):  # the first paint may be before the old branch has come
+        with_old = max(with_old, ink(loss)["coloured"])
+        page.wait_for_timeout(100)
     page.goto(page.url + "?old=0")
     assert ink(chart(page, "train/loss"))["coloured"] < with_old
 

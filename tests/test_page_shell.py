@@ -17,7 +17,7 @@ import barograph
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
-from shell_pages import NEEDED, SCRIPT, Served, browser, errors, free_port, names, page, record, root, row, served
+from served_pages import NEEDED, SCRIPT, Served, browser, errors, free_port, names, page, record, root, row, served
 
 __all__ = ["browser", "errors", "page", "root", "served"]  # fixtures
 

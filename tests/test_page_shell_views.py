@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-from shell_pages import ASSETS, CONTRAST, NEEDED, Served, browser, errors, page, root, row, served, watched
+from served_pages import ASSETS, CONTRAST, NEEDED, Served, browser, errors, page, root, row, served, watched
 
 __all__ = ["browser", "errors", "page", "root", "served"]  # fixtures
 

@@ -143,8 +143,8 @@ def zooms(page: Any, count: int) -> list[float]:
     return took
 
 
-def frames_while_panning(page: Any) -> list[float]:
-    """Milliseconds a frame while a range is moved with Alt and the pointer."""
+def frames_while_panning(page: Any) -> None:
+    """Prints how many frames a second there are while a range is moved with Alt and the pointer."""
     drag(page, 0.3, 0.6)
     page.wait_for_timeout(500)
     box = box_of(page)
@@ -159,7 +159,13 @@ def frames_while_panning(page: Any) -> list[float]:
     frames = page.evaluate("(() => { const found = window.frames; window.frames = null; return found; })()")
     page.mouse.up()
     page.keyboard.up("Alt")
-    return list(frames[2:])
+    lasted = frames[2:]
+    line(
+        "  frames while panning",
+        f"{1000 / statistics.mean(lasted):.0f} a second",
+        f"the slowest {max(lasted):.0f} ms",
+        "target 60 a second",
+    )
 
 
 def long(browser: Any, root: Path) -> None:
@@ -174,13 +180,7 @@ def long(browser: Any, root: Path) -> None:
             usable.append(page.evaluate("window.chartAt.length"))
             if len(first) == 5:
                 line("zoom to exact data, 1,000,000 points", *middle(zooms(page, 12), 120))
-                frames = frames_while_panning(page)
-                line(
-                    "  frames while panning",
-                    f"{1000 / statistics.mean(frames):.0f} a second",
-                    f"the slowest {max(frames):.0f} ms",
-                    "target 60 a second",
-                )
+                frames_while_panning(page)
         served.close()
     line("first chart of 1,000,000 points, server just started", *middle(first, 500))
 
@@ -206,13 +206,7 @@ def hundred(browser: Any, root: Path) -> None:
             screen.append(float(wait(page, f"window.chartAt.length >= {wanted} && window.chartAt[{wanted} - 1]")))
             if turn == 2:
                 line("  zoom of all charts in sight, 100 runs each", *middle(zooms(page, 6), 120))
-                frames = frames_while_panning(page)
-                line(
-                    "  frames while panning",
-                    f"{1000 / statistics.mean(frames):.0f} a second",
-                    f"the slowest {max(frames):.0f} ms",
-                    "",
-                )
+                frames_while_panning(page)
         served.close()
     line("100 runs, 20 metrics, 100,000 steps: first chart", *middle(first, 1500))
     line("  all charts of the first screen", *middle(screen, 1500))

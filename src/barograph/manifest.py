@@ -105,7 +105,7 @@ def update(folder: str | os.PathLike[str], **changes: Any) -> dict[str, Any]:
     holder hangs for a second, the last writer wins. A damaged manifest is kept beside the new one as
     `run_manifest.json.damaged`. Raises OSError.
     """
-    with _turn(folder):
+    with turn(folder, _lock, _LOCK_SECONDS):
         manifest = _read_for_update(Path(folder) / FILE) | changes
         write(folder, manifest)
     return manifest
@@ -113,7 +113,7 @@ def update(folder: str | os.PathLike[str], **changes: Any) -> dict[str, Any]:
 
 def add_checkpoint(folder: str | os.PathLike[str], entry: Mapping[str, Any]) -> None:
     """Appends to the manifest's `checkpoints`, replacing an entry of the same `path` and `step`. Raises OSError."""
-    with _turn(folder):
+    with turn(folder, _lock, _LOCK_SECONDS):
         manifest = _read_for_update(Path(folder) / FILE)
         earlier = manifest.get("checkpoints")
         identity = (entry.get("path"), entry.get("step"))
@@ -147,30 +147,37 @@ def _read_for_update(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _turn(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """One writer at a time, by a lock on the folder itself, which leaves no file. Waits a second at most."""
-    until = time.monotonic() + _LOCK_SECONDS
-    held = _lock.acquire(timeout=_LOCK_SECONDS)  # a forked child may have inherited it locked
+def turn(folder: str | os.PathLike[str], lock: threading.Lock, seconds: float) -> Iterator[None]:
+    """One writer at a time, by a lock on a folder itself, which leaves no file.
+
+    lock: of this process. seconds: the longest wait for either; then it goes on without, as on a file system that has
+    no locks.
+    """
+    until = time.monotonic() + seconds
+    held = lock.acquire(timeout=seconds)  # a forked child may have inherited it locked
     handle = None
     try:
-        if fcntl is not None:
-            handle = os.open(folder, os.O_RDONLY)
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        break
-                    time.sleep(0.002)
-                except OSError:  # network file systems without locks
-                    break
+        with contextlib.suppress(OSError):
+            if fcntl is not None:
+                handle = os.open(folder, os.O_RDONLY)
+                _wait_for(handle, until)
         yield
     finally:
         if handle is not None:
             os.close(handle)
         if held:
-            _lock.release()
+            lock.release()
+
+
+def _wait_for(handle: int, until: float) -> None:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.002)
 
 
 # ---------------------------------------------------------------------------------------------

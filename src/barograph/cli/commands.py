@@ -39,7 +39,10 @@ def words(text: str) -> list[str]:
 
 def count(word: str) -> int:
     """A whole number from 0."""
-    number = int(word)
+    try:
+        number = int(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number") from None
     if number < 0:
         raise argparse.ArgumentTypeError("must be 0 or more")
     return number

@@ -9,23 +9,17 @@ that writes the manifest anew changes nothing here. Reading never raises: what i
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from barograph import manifest, segments
 from barograph.record import format_time
 from barograph.values import text
-
-try:
-    import fcntl
-except ImportError:  # Windows: threads take turns, processes do not
-    fcntl = None  # type: ignore[assignment]
 
 FILE = "curation.json"
 KEYS = ("name", "tags", "notes", "pinned", "archived")
@@ -71,7 +65,8 @@ def amend(folder: str | os.PathLike[str], change: Callable[[Mapping[str, Any]], 
     place = Path(folder)
     if not segments.is_run(place):
         raise ValueError(f"{place} is no run's folder, so there is nothing to edit")
-    with _turn(place):
+    inner = place / segments.FOLDER  # the writer never locks it, and so never waits for an editor
+    with manifest.turn(inner if inner.is_dir() else place, _lock, _WAIT_SECONDS):
         held = read(place)
         changes = change(manifest.read(place) | held)
         held.update({key: None if value is None else _checked(key, value) for key, value in changes.items()})
@@ -125,32 +120,3 @@ def _is_sound(key: str, value: Any) -> bool:
     if key == "tags":
         return isinstance(value, list) and all(isinstance(tag, str) for tag in value)
     return isinstance(value, bool)
-
-
-@contextlib.contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """One editor at a time. The lock is on the folder of segments, which the writer never locks: it never waits."""
-    held = _lock.acquire(timeout=_WAIT_SECONDS)
-    handle = None
-    try:
-        if fcntl is not None:
-            inner = folder / segments.FOLDER
-            with contextlib.suppress(OSError):
-                handle = os.open(inner if inner.is_dir() else folder, os.O_RDONLY)
-                _wait_for(handle)
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)
-        if held:
-            _lock.release()
-
-
-def _wait_for(handle: int) -> None:
-    until = time.monotonic() + _WAIT_SECONDS
-    while time.monotonic() < until:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(0.002)

@@ -5,7 +5,7 @@
  */
 
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Key, Row } from "../api/types.ts";
+import type { Row } from "../api/types.ts";
 import { runPlace } from "../shell/address.ts";
 import { colourOf } from "../shell/colour.ts";
 import { Icon } from "../shell/icon.tsx";
@@ -13,26 +13,12 @@ import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
 import { ago, plain, short, title, whole } from "../shell/words.ts";
 import { cell, column, type Column } from "./columns.ts";
 import type { Line } from "./order.ts";
-import { Eye, RowMenu, type Editable, type RowActions } from "./row.tsx";
+import { Eye, RowMenu, type LinesProps } from "./row.tsx";
 import { Edit, tagsOf } from "./edit.tsx";
 import { change } from "./store.ts";
 
 const CARD_PIXELS = 86; // .card in style/runs.css
 const GROUP_PIXELS = 44; // .card-group
-
-interface Props {
-  lines: readonly Line[];
-  columns: readonly Column[];
-  group: string | null;
-  selected: ReadonlySet<Key>;
-  hidden: { has(key: Key): boolean };
-  drawn: ReadonlySet<Key>;
-  cursor: number;
-  editing: { key: Key; what: Editable } | null;
-  actions: RowActions;
-  toggleGroup: (name: string) => void;
-  shared: ReadonlySet<string>;
-}
 
 /** Where each line begins, and where the last ends. */
 function topsOf(lines: readonly Line[]): number[] {
@@ -63,7 +49,7 @@ function valuesOf(row: Row, columns: readonly Column[]): [Column, string | numbe
   return found;
 }
 
-export function RunCards({ lines, columns, group, selected, hidden, drawn, cursor, editing, actions, toggleGroup, shared }: Props) {
+export function RunCards({ lines, columns, group, selected, hidden, drawn, cursor, editing, actions, toggleGroup, shared }: LinesProps) {
   const box = useRef<HTMLDivElement>(null);
   const [[from, to], setSight] = useState<[number, number]>([0, 20]);
   const tops = useMemo(() => topsOf(lines), [lines]);

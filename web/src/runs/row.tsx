@@ -16,6 +16,7 @@ import { ago, duration, moment, plain, short, statusWords, title, whole } from "
 import { remove, toggleArchive, togglePin } from "./actions.ts";
 import { cell, type Column } from "./columns.ts";
 import { Edit, tagsOf } from "./edit.tsx";
+import type { Line } from "./order.ts";
 import { change } from "./store.ts";
 
 /** What is edited in place. */
@@ -28,6 +29,21 @@ export interface RowActions {
   edit(key: Key, what: Editable | null): void;
   cursor(key: Key): void;
   hover(key: Key | null): void;
+}
+
+/** What the table and the cards are given alike. */
+export interface LinesProps {
+  lines: readonly Line[];
+  columns: readonly Column[];
+  group: string | null;
+  selected: ReadonlySet<Key>;
+  hidden: { has(key: Key): boolean };
+  drawn: ReadonlySet<Key>;
+  cursor: number;
+  editing: { key: Key; what: Editable } | null;
+  actions: RowActions;
+  toggleGroup: (name: string) => void;
+  shared: ReadonlySet<string>;
 }
 
 interface Props {

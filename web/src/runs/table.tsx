@@ -10,30 +10,19 @@ import { colourOf } from "../shell/colour.ts";
 import { Icon } from "../shell/icon.tsx";
 import { plain, whole } from "../shell/words.ts";
 import { column, type Column } from "./columns.ts";
-import { inSight, type GroupLine, type Line, type Sort } from "./order.ts";
-import { RunRow, type Editable, type RowActions } from "./row.tsx";
+import { inSight, type GroupLine, type Sort } from "./order.ts";
+import { RunRow, type LinesProps } from "./row.tsx";
 
 export const ROW_PIXELS = 30; // --row of style/tokens.css
 
-interface Props {
-  lines: readonly Line[];
-  columns: readonly Column[];
+interface Props extends LinesProps {
   sort: Sort;
   setSort: (id: string) => void;
-  group: string | null;
-  selected: ReadonlySet<Key>;
   selectAll: (on: boolean) => void;
   /** How many of the runs in the table are chosen, of how many. */
   chosen: [some: number, all: number];
-  hidden: { has(key: Key): boolean };
-  drawn: ReadonlySet<Key>;
-  cursor: number;
-  editing: { key: Key; what: Editable } | null;
-  actions: RowActions;
-  toggleGroup: (name: string) => void;
   selectGroup: (keys: readonly Key[]) => void;
   nameWidth: number;
-  shared: ReadonlySet<string>;
 }
 
 const HEAD_PIXELS = 30;

@@ -1,7 +1,7 @@
 """What tests of the page share: small runs, the server over them, a browser, what is looked at in it.
 
 In:   a folder.
-Out:  fixtures and functions for `test_page_shell*.py`.
+Out:  fixtures and functions for `test_page_*.py`.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ class Pump:
         try:
             points = writer.points_in_file
             writer.close()
-            if points <= SEAL_HERE_POINTS:
+            # nobody comes after the last sealing: while a sealer is at work it needs one that waits
+            if points <= SEAL_HERE_POINTS and all(sealer.poll() is not None for sealer in self._sealers):
                 from barograph.store.seal import seal
 
                 seal(writer.folder, closed=True)

@@ -380,10 +380,7 @@ class Looks:
     @property
     def bytes(self) -> int:
         """Memory held at present."""
-        vectors = self._spectral._vectors.values()
-        return sum(probe.bytes for probe in self._probes.values()) + sum(
-            vector.numel() * vector.element_size() for vector in vectors
-        )
+        return sum(probe.bytes for probe in self._probes.values()) + self._spectral.bytes
 
     def tell(self, found: Round) -> None:
         """A round's costs are known: the schedule may change. The device's own time counts where it is longer."""

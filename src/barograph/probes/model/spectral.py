@@ -1,26 +1,33 @@
-"""Spectral norms of weight matrices by warm-started block power iteration.
+"""Spectral norms of weight matrices by a warm-started conjugate-gradient iteration of four vectors.
 
 In:   named weights of two dimensions or more; one with more is taken as (first, the rest) (S1).
-Out:  for each its largest singular value and its stable rank (Frobenius norm² / spectral norm²), at two
-      reads of the weights an update.
+Out:  for each its largest singular value and its stable rank (Frobenius norm² / spectral norm²), at one
+      read of the weights from memory an update once the vectors have settled.
 
-A block of a few right vectors is kept for each matrix and moved once an update: V ← orthonormal(Wᵀ(WV)). The
-norm is the largest Ritz value of the block, so it comes from below; with a block of b its error falls with
-(σ_{b+1} / σ₁)^{4k} after k updates (Saad, Numerical Methods for Large Eigenvalue Problems, 5.2), and
-between updates the weights of a training move little.
+For each matrix four right vectors are kept: the best so far, the residual, the direction of the last improvement, and
+the second best, which takes over when another direction grows past. A pass is LOBPCG's (Knyazev, SIAM J. Sci. Comput.
+23, 2001) for WᵀW: the norm is the largest Ritz value of the four on the weights as they are now, so it comes from
+below. What differs is the residual: it is taken at a point told in advance, the vectors mixed as they were mixed last
+time, so that W and Wᵀ are applied to a part of the matrix while it is in the cache, and the matrix crosses the memory
+bus once instead of twice. The residual also says how far off that point is: on a CPU, where reading it costs nothing,
+matrices that moved too much get more passes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-BLOCK = 8
-_FIRST = 5  # iterations at a matrix's first update, whose start is random
-_SQUARINGS = 6  # of a small Gram matrix: its largest direction, without asking the device for a decomposition
+_VECTORS = 4
+_SETTLED = 0.01  # residual over eigenvalue at which a matrix needs no further pass
+_PASSES = 8  # at most, an update
+_FIRST_PASSES = 30  # at most, at a matrix's first update, whose start is random
+_BLIND_PASSES = 3  # an update, on a device that would have to be waited for
+_SQUARINGS = 10  # of a small Gram matrix: its largest direction, without asking the device for a decomposition
+_PART = 1 << 20  # numbers of a matrix at a time on the CPU: they stay in its cache between W and Wᵀ
 
 
 class Spectral(NamedTuple):
@@ -54,86 +61,200 @@ def matrices(weights: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class _Followed(NamedTuple):
+    """What is kept of a matrix of n columns."""
+
+    vectors: Tensor  # (4 or n, n), orthonormal: the best, the residual, the last direction, the second best
+    mixture: Tensor  # (4 or n,): of the vectors, where the residual is taken; of length one
+    scale: Tensor  # about the norm, so that squares neither overflow nor vanish
+
+
 class SpectralNorms:
-    """Follows the spectral norms of a set of weights. `update` moves each block once and gives the norms.
+    """Follows the spectral norms of a set of weights. `update` moves each matrix's vectors and gives the norms.
 
     The weights are given at each update, so that parameters may be replaced; a matrix whose shape or device
-    has changed begins anew. A matrix with NaN or infinity has a norm of NaN and begins anew afterwards.
+    has changed begins anew. A matrix with NaN or infinity has a norm of NaN, and is followed on when it is healthy.
     """
 
-    def __init__(self, block: int = BLOCK, seed: int = 0):
-        self._block, self._seed = block, seed
-        self._vectors: dict[str, Tensor] = {}
+    def __init__(self, seed: int = 0):
+        self._seed = seed
+        self._followed: dict[str, _Followed] = {}
 
-    def update(self, weights: Mapping[str, Any], iterations: int = 1) -> Spectral:
-        """The norms of these weights after so many iterations more. Nothing waits for a device."""
+    @property
+    def bytes(self) -> int:
+        """Memory held at present."""
+        return sum(part.numel() * part.element_size() for kept in self._followed.values() for part in kept)
+
+    def update(self, weights: Mapping[str, Any]) -> Spectral:
+        """The norms of these weights. Nothing waits for a device."""
         import torch
 
-        chosen = {name: _local(weight) for name, weight in matrices(weights).items()}
-        self._vectors = {name: self._vectors[name] for name in chosen if name in self._vectors}
-        if not chosen:
-            return Spectral((), torch.empty(0), torch.empty(0))
-        norms, ranks = [], []
+        by_device: dict[Any, dict[str, Tensor]] = {}
+        for name, weight in matrices(weights).items():
+            whole = _local(weight).detach()
+            by_device.setdefault(whole.device, {})[name] = whole.reshape(len(whole), -1)
+        before, self._followed = self._followed, {}
+        found: dict[str, tuple[Tensor, Tensor]] = {}
         with torch.no_grad():
-            for name, weight in chosen.items():
-                norm, rank = self._move(name, weight.detach().reshape(len(weight), -1), iterations)
-                norms.append(norm)
-                ranks.append(rank)
-            device = norms[0].device
-            return Spectral(
-                tuple(chosen),
-                torch.stack([norm.to(device, non_blocking=True) for norm in norms]),
-                torch.stack([rank.to(device, non_blocking=True) for rank in ranks]),
-            )
+            for group in by_device.values():
+                passes = {}
+                for name, matrix in group.items():
+                    kept = before.get(name)
+                    passes[name] = _PASSES
+                    if kept is None or not _fits(kept.vectors, matrix):
+                        kept, passes[name] = self._start(matrix), _FIRST_PASSES
+                    self._followed[name] = kept
+                found |= self._move(group, passes)
+            if not found:
+                return Spectral((), torch.empty(0), torch.empty(0))
+            device = next(iter(by_device))
+            norms = torch.stack([norm.to(device) for norm, _ in found.values()])
+            squares = torch.stack([square.to(device) for _, square in found.values()])
+            ranks = torch.where(norms > 0, squares / norms.square(), torch.zeros_like(norms))
+            return Spectral(tuple(found), norms.float(), ranks.float())
 
-    def _move(self, name: str, weight: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    def _move(self, group: Mapping[str, Tensor], passes: Mapping[str, int]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Norm and sum of squares of matrices of one device, after as many passes as each needs."""
         import torch
 
-        kind = weight.dtype if weight.dtype in (torch.float64, torch.float32) else torch.float32
-        matrix = weight.to(kind)  # half precision: the products would overflow or lose what counts
-        wide = min(self._block, *matrix.shape)
-        vectors = self._vectors.get(name)
-        if vectors is None or vectors.shape != (matrix.shape[1], wide) or vectors.device != matrix.device:
-            vectors = self._start(matrix, wide)
-            iterations = max(iterations, _FIRST)
-        for _ in range(iterations):
-            # scaled, so that the squares neither overflow nor vanish
-            image = matrix @ vectors
-            scale = image.abs().amax().clamp_min(torch.finfo(kind).tiny)
-            moved = ((image / scale).T @ matrix).T
-            most = moved.abs().amax()
-            healthy = torch.isfinite(most) & (most > 0)
-            moved = torch.where(healthy, moved / most, vectors)
-            vectors = torch.linalg.qr(moved).Q
-        self._vectors[name] = vectors
-        # the norms are those of the vectors before the last move: their image is at hand
-        norm = _largest(image / scale) * scale
-        square = matrix.square().sum() if matrix.numel() < 1 << 16 else matrix.flatten().dot(matrix.flatten())
-        return norm, torch.where(norm > 0, square / norm.square(), torch.zeros_like(norm))
+        found: dict[str, tuple[Tensor, Tensor]] = {}
+        moving, number = dict(group), 0
+        while moving:
+            number += 1
+            known = {name: square for name, (_, square) in found.items()}
+            looks = [_look(matrix, self._followed[name], known.get(name)) for name, matrix in moving.items()]
+            offs = torch.stack([look.off for look in looks])
+            before = [self._followed[name] for name in moving]
+            norms, following = _follow(before, looks, offs)
+            for name, look, norm, kept in zip(moving, looks, norms, following, strict=True):
+                self._followed[name], found[name] = kept, (norm, look.square)
+            if norms.device.type == "cpu":
+                off = dict(zip(moving, offs.tolist(), strict=True))
+                moving = {name: m for name, m in moving.items() if off[name] > _SETTLED and number < passes[name]}
+            elif number >= _BLIND_PASSES:
+                moving = {name: m for name, m in moving.items() if number < passes[name] == _FIRST_PASSES}
+        return {name: found[name] for name in group}
 
-    def _start(self, matrix: Tensor, wide: int) -> Tensor:
+    def _start(self, matrix: Tensor) -> _Followed:
         import torch
 
+        columns = matrix.shape[1]
+        count, kind = min(_VECTORS, columns), _kind(matrix)
         generator = torch.Generator().manual_seed(self._seed)  # the same start everywhere, and no one's numbers used
-        drawn = torch.randn(matrix.shape[1], wide, generator=generator, dtype=torch.float32)
-        start: Tensor = torch.linalg.qr(drawn).Q.to(matrix.device, matrix.dtype, non_blocking=True)
-        return start
+        drawn = torch.randn(columns, count, generator=generator, dtype=torch.float32)
+        vectors = torch.linalg.qr(drawn).Q.T.contiguous().to(matrix.device, kind, non_blocking=True)
+        largest = matrix.abs().amax().to(_exact(matrix))
+        usable = torch.isfinite(largest) & (largest > 0)
+        mixture = torch.zeros(count, device=matrix.device, dtype=kind)
+        mixture[0] = 1
+        return _Followed(vectors, mixture, torch.where(usable, largest, torch.ones_like(largest)))
 
 
-def _largest(image: Tensor) -> Tensor:
-    """The largest singular value of a matrix with a few columns, by squaring its Gram matrix again and again."""
+class _Look(NamedTuple):
+    gram: Tensor  # (4, 4) of W's images of the vectors, over scale²; rows and columns that are not there are zero
+    image: Tensor  # (n,) WᵀW of the mixture, over scale²
+    off: Tensor  # the mixture's residual over its Rayleigh quotient
+    square: Tensor  # the sum of the weights' squares
+
+
+def _look(matrix: Tensor, kept: _Followed, square: Tensor | None) -> _Look:
+    """All that a pass needs of a matrix, in one read of it. `square`: the sum of squares, if it is known."""
     import torch
 
-    gram = (image.T @ image).double() if image.device.type != "mps" else image.T @ image
-    power = gram
+    rows, columns = matrix.shape
+    kind, exact = _kind(matrix), _exact(matrix)
+    scaled = (kept.vectors / kept.scale).to(kind).T
+    count = scaled.shape[1]
+    seen = torch.empty(rows, count, device=matrix.device, dtype=kind)
+    image = torch.zeros(columns, device=matrix.device, dtype=kind)
+    squares = []
+    length = max(1, _PART // columns) if matrix.device.type == "cpu" else rows
+    for part, out in zip(matrix.split(length), seen.split(length), strict=True):  # type: ignore[no-untyped-call]
+        part = part.to(kind)  # half precision: the products would overflow or lose what counts
+        torch.mm(part, scaled, out=out)
+        image.addmv_(part.T, out @ kept.mixture)
+        if square is None:
+            flat = part.reshape(-1)
+            squares.append(flat.dot(flat))
+    if square is None:
+        square = torch.stack(squares).to(exact).sum()
+    precise = seen.to(exact)
+    gram = torch.zeros(_VECTORS, _VECTORS, device=matrix.device, dtype=exact)
+    gram[:count, :count] = precise.T @ precise
+    image = (image / kept.scale).to(kind)
+    quotient = torch.linalg.vector_norm(precise @ kept.mixture.to(exact)).square()
+    off = (image.dot(image) / quotient.square() - 1).clamp_min(0).sqrt()
+    return _Look(gram, image, off, square)
+
+
+def _follow(before: Sequence[_Followed], looks: Sequence[_Look], offs: Tensor) -> tuple[Tensor, list[_Followed]]:
+    """The norms that a pass found, and what is kept after it."""
+    import torch
+
+    grams = torch.stack([look.gram for look in looks])
+    best, values = _leading(grams)
+    second, _ = _leading(grams - values.reshape(-1, 1, 1) * best.unsqueeze(2) * best.unsqueeze(1))
+    scales = torch.stack([kept.scale for kept in before])
+    norms = values.sqrt() * scales
+    healthy = torch.isfinite(norms) & (norms > 0)
+    going = healthy & torch.isfinite(offs)
+    moved = torch.cat([torch.zeros_like(best[:, :1]), best[:, 1:]], 1)
+    ways = torch.stack([best, moved, second], 1)
+    mixtures = torch.cat([best[:, :1].clamp_min(0.5), best[:, 1:3], torch.zeros_like(best[:, 3:])], 1)
+    mixtures = mixtures / mixtures.norm(dim=1, keepdim=True)
+    scales = torch.where(healthy, norms, scales)
+    following = []
+    for kept, look, way, mixture, scale, go in zip(before, looks, ways, mixtures, scales, going, strict=True):
+        count, kind = len(kept.vectors), kept.vectors.dtype
+        one, change, two = way[:, :count].to(kind) @ kept.vectors
+        found = torch.linalg.qr(torch.stack([one, look.image, change, two][:count], 1))
+        signs = torch.where(found.R.diagonal() < 0, -1.0, 1.0).to(kind)  # or the mixture would mean another point
+        following.append(
+            _Followed(
+                torch.where(go, (found.Q * signs).T, kept.vectors).contiguous(),
+                torch.where(go, mixture[:count].to(kind), kept.mixture),
+                scale,
+            )
+        )
+    return norms, following
+
+
+def _leading(grams: Tensor) -> tuple[Tensor, Tensor]:
+    """The leading eigenvectors (k, 4), their first element not negative, and eigenvalues (k,) of small Gram matrices.
+
+    By squaring each again and again: a decomposition would wait for the device.
+    """
+    import torch
+
+    tiny = torch.finfo(grams.dtype).tiny
+    power = grams
     for _ in range(_SQUARINGS):
-        power = power / power.diagonal().sum().clamp_min(1e-300 if power.dtype == torch.float64 else 1e-30)
+        power = power / power.abs().amax((1, 2), keepdim=True).clamp_min(tiny)
         power = power @ power
-    # the column of the largest diagonal element is the dominant direction, up to its length
-    best = power.index_select(1, power.diagonal().argmax().reshape(1))
-    best = best / best.norm().clamp_min(1e-300 if power.dtype == torch.float64 else 1e-30)
-    largest: Tensor = (best.T @ gram @ best).clamp_min(0).sqrt().reshape(()).to(image.dtype)
-    return largest
+    # the column of the largest diagonal element is the leading direction, up to its length
+    place = power.diagonal(dim1=1, dim2=2).argmax(1).reshape(-1, 1, 1).expand(-1, grams.shape[1], 1)
+    best = power.gather(2, place)
+    best = best / best.norm(dim=1, keepdim=True).clamp_min(tiny)
+    best = torch.where(best[:, :1] < 0, -best, best)
+    values = (best.mT @ grams @ best).clamp_min(0).reshape(-1)
+    return best.squeeze(2), values
+
+
+def _fits(vectors: Tensor, matrix: Tensor) -> bool:
+    same = vectors.device == matrix.device and vectors.dtype == _kind(matrix)
+    return same and vectors.shape[1] == matrix.shape[1]
+
+
+def _kind(matrix: Tensor) -> Any:
+    import torch
+
+    return matrix.dtype if matrix.dtype in (torch.float64, torch.float32) else torch.float32
+
+
+def _exact(matrix: Tensor) -> Any:
+    import torch
+
+    return torch.float32 if matrix.device.type == "mps" else torch.float64
 
 
 def _local(weight: Any) -> Any:

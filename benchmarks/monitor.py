@@ -7,12 +7,17 @@ attached in turn, for two steps after one that is not counted, in another order 
 way's cost is the median over rounds of its step / the step alone in the same round − 1. "default intervals" follows
 from the rows above it: each family's cost divided by its default interval. The watch's own clock stands
 beside, as the least of its looks: it is less noisy than a difference of steps.
+
+Peers are measured where they are installed (wandb, trainscope, cockpit-for-pytorch) and named where they are not.
+trainscope records everything at every step; Cockpit has its norms: of gradients, of updates, of the way from the start.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
+import importlib
 import json
 import os
 import statistics
@@ -20,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -66,15 +71,17 @@ class GPT(nn.Module):
         return self.ln_f(x) @ self.wte.weight.T
 
 
-class Way:
-    """A way to watch. `attach` returns (what to call after backward, what to call at the end)."""
+class Watching(NamedTuple):
+    """What a way to watch does in a step of the training."""
 
-    def __init__(self, name: str, attach: Callable[[], tuple[Callable[[], Any], Callable[[], Any]]]) -> None:
-        self.name, self.attach = name, attach
+    after: Callable[[Any], Any] = lambda loss: None  # after backward
+    end: Callable[[], Any] = lambda: None
+    around: Callable[[Any], Any] = lambda loss: contextlib.nullcontext()  # backward
 
 
-def nothing() -> None:
-    return None
+class Way(NamedTuple):
+    name: str
+    attach: Callable[[], Watching]
 
 
 def main() -> None:
@@ -94,20 +101,23 @@ def main() -> None:
     run = barograph.init(project="bench", dir=folder, verbosity=-2, git=False, machine=False, watchdog=False)
     clocks: dict[str, dict[str, list[float]]] = {}
 
-    def train(after_backward: Callable[[], Any]) -> float:
+    def train(watching: Watching) -> tuple[float, float]:
+        """Seconds of a step, and of its forward and backward."""
         tokens = torch.randint(0, vocabulary, (1, options.tokens))
         began = time.perf_counter()
         loss = functional.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
+        with watching.around(loss):
+            loss.backward()
+        there = time.perf_counter()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        after_backward()
+        watching.after(loss)
         optimizer.step()
         optimizer.zero_grad()
         run.log({"loss": loss.item()})
-        return time.perf_counter() - began
+        return time.perf_counter() - began, there - began
 
     def watch(name: str, **intervals: int) -> Way:
-        def attach() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        def attach() -> Watching:
             watched = ModelWatch(run, model, optimizer, **OFF | intervals)
             looks = watched._looks
             tell = looks.tell
@@ -118,12 +128,12 @@ def main() -> None:
                 tell(found)
 
             looks.tell = listen  # type: ignore[method-assign]
-            return nothing, watched.close
+            return Watching(end=watched.close)
 
         return Way(name, attach)
 
-    def naive() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        def look() -> None:
+    def naive() -> Watching:
+        def look(loss: Any) -> None:
             found = {}
             for name, parameter in model.named_parameters():
                 gradient = parameter.grad
@@ -132,9 +142,9 @@ def main() -> None:
                 found[f"gradients/{name}/std"] = gradient.std().item()
                 found[f"weights/{name}/norm"] = parameter.detach().norm().item()
 
-        return look, nothing
+        return Watching(look)
 
-    def plain_hooks() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def plain_hooks() -> Watching:
         kept: dict[int, Any] = {}
 
         def hook(parameter: Any) -> None:
@@ -142,42 +152,69 @@ def main() -> None:
             kept[id(parameter)] = (gradient.norm(), gradient.mean(), gradient.std())
 
         handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in model.parameters()]
-        return nothing, lambda: [handle.remove() for handle in handles]
+        return Watching(end=lambda: [handle.remove() for handle in handles])
 
-    def wandb_watch() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def wandb_watch() -> Watching:
         import wandb
 
         wandb.watch(model, log="all", log_freq=1)
-        return lambda: wandb.log({"x": 1.0}), lambda: wandb.unwatch(model)
+        return Watching(lambda loss: wandb.log({"x": 1.0}), lambda: wandb.unwatch(model))
+
+    def trainscope() -> Watching:
+        from trainscope import TrainScope
+        from trainscope.core.config import TrainScopeConfig
+
+        every = {"histogram_every_n_steps": 1, "activation_metrics_every_n_steps": 1}
+        scope = TrainScope(model, optimizer, config=TrainScopeConfig(run_dir=folder, **every)).attach()
+        steps = iter(range(1 << 20))
+        return Watching(lambda loss: scope.step(loss.item(), batch_index=next(steps)), scope.detach)
+
+    def cockpit_norms() -> Watching:
+        from cockpit import Cockpit, quantities
+        from cockpit.utils.schedules import linear
+
+        kinds = (quantities.GradNorm, quantities.UpdateSize, quantities.Distance)
+        cockpit = Cockpit(list(model.parameters()), quantities=[kind(linear(1)) for kind in kinds])
+        steps = iter(range(1 << 20))
+        return Watching(around=lambda loss: cockpit(next(steps), info={"loss": loss, "optimizer": optimizer}))
 
     ways = [
-        Way("step alone", lambda: (nothing, nothing)),
+        Way("step alone", Watching),
         watch("norms"),
         watch("gradients and updates", gradients=1, updates=1),
         watch("all but histograms", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1),
         watch("all, every step", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1, histograms=1),
         watch("all and spectra, every step", **dict.fromkeys(OFF, 1), spectral=1),
+        watch("activations alone", activations=1, norms=0),
         Way("naive loop: norm, mean, std, |W| by .item()", naive),
         Way("plain hooks: norm, mean, std kept", plain_hooks),
     ]
-    try:
-        os.environ.setdefault("WANDB_MODE", "offline")
-        os.environ.setdefault("WANDB_SILENT", "true")
-        import wandb
-
-        wandb.init(project="bench", dir=folder)
-        ways.append(Way('W&B watch(log="all", log_freq=1)', wandb_watch))
-    except Exception as error:
-        print(f"W&B not measured: {error}", file=sys.stderr)
+    os.environ.setdefault("WANDB_MODE", "offline")
+    os.environ.setdefault("WANDB_SILENT", "true")
+    peers = {"wandb": 'W&B watch(log="all", log_freq=1)', "trainscope": "trainscope, all at every step"}
+    peers["cockpit"] = "Cockpit: norms of gradients, updates, distance"
+    attach = {"wandb": wandb_watch, "trainscope": trainscope, "cockpit": cockpit_norms}
+    for package, name in peers.items():
+        try:
+            importlib.import_module(package)
+            if package == "wandb":
+                importlib.import_module(package).init(project="bench", dir=folder)
+            ways.append(Way(name, attach[package]))
+        except Exception as error:
+            print(f"{package} not measured: {error}", file=sys.stderr)
 
     times: dict[str, list[float]] = {way.name: [] for way in ways}
+    there: list[float] = []  # forward and backward of the step alone
     for number in range(options.rounds):
         shift = number % len(ways)
         for way in ways[shift:] + ways[:shift]:
-            after_backward, end = way.attach()
-            train(after_backward)
-            times[way.name].append(min(train(after_backward) for _ in range(2)))
-            end()
+            watching = way.attach()
+            train(watching)
+            least_step, least_there = (min(column) for column in zip(*(train(watching) for _ in range(2)), strict=True))
+            times[way.name].append(least_step)
+            if way.name == "step alone":
+                there.append(least_there)
+            watching.end()
             gc.collect()
     run.finish()
 
@@ -187,6 +224,9 @@ def main() -> None:
         for name, some in times.items()
     }
     step = statistics.median(alone)
+    activations = statistics.median(
+        (seen - bare) / forward for seen, bare, forward in zip(times["activations alone"], alone, there, strict=True)
+    )
     least = {
         family: min(min(known[family]) for known in clocks.values() if family in known)
         for family in {family for known in clocks.values() for family in known}
@@ -207,6 +247,7 @@ def main() -> None:
         "step_ms": 1e3 * step,
         "shares": shares,
         "looks_ms": {family: 1e3 * seconds for family, seconds in sorted(least.items())},
+        "activations_of_forward_and_backward": activations,
         "default_by_steps": by_steps,
         "default_by_clock": default,
     }
@@ -218,6 +259,7 @@ def main() -> None:
     for name, share in shares.items():
         if name != "step alone":
             print(f"{name:46} {share:+9.1%}")
+    print(f"{'activations, of forward and backward':46} {activations:+9.1%}")
     print(f"{'default intervals, from the rows above':46} {by_steps:+9.2%}")
     print(f"{'default intervals, by the watch’s own clock':46} {default:+9.2%}")
     print("one look, ms:", ", ".join(f"{family} {value:.1f}" for family, value in result["looks_ms"].items()))

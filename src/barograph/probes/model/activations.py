@@ -18,7 +18,7 @@ from barograph.probes.model import attention, blocks
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
-TOKENS = 512  # of the output, for log Z
+TOKENS = 64  # of the output, for log Z
 _BOUNDS = {
     "Tanh": (-1.0, 1.0), "Softsign": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0), "Sigmoid": (0.0, 1.0),
     "Hardsigmoid": (0.0, 1.0), "ReLU6": (0.0, 6.0),
@@ -35,24 +35,22 @@ def describe(output: Any) -> dict[str, Any]:
     if values.numel() == 0:
         return {}
     flat = values.reshape(-1)
-    least, most = torch.aminmax(flat)
     count = flat.numel()
     mean = flat.mean()
     square = torch.dot(flat, flat)
     rms = (square / count).sqrt()
-    centred = flat - mean
-    centred_square = centred.square()
+    centred_square = (flat - mean).square_()
     variance = centred_square.mean()
     found = {
         "mean": mean,
         "std": (variance * (count / (count - 1))).sqrt() if count > 1 else torch.zeros_like(mean),
-        "min": least,
-        "max": most,
+        "min": flat.amin(),  # one after the other is faster than torch.aminmax, along a dimension twenty times
+        "max": flat.amax(),
         "l2_norm": square.sqrt(),
         "rms": rms,
         # Pearson's: 3 for a normal distribution
         "kurtosis": torch.dot(centred_square, centred_square) / count / variance.square().clamp_min(1e-30),
-        "tail": (centred_square > (TAIL * rms).square()).float().mean(),
+        "tail": torch.count_nonzero(centred_square > (TAIL * rms).square()) / count,
     }
     return found
 
@@ -149,8 +147,7 @@ class ActivationWatch:
         rows = units.detach().reshape(-1, units.shape[-1])
         if not len(rows):
             return
-        least, most = torch.aminmax(rows, dim=0)
-        peak = torch.maximum(most, -least)
+        peak = torch.maximum(rows.amax(0), -rows.amin(0))
         before = self._peaks.get(name)
         self._peaks[name] = peak if before is None or before.shape != peak.shape else torch.maximum(before, peak)
         self._put(name, {"zeros": 1 - torch.count_nonzero(rows) / rows.numel()})
@@ -187,12 +184,13 @@ class ActivationWatch:
             self._guard("the output", lambda: self._log_z(output))
 
     def _log_z(self, output: Any) -> None:
-        """Mean log of the output's partition function, over the last tokens."""
+        """Mean log of the output's partition function, over tokens spread evenly through the batch."""
         logits = getattr(output, "logits", None)
         logits = first_tensor(output) if logits is None else logits
         if logits is None or logits.dim() < 2 or logits.shape[-1] < 2:
             return
-        rows = logits.detach().reshape(-1, logits.shape[-1])[-TOKENS:]
+        rows = logits.detach().reshape(-1, logits.shape[-1])
+        rows = rows[:: -(-len(rows) // TOKENS)]
         self._put("", {"log_z": rows.float().logsumexp(-1).mean()})
 
     def _put(self, name: str, values: Mapping[str, Any]) -> None:

@@ -157,8 +157,9 @@ def main() -> None:
     def wandb_watch() -> Watching:
         import wandb
 
+        wandb.init(project="bench", dir=folder)
         wandb.watch(model, log="all", log_freq=1)
-        return Watching(lambda loss: wandb.log({"x": 1.0}), lambda: wandb.unwatch(model))
+        return Watching(lambda loss: wandb.log({"x": 1.0}), lambda: (wandb.unwatch(model), wandb.finish()))
 
     def trainscope() -> Watching:
         from trainscope import TrainScope
@@ -185,7 +186,7 @@ def main() -> None:
         watch("all but histograms", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1),
         watch("all, every step", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1, histograms=1),
         watch("all and spectra, every step", **dict.fromkeys(OFF, 1), spectral=1),
-        watch("activations alone", activations=1, norms=0),
+        watch("norms and activations", activations=1),
         Way("naive loop: norm, mean, std, |W| by .item()", naive),
         Way("plain hooks: norm, mean, std kept", plain_hooks),
     ]
@@ -197,8 +198,6 @@ def main() -> None:
     for package, name in peers.items():
         try:
             importlib.import_module(package)
-            if package == "wandb":
-                importlib.import_module(package).init(project="bench", dir=folder)
             ways.append(Way(name, attach[package]))
         except Exception as error:
             print(f"{package} not measured: {error}", file=sys.stderr)
@@ -225,7 +224,8 @@ def main() -> None:
     }
     step = statistics.median(alone)
     activations = statistics.median(
-        (seen - bare) / forward for seen, bare, forward in zip(times["activations alone"], alone, there, strict=True)
+        (seen - bare) / forward
+        for seen, bare, forward in zip(times["norms and activations"], times["norms"], there, strict=True)
     )
     least = {
         family: min(min(known[family]) for known in clocks.values() if family in known)

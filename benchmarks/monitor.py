@@ -182,6 +182,7 @@ def main() -> None:
     ways = [
         Way("step alone", Watching),
         watch("norms"),
+        watch("gradients: all statistics", gradients=1),
         watch("gradients and updates", gradients=1, updates=1),
         watch("all but histograms", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1),
         watch("all, every step", gradients=1, updates=1, weights=1, activations=1, optimizer_state=1, histograms=1),

@@ -145,6 +145,24 @@ def test_a_header_that_comes_again_is_passed_over(tmp_path: Path) -> None:
     assert run.series("train/loss").step.tolist() == [1, 2] and tally.unread == 0
 
 
+@pytest.mark.parametrize("text", ["0,4.5,1e-3\n10,4.25,2e-3\n20,nan,3e-3\n", "0;4,5;0,001\n10;4,25;0,002\n20;;0,003\n"])
+def test_numbers_without_a_header_are_read_if_the_first_column_counts(tmp_path: Path, text: str) -> None:
+    run, tally = table(tmp_path, text)
+    assert run.names() == ["column_2", "column_3"] and tally.unread == 0
+    assert run.series("column_3").step.tolist() == [0, 10, 20] and run.series("column_2").value[:2].tolist() == [
+        4.5,
+        4.25,
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["5.1,3.5\n4.9,3.0\n4.7,3.2\n", "3,1\n1,2\n2,3\n", "0,a\n1,b\n2,c\n", "0,1\n1,2\n", "0,1,2\n1,2\n2,3,4\n"]
+)
+def test_numbers_that_do_not_say_where_they_belong_are_no_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    assert not identify(tmp_path / "log.csv")
+
+
 def test_a_column_of_words_is_configuration(tmp_path: Path) -> None:
     run, _ = table(tmp_path, "step,optimizer,loss\n1,adamw,2.5\n2,adamw,2.25\n")
     assert run.config == {"optimizer": "adamw"}

@@ -160,7 +160,7 @@ class CsvSource:
     patient = False  # set when a file is followed: a last row without a line break waits for it
 
     def find(self, path: Path, head: bytes) -> list[Found]:
-        made = delimited.layout(head, len(head) < 64 << 10)
+        made = _layout(path, head)
         if made is None:
             return []
         numeric = [
@@ -180,7 +180,7 @@ class CsvSource:
     def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
         with open(found.path, "rb") as file:
             head = file.read(64 << 10)
-        made = delimited.layout(head, len(head) < 64 << 10)
+        made = _layout(found.path, head)
         if made is None:
             yield Unread(found.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
             yield since or Mark(dict(_CHUNK_STATE))
@@ -197,6 +197,14 @@ class CsvSource:
             yield from taker.take(piece, reader.line)
             yield Mark({"offset": reader.offset, "line": reader.line} | taker.state)
         yield Mark({"offset": reader.offset, "line": reader.line} | taker.state)
+
+
+def _layout(path: Path, head: bytes) -> delimited.Layout | None:
+    whole = len(head) < 64 << 10
+    made = delimited.layout(head, whole)
+    if made is None and path.suffix.lower() in _TABLE_ENDINGS:
+        made = delimited.without_header(head, whole)
+    return made
 
 
 class TableRows:

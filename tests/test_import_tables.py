@@ -160,7 +160,7 @@ def test_numbers_without_a_header_are_read_if_the_first_column_counts(tmp_path: 
 )
 def test_numbers_that_do_not_say_where_they_belong_are_no_run(tmp_path: Path, text: str) -> None:
     (tmp_path / "log.csv").write_text(text)
-    assert not identify(tmp_path / "log.csv")
+    assert not list(identify(tmp_path / "log.csv"))
 
 
 def test_a_column_of_words_is_configuration(tmp_path: Path) -> None:

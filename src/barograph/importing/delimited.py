@@ -62,8 +62,10 @@ def layout(head: bytes, whole: bool) -> Layout | None:
     if header_end is None and not whole:
         return None
     first = text[:header_end] if header_end is not None else text
-    delimiter = _delimiter(first)
-    if not delimiter:
+    first_line = first.lstrip("\n\r")
+    counts = {one: _outside(first_line, one) for one in _DELIMITERS}
+    delimiter = max(counts, key=lambda one: (counts[one], -_DELIMITERS.index(one)))
+    if not counts[delimiter]:
         if not _is_spaced(text, whole):
             return None
         delimiter = " "
@@ -94,32 +96,28 @@ def without_header(head: bytes, whole: bool) -> Layout | None:
     Its columns are called `column_1` and so on: what they are stands nowhere.
     """
     text = _text(head)
-    end = _header_end(text)
-    delimiter = _delimiter(text if end is None else text[:end])
-    rows = _sure_rows(text, delimiter, whole)[:_SAMPLE_ROWS] if delimiter and "\0" not in text else []
-    if len(rows) < 3 or len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        return None
-    columns = [f"column_{place}" for place in range(1, len(rows[0]) + 1)]
-    sample = [dict(zip(columns, row, strict=True)) for row in rows]
-    comma = delimiter != "," and _decimal_comma(sample)
-    if any(number(cell, comma) is None and cell.strip().lower() not in MISSING for row in rows for cell in row):
-        return None
-    counts = [number(row[0], comma) for row in rows]
-    if any(one is None or one < 0 or one != one // 1 for one in counts):
-        return None
-    up = sum(1 for one, other in itertools.pairwise(counts) if one < other)  # type: ignore[operator]
-    if up < 0.9 * (len(counts) - 1):
+    if "\0" in text:
         return None
     offset = 3 if head.startswith(b"\xef\xbb\xbf") else 0
-    return Layout(columns, delimiter, offset, 0, Axes(columns[0], "step", None, None, None, None), comma)
-
-
-def _delimiter(header: str) -> str:
-    """What stands between the cells of a table's first line; empty if nothing does."""
-    line = header.lstrip("\n\r")
-    counts = {one: _outside(line, one) for one in _DELIMITERS}
-    likely = max(counts, key=lambda one: (counts[one], -_DELIMITERS.index(one)))
-    return likely if counts[likely] else ""
+    for delimiter in reversed(_DELIMITERS):  # a comma last: it may be a decimal mark
+        rows = _sure_rows(text, delimiter, whole)[:_SAMPLE_ROWS]
+        if len(rows) < 3 or len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in rows):
+            continue
+        columns = [f"column_{place}" for place in range(1, len(rows[0]) + 1)]
+        sample = [dict(zip(columns, row, strict=True)) for row in rows]
+        comma = delimiter != "," and _decimal_comma(sample)
+        cells = (cell for row in rows for cell in row)
+        steps = [number(row[0], comma) for row in rows]
+        counts = [step for step in steps if step is not None and step >= 0 and step == step // 1]
+        rising = sum(1 for one, other in itertools.pairwise(counts) if one < other)
+        if (
+            len(counts) == len(steps)
+            and rising >= 0.9 * (len(counts) - 1)
+            and all(number(cell, comma) is not None or cell.strip().lower() in MISSING for cell in cells)
+        ):
+            axes = Axes(columns[0], "step", None, None, None, None)
+            return Layout(columns, delimiter, offset, 0, axes, comma)
+    return None
 
 
 def _sure_rows(text: str, delimiter: str, whole: bool) -> list[list[str]]:

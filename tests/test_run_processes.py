@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import pickle
@@ -245,6 +246,23 @@ def test_ranks_of_one_launch_meet_in_one_run(tmp_path: Path) -> None:
     for rank in range(4):
         assert run.series(f"rank{rank}").value.tolist() == list(range(20))
     assert len(run.segments) == 1 and len(run.log_files()) == 4
+
+
+def test_a_small_run_that_ends_while_another_seals_is_sealed_by_a_process_that_waits(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    run.log({"loss": 1.0}, step=0)
+    run.flush()
+    (store,) = (run.dir / "store").iterdir()
+    lock = os.open(store / ".sealing", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    run.finish()
+    assert list(store.glob("*.arrows"))
+    os.close(lock)
+    until = time.monotonic() + 60
+    while list(store.glob("*.arrows")) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not list(store.glob("*.arrows"))
+    assert only(tmp_path).series("loss").value.tolist() == [1.0]
 
 
 def test_a_big_run_is_sealed_whole_soon_after_its_end(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _gc(options: argparse.Namespace) -> int:
     for run in runs(options.dir):
         for folder in sorted((run.dir / "store").glob("*/")):
             before = _size(folder)
-            seal(folder, closed=run.status not in OPEN)
+            seal(folder, closed=run.status not in OPEN, wait=True)
             if (after := _size(folder)) != before:
                 report.append({"run": run.id, "writer": folder.name, "bytes_before": before, "bytes_after": after})
     if options.json:

@@ -44,18 +44,18 @@ MERGE_PARTS = 8  # as many neighbours become one; fewer would rewrite too often
 MERGE_ROWS = 100_000_000  # no sealed file grows beyond this
 
 
-def seal(folder: str | Path, *, closed: bool = False, wait: bool = False) -> list[str]:
+def seal(folder: str | Path, *, closed: bool = False, wait: bool = False) -> list[str] | None:
     """Seal what can be sealed in a writer's folder, then merge. Returns the names of the new files.
 
     `closed`: the writer is known to be gone, so its last file is sealed too; without it that is found
     out from the writer's lock. Another sealer at work: nothing is done, or with `wait` when it has ended. A file
-    system without locks: nothing is done.
+    system without locks: nothing is done. None if nothing was done.
     Raises OSError if the disk does not let it; nothing is lost then.
     """
     folder = Path(folder)
     with _sealing(folder, wait) as mine:
         if not mine:
-            return []
+            return None
         _clean(folder)
         made = []
         for files in _closed_runs(folder, closed):

@@ -187,12 +187,10 @@ class Pump:
         try:
             points = writer.points_in_file
             writer.close()
-            # nobody comes after the last sealing: while a sealer is at work it needs one that waits
-            if points <= SEAL_HERE_POINTS and all(sealer.poll() is not None for sealer in self._sealers):
-                from barograph.store.seal import seal
+            from barograph.store.seal import seal
 
-                seal(writer.folder, closed=True)
-            else:
+            # nobody comes after the last sealing: while another is at work it needs a process that waits
+            if points > SEAL_HERE_POINTS or seal(writer.folder, closed=True) is None:
                 self._start_sealer(writer.folder, closed=True)
         except OSError as error:
             self._complain(f"could not close the store ({error.strerror or error}); what was flushed is there")

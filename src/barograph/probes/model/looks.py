@@ -236,8 +236,10 @@ class Looks:
 
         ways = self._ways(own)
         follower = self._followers.setdefault(id(optimizer), FollowedNorms())
-        exact = bool(current.due & {"gradients", "updates", "weights"})
+        exact = bool(current.due & {"gradients", "updates", "weights", "histograms"})
         told = "most" in current.figures and not current.due & {"gradients", "updates"}  # norms after clipping follow
+        # the statistics of whole gradients have their norms, those of shards as well but each rank its own
+        told = told or (self._exchanges is None and bool(current.due & {"gradients", "histograms"}))
         some = [(place, local(one)) for place, one in enumerate(gradients) if one is not None and not told]
         moved = norms([tensor for _, tensor in some])
         if moved.device.type == "cpu" and not math.isfinite(float(moved.sum())):

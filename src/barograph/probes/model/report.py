@@ -51,10 +51,11 @@ def make(found: Round, blocks: Iterable[str], order: Sequence[str] = ()) -> Repo
     fields: dict[str, Any] = {}
     tables: dict[str, Table] = {}
     scales = _column(numbers, "scale")
-    _norms(found, numbers, fields)
-    _non_finite(found, numbers, order, fields)
+    squares = _squares(found, numbers, scales)
+    _norms(found, numbers, squares, fields)
+    _non_finite(numbers, squares, order, fields)
     if "gradients" in found.due:
-        fields |= flow.flow(_squares(numbers, found.present), blocks)
+        fields |= flow.flow(squares, blocks)
     histograms: list[Histogram] = []
     distributions: Table = {}
     for family in ("gradients", "weights"):
@@ -81,8 +82,8 @@ def make(found: Round, blocks: Iterable[str], order: Sequence[str] = ()) -> Repo
                 if family == "gradients":
                     ends = {"min": float(statistics.min[row]) * scale, "max": float(statistics.max[row]) * scale}
                     distributions[name] = marks | ends
-    _updates(found, numbers, fields, tables)
-    _unchanged(found, numbers, fields)
+    _updates(found, numbers, squares, fields, tables)
+    _unchanged(found, numbers, squares, fields)
     _states(numbers, tables)
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
@@ -95,17 +96,24 @@ def _column(numbers: Mapping[str, Any], family: str) -> dict[str, float]:
     return {name: float(value) for name, value in zip(names, values[0], strict=True)}
 
 
-def _squares(numbers: Mapping[str, Any], present: set[str]) -> dict[str, float]:
-    return {name: square for name, square in _column(numbers, "gradient_squares").items() if name in present}
+def _squares(found: Round, numbers: Mapping[str, Any], scales: Mapping[str, float]) -> dict[str, float]:
+    """The square of each gradient's norm; from its statistics where it was not read for this alone."""
+    squares = _column(numbers, "gradient_squares")
+    if not squares:
+        for names, statistics in found.statistics("gradients"):
+            square = np.where(statistics.infs > 0, np.inf, statistics.norm**2)  # the norm is of the finite elements
+            square = np.where(statistics.nans > 0, np.nan, square)
+            squares |= {name: float(one) * scales.get(name, 1.0) ** 2 for name, one in zip(names, square, strict=True)}
+    return {name: square for name, square in squares.items() if name in found.present}
 
 
-def _norms(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any]) -> None:
+def _norms(found: Round, numbers: Mapping[str, Any], gradients: Mapping[str, float], fields: dict[str, Any]) -> None:
     before = _column(numbers, "before_square")
     noted = _column(numbers, "noted_norm").get("")
     known = noted if noted is not None else math.sqrt(math.fsum(before.values())) if before else None
     after = None
-    if "gradient_squares" in numbers and found.present:
-        after = _root(_squares(numbers, found.present).values())
+    if gradients:
+        after = _root(gradients.values())
     elif noted is not None and "most" in found.figures:
         # clip_grad_norm_ multiplies by max_norm / (norm + 1e-6), at most 1
         after = noted * min(1.0, found.figures["most"] / (noted + 1e-6))
@@ -127,9 +135,11 @@ def _root(squares: Iterable[float]) -> float:
     return math.sqrt(whole) if whole == whole else math.nan
 
 
-def _non_finite(found: Round, numbers: Mapping[str, Any], order: Sequence[str], fields: dict[str, Any]) -> None:
+def _non_finite(
+    numbers: Mapping[str, Any], gradients: Mapping[str, float], order: Sequence[str], fields: dict[str, Any]
+) -> None:
     """Which gradients and weights are not finite. Backward comes from the output: the last gradient was the first."""
-    squares = (("gradient", _squares(numbers, found.present), -1), ("weight", _column(numbers, "weight_squares"), 0))
+    squares = (("gradient", gradients, -1), ("weight", _column(numbers, "weight_squares"), 0))
     for what, by_name, first in squares:
         if math.isfinite(sum(by_name.values())):
             continue
@@ -140,12 +150,13 @@ def _non_finite(found: Round, numbers: Mapping[str, Any], order: Sequence[str], 
             fields[f"first_non_finite_{what}"] = known[first]
 
 
-def _unchanged(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any]) -> None:
+def _unchanged(
+    found: Round, numbers: Mapping[str, Any], gradients: Mapping[str, float], fields: dict[str, Any]
+) -> None:
     """How many parameters a step should have changed and has not; those of which all is known."""
     still = None if found.unchanged is None else set(found.unchanged)
     if "updates" in numbers:
         names, (moved, _) = numbers["updates"]
-        gradients = _squares(numbers, found.present)
         still = set() if still is None else still
         still |= {
             name
@@ -164,11 +175,16 @@ def _unchanged(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any])
     fields["unchanged"] = count
 
 
-def _updates(found: Round, numbers: Mapping[str, Any], fields: dict[str, Any], tables: dict[str, Table]) -> None:
+def _updates(
+    found: Round,
+    numbers: Mapping[str, Any],
+    gradients: Mapping[str, float],
+    fields: dict[str, Any],
+    tables: dict[str, Table],
+) -> None:
     if "updates" not in numbers:
         return
     names, (moved, weights) = numbers["updates"]
-    gradients = _squares(numbers, found.present)
     table = tables.setdefault("updates", {})
     for name, change, weight in zip(names, np.sqrt(moved), np.sqrt(weights), strict=True):
         row = table[name] = {

@@ -2,8 +2,9 @@
 
 In:   a model's forward passes while the watch is on; modules found by `blocks.find`, or named by the user.
 Out:  {layer: {statistic: number}}: `mean`, `std` (n - 1), `min`, `max`, `l2_norm`, `rms`, `kurtosis` and `tail`
-      (share of elements beyond 10 RMS) of each block's output; `dead`, `zeros` of an MLP's units; `saturated` of
-      bounded activation modules; and for the model `residual_growth`, `attention/…`, `log_z`, `embedding_norm`.
+      (share of elements further than 10 RMS from the mean) of each block's output; `dead`, `zeros` of an
+      MLP's units; `saturated` of bounded activation modules; and for the model `residual_growth`, `attention/…`,
+      `log_z`, `embedding_norm`.
 
 Hooks look at outputs, so an activation function called as a function is no obstacle. They never raise, hold
 no activation, and are gone after `close()`.
@@ -19,6 +20,7 @@ from barograph.probes.model import attention, blocks
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
 TOKENS = 64  # of the output, for log Z
+_LEAST, _MOST = 1e-8, 1e7  # of `std`, between which its fourth power, added up, is within what 32 bits hold
 _BOUNDS = {
     "Tanh": (-1.0, 1.0), "Softsign": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0), "Sigmoid": (0.0, 1.0),
     "Hardsigmoid": (0.0, 1.0), "ReLU6": (0.0, 6.0),
@@ -30,10 +32,19 @@ def describe(output: Any) -> dict[str, Any]:
     import torch
 
     values = output.detach()
-    if values.dtype != torch.float64:
-        values = values.float()
-    if values.numel() == 0:
+    if values.numel() == 0 or values.is_meta:
         return {}
+    if values.dtype != torch.float64:
+        found = _describe(values.float())
+        if values.device.type != "cpu" or _LEAST < float(found["std"]) < _MOST or not bool(found["max"] > found["min"]):
+            return found
+        values = values.double()  # powers that 32 bits can't hold; a device would have to be waited for
+    return _describe(values)
+
+
+def _describe(values: Any) -> dict[str, Any]:
+    import torch
+
     flat = values.reshape(-1)
     count = flat.numel()
     mean = flat.mean()
@@ -41,7 +52,7 @@ def describe(output: Any) -> dict[str, Any]:
     rms = (square / count).sqrt()
     centred_square = (flat - mean).square_()
     variance = centred_square.mean()
-    found = {
+    return {
         "mean": mean,
         "std": (variance * (count / (count - 1))).sqrt() if count > 1 else torch.zeros_like(mean),
         "min": flat.amin(),  # one after the other is faster than torch.aminmax, along a dimension twenty times
@@ -49,10 +60,11 @@ def describe(output: Any) -> dict[str, Any]:
         "l2_norm": square.sqrt(),
         "rms": rms,
         # Pearson's: 3 for a normal distribution
-        "kurtosis": torch.dot(centred_square, centred_square) / count / variance.square().clamp_min(1e-30),
+        "kurtosis": torch.dot(centred_square, centred_square)
+        / count
+        / variance.square().clamp_min(torch.finfo(values.dtype).tiny),
         "tail": torch.count_nonzero(centred_square > (TAIL * rms).square()) / count,
     }
-    return found
 
 
 class ActivationWatch:
@@ -129,9 +141,20 @@ class ActivationWatch:
     def _on_output(self, name: str) -> Callable[..., None]:
         def hook(module: Any, given: Any, output: Any) -> None:
             if self.on and module.training:
-                self._guard(name, lambda: self._put(name, describe(first_tensor(output))))
+                self._guard(name, lambda: self._outputs(name, output))
 
         return hook
+
+    def _outputs(self, name: str, output: Any) -> None:
+        tensor = first_tensor(output)
+        if tensor is None or tensor.is_sparse:
+            self._warn(
+                f"the output of {name} holds no dense tensor of real numbers, so it has no activations to see; name "
+                "other modules with modules=[...], or leave it so",
+                key=f"act {name}",
+            )
+            return
+        self._put(name, describe(tensor))
 
     def _on_units(self, name: str) -> Callable[..., None]:
         def hook(module: Any, given: Any) -> None:
@@ -144,9 +167,9 @@ class ActivationWatch:
         """A unit is dead where it stayed at 0 (to 1e-8) for every token since the last `collect`."""
         import torch
 
-        rows = units.detach().reshape(-1, units.shape[-1])
-        if not len(rows):
+        if units is None or not units.numel():
             return
+        rows = units.detach().reshape(-1, units.shape[-1])
         peak = torch.maximum(rows.amax(0), -rows.amin(0))
         before = self._peaks.get(name)
         self._peaks[name] = peak if before is None or before.shape != peak.shape else torch.maximum(before, peak)
@@ -187,7 +210,7 @@ class ActivationWatch:
         """Mean log of the output's partition function, over tokens spread evenly through the batch."""
         logits = getattr(output, "logits", None)
         logits = first_tensor(output) if logits is None else logits
-        if logits is None or logits.dim() < 2 or logits.shape[-1] < 2:
+        if logits is None or logits.dim() < 2 or logits.shape[-1] < 2 or not logits.numel() or logits.is_sparse:
             return
         rows = logits.detach().reshape(-1, logits.shape[-1])
         rows = rows[:: -(-len(rows) // TOKENS)]

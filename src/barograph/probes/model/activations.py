@@ -104,6 +104,7 @@ class ActivationWatch:
         self._order = [name for name in chosen if name in places.blocks]
         if modules is None:
             chosen |= places.embeddings
+        self._any = bool(chosen)
         for name, module in chosen.items():
             self._handles.append(module.register_forward_hook(self._on_output(name)))
         if modules is None:
@@ -251,6 +252,11 @@ class ActivationWatch:
         if norms and (table or whole):
             whole["embedding_norm"] = norms[0]
         return table | ({"": whole} if whole else {})
+
+    @property
+    def looks_at_any(self) -> bool:
+        """Whether there is any module to look at."""
+        return self._any
 
     @property
     def sees_attention(self) -> bool:

@@ -322,6 +322,32 @@ def test_parameters_replaced_after_the_watch_began_are_found(run: Notes) -> None
     assert set(run.tables["gradients", 0]) == {f"blocks.{number}.up.weight" for number in range(3)}
 
 
+@pytest.mark.parametrize(
+    "given, sentence",
+    [
+        (
+            lambda model, optimizer: ((None,), {}),
+            "run.watch takes (model, optimizer), and the first is of type NoneType",
+        ),
+        (lambda model, optimizer: ((optimizer, model), {}), "run.watch takes (model, optimizer)"),
+        (
+            lambda model, optimizer: ((model,), {"optim": optimizer}),
+            "no option 'optim'; the nearest one is 'optimizer'",
+        ),
+        (lambda model, optimizer: ((model,), {"budget": "1%"}), "budget is the share of the step time"),
+        (lambda model, optimizer: ((model,), {"memory_budget_mb": "a"}), "memory_budget_mb is a number of megabytes"),
+    ],
+)
+def test_a_watch_that_can_not_be_says_what_to_give(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: Any, sentence: str
+) -> None:
+    model = Model()
+    with barograph.init(project="p", dir=tmp_path, console="none", git=False, machine=False) as run:
+        arguments, options = given(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        assert run.watch(*arguments, **options) is None
+    assert sentence in caplog.text
+
+
 def test_a_real_run_has_the_series(tmp_path: Path) -> None:
     torch.manual_seed(0)
     run = barograph.init(project="watch", dir=tmp_path, verbosity=-2, git=False)

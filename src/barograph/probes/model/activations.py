@@ -120,7 +120,7 @@ class ActivationWatch:
         found = {blocks.plain(name): module for name, module in self._model.named_modules()}
         names = {id(module): name for name, module in found.items()}
         chosen = {}
-        for one in modules:
+        for one in [modules] if isinstance(modules, str) or hasattr(modules, "forward") else modules:
             name = one if isinstance(one, str) else names.get(id(one), "")
             if name not in found:
                 self._warn(f"there is no module {name or one!r:.80} to look at", key=f"module {one!r:.80}")

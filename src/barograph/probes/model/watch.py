@@ -75,6 +75,8 @@ class ModelWatch:
             "histograms": histograms, "activations": activations, "spectral": spectral,
             "optimizer_state": optimizer_state, "moe": moe,
         }  # fmt: skip
+        if not isinstance(memory_budget_mb, (int, float)) or not 0 <= memory_budget_mb < 1e9:
+            raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
         Schedule(intervals, budget)  # refuses what is no interval, before anything is hooked
         self.model = model
         self.records = _records(run, model)

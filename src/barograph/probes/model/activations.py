@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
+from barograph.probes.model.parameters import local
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
@@ -155,7 +156,7 @@ class ActivationWatch:
                 key=f"act {name}",
             )
             return
-        self._put(name, describe(tensor))
+        self._put(name, describe(local(tensor)))
 
     def _on_units(self, name: str) -> Callable[..., None]:
         def hook(module: Any, given: Any) -> None:
@@ -170,7 +171,8 @@ class ActivationWatch:
 
         if units is None or not units.numel():
             return
-        rows = units.detach().reshape(-1, units.shape[-1])
+        units = local(units)
+        rows = units.reshape(-1, units.shape[-1])
         peak = torch.maximum(rows.amax(0), -rows.amin(0))
         before = self._peaks.get(name)
         self._peaks[name] = peak if before is None or before.shape != peak.shape else torch.maximum(before, peak)
@@ -181,12 +183,13 @@ class ActivationWatch:
         edge = EDGE * (high - low)
 
         def look(output: Any) -> None:
+            output = local(output)
             near = (output >= high - edge) | (output <= low + edge)
             self._put(name, {"saturated": near.float().mean()})
 
         def hook(module: Any, given: Any, output: Any) -> None:
             if self.on and module.training:
-                self._guard(name, lambda: look(output.detach()))
+                self._guard(name, lambda: look(output))
 
         return hook
 
@@ -213,7 +216,8 @@ class ActivationWatch:
         logits = first_tensor(output) if logits is None else logits
         if logits is None or logits.dim() < 2 or logits.shape[-1] < 2 or not logits.numel() or logits.is_sparse:
             return
-        rows = logits.detach().reshape(-1, logits.shape[-1])
+        logits = local(logits)
+        rows = logits.reshape(-1, logits.shape[-1])
         rows = rows[:: -(-len(rows) // TOKENS)]
         self._put("", {"log_z": rows.float().logsumexp(-1).mean()})
 
@@ -243,15 +247,22 @@ class ActivationWatch:
                         {"attention_logit_max": largest, "attention_entropy": share}
                     )
             self._attention = []
-        weights: list[Any] = [getattr(module, "weight", None) for module in self._places.embeddings.values()]
-        norms = [
-            weight.detach().float().norm(dim=-1).mean()
-            for weight in weights
-            if hasattr(weight, "detach") and not weight.is_meta
-        ]
-        if norms and (table or whole):
-            whole["embedding_norm"] = norms[0]
+        norm = self._embedding_norm() if table or whole else None
+        if norm is not None:
+            whole["embedding_norm"] = norm
         return table | ({"": whole} if whole else {})
+
+    def _embedding_norm(self) -> Any:
+        """Mean norm of the first embedding's rows; of a sharded one of the rows that are here."""
+        for module in self._places.embeddings.values():
+            weight: Any = getattr(module, "weight", None)
+            if not hasattr(weight, "detach") or weight.is_meta:
+                continue
+            if any(place.is_shard() and not place.is_shard(0) for place in getattr(weight, "placements", ())):
+                return None  # rows are in pieces
+            rows = local(weight).float()
+            return rows.norm(dim=-1).mean() if rows.numel() else None
+        return None
 
     @property
     def looks_at_any(self) -> bool:

@@ -23,7 +23,7 @@ from barograph.probes.model.watch import ModelWatch
 
 STEPS = 5
 OPTIONS: dict[str, Any] = {
-    "gradients": 2, "updates": 2, "weights": 2, "histograms": 2, "activations": 0, "optimizer_state": 2, "spectral": 2,
+    "gradients": 2, "updates": 2, "weights": 2, "histograms": 2, "activations": 2, "optimizer_state": 2, "spectral": 2,
 }  # fmt: skip
 
 

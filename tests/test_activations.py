@@ -73,6 +73,18 @@ def test_a_tensors_statistics_are_those_of_a_slow_reference() -> None:
     assert found["kurtosis"] == pytest.approx(float(centred.pow(4).mean() / centred.square().mean() ** 2), rel=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-20, 1e-9, 1e9, 1e18, 1e25])
+def test_no_scale_overflows_or_vanishes(scale: float) -> None:
+    torch.manual_seed(1)
+    values = torch.randn(100, 50) * scale
+    found = {name: float(value) for name, value in describe(values).items()}
+    exact = values.double()
+    centred = exact - exact.mean()
+    assert found["std"] == pytest.approx(float(exact.std()), rel=1e-5)
+    assert found["rms"] == pytest.approx(float(exact.square().mean().sqrt()), rel=1e-5)
+    assert found["kurtosis"] == pytest.approx(float(centred.pow(4).mean() / centred.square().mean() ** 2), rel=1e-4)
+
+
 def test_half_precision_does_not_overflow() -> None:
     found = describe(torch.full((1000,), 60_000.0, dtype=torch.float16))
     assert float(found["rms"]) == pytest.approx(60_000, rel=1e-3) and float(found["kurtosis"]) >= 0
@@ -237,6 +249,30 @@ def test_an_output_of_a_kind_of_its_own_never_raises() -> None:
     watch = ActivationWatch(Odd(), warn=lambda sentence, key=None: told.append(sentence))
     watch._model(torch.ones(1, 2))
     assert "blocks.0" in watch.collect()
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: None, lambda x: x.long(), lambda x: torch.complex(x, x), lambda x: x.to_sparse()]
+)
+def test_an_output_without_real_numbers_is_told_in_a_sentence(change: Any) -> None:
+    class Layer(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return change(super().forward(x))
+
+    told: list[str] = []
+    model = nn.Sequential(nn.Linear(2, 2), Layer(2, 2))
+    watch = ActivationWatch(model, warn=lambda sentence, key=None: told.append(sentence))
+    model(torch.ones(1, 2))
+    assert "0" in watch.collect()
+    assert len(told) == 1 and told[0].startswith("the output of 1 holds no dense tensor of real numbers")
+
+
+def test_a_batch_of_nothing_is_nothing_to_tell() -> None:
+    told: list[str] = []
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    watch = ActivationWatch(model, warn=lambda sentence, key=None: told.append(sentence))
+    model(torch.ones(0, 2))
+    assert not watch.collect().get("0") and not told
 
 
 def test_names_are_those_without_wrappers() -> None:

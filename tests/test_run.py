@@ -51,6 +51,65 @@ def test_nothing_is_doubled_while_the_store_catches_up(tmp_path: Path) -> None:
     assert only(tmp_path).series("b").value.tolist() == list(range(0, 2000, 3))
 
 
+@pytest.mark.parametrize("step", ["3", numpy.int64(3), 3.0, " 3 "])
+def test_a_step_may_be_any_whole_number(tmp_path: Path, step: Any) -> None:
+    with start(tmp_path) as run:
+        run.log({"loss": 1.0}, step=step)
+    assert only(tmp_path).series("loss").step.tolist() == [3]
+
+
+def test_a_step_that_is_none_takes_the_coming_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with start(tmp_path) as run:
+        run.log({"loss": 1.0}, step=7)
+        run.log({"loss": 1.0}, step="now")  # type: ignore[arg-type]
+        run.log({"loss": 1.0})
+    assert only(tmp_path).series("loss").step.tolist() == [7, 8, 9]
+    assert "a step must be a whole number, not 'now'; 8 was recorded" in caplog.text
+
+
+@pytest.mark.parametrize("step", ["back", -3, None, math.nan])
+def test_a_rewind_to_no_step_is_refused_and_throws_nothing_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, step: Any
+) -> None:
+    with start(tmp_path) as run:
+        for number in range(5):
+            run.log({"loss": 1.0}, step=number)
+        run.rewind(step)
+    assert only(tmp_path).series("loss").step.tolist() == [0, 1, 2, 3, 4]
+    assert "run.rewind takes the step to go back to, a whole number from 0" in caplog.text
+    with pytest.raises(barograph.ConfigError, match="A fork begins at a step"):
+        barograph.fork(only(tmp_path), step=step)
+
+
+@pytest.mark.parametrize("values", ["abc", ["a", "b"], [None, 1.0], [1j, 2.0]])
+def test_a_histogram_of_no_numbers_is_told_and_the_run_ends_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, values: Any
+) -> None:
+    with start(tmp_path) as run:
+        run.log({"loss": 1.0}, step=0)
+        run.log_histogram("spread", values, 0)
+        run.log_layers(1, {"a": {"norm": 2.0}})
+    assert only(tmp_path).series("layers/a/norm").value.tolist() == [2.0]
+    assert caplog.text.count("WARNING") == 1
+    assert "the histogram 'spread' takes real numbers; what was given is not recorded" in caplog.text
+
+
+def test_tables_of_another_shape_are_told_what_they_should_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with start(tmp_path) as run:
+        run.log_layers(1, {"a": 2.0})  # type: ignore[dict-item]
+        run.log_wide(1, {"a": 2.0})  # type: ignore[arg-type]
+        run.log_expert_loads(1, {"a": 3})  # type: ignore[dict-item]
+    assert "run.log_layers takes (step, {layer: {statistic: number}})" in caplog.text
+    assert "run.log_wide takes ({name: number, …}, step), and the first is of type int" in caplog.text
+    assert "run.log_expert_loads takes (step, {layer: [load, …]})" in caplog.text
+
+
+@pytest.mark.parametrize("config", [[1, 2], "lr=3", 3])
+def test_a_config_without_names_is_told_what_it_should_be(tmp_path: Path, config: Any) -> None:
+    with pytest.raises(barograph.ConfigError, match="it takes a mapping"):
+        start(tmp_path, config=config)
+
+
 def test_steps_count_by_themselves(tmp_path: Path) -> None:
     with start(tmp_path) as run:
         for _ in range(3):

@@ -67,6 +67,35 @@ def test_no_scale_overflows_or_vanishes(scale: float) -> None:
     assert float(found.norms[0]) / scale == pytest.approx(float(torch.linalg.matrix_norm(weight, ord=2)), rel=0.01)
 
 
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e20, 1e36])
+def test_stable_ranks_hold_at_every_scale(scale: float) -> None:
+    torch.manual_seed(1)
+    weight = torch.randn(40, 30) * scale
+    followed = SpectralNorms()
+    found = [followed.update({"w": weight}) for _ in range(3)][-1]
+    norm = float(exact({"w": weight.double()})[0])
+    assert float(found.norms[0]) == pytest.approx(norm, rel=0.01)
+    assert float(found.stable_ranks[0]) == pytest.approx(float((weight.double() / norm).square().sum()), rel=0.02)
+
+
+@pytest.mark.parametrize("shape", [(30, 40), (200, 100)])
+def test_weights_that_were_replaced_have_their_norm_at_once(shape: tuple[int, int]) -> None:
+    for seed in range(10):
+        torch.manual_seed(seed)
+        followed = SpectralNorms()
+        followed.update({"w": torch.randn(shape)})
+        weight = torch.randn(shape)
+        assert float(followed.update({"w": weight}).norms[0]) == pytest.approx(float(exact({"w": weight})[0]), rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_weights_of_eight_bits_are_followed(dtype: Any) -> None:
+    torch.manual_seed(2)
+    weight = torch.randn(20, 50).to(dtype)
+    found = SpectralNorms().update({"w": weight})
+    assert float(found.norms[0]) == pytest.approx(float(exact({"w": weight.float()})[0]), rel=0.01)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_precisions_are_followed(dtype: Any) -> None:
     torch.manual_seed(2)
@@ -94,13 +123,15 @@ def test_a_matrix_gone_wrong_is_nan_and_comes_back() -> None:
     followed.update({"w": weight})
     broken = weight.clone()
     broken[0, 0] = float("nan")
-    assert not torch.isfinite(followed.update({"w": broken}).norms[0])
+    gone = followed.update({"w": broken})
+    assert not torch.isfinite(gone.norms[0]) and not torch.isfinite(gone.stable_ranks[0])
     found = followed.update({"w": weight})
     assert float(found.norms[0]) == pytest.approx(float(exact({"w": weight})[0]), rel=0.01)
 
 
 def test_vectors_and_integers_and_nothing_at_all_have_no_norm() -> None:
     weights = {"b": torch.zeros(3), "i": torch.zeros(3, 3, dtype=torch.int64), "e": torch.zeros(0, 3)}
+    weights |= {"s": torch.eye(3).to_sparse(), "m": torch.eye(3, device="meta")}
     assert SpectralNorms().update(weights).names == ()
     assert SpectralNorms().update({}).names == ()
 

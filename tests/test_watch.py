@@ -352,6 +352,74 @@ def test_a_norm_that_the_loop_knows_is_used(run: Notes) -> None:
     assert fields["clip_coefficient"] == pytest.approx(expected / float(norm), rel=1e-5)
 
 
+def test_a_closures_step_has_its_own_number_and_its_own_activations(run: Notes) -> None:
+    model = Model()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    watch = ModelWatch(run, model, optimizer, **QUIET | {"updates": 1, "activations": 1})
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        return loss
+
+    moved = {}
+    for step in range(1, 7):
+        before = model.head.weight.detach().clone()
+        optimizer.step(closure)
+        moved[step] = float((model.head.weight.detach() - before).norm())
+        run.log(step)
+    watch.flush()
+    assert run.steps == list(range(1, 7))
+    for step in range(1, 7):
+        assert run.tables["updates", step]["head.weight"]["update_norm"] == pytest.approx(moved[step], rel=1e-4)
+        assert "blocks.0" in run.tables["activations", step]
+    assert not run.warnings
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_an_optimizer_made_anew_is_followed(run: Notes, held: bool) -> None:
+    model = Model()
+    optimizer = old = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = ModelWatch(run, model, optimizer, **QUIET)
+    norms = {}
+    for step in range(1, 13):
+        if step == 5:
+            model.head = nn.Linear(model.head.in_features, model.head.out_features, bias=False)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            if not held:
+                del old
+        loss = loss_of(model)
+        loss.backward()
+        norms[step] = gradient_norm(model.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log(step)
+    watch.flush()
+    assert run.steps == [1, 2, 3, 4, *range(8 if held else 6, 13)]
+    for step in run.steps:
+        assert run.fields(step)["grad_norm"] == pytest.approx(norms[step], rel=1e-5)
+
+
+def test_an_optimizer_around_the_given_one_is_not_followed_too(run: Notes) -> None:
+    class Around(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            inside.step()
+
+    model = Model()
+    inside, around = torch.optim.SGD(model.parameters(), lr=0.1), Around(model.parameters(), lr=0.1)
+    watch = ModelWatch(run, model, inside, **QUIET)
+    for step in range(1, 10):
+        loss_of(model).backward()
+        norm = gradient_norm(model.parameters())
+        around.step()
+        inside.zero_grad()
+        run.log(step)
+    watch.flush()
+    assert watch.optimizers == [inside]
+    assert run.steps == list(range(1, 10)) and run.fields(9)["grad_norm"] == pytest.approx(norm, rel=1e-5)
+
+
 if torch.cuda.is_available():  # asked here, because a skipped test counts as a failure in CI
 
     def test_a_monitored_step_never_waits_for_the_device(run: Notes) -> None:

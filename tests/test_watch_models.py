@@ -80,6 +80,32 @@ def test_complex_parameters_are_seen_as_pairs(run: Notes) -> None:
     assert run.tables["updates", 0]["turn"]["ratio"] == pytest.approx(0.1, rel=1e-4)
 
 
+def test_the_optimizer_state_of_complex_parameters_is_seen(run: Notes) -> None:
+    model = nn.ParameterDict({"turn": nn.Parameter(torch.tensor([1 + 1j, 2 - 1j]))})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    watch = ModelWatch(run, model, optimizer, **EACH)
+    model["turn"].abs().square().sum().backward()
+    optimizer.step()
+    watch.flush()
+    row = run.tables["optimizer", 0]["turn"]
+    assert row["momentum_norm"] == pytest.approx(0.1 * 2 * math.sqrt(7), rel=1e-5)
+    assert row["step_max"] == pytest.approx(0.1, rel=1e-4)
+
+
+def test_weights_beyond_the_squares_of_32_bits_are_finite(run: Notes) -> None:
+    model = nn.Linear(3, 3, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(1e25)
+    train(run, model, steps=1, loss=lambda model: (model.weight * 1e-30).sum())
+    assert run.fields(0)["param_norm"] == pytest.approx(3e25, rel=1e-5)
+    assert "non_finite_weights" not in run.fields(0)
+
+
+def test_a_model_without_blocks_says_how_activations_are_chosen(run: Notes) -> None:
+    train(run, nn.ParameterDict({"w": nn.Parameter(torch.ones(2))}), steps=2, loss=lambda model: model["w"].sum())
+    assert run.said("the model has no blocks whose activations could be watched; name modules with modules=[...]")
+
+
 def test_a_model_of_half_precision_is_seen(run: Notes) -> None:
     model = Model().bfloat16()
     train(run, model)
@@ -294,6 +320,32 @@ def test_parameters_replaced_after_the_watch_began_are_found(run: Notes) -> None
     optimizer.step()
     watch.flush()
     assert set(run.tables["gradients", 0]) == {f"blocks.{number}.up.weight" for number in range(3)}
+
+
+@pytest.mark.parametrize(
+    "given, sentence",
+    [
+        (
+            lambda model, optimizer: ((None,), {}),
+            "run.watch takes (model, optimizer), and the first is of type NoneType",
+        ),
+        (lambda model, optimizer: ((optimizer, model), {}), "run.watch takes (model, optimizer)"),
+        (
+            lambda model, optimizer: ((model,), {"optim": optimizer}),
+            "no option 'optim'; the nearest one is 'optimizer'",
+        ),
+        (lambda model, optimizer: ((model,), {"budget": "1%"}), "budget is the share of the step time"),
+        (lambda model, optimizer: ((model,), {"memory_budget_mb": "a"}), "memory_budget_mb is a number of megabytes"),
+    ],
+)
+def test_a_watch_that_can_not_be_says_what_to_give(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: Any, sentence: str
+) -> None:
+    model = Model()
+    with barograph.init(project="p", dir=tmp_path, console="none", git=False, machine=False) as run:
+        arguments, options = given(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        assert run.watch(*arguments, **options) is None
+    assert sentence in caplog.text
 
 
 def test_a_real_run_has_the_series(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Neither NumPy nor torch is imported: their values are known by what they can do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,6 +74,19 @@ def number(value: Any) -> Any:
         return value
     made = plain(value, "", lambda sentence: None)
     return made if isinstance(made, (int, float)) else float("nan")
+
+
+def whole(value: Any) -> int | None:
+    """A step as a whole number of 64 bits, also of text such as "16"; None where there is none."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if len(value) < 40 else None
+        except ValueError:
+            return None
+    made = number(value)
+    if isinstance(made, float) and not math.isfinite(made):
+        return None
+    return max(-(1 << 63), min(int(made), (1 << 63) - 1))
 
 
 def text(value: Any) -> str:

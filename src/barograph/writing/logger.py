@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 from barograph.record import Record, encode
 from barograph.sinks.console import Console
-from barograph.values import PLAIN, flatten, number, plain, text
+from barograph.values import PLAIN, flatten, number, plain, text, whole
 from barograph.writing.jsonlog import JsonLog
 
 _warnings = logging.getLogger("barograph")
@@ -286,11 +285,16 @@ class TrainingRunLogger:
     def _step(self, step: Any) -> int:
         if type(step) is int and -(1 << 63) <= step < 1 << 63:
             return step
-        value = number(step)
-        if isinstance(value, float) and not math.isfinite(value):
-            self._odd(f"a step must be a whole number, not {text(step)[:60]!r}; 0 was recorded")
-            return 0
-        return max(-(1 << 63), min(int(value), (1 << 63) - 1))
+        made = whole(step)
+        if made is None:
+            self._odd(f"a step must be a whole number, not {text(step)[:60]!r}; {self._coming} was recorded")
+            return self._coming
+        return made
+
+    @property
+    def _coming(self) -> int:
+        """The step that stands in for one that is no number."""
+        return 0
 
     def _odd(self, sentence: str) -> None:
         if self.strict:

@@ -265,6 +265,10 @@ class Recorder(TrainingRunLogger):
         return whole
 
     @property
+    def _coming(self) -> int:
+        return self._next_step
+
+    @property
     def next_step(self) -> int:
         """The step that `log` without a step would take."""
         return self._next_step
@@ -291,7 +295,12 @@ class Recorder(TrainingRunLogger):
             packed = shape.pack(*values.values())
             self._queue_row(shape.names, self._at(step, advance), time.time_ns() // 1000, packed, 0)
         except Exception as error:
-            self._failed("wide record", error)
+            if isinstance(values, Mapping):
+                self._failed("wide record", error)
+            else:
+                self._odd(
+                    f"run.log_wide takes ({{name: number, …}}, step), and the first is of type {type(values).__name__}"
+                )
 
     def log_layers(
         self, step: int, layers: Mapping[str, Mapping[str, float]], prefix: str = "layers", *, advance: bool = True
@@ -303,7 +312,10 @@ class Recorder(TrainingRunLogger):
             packed = shape.pack(*[value for statistics in layers.values() for value in statistics.values()])
             self._queue_row(shape.names, self._at(step, advance), time.time_ns() // 1000, packed, 0)
         except Exception as error:
-            self._failed("layer table", error)
+            if isinstance(layers, Mapping) and all(isinstance(row, Mapping) for row in layers.values()):
+                self._failed("layer table", error)
+            else:
+                self._odd("run.log_layers takes (step, {layer: {statistic: number}}); what was given is not recorded")
 
     def log_expert_loads(
         self, step: int, loads: Mapping[str, Sequence[float]], prefix: str = "moe", *, advance: bool = True
@@ -317,7 +329,10 @@ class Recorder(TrainingRunLogger):
             }
             self.log_layers(step, table, prefix, advance=advance)
         except Exception as error:
-            self._failed("set of expert loads", error)
+            if isinstance(loads, Mapping) and all(hasattr(row, "__len__") for row in loads.values()):
+                self._failed("set of expert loads", error)
+            else:
+                self._odd("run.log_expert_loads takes (step, {layer: [load, …]}); what was given is not recorded")
 
     def log_histogram(
         self,
@@ -337,6 +352,9 @@ class Recorder(TrainingRunLogger):
             if hasattr(values, "detach"):
                 values = values.detach().float().cpu().numpy()
             array = numpy.array(values, numpy.float64 if edges is not None else None, copy=True)
+            if array.dtype.kind not in "biuf":
+                self._odd(f"the histogram {text(name)[:60]!r} takes real numbers; what was given is not recorded")
+                return
             borders = None if edges is None else numpy.array(edges, numpy.float64)
             if borders is not None and len(borders) != array.size + 1:
                 raise ValueError(f"{array.size} counts need {array.size + 1} edges, not {len(borders)}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from barograph import manifest, place, segments
 from barograph.config import ConfigError, Settings
 from barograph.record import format_time
-from barograph.values import text
+from barograph.values import text, whole
 from barograph.writing.jsonlog import JsonLog
 from barograph.writing.processes import LazyLog, LazyPump, open_runs
 from barograph.writing.shapes import Shapes
@@ -73,17 +73,22 @@ class Run(Watched):
 
     def rewind(self, step: int) -> None:
         """Go back to `step`: what was logged at it or later becomes an old branch, new records replace it."""
+        back = whole(step)
+        if back is None or back < 0:
+            self._odd(f"run.rewind takes the step to go back to, a whole number from 0, not {text(step)[:60]!r}")
+            return
+        step = back
         try:
             launch = place.launch_id()  # the ranks go back together: one segment
             self.segment = segments.begin(
                 self.dir,
                 kind="rewind",
-                start_step=self._step(step),
+                start_step=step,
                 parent=self.segment.number,
-                launch=None if launch is None else f"{launch} back {self.segment.number} {self._step(step)}",
+                launch=None if launch is None else f"{launch} back {self.segment.number} {step}",
             )
-            self._next_step = self._step(step)
-            self._emit("segment", self._step(step), self.segment.fields() | {"rank": self.rank}, checked=True)
+            self._next_step = step
+            self._emit("segment", step, self.segment.fields() | {"rank": self.rank}, checked=True)
         except Exception as error:
             self._failed("rewind", error)
 

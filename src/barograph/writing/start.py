@@ -28,7 +28,7 @@ from barograph.config import Settings
 from barograph.logtext import LogFileError
 from barograph.naming import folder_name, run_name
 from barograph.record import format_time
-from barograph.values import text
+from barograph.values import text, whole
 from barograph.writing.run import Run
 
 _warnings = logging.getLogger("barograph")
@@ -104,8 +104,11 @@ def fork(source: Any, step: int, name: str | None = None, config: Any = None, **
 
     source: the other's folder, its id, `project/id`, or the run itself, stored or open.
     The config is the source's, with `config` over it. The source stays as it is.
-    Raises `ConfigError` if there is no such run, or several have that id.
+    Raises `ConfigError` if there is no such run, several have that id, or the step is none.
     """
+    begin = whole(step)
+    if begin is None or begin < 0:
+        raise options.ConfigError(f"A fork begins at a step, a whole number from 0, not at {text(step)[:60]!r}.")
     folder = _to_fork(source, Path(options.load(arguments).dir))
     before = manifest.read(folder)
     arguments.setdefault("project", before.get("project") or "default")
@@ -114,9 +117,9 @@ def fork(source: Any, step: int, name: str | None = None, config: Any = None, **
     mixed = (before.get("config") or {}) | _config(config)
     launch = place.launch_id()
     made, _ = _folder(settings, mixed, launch)
-    segment = segments.begin(made, kind="fork", start_step=step, source=str(folder), launch=launch)
+    segment = segments.begin(made, kind="fork", start_step=begin, source=str(folder), launch=launch)
     run = Run(made, settings, mixed, segment)
-    run.continue_after(step - 1)
+    run.continue_after(begin - 1)
     if run.rank == 0:
         _describe(run, settings, mixed, {})
     run.look_after()
@@ -312,6 +315,11 @@ def _config(config: Any) -> dict[str, Any]:
         return {}
     if not isinstance(config, Mapping):
         as_dict = getattr(config, "to_dict", None)
+        if not callable(as_dict) and not hasattr(config, "__dict__"):
+            raise options.ConfigError(
+                f"config is a {type(config).__name__}, but it takes a mapping such as {{'lr': 3e-4}} or an object with "
+                "attributes."
+            )
         config = as_dict() if callable(as_dict) else vars(config)
     plain = _plain(config, 16)
     assert isinstance(plain, dict)

@@ -7,6 +7,8 @@ Out:  records of what the probes saw.
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -194,6 +196,17 @@ class Watched(Recorder):
         try:
             from barograph.probes.model.watch import ModelWatch
 
+            if not hasattr(model, "named_parameters") or not hasattr(model, "named_modules"):
+                kind = type(model).__name__
+                self._odd(
+                    f"the model is not watched: run.watch takes (model, optimizer), and the first is of type {kind}"
+                )
+                return None
+            known = list(inspect.signature(ModelWatch).parameters)[2:]
+            for name in options:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, 1, 0.0)[0]
+                    raise ValueError(f"there is no option {name!r}; the nearest one is {near!r}")
             if self.settings.verbosity > 0:
                 options.setdefault("show", self._console.say)
             made = ModelWatch(self, model, optimizer, **options)
@@ -220,7 +233,7 @@ class Watched(Recorder):
         """
         if self._data is not None and self._data.last_step == step:
             about.setdefault("fingerprint", self._data.last_fingerprint)
-        return self.ranks.reduce(step, values, **about)
+        return self.ranks.reduce(self._step(step), values, **about)
 
     @property
     def ranks(self) -> Ranks:

@@ -2,8 +2,9 @@
 
 In:   a model's forward passes while the watch is on; modules found by `blocks.find`, or named by the user.
 Out:  {layer: {statistic: number}}: `mean`, `std` (n - 1), `min`, `max`, `l2_norm`, `rms`, `kurtosis` and `tail`
-      (share of elements beyond 10 RMS) of each block's output; `dead`, `zeros` of an MLP's units; `saturated` of
-      bounded activation modules; and for the model `residual_growth`, `attention/…`, `log_z`, `embedding_norm`.
+      (share of elements further than 10 RMS from the mean) of each block's output; `dead`, `zeros` of an
+      MLP's units; `saturated` of bounded activation modules; and for the model `residual_growth`, `attention/…`,
+      `log_z`, `embedding_norm`.
 
 Hooks look at outputs, so an activation function called as a function is no obstacle. They never raise, hold
 no activation, and are gone after `close()`.
@@ -15,10 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
+from barograph.probes.model.parameters import local
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
 TOKENS = 64  # of the output, for log Z
+_LEAST, _MOST = 1e-8, 1e7  # of `std`, between which its fourth power, added up, is within what 32 bits hold
 _BOUNDS = {
     "Tanh": (-1.0, 1.0), "Softsign": (-1.0, 1.0), "Hardtanh": (-1.0, 1.0), "Sigmoid": (0.0, 1.0),
     "Hardsigmoid": (0.0, 1.0), "ReLU6": (0.0, 6.0),
@@ -30,10 +33,19 @@ def describe(output: Any) -> dict[str, Any]:
     import torch
 
     values = output.detach()
-    if values.dtype != torch.float64:
-        values = values.float()
-    if values.numel() == 0:
+    if values.numel() == 0 or values.is_meta:
         return {}
+    if values.dtype != torch.float64:
+        found = _describe(values.float())
+        if values.device.type != "cpu" or _LEAST < float(found["std"]) < _MOST or not bool(found["max"] > found["min"]):
+            return found
+        values = values.double()  # powers that 32 bits can't hold; a device would have to be waited for
+    return _describe(values)
+
+
+def _describe(values: Any) -> dict[str, Any]:
+    import torch
+
     flat = values.reshape(-1)
     count = flat.numel()
     mean = flat.mean()
@@ -41,7 +53,7 @@ def describe(output: Any) -> dict[str, Any]:
     rms = (square / count).sqrt()
     centred_square = (flat - mean).square_()
     variance = centred_square.mean()
-    found = {
+    return {
         "mean": mean,
         "std": (variance * (count / (count - 1))).sqrt() if count > 1 else torch.zeros_like(mean),
         "min": flat.amin(),  # one after the other is faster than torch.aminmax, along a dimension twenty times
@@ -49,10 +61,11 @@ def describe(output: Any) -> dict[str, Any]:
         "l2_norm": square.sqrt(),
         "rms": rms,
         # Pearson's: 3 for a normal distribution
-        "kurtosis": torch.dot(centred_square, centred_square) / count / variance.square().clamp_min(1e-30),
+        "kurtosis": torch.dot(centred_square, centred_square)
+        / count
+        / variance.square().clamp_min(torch.finfo(values.dtype).tiny),
         "tail": torch.count_nonzero(centred_square > (TAIL * rms).square()) / count,
     }
-    return found
 
 
 class ActivationWatch:
@@ -92,6 +105,7 @@ class ActivationWatch:
         self._order = [name for name in chosen if name in places.blocks]
         if modules is None:
             chosen |= places.embeddings
+        self._any = bool(chosen)
         for name, module in chosen.items():
             self._handles.append(module.register_forward_hook(self._on_output(name)))
         if modules is None:
@@ -107,7 +121,7 @@ class ActivationWatch:
         found = {blocks.plain(name): module for name, module in self._model.named_modules()}
         names = {id(module): name for name, module in found.items()}
         chosen = {}
-        for one in modules:
+        for one in [modules] if isinstance(modules, str) or hasattr(modules, "forward") else modules:
             name = one if isinstance(one, str) else names.get(id(one), "")
             if name not in found:
                 self._warn(f"there is no module {name or one!r:.80} to look at", key=f"module {one!r:.80}")
@@ -129,9 +143,20 @@ class ActivationWatch:
     def _on_output(self, name: str) -> Callable[..., None]:
         def hook(module: Any, given: Any, output: Any) -> None:
             if self.on and module.training:
-                self._guard(name, lambda: self._put(name, describe(first_tensor(output))))
+                self._guard(name, lambda: self._outputs(name, output))
 
         return hook
+
+    def _outputs(self, name: str, output: Any) -> None:
+        tensor = first_tensor(output)
+        if tensor is None or tensor.is_sparse:
+            self._warn(
+                f"the output of {name} holds no dense tensor of real numbers, so it has no activations to see; name "
+                "other modules with modules=[...], or leave it so",
+                key=f"act {name}",
+            )
+            return
+        self._put(name, describe(local(tensor)))
 
     def _on_units(self, name: str) -> Callable[..., None]:
         def hook(module: Any, given: Any) -> None:
@@ -144,9 +169,10 @@ class ActivationWatch:
         """A unit is dead where it stayed at 0 (to 1e-8) for every token since the last `collect`."""
         import torch
 
-        rows = units.detach().reshape(-1, units.shape[-1])
-        if not len(rows):
+        if units is None or not units.numel():
             return
+        units = local(units)
+        rows = units.reshape(-1, units.shape[-1])
         peak = torch.maximum(rows.amax(0), -rows.amin(0))
         before = self._peaks.get(name)
         self._peaks[name] = peak if before is None or before.shape != peak.shape else torch.maximum(before, peak)
@@ -157,12 +183,13 @@ class ActivationWatch:
         edge = EDGE * (high - low)
 
         def look(output: Any) -> None:
+            output = local(output)
             near = (output >= high - edge) | (output <= low + edge)
             self._put(name, {"saturated": near.float().mean()})
 
         def hook(module: Any, given: Any, output: Any) -> None:
             if self.on and module.training:
-                self._guard(name, lambda: look(output.detach()))
+                self._guard(name, lambda: look(output))
 
         return hook
 
@@ -187,9 +214,10 @@ class ActivationWatch:
         """Mean log of the output's partition function, over tokens spread evenly through the batch."""
         logits = getattr(output, "logits", None)
         logits = first_tensor(output) if logits is None else logits
-        if logits is None or logits.dim() < 2 or logits.shape[-1] < 2:
+        if logits is None or logits.dim() < 2 or logits.shape[-1] < 2 or not logits.numel() or logits.is_sparse:
             return
-        rows = logits.detach().reshape(-1, logits.shape[-1])
+        logits = local(logits)
+        rows = logits.reshape(-1, logits.shape[-1])
         rows = rows[:: -(-len(rows) // TOKENS)]
         self._put("", {"log_z": rows.float().logsumexp(-1).mean()})
 
@@ -219,15 +247,27 @@ class ActivationWatch:
                         {"attention_logit_max": largest, "attention_entropy": share}
                     )
             self._attention = []
-        weights: list[Any] = [getattr(module, "weight", None) for module in self._places.embeddings.values()]
-        norms = [
-            weight.detach().float().norm(dim=-1).mean()
-            for weight in weights
-            if hasattr(weight, "detach") and not weight.is_meta
-        ]
-        if norms and (table or whole):
-            whole["embedding_norm"] = norms[0]
+        norm = self._embedding_norm() if table or whole else None
+        if norm is not None:
+            whole["embedding_norm"] = norm
         return table | ({"": whole} if whole else {})
+
+    def _embedding_norm(self) -> Any:
+        """Mean norm of the first embedding's rows; of a sharded one of the rows that are here."""
+        for module in self._places.embeddings.values():
+            weight: Any = getattr(module, "weight", None)
+            if not hasattr(weight, "detach") or weight.is_meta:
+                continue
+            if any(place.is_shard() and not place.is_shard(0) for place in getattr(weight, "placements", ())):
+                return None  # rows are in pieces
+            rows = local(weight).float()
+            return rows.norm(dim=-1).mean() if rows.numel() else None
+        return None
+
+    @property
+    def looks_at_any(self) -> bool:
+        """Whether there is any module to look at."""
+        return self._any
 
     @property
     def sees_attention(self) -> bool:

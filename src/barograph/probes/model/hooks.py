@@ -12,6 +12,8 @@ from typing import Any
 
 from barograph.probes.model.parameters import shape_of
 
+_TAKEN_OVER = 3  # steps in a row of another optimizer over the same parameters
+
 
 def optimizers_of(given: Any) -> tuple[Any, ...] | None:
     """The optimizers in what a user gives: one, a wrapper of one, several in a list or mapping; None for None."""
@@ -50,7 +52,9 @@ class OptimizerHooks:
         self._known: list[Any] = []  # weak references
         self._decided: weakref.WeakKeyDictionary[Any, tuple[tuple[int, ...], bool]] = weakref.WeakKeyDictionary()
         self._handles: list[Any] = []
-        self._given = None if optimizers is None else {id(optimizer) for optimizer in optimizers}
+        self._given = optimizers is not None
+        self._followed: weakref.WeakSet[Any] = weakref.WeakSet()  # with hooks of their own
+        self._passed = 0  # steps of others over the watched parameters since a watched optimizer stepped
         if optimizers is None:
             self._hook_all()
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -60,9 +64,13 @@ class OptimizerHooks:
             if not hasattr(optimizer, "register_step_pre_hook") or not hasattr(optimizer, "param_groups"):
                 self.without_hooks.append(type(optimizer).__name__)
                 continue
-            self._known.append(weakref.ref(optimizer))
-            self._handles.append(optimizer.register_step_pre_hook(self._on_before))
-            self._handles.append(optimizer.register_step_post_hook(self._on_after))
+            self._follow(optimizer)
+
+    def _follow(self, optimizer: Any) -> None:
+        self._followed.add(optimizer)
+        self._known.append(weakref.ref(optimizer))
+        self._handles.append(optimizer.register_step_pre_hook(self._on_before))
+        self._handles.append(optimizer.register_step_post_hook(self._on_after))
 
     def _hook_all(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -75,13 +83,35 @@ class OptimizerHooks:
 
     def _on_any(self, optimizer: Any, given: Any, named: Any) -> None:
         """Any optimizer of the process has stepped."""
-        if self._given is not None:
-            if id(optimizer) not in self._given:
+        if self._given:
+            if optimizer not in self._followed and not self._takes_over(optimizer):
                 self._others(optimizer)
         elif self._is_ours(optimizer):
             self._on_after(optimizer, given, named)
         else:
             self._others(optimizer)
+
+    def _takes_over(self, optimizer: Any) -> bool:
+        """Whether it steps what a given optimizer stepped that is gone, or that steps no more: it is watched then.
+
+        One around a given optimizer, or within it, steps in turns with it and takes nothing over.
+        """
+        try:
+            live = self.optimizers
+            shape = shape_of((optimizer, *live))
+            known = self._decided.get(optimizer)
+            if known is None or known[0] != shape:
+                before = {id(one) for each in live for group in each.param_groups for one in group["params"]}
+                theirs = {id(one) for group in optimizer.param_groups for one in group["params"]}
+                known = self._decided[optimizer] = (shape, not theirs.isdisjoint(before if live else self._names()))
+            self._passed += known[1]
+            if not known[1] or (live and self._passed < _TAKEN_OVER):
+                return False
+            self._names()  # parameters may have been replaced with it
+            self._follow(optimizer)
+            return True
+        except Exception:  # something that only looks like an optimizer
+            return False
 
     def _is_ours(self, optimizer: Any) -> bool:
         """Whether it steps a watched parameter; asked again when it gets more parameters."""
@@ -101,7 +131,7 @@ class OptimizerHooks:
             return False
 
     def _on_before(self, optimizer: Any, given: Any, named: Any) -> None:
-        self.seen = True
+        self.seen, self._passed = True, 0
         self._before(optimizer)
 
     def _on_after(self, optimizer: Any, given: Any, named: Any) -> None:

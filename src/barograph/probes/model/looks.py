@@ -94,6 +94,7 @@ class Looks:
         self._exchanges: Exchanges | None = None
         self._spectral = SpectralNorms()
         self._activations: TimedActivations | None = None
+        self._late = False  # no forward pass was seen before the step began
         self._routers: Any = None
         if schedule.given["activations"]:
             self._watch_activations(modules)
@@ -182,15 +183,21 @@ class Looks:
             with self._cost(current, "activations"):
                 self._collect_activations(current, self._activations)
 
-    def _collect_activations(self, current: Round, watch: ActivationWatch) -> None:
+    def _collect_activations(self, current: Round, watch: ActivationWatch, last: bool = False) -> None:
+        """What the forward passes left. last: of those within the step too (a closure's); no more will come."""
         import torch
 
         table = watch.collect()
+        if not last and not any(table):
+            self._late = True
+            return
         labels = tuple(f"{layer}\n{name}" for layer, row in table.items() for name in row)
         values = [value for row in table.values() for value in row.values()]
         if not any(table):  # the model's own figures alone
             self._run.warn(
-                "no activations were seen: the model is compiled, or the watched modules did not run in training mode",
+                "no activations were seen: the model is compiled, or the watched modules did not run in training mode"
+                if watch.looks_at_any
+                else "the model has no blocks whose activations could be watched; name modules with modules=[...]",
                 key="watch no activations",
             )
         if values:
@@ -354,6 +361,10 @@ class Looks:
 
     def end(self, current: Round) -> None:
         """All optimizers have stepped."""
+        if self._late and self._activations is not None:
+            self._late = False
+            with self._cost(current, "activations"):
+                self._collect_activations(current, self._activations, last=True)
         if "spectral" in current.due:
             with self._cost(current, "spectral"):
                 self._look_at_spectra(current)

@@ -74,7 +74,7 @@ def _each(pieces: list[Tensor]) -> list[Tensor]:
     kinds: dict[Any, list[int]] = {}
     for number, piece in enumerate(pieces):
         kinds.setdefault((piece.dtype, piece.device), []).append(number)
-    found: list[Any] = [None] * len(pieces)
+    ordered: list[Any] = [None] * len(pieces)
     for (kind, device), numbers in kinds.items():
         some = [pieces[number] for number in numbers]
         if kind in (torch.float32, torch.float64) or (kind == torch.bfloat16 and device.type == "cpu"):
@@ -83,9 +83,14 @@ def _each(pieces: list[Tensor]) -> list[Tensor]:
             results = torch._foreach_norm(some, dtype=torch.float32)
         else:  # eight bits
             results = torch._foreach_norm([piece.float() for piece in some])
+        if device.type == "cpu" and bool(torch.stack(results).isinf().any()):  # squares beyond what 32 bits hold?
+            results = tuple(
+                torch.linalg.vector_norm(piece, dtype=torch.float64) if found.isinf() else found.double()
+                for piece, found in zip(some, results, strict=True)
+            )
         for number, result in zip(numbers, results, strict=True):
-            found[number] = result
-    return found
+            ordered[number] = result
+    return ordered
 
 
 class FollowedNorms:

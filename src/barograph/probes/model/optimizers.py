@@ -82,7 +82,7 @@ def _find(state: dict[str, Any], parameter: Any, names: Sequence[str]) -> Tensor
         if (
             part is not None
             and getattr(part, "shape", None) == parameter.shape
-            and part.is_floating_point()
+            and (part.is_floating_point() or part.is_complex())
             and part.element_size() >= 2
             and part.device == parameter.device
             and not part.is_meta

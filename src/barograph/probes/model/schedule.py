@@ -44,7 +44,7 @@ class Schedule:
                 raise ValueError(f"there is no family {family!r}; there are {', '.join(FAMILIES)}")
             if isinstance(interval, bool) or not isinstance(interval, int) or interval < 0:
                 raise ValueError(f"{family} takes an interval in steps, a whole number from 0 (off), not {interval!r}")
-        if budget is not None and not 0 < budget < 1:
+        if budget is not None and not (isinstance(budget, (int, float)) and 0 < budget < 1):
             raise ValueError(f"budget is the share of the step time to stay below, between 0 and 1, not {budget!r}")
         self.given = {family: intervals.get(family, 0) for family in FAMILIES}
         self.intervals = dict(self.given)

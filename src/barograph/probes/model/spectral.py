@@ -15,6 +15,7 @@ matrices that moved too much get more passes at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +27,10 @@ _SETTLED = 0.01  # residual over eigenvalue at which a matrix needs no further p
 _PASSES = 8  # at most, an update
 _FIRST_PASSES = 30  # at most, at a matrix's first update, whose start is random
 _BLIND_PASSES = 3  # an update, on a device that would have to be waited for
+_FOREIGN = 0.5  # residual over eigenvalue at an update's first pass: these vectors are of another matrix
 _SQUARINGS = 10  # of a small Gram matrix: its largest direction, without asking the device for a decomposition
+_LEAST_SCALE = 1e-37  # its inverse is a number of 32 bits
+_LEAST_SQUARE = 1e-30  # below it 32 bits lose what is added
 _PART = 1 << 20  # numbers of a matrix at a time on the CPU: they stay in its cache between W and Wᵀ
 
 
@@ -49,15 +53,18 @@ class Spectral(NamedTuple):
 
 
 def matrices(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that have a spectral norm: floating point, two dimensions or more, not empty, on a real device."""
+    """Those that have a spectral norm: floating point, two dimensions or more, dense, not empty, on a real device."""
+    import torch
+
     return {
         name: weight
         for name, weight in weights.items()
-        if weight.dim() >= 2
+        if not weight.is_nested
+        and weight.layout is torch.strided
+        and weight.dim() >= 2
         and weight.numel()
         and weight.is_floating_point()
         and not weight.is_meta
-        and not weight.is_sparse
     }
 
 
@@ -67,6 +74,7 @@ class _Followed(NamedTuple):
     vectors: Tensor  # (4 or n, n), orthonormal: the best, the residual, the last direction, the second best
     mixture: Tensor  # (4 or n,): of the vectors, where the residual is taken; of length one
     scale: Tensor  # about the norm, so that squares neither overflow nor vanish
+    rows: int  # of the matrix
 
 
 class SpectralNorms:
@@ -83,7 +91,7 @@ class SpectralNorms:
     @property
     def bytes(self) -> int:
         """Memory held at present."""
-        return sum(part.numel() * part.element_size() for kept in self._followed.values() for part in kept)
+        return sum(part.numel() * part.element_size() for kept in self._followed.values() for part in kept[:3])
 
     def update(self, weights: Mapping[str, Any]) -> Spectral:
         """The norms of these weights. Nothing waits for a device."""
@@ -101,7 +109,7 @@ class SpectralNorms:
                 for name, matrix in group.items():
                     kept = before.get(name)
                     passes[name] = _PASSES
-                    if kept is None or not _fits(kept.vectors, matrix):
+                    if kept is None or not _fits(kept, matrix):
                         kept, passes[name] = self._start(matrix), _FIRST_PASSES
                     self._followed[name] = kept
                 found |= self._move(group, passes)
@@ -110,7 +118,7 @@ class SpectralNorms:
             device = next(iter(by_device))
             norms = torch.stack([norm.to(device) for norm, _ in found.values()])
             squares = torch.stack([square.to(device) for _, square in found.values()])
-            ranks = torch.where(norms > 0, squares / norms.square(), torch.zeros_like(norms))
+            ranks = torch.where(norms == 0, torch.zeros_like(norms), squares / norms.square())
             return Spectral(tuple(found), norms.float(), ranks.float())
 
     def _move(self, group: Mapping[str, Tensor], passes: Mapping[str, int]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -130,6 +138,8 @@ class SpectralNorms:
                 self._followed[name], found[name] = kept, (norm, look.square)
             if norms.device.type == "cpu":
                 off = dict(zip(moving, offs.tolist(), strict=True))
+                if number == 1:
+                    passes = {name: _FIRST_PASSES if off[name] > _FOREIGN else passes[name] for name in moving}
                 moving = {name: m for name, m in moving.items() if off[name] > _SETTLED and number < passes[name]}
             elif number >= _BLIND_PASSES:
                 moving = {name: m for name, m in moving.items() if number < passes[name] == _FIRST_PASSES}
@@ -143,11 +153,12 @@ class SpectralNorms:
         generator = torch.Generator().manual_seed(self._seed)  # the same start everywhere, and no one's numbers used
         drawn = torch.randn(columns, count, generator=generator, dtype=torch.float32)
         vectors = torch.linalg.qr(drawn).Q.T.contiguous().to(matrix.device, kind, non_blocking=True)
-        largest = matrix.abs().amax().to(_exact(matrix))
+        largest = matrix.to(kind).abs().amax()
         usable = torch.isfinite(largest) & (largest > 0)
+        largest = largest.to(_exact(matrix)).clamp_min(_LEAST_SCALE)
         mixture = torch.zeros(count, device=matrix.device, dtype=kind)
         mixture[0] = 1
-        return _Followed(vectors, mixture, torch.where(usable, largest, torch.ones_like(largest)))
+        return _Followed(vectors, mixture, torch.where(usable, largest, torch.ones_like(largest)), len(matrix))
 
 
 class _Look(NamedTuple):
@@ -169,19 +180,21 @@ def _look(matrix: Tensor, kept: _Followed, square: Tensor | None) -> _Look:
     image = torch.zeros(columns, device=matrix.device, dtype=kind)
     squares = []
     length = max(1, _PART // columns) if matrix.device.type == "cpu" else rows
-    for part, out in zip(matrix.split(length), seen.split(length), strict=True):  # type: ignore[no-untyped-call]
+    parts = matrix.split(length)  # type: ignore[no-untyped-call]
+    for part, out in zip(parts, seen.split(length), strict=True):  # type: ignore[no-untyped-call]
         part = part.to(kind)  # half precision: the products would overflow or lose what counts
         torch.mm(part, scaled, out=out)
-        image.addmv_(part.T, out @ kept.mixture)
+        image.addmv_(part.T, (out @ kept.mixture / kept.scale).to(kind))
         if square is None:
             flat = part.reshape(-1)
             squares.append(flat.dot(flat))
     if square is None:
         square = torch.stack(squares).to(exact).sum()
+        if matrix.device.type == "cpu" and (square < _LEAST_SQUARE or square == math.inf):  # beyond 32 bits
+            square = torch.stack([part.double().square().sum() for part in parts]).sum()
     precise = seen.to(exact)
     gram = torch.zeros(_VECTORS, _VECTORS, device=matrix.device, dtype=exact)
     gram[:count, :count] = precise.T @ precise
-    image = (image / kept.scale).to(kind)
     quotient = torch.linalg.vector_norm(precise @ kept.mixture.to(exact)).square()
     off = (image.dot(image) / quotient.square() - 1).clamp_min(0).sqrt()
     return _Look(gram, image, off, square)
@@ -202,7 +215,7 @@ def _follow(before: Sequence[_Followed], looks: Sequence[_Look], offs: Tensor) -
     ways = torch.stack([best, moved, second], 1)
     mixtures = torch.cat([best[:, :1].clamp_min(0.5), best[:, 1:3], torch.zeros_like(best[:, 3:])], 1)
     mixtures = mixtures / mixtures.norm(dim=1, keepdim=True)
-    scales = torch.where(healthy, norms, scales)
+    scales = torch.where(healthy, norms.clamp_min(_LEAST_SCALE), scales)
     following = []
     for kept, look, way, mixture, scale, go in zip(before, looks, ways, mixtures, scales, going, strict=True):
         count, kind = len(kept.vectors), kept.vectors.dtype
@@ -214,6 +227,7 @@ def _follow(before: Sequence[_Followed], looks: Sequence[_Look], offs: Tensor) -
                 torch.where(go, (found.Q * signs).T, kept.vectors).contiguous(),
                 torch.where(go, mixture[:count].to(kind), kept.mixture),
                 scale,
+                kept.rows,
             )
         )
     return norms, following
@@ -240,9 +254,9 @@ def _leading(grams: Tensor) -> tuple[Tensor, Tensor]:
     return best.squeeze(2), values
 
 
-def _fits(vectors: Tensor, matrix: Tensor) -> bool:
-    same = vectors.device == matrix.device and vectors.dtype == _kind(matrix)
-    return same and vectors.shape[1] == matrix.shape[1]
+def _fits(kept: _Followed, matrix: Tensor) -> bool:
+    same = kept.vectors.device == matrix.device and kept.vectors.dtype == _kind(matrix)
+    return same and (kept.rows, kept.vectors.shape[1]) == matrix.shape
 
 
 def _kind(matrix: Tensor) -> Any:

@@ -75,6 +75,8 @@ class ModelWatch:
             "histograms": histograms, "activations": activations, "spectral": spectral,
             "optimizer_state": optimizer_state, "moe": moe,
         }  # fmt: skip
+        if not isinstance(memory_budget_mb, (int, float)) or not 0 <= memory_budget_mb < 1e9:
+            raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
         Schedule(intervals, budget)  # refuses what is no interval, before anything is hooked
         self.model = model
         self.records = _records(run, model)
@@ -114,6 +116,7 @@ class ModelWatch:
             optimizers_of(optimizer), self._names, self._before_step, self._after_step, self._other_step
         )
         self._sentinel: Any = None
+        self._listened: Any = None  # the names of the parameters of which the sentinel is one
         self._safely("set-up", self._begin)
 
     def _begin(self) -> None:
@@ -121,22 +124,34 @@ class ModelWatch:
             return
         names = self._looks.refresh()
         if not names:
-            self._run.warn("the watched model has no trainable parameters: there is nothing to see", key="watch empty")
+            meta = any(parameter.is_meta for parameter in self.model.parameters())
+            what = " yet, for they are on the meta device" if meta else ": there is nothing to see"
+            self._run.warn(f"the watched model has no trainable parameters{what}", key="watch empty")
         for name in self._hooks.without_hooks:
             self._run.warn(
                 f"the optimizer {name} calls no hooks around its step, so the watch can't see its steps; it works "
                 "with torch.optim.Optimizer and what is made from it",
                 key=f"watch optimizer {name}",
             )
-        for parameter in reversed(self._looks.parameters):
-            if mesh_of(parameter) is None:
-                self._sentinel = parameter.register_post_accumulate_grad_hook(self._mark)
-                break
+        self._listen()
         self._arm(self._upcoming())
         register = getattr(self._run, "at_each_round", None)
         if register is not None:
             register(self.poll)
         self._run.at_finish.append(self.close)
+
+    def _listen(self) -> None:
+        """Have the last parameter's gradient tell that a backward pass has come by."""
+        if self._listened is self._looks.names:
+            return
+        self._listened = self._looks.names
+        if self._sentinel is not None:
+            self._sentinel.remove()
+            self._sentinel = None
+        for parameter in reversed(self._looks.parameters):
+            if mesh_of(parameter) is None:
+                self._sentinel = parameter.register_post_accumulate_grad_hook(self._mark)
+                break
 
     @property
     def optimizers(self) -> list[Any]:
@@ -234,6 +249,7 @@ class ModelWatch:
         return current
 
     def _look_after(self, optimizer: Any) -> None:
+        self._marked = None  # backward passes within the step (a closure's) are of this step
         current = self._round
         if current is None or id(optimizer) not in current.begun:
             return
@@ -286,6 +302,7 @@ class ModelWatch:
 
     def _arm(self, upcoming: int) -> None:
         """Have in place what the next step needs, and nothing else."""
+        self._listen()
         due = self.schedule.due(upcoming)
         self._looks.arm(due)
         if self._freed:

@@ -128,6 +128,14 @@ class Writer:
         if file.full or file.points >= self._seal_points:
             self._roll()
 
+    def take_back(self) -> None:
+        """Forget what was handed over since the last flush, as after a flush that failed."""
+        if self._file is not None:
+            self._file.abandon()
+        self._file = None
+        self._histograms.clear()
+        self._log_end = self._log_committed
+
     def sync(self) -> None:
         """Have everything flushed so far on the disk itself."""
         while self._unsynced:
@@ -178,11 +186,7 @@ class Writer:
                 self._folder_synced = False
             yield self._file
         except BaseException:
-            if self._file is not None:
-                self._file.abandon()
-            self._file = None
-            self._histograms.clear()
-            self._log_end = self._log_committed
+            self.take_back()
             raise
 
     def _open_check(self) -> None:

@@ -174,7 +174,9 @@ class Pump:
         if self._thread.is_alive() or not self._round_lock.acquire(timeout=timeout):
             return False
         try:
-            self._round(flush=True)
+            self._guard(self._round, True)
+            self.lost_rows += sum(isinstance(row, Histogram) or not row.log_end for row in self._held)
+            self._held.clear()
             self._close_writer()
         finally:
             self._round_lock.release()
@@ -323,31 +325,54 @@ class Pump:
         try:
             if self._writer is None:
                 self._writer = self._open_writer()
-            log_end, segment = self._write_held(self._writer)
-            self._writer.flush()
+            self._settle_segments()
+            try:
+                self._write_items(self._writer, self._held)
+            except (OSError, MemoryError):
+                raise
+            except Exception:
+                self._write_one_by_one(self._writer)
             del self._held[:]
-            self._covered, self._segment = log_end, segment
             if self._writer.sealable:
                 self._writer.sealable = 0
                 self._start_sealer(self._writer.folder, closed=False)
             self._complained.discard("disk")
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             if "disk" not in self._complained:
                 self._complained.add("disk")
-                self._trouble(
-                    f"could not write the store ({error.strerror or error}); training goes on, "
-                    "the log file keeps the records"
-                )
+                reason = getattr(error, "strerror", None) or str(error) or "no memory"
+                self._trouble(f"could not write the store ({reason}); training goes on, the log file keeps the records")
             self._let_go()
 
-    def _write_held(self, writer: Writer) -> tuple[int, int]:
+    def _settle_segments(self) -> None:
+        """Tell each new segment's first step; a disk that refuses that is asked again, and holds up no row."""
+        with contextlib.suppress(OSError):
+            for new in {item.segment for item in self._held} - self._settled:
+                self._first_step(new, min(item.step for item in self._held if item.segment == new))
+                self._settled.add(new)
+
+    def _write_one_by_one(self, writer: Writer) -> None:
+        """After an error that is not the disk's: what the store can't take is left out, and holds up nothing else."""
+        writer.take_back()
+        while self._held:
+            try:
+                self._write_items(writer, self._held[:1])
+            except (OSError, MemoryError):
+                raise
+            except Exception as error:
+                writer.take_back()
+                self.lost_rows += 1
+                self._complain(f"the store can't take a row ({type(error).__name__}: {error}); it is left out")
+            del self._held[0]
+
+    def _write_items(self, writer: Writer, items: list[Row | Histogram]) -> None:
         """Rows of the same names in one block; the last one says how far the log file is covered.
-        Returns that byte and the last segment; a flush makes all of it count, or nothing."""
+        The flush makes all of it count, or nothing."""
         import numpy
 
         groups: dict[tuple[int, int], list[Row]] = {}
         log_end, segment = self._covered, self._segment
-        for item in self._held:
+        for item in items:
             segment = item.segment
             if isinstance(item, Histogram):
                 edges, counts = item.edges, item.counts
@@ -357,9 +382,6 @@ class Pump:
             else:
                 groups.setdefault((id(item.names), item.segment), []).append(item)
                 log_end = max(log_end, item.log_end)
-        for new in {item.segment for item in self._held} - self._settled:
-            self._first_step(new, min(item.step for item in self._held if item.segment == new))
-            self._settled.add(new)
         for number, rows in enumerate(groups.values(), 1):
             names = rows[0].names
             writer.write_points(
@@ -370,7 +392,8 @@ class Pump:
                 segment=rows[0].segment,
                 log_end=log_end if number == len(groups) else -1,
             )
-        return log_end, segment
+        writer.flush()
+        self._covered, self._segment = log_end, segment
 
     def _let_go(self) -> None:
         """After a failed write: keep wide rows while memory allows, leave the others to the log file."""
@@ -402,9 +425,14 @@ class Pump:
 
 
 def _count(values: Any, bins: int) -> tuple[Any, Any]:
-    """Counts and edges of raw values, the non-finite ones left out."""
+    """Counts and edges of raw values, the non-finite ones left out. Values between which no edges fit are one bin."""
     import numpy
 
     flat = numpy.ravel(values).astype(numpy.float64)
-    counts, edges = numpy.histogram(flat[numpy.isfinite(flat)], bins)
+    finite = flat[numpy.isfinite(flat)]
+    try:
+        with numpy.errstate(all="ignore"):
+            counts, edges = numpy.histogram(finite, bins)
+    except ValueError:  # too near to each other, or so far apart that their distance is no number
+        counts, edges = numpy.array([finite.size]), numpy.array([finite.min(), finite.max()])
     return counts, edges

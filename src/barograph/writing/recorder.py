@@ -7,6 +7,7 @@ Out:  records in the run's log file before a call returns, their numbers in the 
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
@@ -30,6 +31,7 @@ from barograph.writing.pump import LONG_QUEUE, Histogram, Logged, Pump, Row
 from barograph.writing.shapes import Shapes
 
 _encode = msgspec.json.Encoder().encode
+_LAST_STEP = (1 << 63) - 1
 
 
 class Recorder(TrainingRunLogger):
@@ -185,7 +187,7 @@ class Recorder(TrainingRunLogger):
             if b":null" in body:  # NaN or infinity among them
                 self._log_slowly(values, step)
                 return
-            if type(step) is not int or step < 0:
+            if type(step) is not int or not 0 <= step <= _LAST_STEP:
                 step = self._at(step)
             else:
                 self._next_step = step + 1
@@ -259,14 +261,14 @@ class Recorder(TrainingRunLogger):
             self._pump.chores.append(chore)
 
     def _at(self, step: Any, advance: bool = True) -> int:
-        whole: int = self._next_step if step is None else self._step(step)
+        whole: int = self._coming if step is None else self._step(step)
         if advance:
             self._next_step = whole + 1
         return whole
 
     @property
     def _coming(self) -> int:
-        return self._next_step
+        return min(self._next_step, _LAST_STEP)
 
     @property
     def next_step(self) -> int:
@@ -355,6 +357,9 @@ class Recorder(TrainingRunLogger):
             if array.dtype.kind not in "biuf":
                 self._odd(f"the histogram {text(name)[:60]!r} takes real numbers; what was given is not recorded")
                 return
+            bins = operator.index(bins)
+            if bins < 1:
+                raise ValueError(f"a histogram needs one bin or more, not {bins}")
             borders = None if edges is None else numpy.array(edges, numpy.float64)
             if borders is not None and len(borders) != array.size + 1:
                 raise ValueError(f"{array.size} counts need {array.size + 1} edges, not {len(borders)}")

@@ -293,7 +293,7 @@ class Run(Watched):
         if not self._pump.stop(timeout):
             self.warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
         if self._pump.lost_rows:
-            self.warn(f"{self._pump.lost_rows} wide rows were not recorded: the store could not keep up")
+            self.warn(f"{self._pump.lost_rows} wide rows or histograms were not recorded: the store did not take them")
         self._console.close()
         if self._carrier is not None:
             with contextlib.suppress(OSError, ValueError):

@@ -140,8 +140,8 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
     run = Run(folder, settings, config, segment, callback)
     if on_alert is not None and run.alerts is not None:
         run.alerts.call(on_alert)
-    if goes_on and not busy:
-        run.continue_after(_last_step(folder))
+    if goes_on and (launch is not None or not busy):
+        run.continue_after(_last_step(folder, segment.number))
     if run.rank == 0 and not busy:
         _describe(run, settings, config, before)
     run.look_after()
@@ -158,7 +158,7 @@ def _folder(settings: Settings, config: dict[str, Any], launch: str | None) -> t
         folder.mkdir(parents=True, exist_ok=True)
         return folder, bool(segments.read(folder))
     project = Path(settings.dir) / folder_name(settings.project)
-    found = _to_resume(settings, project)
+    found = _to_resume(settings, project, launch)
     if found is not None:
         return found, True
     project.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ def _shared_folder(project: Path, name: str, launch: str) -> Path:
     return _new_folder(project, name)
 
 
-def _to_resume(settings: Settings, project: Path) -> Path | None:
+def _to_resume(settings: Settings, project: Path, launch: str | None) -> Path | None:
     """The folder of the run to go on with, if the options ask for one and it is there."""
     which = settings.resume
     if which in (False, "", "never"):
@@ -218,8 +218,11 @@ def _to_resume(settings: Settings, project: Path) -> Path | None:
         folder = project / folder_name(settings.id)
         found = folder if segments.read(folder) else None
     elif project.is_dir():
-        ended = [folder for folder in project.iterdir() if segments.read(folder) and not _is_alive(folder)]
-        found = max(ended, key=lambda folder: segments.read(folder)[-1].time, default=None)
+        last = {folder: begun[-1] for folder in project.iterdir() if (begun := segments.read(folder))}
+        # a run that is written is somebody else's, unless a rank of this launch has just gone on with it
+        ours = {folder for folder, one in last.items() if one.launch == launch and one.parent is not None}
+        ended = [folder for folder in last if (launch and folder in ours) or not _is_alive(folder)]
+        found = max(ended, key=lambda folder: last[folder].time, default=None)
     if found is None and which not in ("auto", "allow"):
         raise options.ConfigError(
             f"There is no run to go on with (resume is {which!r}) in {project}; `barograph ls` shows what there is."
@@ -245,16 +248,20 @@ def _is_alive(folder: Path) -> bool:
     return liveness.is_alive(manifest.read(folder))
 
 
-def _last_step(folder: Path) -> int | None:
-    """The last step in a run's main log, from its last records."""
+def _last_step(folder: Path, segment: int) -> int | None:
+    """The last step in a run's main log before a segment, from its last records."""
     from barograph.logtext import records_from
 
     path = folder / "training.json"
+    last = before = None
+    begun = False
     with contextlib.suppress(OSError, ValueError):
-        start = max(0, path.stat().st_size - (1 << 20))
-        kinds = ("step", "eval", "metrics")
-        return max((r.step for r, _ in records_from(path, start) if r.kind in kinds), default=None)
-    return None
+        for record, _ in records_from(path, max(0, path.stat().st_size - (1 << 20))):
+            if record.kind == "segment" and record.fields.get("segment") == segment:
+                begun, before = True, last  # another rank of the launch may have logged in it already
+            if record.kind in ("step", "eval", "metrics"):
+                last = record.step if last is None else max(last, record.step)
+    return before if begun else last
 
 
 # -- what the run is ---------------------------------------------------------------------------------

@@ -1,0 +1,135 @@
+"""A run's life cycle against what comes at a bad moment: other ranks, signals, refusals, a second writer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_starts import only, start
+
+import barograph
+from barograph.writing.pump import Row
+
+
+def test_ranks_that_come_late_go_on_with_the_run_that_rank_0_went_on_with(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    for step in range(5):
+        run.log({"loss": 1.0}, step=step)
+    run.finish()
+    script = (
+        "import sys, barograph;"
+        "r = barograph.init(project='p', dir=sys.argv[1], verbosity=-2, git=False, resume='auto');"
+        "r.log({f'rank{r.rank}': 1.0}); r.log({f'rank{r.rank}': 2.0}); print(r.id, flush=True); sys.stdin.read();"
+        "r.finish()"
+    )
+    common = {"WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "job", "MASTER_ADDR": "localhost", "MASTER_PORT": "29501"}
+    ranks, ids = [], []
+    for rank in range(3):  # each comes when the ones before are at work
+        environment = os.environ | common | {"RANK": str(rank)}
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, "-c", script, tmp_path],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        out = ranks[-1].stdout
+        assert out is not None
+        ids.append(out.readline().strip())
+    for process in ranks:
+        process.communicate(timeout=60)
+    assert ids == [run.id] * 3
+    back = only(tmp_path)
+    assert [segment.kind for segment in back.segments] == ["start", "resume"] and back.status == "finished"
+    for rank in range(3):
+        assert back.series(f"rank{rank}").step.tolist() == [5, 6]
+
+
+# -- what the store can't take ----------------------------------------------------------------------------
+
+
+def _log_odd(run: barograph.Run, what: str) -> None:
+    if what == "words":
+        run.log_histogram("odd", ["a", "b"], step=1)
+    elif what == "no bins":
+        run.log_histogram("odd", [1.0, 2.0], step=1, bins=0)
+    elif what == "bins without a number":
+        run.log_histogram("odd", [1.0, 2.0], step=1, bins="auto")  # type: ignore[arg-type]
+    elif what == "a step beyond 64 bits":
+        run.log({"odd": 1.0}, step=1 << 70)
+    elif what == "a step behind the last":
+        run.log({"odd": 1.0}, step=(1 << 63) - 1)
+        run.log({"odd": 1.0})
+    elif what == "a row of another length":
+        run._queue.append(Row(("a", "b"), 1, 1, b"12345678", 1, 0))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "words",
+        "no bins",
+        "bins without a number",
+        "a step beyond 64 bits",
+        "a step behind the last",
+        "a row of another length",
+    ],
+)
+def test_what_the_store_cannot_take_costs_nothing_else(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide = {f"wide{number}": 1.0 for number in range(500)}
+    run = start(tmp_path, flush_seconds=3600)
+    run.log({"loss": 1.0}, step=0)
+    run.log_wide(wide, step=0)
+    _log_odd(run, what)
+    run.log({"loss": 2.0}, step=2)
+    run.log_wide(wide, step=2)
+    run.log_histogram("even", [1.0, 2.0], step=2)
+    run.finish()
+    back = only(tmp_path)
+    assert back.status == "finished" and not list(back.dir.glob("store/*/*.arrows"))
+    assert back.series("loss").value.tolist() == [1.0, 2.0]
+    assert back.series("wide7").step.tolist() == [0, 2]
+    assert [row.step for row in back.histograms("even")] == [2]
+    if what == "a row of another length":
+        assert "1 wide rows or histograms were not recorded" in caplog.text
+
+
+@pytest.mark.parametrize("values", [[1.7e308, -1.7e308], [1.0, 1.0 + 2**-52], [1e17, 1e17]])
+def test_a_histogram_of_values_without_room_for_edges_between_them_is_one_bin(
+    tmp_path: Path, values: list[float]
+) -> None:
+    run = start(tmp_path)
+    run.log_histogram("h", values, step=3)
+    run.log_wide({f"wide{number}": 1.0 for number in range(500)}, step=3)
+    run.finish()
+    back = only(tmp_path)
+    (row,) = back.histograms("h")
+    assert row.step == 3 and sum(row.counts) == 2
+    assert back.series("wide7").value.tolist() == [1.0]
+
+
+def test_a_segment_that_cannot_be_noted_holds_up_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(tmp_path, id="r").finish()
+    refusals = [OSError(28, "No space left on device")] * 3
+
+    def refuse(folder: Path, number: int, step: int) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    monkeypatch.setattr("barograph.segments.settle", refuse)
+    run = start(tmp_path, id="r", resume="must", flush_seconds=3600)
+    for step in range(5):
+        run.log_histogram("h", [1.0, 2.0], step=step)
+        run.flush()
+    run.finish()
+    assert not refusals
+    assert [row.step for row in only(tmp_path).histograms("h")] == list(range(5))

@@ -12,7 +12,7 @@ import { token } from "../shell/theme.ts";
 import { centre, extent, type Curve, type Extent } from "./curve.ts";
 import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
-import { COUNTS, logTickText, SECONDS, secondsText, tickText } from "./ticks.ts";
+import { COUNTS, logTickText, SECONDS, secondsText, ticks, tickText } from "./ticks.ts";
 
 export interface Flag {
   x: number;
@@ -38,8 +38,18 @@ export interface PlotCalls {
   onDrawn(): void;
 }
 
-const LEFT = 56;
+const LEFT = 56; // of the y axis: the same in all charts, so that they stand in line, but for one whose numbers are wider
+const GAPS = 14; // of it, what is not text
 const COUNTED = new Set(["step", "samples", "tokens"]);
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** CSS pixels of the widest of some texts. */
+function widest(texts: readonly string[], font: string): number {
+  if (!pen) return 0;
+  pen.font = font;
+  return Math.max(0, ...texts.map((text) => pen.measureText(text ?? "").width));
+}
 
 export class Plot {
   readonly #host: HTMLElement;
@@ -106,6 +116,15 @@ export class Plot {
       grid: { stroke: () => this.#inks.grid, width: 1 },
       ticks: { stroke: () => this.#inks.grid, width: 1, size: 4 },
     });
+    // uPlot knows steps from 1e-32 to 1e32, and of 2.5, which needs a digit more: it is told of one that always fits
+    let room = 1;
+    const round: Pick<uPlot.Axis, "incrs" | "splits"> = {
+      incrs: (_u, _axis, low, high, size, space) => {
+        room = size / space;
+        return [Math.max(high - low, 5)];
+      },
+      splits: (_u, _axis, low, high) => ticks(low, high, room),
+    };
     const options: uPlot.Options = {
       width: this.#width(),
       height: this.#options.height,
@@ -121,10 +140,17 @@ export class Plot {
           size: 26,
           gap: 3,
           space: 60,
-          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : {}),
+          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : x === "time" || logX ? {} : round),
           ...(x === "time" && !logX ? {} : { values: (u: uPlot, values: number[]) => this.#words(u, values, "x") }),
         },
-        { ...shared(), size: LEFT, gap: 4, space: 34, values: (u, values) => this.#words(u, values, "y") },
+        {
+          ...shared(),
+          ...(logY ? {} : round),
+          size: (_u, texts) => Math.max(LEFT, widest(texts ?? [], font) + GAPS),
+          gap: 4,
+          space: 34,
+          values: (u, values) => this.#words(u, values, "y"),
+        },
       ],
       series: [{}, { show: true, paths: () => null, points: { show: false } }],
       cursor: {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { logTickText, secondsText, ticks, tickText, xText } from "../src/chart/ticks.ts";
+import { logTicks, logTickText, secondsText, ticks, tickText, xText } from "../src/chart/ticks.ts";
 import { parseColour, pixels, quantile, ramp, rebin, scaleOf, share } from "../src/run/heatmap.ts";
 import { segmentsOf } from "../src/run/lineage.tsx";
 import { bytes, devicesOf, median, ranksOf, type System } from "../src/run/machines.ts";
@@ -32,6 +32,15 @@ test("ticks are round at any size", () => {
   assert.deepEqual(ticks(1e9, 1e9 + 0.05, 5).slice(0, 2), [1e9, 1e9 + 0.01]);
   assert.deepEqual(ticks(-1e308, 1e308, 2), [-1e308, 0, 1e308]);
   assert.deepEqual(ticks(0, 5e-324, 5), []);
+});
+
+test("a logarithmic axis has round ticks, wherever it begins, told with all their digits", () => {
+  assert.deepEqual(logTicks(1011, 1e6, 4), [1e4, 1e5, 1e6]);
+  assert.deepEqual(logTicks(1.87, 60, 5), [2, 5, 10, 20, 50]);
+  assert.deepEqual(logTicks(1.9, 6.2, 5), [2, 3, 4, 5, 6]);
+  assert.deepEqual(logTicks(1.872, 1.95, 4), [1.88, 1.9, 1.92, 1.94]);
+  assert.deepEqual(logTicks(1e-300, 1e300, 4), [1e-300, 1e-150, 1, 1e150, 1e300]);
+  assert.deepEqual([1.875, 12_500, 1e300, 2e-5].map(logTickText), ["1.875", "12.5k", "1e300", "2e−5"]);
 });
 
 test("an x in words", () => {

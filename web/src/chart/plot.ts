@@ -12,7 +12,7 @@ import { token } from "../shell/theme.ts";
 import { centre, extent, type Curve, type Extent } from "./curve.ts";
 import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
-import { COUNTS, logTickText, SECONDS, secondsText, ticks, tickText } from "./ticks.ts";
+import { COUNTS, logTicks, logTickText, SECONDS, secondsText, ticks, tickText } from "./ticks.ts";
 
 export interface Flag {
   x: number;
@@ -116,14 +116,18 @@ export class Plot {
       grid: { stroke: () => this.#inks.grid, width: 1 },
       ticks: { stroke: () => this.#inks.grid, width: 1, size: 4 },
     });
-    // uPlot knows steps from 1e-32 to 1e32, and of 2.5, which needs a digit more: it is told of one that always fits
-    let room = 1;
-    const round: Pick<uPlot.Axis, "incrs" | "splits"> = {
-      incrs: (_u, _axis, low, high, size, space) => {
-        room = size / space;
-        return [Math.max(high - low, 5)];
-      },
-      splits: (_u, _axis, low, high) => ticks(low, high, room),
+    // uPlot knows steps from 1e-32 to 1e32, and of 2.5, which needs a digit more; a logarithmic axis it counts from its
+    // lower end on, round or not. It is told of a step that always fits, and of our own ticks.
+    const round = (log: boolean): Pick<uPlot.Axis, "incrs" | "splits" | "filter"> => {
+      let room = 1;
+      return {
+        incrs: (_u, _axis, low, high, size, space) => {
+          room = size / space;
+          return [Math.max(high - low, 5)];
+        },
+        splits: (_u, _axis, low, high) => (log ? logTicks : ticks)(low, high, room),
+        filter: (_u, splits) => splits,
+      };
     };
     const options: uPlot.Options = {
       width: this.#width(),
@@ -140,12 +144,12 @@ export class Plot {
           size: 26,
           gap: 3,
           space: 60,
-          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : x === "time" || logX ? {} : round),
+          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : x === "time" && !logX ? {} : round(logX)),
           ...(x === "time" && !logX ? {} : { values: (u: uPlot, values: number[]) => this.#words(u, values, "x") }),
         },
         {
           ...shared(),
-          ...(logY ? {} : round),
+          ...round(logY),
           size: (_u, texts) => Math.max(LEFT, widest(texts ?? [], font) + GAPS),
           gap: 4,
           space: 34,
@@ -192,7 +196,7 @@ export class Plot {
     const most = Math.max(...known.map(Math.abs), 0);
     return values.map((value) => {
       if (value === null || value === undefined) return "";
-      if (log) return seconds ? secondsText(value, value) : logTickText(value);
+      if (log) return seconds ? `${logTickText(value)} s` : logTickText(value);
       return seconds ? secondsText(value, step) : tickText(value, step, most);
     });
   }

@@ -17,6 +17,18 @@ export function ticks(low: number, high: number, room: number): number[] {
   return found.filter((value) => value <= high);
 }
 
+/** Round values of a logarithmic axis: 1, 2, 5 of each power of ten, or powers alone, as there is room; within less than
+ *  a power, as on a linear one. */
+export function logTicks(low: number, high: number, room: number): number[] {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const decades = Math.log10(high) - Math.log10(low);
+  const factors = decades * 3 <= room + 1 ? [1, 2, 5] : [1];
+  const every = Math.max(1, Math.ceil(decades / Math.max(1, room)));
+  const powers = Array.from({ length: last - first + 1 }, (_, at) => first + at).filter((power) => power % every === 0);
+  const found = powers.flatMap((power) => factors.map((factor) => Number(`${factor}e${power}`))).filter((value) => value >= low && value <= high);
+  return found.length > 2 || decades >= 1 ? found : ticks(low, high, room);
+}
+
 /** Digits behind the point that a distance needs: one for 0.5, two for 0.25. */
 function decimals(step: number): number {
   const digits = Math.max(0, -Math.floor(Math.log10(Math.abs(step)) + 1e-9));
@@ -45,11 +57,12 @@ function power(value: number, step: number): string {
   return value.toExponential(digits).replace("+", "").replaceAll("-", MINUS);
 }
 
-/** On a logarithmic axis each tick stands for itself: 1, 2, 5 of each power where there is room. */
+/** On a logarithmic axis each tick stands for itself, with all its digits. */
 export function logTickText(value: number): string {
   const size = Math.abs(value);
-  if (size >= 1e-3 && size < 1e4) return String(Number(value.toPrecision(2)));
-  return tickText(value, size);
+  if (size >= 1e-3 && size < 1e4) return String(Number(value.toPrecision(12)));
+  const [mantissa = "", power] = value.toExponential().split("e");
+  return tickText(value, Number(`1e${Number(power) - Math.max(0, mantissa.length - 2)}`));
 }
 
 export function secondsText(value: number, step: number): string {

@@ -40,10 +40,10 @@ def same(a: Any, b: Any) -> bool:
 # -- buckets --------------------------------------------------------------------------------------
 
 
-@given(points(), st.integers(1, 12))
-def test_buckets_hold_every_point_once_and_their_extremes_are_exact(data: Any, number: int) -> None:
+@given(points(), st.integers(1, 12), st.booleans())
+def test_buckets_hold_every_point_once_and_their_extremes_are_exact(data: Any, number: int, log: bool) -> None:
     x, y = data
-    got = buckets(x, y, number)
+    got = buckets(x, y, number, log)
     keep = np.isfinite(x.astype(float))
     order = np.argsort(x[keep], kind="stable")
     xs, ys = x[keep][order].tolist(), y[keep][order].tolist()
@@ -70,6 +70,15 @@ def test_buckets_are_equally_wide(count: int, number: int, first: int, stride: i
     for start, end in zip(got.x_first, got.x_last, strict=True):
         bucket = [math.floor((place - x[0]) / width + 1e-9) if width else 0 for place in (start, end)]
         assert min(bucket[0], number - 1) == min(bucket[1], number - 1)
+
+
+def test_buckets_of_a_logarithmic_axis_are_equally_wide_on_it() -> None:
+    x = np.arange(-2, 1_000_001)
+    got = buckets(x, x, 601, log=True)
+    assert got.x_last[0] == 0 and got.points[0] == 3  # what has no place on the axis
+    assert got.x_first[1:5].tolist() == [1, 2, 3, 4]  # the first decade has points of its own
+    assert ((got.x_first >= 1000) & (got.x_first < 10_000)).sum() == pytest.approx(100, abs=1)
+    assert buckets([-1, 0], [1, 2], 5, log=True).points.tolist() == [2]
 
 
 def test_an_outlier_in_x_does_not_lose_points_and_an_empty_column_has_no_buckets() -> None:

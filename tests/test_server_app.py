@@ -122,12 +122,14 @@ def test_devices_and_ranks(tmp_path: Path) -> None:
     run = barograph.init(project="p", id="g", dir=str(tmp_path), **QUIET)
     run.record("gpu-model", 0, {"id": 0, "name": SCRIPT, "memory": 80, "uuid": "u"})
     run.record("gpu", 0, {"id": 0, "power": 100.0, "gpu_util": 55, "dram_free": 30, "throttle": "thermal"})
+    run.record("gpu", 0, {"id": 1, "power": 90.0, "gpu_util": 60, "throttle": None})
     run.record("ranks", 0, {"by_rank": {"0": {"step_ms": 10.0, "wait_ms": 1.0}, "1": {"step_ms": 12.0}}})
     run.record("straggler", 3, {"rank": 1, "slower_by": 0.2})
     run.finish()
     with Browser(tmp_path) as browser:
         system = browser.get("/api/runs/p/g/system")
-    (device,) = system["gpus"]
+    device, free = system["gpus"]
+    assert free["throttle"] == ""  # nothing holds it down
     assert device["name"] == SCRIPT and device["utilisation"] == 55 and device["memory_used"] == 50
     assert device["throttle"] == "thermal" and device["series"]["power"] == "gpu/0/power"
     assert [(one["rank"], one.get("step_ms")) for one in system["ranks"]] == [(0, 10.0), (1, 12.0)]

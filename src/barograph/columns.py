@@ -44,8 +44,8 @@ class Buckets(NamedTuple):
     minus_inf: NDArray[np.int64]
 
 
-def buckets(x: ArrayLike, y: ArrayLike, max_buckets: int) -> Buckets:
-    """At most `max_buckets` buckets of a column.
+def buckets(x: ArrayLike, y: ArrayLike, max_buckets: int, log: bool = False) -> Buckets:
+    """At most `max_buckets` buckets of a column, of equal width in x; log: in log x, and one for all x ≤ 0.
 
     x, y [n]. Points whose x is not finite have no place and are left out. An x that goes back is sorted
     first, equal ones in their order. Raises ValueError for columns of different lengths or no buckets.
@@ -53,7 +53,7 @@ def buckets(x: ArrayLike, y: ArrayLike, max_buckets: int) -> Buckets:
     if max_buckets < 1:
         raise ValueError(f"at least one bucket is needed, not {max_buckets}")
     along, values, _ = _sorted_by(x, y)
-    starts = _starts(along, max_buckets)
+    starts = _log_starts(along, max_buckets) if log else _starts(along, max_buckets)
     counts = np.diff(np.append(starts, len(values))).astype(np.int64)
     finite = np.isfinite(values)
     whole = bool(finite.all())
@@ -238,6 +238,15 @@ def _starts(along: NDArray[Any], number: int) -> Places:
     places = np.searchsorted(along / 2, edges) if along.dtype.kind == "f" else np.searchsorted(along, edges * 2)
     places[0] = 0
     return np.unique(places[places < len(along)])
+
+
+def _log_starts(along: NDArray[Any], number: int) -> Places:
+    """The same for buckets of equal width on a logarithmic axis; what has no place on it is in the first."""
+    positive = int(np.searchsorted(along, 0, "right"))
+    if positive == len(along):
+        return np.zeros(min(positive, 1), np.intp)
+    starts = positive + _starts(np.log10(along[positive:].astype(np.float64)), max(1, number - (positive > 0)))
+    return np.append(0, starts) if positive and number > 1 else np.append(0, starts[1:])
 
 
 def _extremes(

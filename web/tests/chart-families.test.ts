@@ -58,6 +58,18 @@ test("stems: what differs in one place", () => {
   assert.equal(stemOf("train/loss_smooth", "loss"), "loss");
 });
 
+test("names that every object has are names like others, and one that begins with a slash has a family too", () => {
+  const names = ["constructor/x", "__proto__/x", "toString/y", "hasOwnProperty", "/starts"];
+  assert.deepEqual(names.map(familyOf), ["constructor", "__proto__", "toString", "other", "other"]);
+  assert.deepEqual(familiesOf(names, true).map((family) => family.title), ["__proto__", "constructor", "other", "toString"]);
+});
+
+test("accounts stand closed below other families, and open where a run has nothing else", () => {
+  const closed = (names: string[]): boolean[] => familiesOf(names, true).map((family) => family.closed);
+  assert.deepEqual(closed(["train/loss", "goodput/goodput"]), [false, true]);
+  assert.deepEqual(closed(["goodput/goodput"]), [false]);
+});
+
 test("a layout puts moved panels first, in its order, and leaves hidden ones out", () => {
   const [family] = familiesOf(["a/one", "a/two", "a/three"], false);
   assert.ok(family);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { logTickText, tickText, xText } from "../src/chart/ticks.ts";
+import { logTicks, logTickText, secondsText, ticks, tickText, xText } from "../src/chart/ticks.ts";
 import { parseColour, pixels, quantile, ramp, rebin, scaleOf, share } from "../src/run/heatmap.ts";
 import { segmentsOf } from "../src/run/lineage.tsx";
 import { bytes, devicesOf, median, ranksOf, type System } from "../src/run/machines.ts";
@@ -14,6 +14,33 @@ test("ticks are as short as they can be and still differ", () => {
   assert.equal(tickText(-3e-5, 1e-5), "−3e−5");
   assert.equal(logTickText(0.001), "0.001");
   assert.equal(logTickText(1e6), "1M");
+});
+
+test("no tick is told with fewer digits than it has", () => {
+  assert.deepEqual([2.5, 2.75].map((value) => tickText(value, 0.25)), ["2.50", "2.75"]);
+  assert.deepEqual([2.5e-5, 5e-5].map((value) => tickText(value, 2.5e-5)), ["2.5e−5", "5.0e−5"]);
+  assert.deepEqual([6000, 6015].map((value) => secondsText(value, 15)), ["100.00 min", "100.25 min"]);
+  assert.equal(tickText(1_000_000_000.02, 0.02), "1,000,000,000.02");
+  assert.equal(tickText(2 ** 53, 1), "9.007199254740992e15");
+});
+
+test("ticks are round at any size", () => {
+  assert.deepEqual(ticks(0, 1, 4), [0, 0.5, 1]);
+  assert.deepEqual(ticks(-0.3, 0.3, 6), [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]);
+  assert.deepEqual(ticks(0, 1e300, 5).map((value) => tickText(value, 2e299, 1e300)), ["0", "2e299", "4e299", "6e299", "8e299", "1.0e300"]);
+  assert.deepEqual(ticks(1e-300, 3e-300, 2), [1e-300, 2e-300, 3e-300]);
+  assert.deepEqual(ticks(1e9, 1e9 + 0.05, 5).slice(0, 2), [1e9, 1e9 + 0.01]);
+  assert.deepEqual(ticks(-1e308, 1e308, 2), [-1e308, 0, 1e308]);
+  assert.deepEqual(ticks(0, 5e-324, 5), []);
+});
+
+test("a logarithmic axis has round ticks, wherever it begins, told with all their digits", () => {
+  assert.deepEqual(logTicks(1011, 1e6, 4), [1e4, 1e5, 1e6]);
+  assert.deepEqual(logTicks(1.87, 60, 5), [2, 5, 10, 20, 50]);
+  assert.deepEqual(logTicks(1.9, 6.2, 5), [2, 3, 4, 5, 6]);
+  assert.deepEqual(logTicks(1.872, 1.95, 4), [1.88, 1.9, 1.92, 1.94]);
+  assert.deepEqual(logTicks(1e-300, 1e300, 4), [1e-300, 1e-150, 1, 1e150, 1e300]);
+  assert.deepEqual([1.875, 12_500, 1e300, 2e-5].map(logTickText), ["1.875", "12.5k", "1e300", "2e−5"]);
 });
 
 test("an x in words", () => {

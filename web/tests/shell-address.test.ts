@@ -12,6 +12,8 @@ test("every path leads to its view", () => {
   assert.deepEqual(placeOf("/run/gpt/gpt-0.5b/charts"), { view: "run", key: "gpt/gpt-0.5b", tab: "charts" });
   assert.deepEqual(placeOf("/run/one/overview"), { view: "run", key: "one", tab: "overview" });
   assert.deepEqual(placeOf("/run/one"), { view: "run", key: "one", tab: "overview" });
+  assert.deepEqual(placeOf("/run/gpt/gpt-0.5b"), { view: "run", key: "gpt/gpt-0.5b", tab: "overview" });
+  assert.deepEqual(placeOf("/run/gpt/doctor/doctor"), { view: "run", key: "gpt/doctor", tab: "doctor" });
   assert.equal(placeOf("/elsewhere").view, "nowhere");
 });
 

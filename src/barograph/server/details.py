@@ -188,7 +188,7 @@ def _throttles(run: ServedRun, found: dict[str, dict[str, Any]]) -> None:
         for record, _ in records_of(path, ("gpu",), ("throttle",)):
             device = found.get(str(record.fields.get("id", 0)))
             if device is not None:
-                device["throttle"] = str(record.fields["throttle"])
+                device["throttle"] = str(record.fields["throttle"] or "")
 
 
 def _last_of(reading: Reading, place: Place, names: Iterable[str], lead: str = "") -> dict[str, float]:

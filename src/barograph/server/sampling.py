@@ -38,11 +38,12 @@ def sampled(
     high: float | None,
     most: int,
     places: bool = False,
+    log: bool = False,
 ) -> Sampled:
     """At most `most` buckets of the points with low ≤ x ≤ high; all of them, exactly, if there are not more.
 
     x, y, step, smoothed [n] (None: no smoothing). Points without a finite x are left out. places: also the exact x of
-    each bucket's minimum and maximum.
+    each bucket's minimum and maximum. log: buckets as wide as pixels of a logarithmic x axis.
     """
     import numpy
 
@@ -62,7 +63,7 @@ def sampled(
         if smoothed is not None:
             columns["smooth"] = smoothed[inside]
         return Sampled(columns, len(values), True, marks, len(odd), *edges)
-    made = buckets(along, values, most)
+    made = buckets(along, values, most, log)
     starts = numpy.cumsum(made.points) - made.points
     ends = starts + made.points - 1
     finite = made.points - made.nan - made.inf - made.minus_inf

@@ -40,7 +40,10 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"}):
-    """What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are."""
+    """What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are.
+
+    log: buckets for a logarithmic axis of x.
+    """
 
     series: list[Wanted]
     x: str = "step"
@@ -50,6 +53,7 @@ class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"})
     branch: str = "live"
     smooth: float = 0.0
     places: bool = False
+    log: bool = False
 
 
 def parse(body: bytes) -> Request:
@@ -174,7 +178,7 @@ class SeriesAnswers:
 
 def _answer_key(one: Wanted, request: Request) -> Any:
     asked = request.x, request.low, request.high, request.buckets, request.branch, request.smooth, request.places
-    return one, asked
+    return one, asked, request.log
 
 
 def _sampled(points: Points, axis: Axis, request: Request) -> Sampled:
@@ -183,9 +187,8 @@ def _sampled(points: Points, axis: Axis, request: Request) -> Sampled:
         from barograph.columns import smooth
 
         smoothed = smooth(points.value, request.smooth)  # of the whole column, so that a zoom changes nothing
-    return sampled(
-        axis.of(points), points.value, points.step, smoothed, request.low, request.high, request.buckets, request.places
-    )
+    low, high, most = request.low, request.high, request.buckets
+    return sampled(axis.of(points), points.value, points.step, smoothed, low, high, most, request.places, request.log)
 
 
 def _parts(made: Mapping[str, Any]) -> list[Sampled]:

@@ -97,6 +97,8 @@ export interface SeriesQuery {
   buckets: number;
   branch: "live" | "all";
   smooth: number;
+  /** Buckets of equal width on a logarithmic x axis. */
+  log?: boolean;
 }
 
 /** A column of a frame: `at` counts float64s from the start of the data. */

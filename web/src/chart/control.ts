@@ -176,7 +176,7 @@ export class Control {
   }
 
   #key(view: View, settings: Settings): string {
-    return JSON.stringify([view, settings.x, settings.smooth, settings.branch]);
+    return JSON.stringify([view, settings.x, settings.logX, settings.smooth, settings.branch]);
   }
 
   #points(runs: ReadonlySet<Key> | null): void {
@@ -203,7 +203,7 @@ export class Control {
     const control = new AbortController();
     this.#control = control;
     this.#asking = this.#key(view, settings);
-    const wish = { x: settings.x, branch: settings.branch, smooth: settings.smooth };
+    const wish = { x: settings.x, logX: settings.logX, branch: settings.branch, smooth: settings.smooth };
     const buckets = this.#buckets(lines.length);
     const wanted = lines.map(({ run, name, rank }) => (rank === undefined ? { run, name } : { run, name, rank }));
     const ask = (range: View): Promise<Curve[]> =>

@@ -56,12 +56,17 @@ const RATE = /(^|[_.\-])(lr|lrm|learning_rate|wd|weight_decay|momentum|beta\d?|(
 const FAST = /(^|[_.\-/])(tok(ens)?_?(per)?_?s(ec(ond)?)?|tps|dt|mfu|hfu|\w*duration\w*|step_time\w*|\w+_ms|\w*tflops\w*|samples_per_second|sol|it_s)$/i;
 const SOURCE = /(^|[_.\-])(epoch|pq|rg|tokens|step_tokens|samples|sequences|position)$/i;
 
+/** A metric may be called `constructor/loss`, and every object has a `constructor`. */
+function own<Value>(record: Record<string, Value>, name: string): Value | undefined {
+  return Object.hasOwn(record, name) ? record[name] : undefined;
+}
+
 export function familyOf(name: string): string {
   const parts = name.split("/");
   const head = (parts[0] ?? "").toLowerCase();
   const last = parts[parts.length - 1] ?? name;
   if (parts.length > 1 && LAYER_TABLES.has(head)) return head;
-  const known = HEADS[head];
+  const known = own(HEADS, head);
   if (known && parts.length > 1) return known;
   if (/^moe[_.]/i.test(last)) return "moe";
   if (SPLITS.has(head) || parts.length === 1) {
@@ -72,7 +77,7 @@ export function familyOf(name: string): string {
     if (SOURCE.test(last)) return "data";
     return parts.length === 1 ? "other" : head;
   }
-  return LOSS.test(last) && parts.length === 2 ? "loss" : (parts[0] ?? "other");
+  return LOSS.test(last) && parts.length === 2 ? "loss" : (parts[0] || "other");
 }
 
 /** What comes first in its family; the rest follows by name. */
@@ -88,7 +93,7 @@ const FIRST: Record<string, RegExp[]> = {
 };
 
 function place(family: string, name: string): number {
-  const rules = FIRST[family] ?? [];
+  const rules = own(FIRST, family) ?? [];
   const at = rules.findIndex((rule) => rule.test(name));
   return at < 0 ? rules.length : at;
 }
@@ -159,7 +164,7 @@ export function familiesOf(names: readonly string[], together: boolean): Family[
   return ids.map((id) => {
     const panels = [...(found.get(id) ?? [])].map(([stem, names]) => panel(id, stem, names.sort(inPanel), together));
     panels.sort((a, b) => place(id, a.id) - place(id, b.id) || byNumber(a.id, b.id));
-    return { id, title: TITLES[id] ?? id, panels, closed: LAYER_TABLES.has(id) || id === "accounts" };
+    return { id, title: own(TITLES, id) ?? id, panels, closed: LAYER_TABLES.has(id) || (id === "accounts" && ids.length > 1) };
   });
 }
 

@@ -15,6 +15,8 @@ import type { View } from "./range.ts";
 export interface Wish {
   x: Axis;
   view: View;
+  /** Buckets as wide as pixels of a logarithmic axis. */
+  logX?: boolean;
   buckets: number;
   branch: "live" | "all";
   smooth: number;
@@ -55,7 +57,7 @@ export class Loader {
     return new Promise((done, failed) => {
       if (signal.aborted) return failed(aborted());
       signal.addEventListener("abort", () => failed(aborted()), { once: true });
-      const key = JSON.stringify([wish.x, wish.view, wish.buckets, wish.branch, wish.smooth]);
+      const key = JSON.stringify([wish.x, wish.view, wish.logX ?? false, wish.buckets, wish.branch, wish.smooth]);
       const group = this.#waiting.get(key) ?? { wish, all: [] };
       group.all.push({ series, signal, done, failed });
       this.#waiting.set(key, group);
@@ -125,6 +127,7 @@ export class Loader {
             buckets: wish.buckets,
             branch: wish.branch,
             smooth: wish.smooth,
+            log: wish.logX ?? false,
           },
           control.signal,
         );

@@ -12,7 +12,7 @@ import { token } from "../shell/theme.ts";
 import { centre, extent, type Curve, type Extent } from "./curve.ts";
 import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
-import { COUNTS, logTickText, SECONDS, secondsText, tickText } from "./ticks.ts";
+import { COUNTS, logTicks, logTickText, SECONDS, secondsText, ticks, tickText } from "./ticks.ts";
 
 export interface Flag {
   x: number;
@@ -38,8 +38,18 @@ export interface PlotCalls {
   onDrawn(): void;
 }
 
-const LEFT = 56;
+const LEFT = 56; // of the y axis: the same in all charts, so that they stand in line, but for one whose numbers are wider
+const GAPS = 14; // of it, what is not text
 const COUNTED = new Set(["step", "samples", "tokens"]);
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** CSS pixels of the widest of some texts. */
+function widest(texts: readonly string[], font: string): number {
+  if (!pen) return 0;
+  pen.font = font;
+  return Math.max(0, ...texts.map((text) => pen.measureText(text ?? "").width));
+}
 
 export class Plot {
   readonly #host: HTMLElement;
@@ -106,6 +116,19 @@ export class Plot {
       grid: { stroke: () => this.#inks.grid, width: 1 },
       ticks: { stroke: () => this.#inks.grid, width: 1, size: 4 },
     });
+    // uPlot knows steps from 1e-32 to 1e32, and of 2.5, which needs a digit more; a logarithmic axis it counts from its
+    // lower end on, round or not. It is told of a step that always fits, and of our own ticks.
+    const round = (log: boolean): Pick<uPlot.Axis, "incrs" | "splits" | "filter"> => {
+      let room = 1;
+      return {
+        incrs: (_u, _axis, low, high, size, space) => {
+          room = size / space;
+          return [Math.max(high - low, 5)];
+        },
+        splits: (_u, _axis, low, high) => (log ? logTicks : ticks)(low, high, room),
+        filter: (_u, splits) => splits,
+      };
+    };
     const options: uPlot.Options = {
       width: this.#width(),
       height: this.#options.height,
@@ -121,10 +144,17 @@ export class Plot {
           size: 26,
           gap: 3,
           space: 60,
-          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : {}),
+          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : x === "time" && !logX ? {} : round(logX)),
           ...(x === "time" && !logX ? {} : { values: (u: uPlot, values: number[]) => this.#words(u, values, "x") }),
         },
-        { ...shared(), size: LEFT, gap: 4, space: 34, values: (u, values) => this.#words(u, values, "y") },
+        {
+          ...shared(),
+          ...round(logY),
+          size: (_u, texts) => Math.max(LEFT, widest(texts ?? [], font) + GAPS),
+          gap: 4,
+          space: 34,
+          values: (u, values) => this.#words(u, values, "y"),
+        },
       ],
       series: [{}, { show: true, paths: () => null, points: { show: false } }],
       cursor: {
@@ -166,7 +196,7 @@ export class Plot {
     const most = Math.max(...known.map(Math.abs), 0);
     return values.map((value) => {
       if (value === null || value === undefined) return "";
-      if (log) return seconds ? secondsText(value, value) : logTickText(value);
+      if (log) return seconds ? `${logTickText(value)} s` : logTickText(value);
       return seconds ? secondsText(value, step) : tickText(value, step, most);
     });
   }

@@ -17,7 +17,7 @@ export function padded(low: number, high: number, log: boolean, share = 0.06): R
     const a = Math.log10(low);
     const b = Math.log10(high);
     const room = b - a > 1e-9 ? (b - a) * share : 0.15;
-    return [10 ** (a - room), 10 ** (b + room)];
+    return [Math.max(10 ** (a - room), Number.MIN_VALUE), Math.min(10 ** (b + room), Number.MAX_VALUE)];
   }
   if (high - low <= Math.abs(high) * 1e-12) {
     const room = Math.abs(high) * 0.05 || 1;

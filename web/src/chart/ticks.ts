@@ -6,6 +6,36 @@
 
 const MINUS = "−";
 
+/** Round values within a range, about `room` of them and never more than one more: multiples of 1, 2 or 5 and a power of ten. */
+export function ticks(low: number, high: number, room: number): number[] {
+  const rough = high / Math.max(1, room) - low / Math.max(1, room); // halves: -1e308 to 1e308 is too wide for a number
+  const power = 10 ** Math.floor(Math.log10(rough) + 1e-9);
+  const step = ([1, 2, 5, 10].find((factor) => factor * power >= rough * (1 - 1e-9)) ?? 10) * power;
+  const first = Math.ceil(low / step - 1e-9);
+  if (!(step > 0) || !Number.isFinite(first)) return [];
+  const found = Array.from({ length: Math.floor(room) + 2 }, (_, at) => Number(((first + at) * step).toPrecision(15)) + 0);
+  return found.filter((value) => value <= high);
+}
+
+/** Round values of a logarithmic axis: 1, 2, 5 of each power of ten, or powers alone, as there is room; within less than
+ *  a power, as on a linear one. */
+export function logTicks(low: number, high: number, room: number): number[] {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const decades = Math.log10(high) - Math.log10(low);
+  const factors = decades * 3 <= room + 1 ? [1, 2, 5] : [1];
+  const every = Math.max(1, Math.ceil(decades / Math.max(1, room)));
+  const powers = Array.from({ length: last - first + 1 }, (_, at) => first + at).filter((power) => power % every === 0);
+  const found = powers.flatMap((power) => factors.map((factor) => Number(`${factor}e${power}`))).filter((value) => value >= low && value <= high);
+  return found.length > 2 || decades >= 1 ? found : ticks(low, high, room);
+}
+
+/** Digits behind the point that a distance needs: one for 0.5, two for 0.25. */
+function decimals(step: number): number {
+  const digits = Math.max(0, -Math.floor(Math.log10(Math.abs(step)) + 1e-9));
+  const left = Math.abs(step) * 10 ** digits;
+  return Math.min(15, Math.abs(left - Math.round(left)) < 1e-6 ? digits : digits + 1);
+}
+
 /** Large numbers with a letter, small ones with an exponent; as many digits as neighbours need to differ.
  *  most: the largest on the axis, by whose size all are written. */
 export function tickText(value: number, step: number, most = Math.abs(value)): string {
@@ -13,24 +43,26 @@ export function tickText(value: number, step: number, most = Math.abs(value)): s
   const size = most;
   if (size >= 1e15 || size < 1e-3) return power(value, step);
   const [large, sign] = size >= 1e12 ? [1e12, "T"] : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""]; // prettier-ignore
-  const needed = (unit: number): number => Math.max(0, Math.min(9, -Math.floor(Math.log10(Math.abs(step) / unit) + 1e-9)));
   // a letter saves nothing where neighbours differ in their last digits alone
-  const [unit, letter] = needed(large) > 2 && size < 1e7 ? [1, ""] : [large, sign];
-  const text = (value / unit).toLocaleString("en-US", { minimumFractionDigits: needed(unit), maximumFractionDigits: needed(unit), useGrouping: size >= 1e4 && unit === 1 });
+  const [unit, letter] = decimals(step / large) > (size < 1e7 ? 2 : 6) ? [1, ""] : [large, sign];
+  const digits = decimals(step / unit);
+  const text = (value / unit).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: size >= 1e4 && unit === 1 });
   return `${text.replace("-", MINUS)}${letter}`;
 }
 
 function power(value: number, step: number): string {
   const exponent = Math.floor(Math.log10(Math.abs(value)) + 1e-9);
-  const digits = Math.max(0, Math.min(4, exponent - Math.floor(Math.log10(Math.abs(step)) + 1e-9)));
-  return `${(value / 10 ** exponent).toFixed(digits)}e${exponent}`.replaceAll("-", MINUS);
+  const [mantissa, of] = Math.abs(step).toExponential().split("e").map(Number) as [number, number];
+  const digits = Math.max(0, Math.min(15, exponent - of + decimals(mantissa)));
+  return value.toExponential(digits).replace("+", "").replaceAll("-", MINUS);
 }
 
-/** On a logarithmic axis each tick stands for itself: 1, 2, 5 of each power where there is room. */
+/** On a logarithmic axis each tick stands for itself, with all its digits. */
 export function logTickText(value: number): string {
   const size = Math.abs(value);
-  if (size >= 1e-3 && size < 1e4) return String(Number(value.toPrecision(2)));
-  return tickText(value, size);
+  if (size >= 1e-3 && size < 1e4) return String(Number(value.toPrecision(12)));
+  const [mantissa = "", power] = value.toExponential().split("e");
+  return tickText(value, Number(`1e${Number(power) - Math.max(0, mantissa.length - 2)}`));
 }
 
 export function secondsText(value: number, step: number): string {
@@ -42,8 +74,7 @@ export function secondsText(value: number, step: number): string {
 }
 
 function round(value: number, step: number): string {
-  const decimals = Math.max(0, Math.min(3, -Math.floor(Math.log10(step) + 1e-9)));
-  return value.toFixed(decimals).replace("-", MINUS);
+  return value.toFixed(Math.min(3, decimals(step))).replace("-", MINUS);
 }
 
 /** Distances between ticks of what is counted: there is no half step. */

@@ -147,7 +147,7 @@ export function Heat(props: HeatProps) {
         <div class="heat-steps" aria-hidden="true">
           {ticks.map((column) => (
             <span key={column} style={{ left: `${((column + 0.5) / columns) * 100}%` }}>
-              {tickText(steps[column] ?? 0, Math.max(1, Math.abs((steps[columns - 1] ?? 0) - (steps[0] ?? 0)) / 10))}
+              {tickText(steps[column] ?? 0, Math.max(1, Math.ceil(Math.abs((steps[columns - 1] ?? 0) - (steps[0] ?? 0)) / 10)))}
             </span>
           ))}
         </div>

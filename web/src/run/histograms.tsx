@@ -6,7 +6,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ColumnRef } from "../api/types.ts";
-import { tickText } from "../chart/ticks.ts";
+import { ticks, tickText } from "../chart/ticks.ts";
 import { setQuery } from "../shell/route.ts";
 import { token, useTheme } from "../shell/theme.ts";
 import { short, whole } from "../shell/words.ts";
@@ -187,7 +187,10 @@ function Ridges({ steps, onto, rows, title }: Rows & { title: string }) {
     context.fillStyle = ink;
     context.textAlign = "center";
     const zero = onto.findIndex((edge) => edge >= 0);
-    for (const bin of new Set([0, BINS / 4, BINS / 2, (3 * BINS) / 4, BINS - 1])) context.fillText(short(onto[bin], 2), Math.max(left + 16, x(bin)), TALL - 6);
+    const [from, to] = [onto[0] ?? 0, onto[BINS] ?? 1];
+    const values = ticks(from, to, (width - left - right) / 120);
+    const [step, greatest] = [(values[1] ?? 1) - (values[0] ?? 0), Math.max(...values.map(Math.abs))];
+    for (const value of values) context.fillText(tickText(value, step, greatest), Math.max(left + 16, x(((value - from) / (to - from)) * BINS - 0.5)), TALL - 6);
     if (zero > 0 && (onto[0] ?? 0) < 0) {
       context.globalAlpha = 0.5;
       context.strokeStyle = ink;

@@ -19,14 +19,17 @@ export type Place =
   | { view: "compare" }
   | { view: "nowhere"; path: string };
 
+const TABS = new Set(["overview", "charts", "layers", "system", "doctor"]);
+
 export function placeOf(path: string): Place {
   if (path === "/" || path === "/index.html") return { view: "runs" };
   if (path === "/compare" || path === "/compare/") return { view: "compare" };
   const parts = path.split("/").filter((part) => part !== "");
-  if (parts[0] === "run" && parts.length >= 3) {
-    return { view: "run", key: parts.slice(1, -1).join("/"), tab: parts[parts.length - 1] ?? "overview" };
+  if (parts[0] === "run" && parts.length >= 2) {
+    const last = parts[parts.length - 1] ?? "";
+    const named = parts.length >= 3 && TABS.has(last); // an address without a tab, as people shorten it, is that of the run
+    return { view: "run", key: parts.slice(1, named ? -1 : undefined).join("/"), tab: named ? last : "overview" };
   }
-  if (parts[0] === "run" && parts.length === 2) return { view: "run", key: parts[1] ?? "", tab: "overview" };
   return { view: "nowhere", path };
 }
 

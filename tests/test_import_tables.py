@@ -145,7 +145,31 @@ def test_a_header_that_comes_again_is_passed_over(tmp_path: Path) -> None:
     assert run.series("train/loss").step.tolist() == [1, 2] and tally.unread == 0
 
 
-@pytest.mark.parametrize("text", ["0,4.5,1e-3\n10,4.25,2e-3\n20,nan,3e-3\n", "0;4,5;0,001\n10;4,25;0,002\n20;;0,003\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# my run\n# of today, with 2 GPUs\nstep,loss\n1,2.5\n2,2.25\n3,2\n",
+        "# step,loss\n1,2.5\n2,2.25\n3,2\n",
+        "# step loss\n1.000e+00 2.500e+00\n2.000e+00 2.250e+00\n3.000e+00 2.000e+00\n",
+    ],
+)
+def test_lines_of_comment_before_a_table_are_passed_over_and_the_last_may_be_its_header(
+    tmp_path: Path, text: str
+) -> None:
+    run, tally = table(tmp_path, text)
+    series = run.series("train/loss")
+    assert series.step.tolist() == [1, 2, 3] and series.value.tolist() == [2.5, 2.25, 2.0] and tally.unread == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0,4.5,1e-3\n10,4.25,2e-3\n20,nan,3e-3\n",
+        "0;4,5;0,001\n10;4,25;0,002\n20;;0,003\n",
+        "# a run\n0,4.5,1e-3\n10,4.25,2e-3\n20,nan,3e-3\n",
+        "0.0e+00 4.5 1e-3\n1.0e+01 4.25 2e-3\n2.0e+01 nan 3e-3\n",
+    ],
+)
 def test_numbers_without_a_header_are_read_if_the_first_column_counts(tmp_path: Path, text: str) -> None:
     run, tally = table(tmp_path, text)
     assert run.names() == ["column_2", "column_3"] and tally.unread == 0

@@ -181,6 +181,8 @@ def test_what_never_moves_is_no_fault_and_no_proof() -> None:
     [
         ({"widths": [32, 64, 128]}, "needs 4 different widths"),
         ({"widths": [32, 32, 64, 128]}, "needs 4 different widths"),
+        ({"widths": ["32", 64, 128, 256]}, "needs 4 different widths"),
+        ({"batches": []}, "needs a batch at least"),
         ({"seeds": 0}, "one seed at least"),
         ({"steps": 0}, "one optimizer step"),
         ({"measure": "median"}, "one of mean_abs, std, rms"),
@@ -343,6 +345,8 @@ def test_a_best_rate_at_the_edge_settles_nothing() -> None:
         ([(64, 0.1, 1.0), (64, 0.2, 1.0)], "needs 3 rates or more"),
         ([(64, rate, math.nan) for rate in (0.1, 0.2, 0.3)], "0 learning rates with a finite loss out of 3"),
         ([(64, 0.0, 1.0)], "above 0"),
+        ([(64, 0.1)], "a training is a stored run or three numbers"),
+        ([(64, "fast", 1.0)], "a training is a stored run or three numbers"),
     ],
 )
 def test_too_little_to_go_by_is_refused_with_a_sentence(table: list[Any], sentence: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import barograph
@@ -76,6 +76,7 @@ def test_only_every_nth_step_is_reduced() -> None:
 
 @settings(deadline=None, max_examples=60)  # the first call starts torch's threads
 @given(st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), min_size=1, max_size=6))
+@example([[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]])
 def test_rows_are_reduced_as_a_slow_loop_reduces_them(rows: list[list[float]]) -> None:
     import torch
 

@@ -31,6 +31,14 @@ def test_a_spike_that_ends_in_nan_is_one_incident_with_its_cause_first() -> None
     assert told[0].evidence["began"] == 112 and told[0].causes[0].startswith("non-finite gradient")
 
 
+def test_what_a_rule_says_twice_of_a_step_is_told_once() -> None:
+    twice = [finding("slow", "slowdown", 40, one, "speed", key=one) for one in ("info", "warning")]
+    (told,) = tell([*twice, finding("slow", "slowdown", 40, "info", "speed", key="third")])
+    assert told.severity == "warning" and "story" not in told.evidence
+    (told,) = tell([finding("a", "plateau", 40, "info", key="one"), finding("a", "plateau", 40, "info", key="two")])
+    assert told.severity == "info"
+
+
 def test_a_slow_disk_is_not_the_cause_of_a_spike() -> None:
     told = tell([finding("loss_spike", "spike", 100), finding("input_bound", "input_bound", 100, family="speed")])
     assert len(told) == 2

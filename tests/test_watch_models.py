@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from watched_models import TOKENS, Model, Notes, hooks_left, loss_of  # noqa: E402
+from watched_models import TOKENS, Model, Notes, gradient_norm, hooks_left, loss_of  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.config import Settings  # noqa: E402
@@ -320,6 +320,48 @@ def test_parameters_replaced_after_the_watch_began_are_found(run: Notes) -> None
     optimizer.step()
     watch.flush()
     assert set(run.tables["gradients", 0]) == {f"blocks.{number}.up.weight" for number in range(3)}
+
+
+def test_a_resume_from_a_checkpoint_has_its_first_steps_figures_at_that_step(tmp_path: Path) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    norms = {}
+    for begin, end in ((0, 20), (15, 25)):
+        with barograph.init(
+            project="p", id="a", resume="auto", dir=tmp_path, console="none", git=False, machine=False
+        ) as run:
+            run.watch(model, optimizer)
+            for step in range(begin, end):
+                loss_of(model).backward()
+                norms[step] = gradient_norm(model.parameters())
+                optimizer.step()
+                optimizer.zero_grad()
+                run.log({"train/loss": 1.0}, step=step)
+    (back,) = barograph.runs(dir=tmp_path)
+    found = back.series("model/grad_norm")
+    assert found.step.tolist() == list(range(25))
+    assert found.value.tolist() == pytest.approx([norms[step] for step in range(25)], rel=1e-5)
+
+
+def test_what_was_seen_before_a_rewind_is_of_the_old_branch(tmp_path: Path) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with barograph.init(project="p", dir=tmp_path, console="none", git=False, machine=False) as run:
+        run.watch(model, optimizer, **EACH)
+        data = run.watch_data()
+        for begin, end in ((0, 20), (10, 25)):
+            if begin:
+                run.rewind(begin)
+            for step in range(begin, end):
+                data.observe(TOKENS + step, step=step)
+                loss_of(model).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.log({"train/loss": 1.0}, step=step)
+    (back,) = barograph.runs(dir=tmp_path)
+    for name in ("train/loss", "model/grad_norm", "gradients/head.weight/norm", "data/tokens"):
+        assert back.series(name).step.tolist() == list(range(25)), name
+        assert len(back.series(name, branch="all")) == 35
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,33 @@ class Stretch(NamedTuple):
 
 
 def layout(head: bytes, whole: bool) -> Layout | None:
-    """How a table is written that begins so; None if it is none. whole: the head is all there is."""
+    """How a table is written that begins so; None if it is none. whole: the head is all there is.
+
+    Lines behind `#` may stand before it; the last of them may be its header, as numpy's `savetxt` writes it.
+    """
+    begin, names = _comments(head)
+    if not begin:
+        return _layout(head, whole)
+    made = _layout(head[begin:], whole)
+    if made is None:
+        made = _layout(names + b"\n" + head[begin:], whole)
+        if made is None:
+            return None
+        made.begin, made.lines = 0, 0
+    made.begin += begin
+    made.lines += head.count(b"\n", 0, begin)
+    return made
+
+
+def _comments(head: bytes) -> tuple[int, bytes]:
+    """Where the lines behind `#` at the beginning end, and the words of the last."""
+    begin, last = 0, b""
+    while head.startswith(b"#", begin) and (end := head.find(b"\n", begin)) >= 0:
+        begin, last = end + 1, head[begin:end].lstrip(b"#").strip()
+    return begin, last
+
+
+def _layout(head: bytes, whole: bool) -> Layout | None:
     text = _text(head)
     if "\0" in text:
         return None
@@ -95,11 +121,12 @@ def without_header(head: bytes, whole: bool) -> Layout | None:
 
     Its columns are called `column_1` and so on: what they are stands nowhere.
     """
-    text = _text(head)
+    skipped, _ = _comments(head)
+    text = _text(head[skipped:])
     if "\0" in text:
         return None
-    offset = 3 if head.startswith(b"\xef\xbb\xbf") else 0
-    for delimiter in reversed(_DELIMITERS):  # a comma last: it may be a decimal mark
+    offset = skipped or (3 if head.startswith(b"\xef\xbb\xbf") else 0)
+    for delimiter in (*reversed(_DELIMITERS), " "):  # a comma after the others: it may be a decimal mark
         rows = _sure_rows(text, delimiter, whole)[:_SAMPLE_ROWS]
         if len(rows) < 3 or len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in rows):
             continue
@@ -116,7 +143,7 @@ def without_header(head: bytes, whole: bool) -> Layout | None:
             and all(number(cell, comma) is not None or cell.strip().lower() in MISSING for cell in cells)
         ):
             axes = Axes(columns[0], "step", None, None, None, None)
-            return Layout(columns, delimiter, offset, 0, axes, comma)
+            return Layout(columns, delimiter, offset, head.count(b"\n", 0, skipped), axes, comma)
     return None
 
 

@@ -133,7 +133,7 @@ class RepeatedRows(Rule):
         early, late = past[:32], past[-16:]
         mixed = len(past) == 64 and sum(late) >= 16 * self.at["share"] and sum(early) < 32 * self.at["before"]
         if mixed:
-            begin = next(at for at, one in enumerate(past) if at >= 16 and sum(past[at : at + 4]) >= 4 * 0.1)
+            begin = _risen_at(past)
             leaked = "validation leak: rows of a small set, such as the evaluation's, are mixed in"
             causes = [leaked, "data replayed: the loader began anew", "data exhausted"]
             if self._told is not None:
@@ -158,6 +158,17 @@ class RepeatedRows(Rule):
             causes=causes,
             remedies=[f"Print the rows of the batch of step {step}, and where the loader took them from."],
         )
+
+
+def _risen_at(values: list[float]) -> int:
+    """Where the values rise for good: the cut, after 16 of them, that parts them best (least squares)."""
+    whole, before, best, place = sum(values), 0.0, 0.0, len(values) - 1
+    for at, value in enumerate(values):
+        gap = (whole - before) / (len(values) - at) - before / max(1, at)
+        if at >= 16 and gap > 0 and gap * gap * at * (len(values) - at) > best:
+            best, place = gap * gap * at * (len(values) - at), at
+        before += value
+    return place
 
 
 class _Share(Rule):

@@ -69,8 +69,19 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
     return kept
 
 
+def _once(members: list[Finding]) -> list[Finding]:
+    """Without what a rule said twice, of two series or by two thresholds; the graver one stays."""
+    kept: dict[tuple[str, int, str], Finding] = {}
+    for one in members:
+        said = kept.get((one.rule, one.step, one.message))
+        if said is None or SEVERITIES.index(one.severity) < SEVERITIES.index(said.severity):
+            kept[one.rule, one.step, one.message] = one
+    return list(kept.values())
+
+
 def _told(members: list[Finding]) -> list[Finding]:
     """The incident's one finding. Remarks that nothing worse goes with stay remarks of their own."""
+    members = _once(members)
     worst = min(SEVERITIES.index(one.severity) for one in members)
     if worst == SEVERITIES.index("info") or len(members) == 1:
         return members

@@ -79,6 +79,11 @@ class Run(Watched):
             return
         step = back
         try:
+            self._read_what_waits(5.0)
+            for watch in self.watches:  # its figures are of the branch that ends here
+                watch.flush()
+            if self._data is not None:
+                self._data.flush()
             launch = place.launch_id()  # the ranks go back together: one segment
             self.segment = segments.begin(
                 self.dir,
@@ -274,10 +279,7 @@ class Run(Watched):
                 self._failed("finish", error)
 
     def _finish(self, status: str, timeout: float) -> None:
-        deadline = time.monotonic() + timeout / 2
-        while self._waiting and time.monotonic() < deadline:
-            self._read_device_values()
-            time.sleep(0.001)
+        self._read_what_waits(timeout / 2)
         self._call_all(self.at_finish)
         if self._health is not None:
             self._health.finish(self._pump.wake)
@@ -307,6 +309,13 @@ class Run(Watched):
             self._note(status=status, finished=_now(), final_metrics=self._final_metrics(), **spent)
         open_runs.discard(self)
         self._call_all(self.at_end)
+
+    def _read_what_waits(self, seconds: float) -> None:
+        """Values that are still on a device; waits so long at most."""
+        deadline = time.monotonic() + seconds
+        while self._waiting and time.monotonic() < deadline:
+            self._read_device_values()
+            time.sleep(0.001)
 
     def _call_all(self, chores: list[Callable[[], Any]]) -> None:
         for chore in chores:

@@ -191,6 +191,9 @@ class ModelWatch:
             # the loop logged the first step under another number than 0: it counts from 1
             if first is not None and first.step == 0 and upcoming == 2 and step == 2:
                 first.step = 1
+            # or it goes on from a checkpoint before the last step that the run knew
+            elif first is not None and 0 < upcoming < before:
+                first.step = upcoming - 1
             self._held = False
         elif self._scaler is not None and self._last is not None and step > self._last + 1:
             self._skipped += step - self._last - 1

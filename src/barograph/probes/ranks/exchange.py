@@ -398,6 +398,9 @@ def reduce_rows(torch: Any, rows: Any, table: Any, ranks: list[int]) -> None:
         table[5, :count] = (~finite).sum(0)
         empty = torch.isnan(rows).all(0)
         low.values[empty] = math.nan
+        # where the least is infinity, a NaN's stand-in is no smaller: name the rank that has it
+        infinite = torch.isposinf(low.values)
+        low.indices[infinite] = (rows == math.inf).to(torch.uint8).argmax(0)[infinite]
     table[0, :count], table[1, :count], table[2, :count] = low.values, high.values, total
     numbers = torch.tensor(ranks, dtype=torch.float64)
     table[3, :count], table[4, :count] = numbers[low.indices], numbers[high.indices]

@@ -192,14 +192,18 @@ def coord_check(
     import numpy
     import torch
 
-    sizes = sorted(set(widths))
-    if len(sizes) < FEWEST_WIDTHS or any(type(size) is not int or size < 1 for size in sizes):
+    sizes = sorted({size for size in widths if type(size) is int and size > 0})
+    if len(sizes) < FEWEST_WIDTHS or len(sizes) < len(set(widths)):
         raise ValueError(f"a coordinate check needs {FEWEST_WIDTHS} different widths or more, not {list(widths)}")
     if measure not in MEASURES:
         raise ValueError(f"the measure is one of {', '.join(MEASURES)}, not {measure!r}")
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if steps < 1 or not chosen:
         raise ValueError("a coordinate check needs one optimizer step and one seed at least")
+    if not callable(batches) and not len(batches):
+        raise ValueError(
+            "a coordinate check needs a batch at least: a list of them, or a function (step, seed) -> batch"
+        )
     shape = (len(QUANTITIES), len(MEASURES), len(chosen), len(sizes), steps + 1)
     tables: dict[str, numpy.ndarray[Any, Any]] = {}
     losses = numpy.full((len(chosen), len(sizes), steps), math.nan)

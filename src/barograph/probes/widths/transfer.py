@@ -225,8 +225,12 @@ def compare_widths(
 
 def _triple(training: Any, loss: str, width: str, rate: str) -> tuple[float, float, float]:
     if not hasattr(training, "series"):
-        size, speed, final = training
-        return float(size), float(speed), float(final)
+        try:
+            size, speed, final = training
+            return float(size), float(speed), float(final)
+        except (TypeError, ValueError):
+            what = "a stored run or three numbers (width, learning rate, final loss)"
+            raise ValueError(f"a training is {what}, not {training!r:.80}") from None
     try:
         values = training.series(loss).value
     except KeyError:

@@ -133,3 +133,64 @@ def test_a_segment_that_cannot_be_noted_holds_up_and_doubles_nothing(
     run.finish()
     assert not refusals
     assert [row.step for row in only(tmp_path).histograms("h")] == list(range(5))
+
+
+# -- ends that meet a signal ------------------------------------------------------------------------------
+
+SIGNALLED = """
+import os, signal, sys, threading, time, barograph
+
+run = barograph.init(project="p", dir=sys.argv[1], verbosity=-2, git=False, flush_seconds=0.05)
+ends, leaves = sys.argv[2], sys.argv[3] == "leaves"
+
+def handler(number, frame):
+    began = time.monotonic()
+    run.finish("preempted")
+    print(time.monotonic() - began, flush=True)
+    if leaves:
+        sys.exit(3)
+
+signal.signal(signal.SIGTERM, handler)
+run.log({"a": 1.0}, step=0)
+run.flush()
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+if ends == "finish":
+    run.at_finish.append(lambda: time.sleep(0.6))
+    run.finish()
+until = time.monotonic() + 0.6
+step = 1
+while time.monotonic() < until:
+    if ends == "log":
+        with run._log.lock:  # where a loop that logs without a pause is nearly all of the time
+            run.log({"a": 1.0}, step=step)
+            time.sleep(0.0005)
+    elif ends == "flush":
+        run.log({"a": 1.0}, step=step)
+        run.flush()
+    step += 1
+run.finish()
+"""
+
+
+@pytest.mark.parametrize("leaves", ["leaves", "returns"])
+@pytest.mark.parametrize("during", ["log", "flush", "finish"])
+def test_a_signal_handler_ends_the_run_whole_whatever_it_interrupts(tmp_path: Path, during: str, leaves: str) -> None:
+    command = [sys.executable, "-c", SIGNALLED, str(tmp_path), during, leaves]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == (3 if leaves == "leaves" else 0), ended.stderr
+    assert float(ended.stdout) < 5
+    back = only(tmp_path)
+    assert back.status == "preempted"
+    assert [record.fields["status"] for record in back.records("end")] == ["preempted"]
+    logged = [record.step for record in back.records("metrics")]
+    assert logged and back.series("a").step.tolist() == logged
+    assert not list(back.dir.glob("store/*/*.arrows"))
+
+
+def test_wide_rows_after_the_end_are_refused_with_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = start(tmp_path)
+    run.finish()
+    run.log_wide({f"wide{number}": 1.0 for number in range(500)}, step=1)
+    run.log_histogram("h", [1.0, 2.0], step=1)
+    assert "is finished; what is logged now is not recorded" in caplog.text
+    assert not len(run._queue)

@@ -10,7 +10,9 @@ as memory allows, and a sentence counts those that were lost.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import queue
 import struct
 import subprocess
 import sys
@@ -123,10 +125,11 @@ class Pump:
         self._segment = 1  # of the last row in the store
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._covered = log.position  # byte of the log file up to which the store has everything
-        self._wake = threading.Event()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # unlike an event, safe in a signal handler
         self._settled: set[int] = set()  # segments whose first step was told
-        self._stopping = False
+        self._stopping = self._ended = False
         self._round_lock = threading.Lock()
+        self._at_work = 0  # the thread that is in a flush
         self._flushed_at = self._synced_at = time.monotonic()
         self._sealers: list[subprocess.Popen[bytes]] = []
         self._complained: set[str] = set()
@@ -139,7 +142,7 @@ class Pump:
 
     def overflow(self, row: Row | Histogram | Logged | Line) -> None:
         """The queue is long: called by a log call instead of appending."""
-        self._wake.set()
+        self.wake()
         in_log = isinstance(row, Logged) or (not isinstance(row, Histogram) and row[5] > 0)
         if in_log and len(self.queue) < MOST_ROWS and not self.dropping:
             self.queue.append(row)
@@ -158,29 +161,38 @@ class Pump:
     def flush(self, timeout: float | None = 10.0) -> bool:
         """Have everything logged so far in the store's files; False if it took longer than `timeout`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._round_lock.acquire(timeout=-1 if timeout is None else timeout):
+        if self.at_work_here or not self._round_lock.acquire(timeout=-1 if timeout is None else timeout):
             return False
+        self._at_work = threading.get_ident()
         try:
             self._round(flush=True)
             return deadline is None or time.monotonic() <= deadline
         finally:
+            self._at_work = 0
             self._round_lock.release()
 
+    @property
+    def at_work_here(self) -> bool:
+        """Whether this very thread is in a flush, which a signal handler has interrupted."""
+        return self._at_work == threading.get_ident()
+
     def stop(self, timeout: float = 10.0) -> bool:
-        """Write what waits, close the store's file, seal. False if a stuck disk did not let it."""
+        """Have the thread write what waits, close the store's file and seal. False if that takes longer: because of
+        a stuck disk, or of a flush that waits for this signal handler. The thread does it when it can."""
         self._stopping = True
-        self._wake.set()
-        self._thread.join(timeout)
-        if self._thread.is_alive() or not self._round_lock.acquire(timeout=timeout):
+        self.wake()
+        if self.at_work_here:
+            atexit.register(self._thread.join, timeout)
             return False
-        try:
-            self._guard(self._round, True)
-            self.lost_rows += sum(isinstance(row, Histogram) or not row.log_end for row in self._held)
-            self._held.clear()
-            self._close_writer()
-        finally:
-            self._round_lock.release()
-        return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _end(self) -> None:
+        self._guard(self._round, True)
+        self._ended = True
+        self.lost_rows += sum(isinstance(row, Histogram) or not row.log_end for row in self._held)
+        self._held.clear()
+        self._guard(self._close_writer)
 
     def _close_writer(self) -> None:
         writer, self._writer = self._writer, None
@@ -201,15 +213,21 @@ class Pump:
 
     def _work(self) -> None:
         while not self._stopping:
-            woken = self._wake.wait(_POLL_SECONDS)
-            self._wake.clear()
+            woken = False
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=_POLL_SECONDS)
+                woken = True
             with self._round_lock:
                 try:
                     self._round(flush=woken or time.monotonic() - self._flushed_at >= self._flush_seconds)
                 except Exception as error:  # a thread that dies would lose all that follows
                     self._complain(f"the store's thread met {type(error).__name__}: {error}")
+        with self._round_lock:
+            self._end()
 
     def _round(self, flush: bool) -> None:
+        if self._ended:
+            return
         for chore in tuple(self.chores):
             self._guard(chore)
         if flush:
@@ -217,7 +235,7 @@ class Pump:
             self._take()
             if self._held or self.dropping:
                 self._store()
-            for listener in self.listeners:
+            for listener in self.listeners if not self._log.closed else ():
                 self._guard(listener.settle)
         self._log.retry()
         if time.monotonic() - self._synced_at >= self._sync_seconds or self._stopping:
@@ -236,18 +254,19 @@ class Pump:
 
     def wake(self) -> None:
         """Have a round now, with a flush."""
-        self._wake.set()
+        if self._wake.empty():
+            self._wake.put(None)
 
     def _take(self) -> None:
         """Move the queue's rows to `_held`; read back from the log file what the queue could not hold."""
-        queue, held = self.queue, self._held
+        waiting, held = self.queue, self._held
         self.dropping = self.dropping or self._log.waiting
         if self.dropping:
             with self._log.lock:
                 # rows that stand, or will stand, in the log file are read from there
-                waiting = (item for item in queue if isinstance(item, (Row, Histogram)))
-                kept = [item for item in (*held, *waiting) if isinstance(item, Histogram) or not item.log_end]
-                queue.clear()
+                rows = (item for item in waiting if isinstance(item, (Row, Histogram)))
+                kept = [item for item in (*held, *rows) if isinstance(item, Histogram) or not item.log_end]
+                waiting.clear()
                 held[:] = kept
                 until = self._log.position
                 self.dropping = self._log.waiting
@@ -256,8 +275,8 @@ class Pump:
                     held.append(read)
                     self._tell(read)
         with contextlib.suppress(IndexError):
-            for _ in range(len(queue)):
-                item = queue.popleft()
+            for _ in range(len(waiting)):
+                item = waiting.popleft()
                 row = item if isinstance(item, (Row, Histogram)) else self._row(item)
                 if row is None:
                     continue

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from run_starts import only, start
 
 import barograph
+from barograph.importing.files import RunFiles
+from barograph.store.schema import SEALING_LOCK
 from barograph.writing.pump import Row
 
 
@@ -194,3 +198,16 @@ def test_wide_rows_after_the_end_are_refused_with_a_sentence(tmp_path: Path, cap
     run.log_histogram("h", [1.0, 2.0], step=1)
     assert "is finished; what is logged now is not recorded" in caplog.text
     assert not len(run._queue)
+
+
+def test_an_import_that_ends_while_another_seals_waits_and_seals_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    files = RunFiles(folder)
+    files.add_row(("a",), 1, 0, 1, [1.0])
+    files.commit(0, {})
+    lock = os.open(files.store / SEALING_LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.3, os.close, [lock]).start()
+    assert files.close()
+    assert not list(files.store.glob("*.arrows")) and list(files.store.glob("*.parquet"))

@@ -7,14 +7,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_starts import only, start
 
 import barograph
 from barograph.importing.files import RunFiles
+from barograph.record import Record
 from barograph.store.schema import SEALING_LOCK
+from barograph.store.writer import Writer
 from barograph.writing.pump import Row
 
 
@@ -211,3 +215,42 @@ def test_an_import_that_ends_while_another_seals_waits_and_seals_the_rest(tmp_pa
     threading.Timer(0.3, os.close, [lock]).start()
     assert files.close()
     assert not list(files.store.glob("*.arrows")) and list(files.store.glob("*.parquet"))
+
+
+def test_a_store_that_fails_for_a_while_is_asked_seldom_and_listeners_hear_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(writer: Writer) -> None:
+        asked.append(1)
+        raise OSError(28, "No space left on device")
+
+    class Listener:
+        def __init__(self) -> None:
+            self.heard: list[int] = []
+            self.rows: list[int] = []
+
+        def take(self, record: Record) -> None:
+            if record.kind == "metrics":
+                self.heard.append(record.step)
+
+        def take_row(self, names: Any, values: Any, step: int, time: int, segment: int) -> None:
+            if names == ("a",):
+                self.rows.append(step)
+
+        def settle(self) -> None: ...
+
+    run = start(tmp_path)
+    run._pump.listen(listener := Listener())
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "flush", refuse)
+        for step in range(100):
+            run.log({"a": 1.0}, step=step)
+            time.sleep(0.01)
+            if step in (50, 60):
+                run.flush()
+    run.finish()
+    assert 3 <= len(asked) < 10
+    assert listener.heard == listener.rows == list(range(100))
+    assert only(tmp_path).series("a").step.tolist() == list(range(100))

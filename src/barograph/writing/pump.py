@@ -37,6 +37,7 @@ LONG_QUEUE = 8192  # rows; more wake the thread before its time
 MOST_ROWS = 200_000
 SEAL_HERE_POINTS = 500_000  # at the end of a run, more than this is sealed by a process of its own
 _POLL_SECONDS = 0.25
+_MOST_PAUSE = 60.0
 _MOST_LAST = 1000  # series in `last`
 _MOST_NAMES = 1000  # sets of names, so that a loop that invents them does not grow the process
 
@@ -126,6 +127,8 @@ class Pump:
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._covered = log.position  # byte of the log file up to which the store has everything
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # unlike an event, safe in a signal handler
+        self._told = 0  # byte of the log file up to which the listeners have everything
+        self._pause = self._retry_at = 0.0  # seconds until a store that could not be written is tried again, and when
         self._settled: set[int] = set()  # segments whose first step was told
         self._stopping = self._ended = False
         self._round_lock = threading.Lock()
@@ -165,7 +168,7 @@ class Pump:
             return False
         self._at_work = threading.get_ident()
         try:
-            self._round(flush=True)
+            self._round(flush=True, forced=True)
             return deadline is None or time.monotonic() <= deadline
         finally:
             self._at_work = 0
@@ -188,7 +191,7 @@ class Pump:
         return not self._thread.is_alive()
 
     def _end(self) -> None:
-        self._guard(self._round, True)
+        self._guard(self._round, True, True)
         self._ended = True
         self.lost_rows += sum(isinstance(row, Histogram) or not row.log_end for row in self._held)
         self._held.clear()
@@ -225,16 +228,17 @@ class Pump:
         with self._round_lock:
             self._end()
 
-    def _round(self, flush: bool) -> None:
+    def _round(self, flush: bool, forced: bool = False) -> None:
         if self._ended:
             return
         for chore in tuple(self.chores):
             self._guard(chore)
         if flush:
             self._flushed_at = time.monotonic()
-            self._take()
-            if self._held or self.dropping:
-                self._store()
+            if forced or self._flushed_at >= self._retry_at:
+                self._take()
+                if self._held or self.dropping:
+                    self._store()
             for listener in self.listeners if not self._log.closed else ():
                 self._guard(listener.settle)
         self._log.retry()
@@ -260,6 +264,7 @@ class Pump:
     def _take(self) -> None:
         """Move the queue's rows to `_held`; read back from the log file what the queue could not hold."""
         waiting, held = self.queue, self._held
+        ready = len(waiting)  # before the log is asked: a record that it could not write is not among these
         self.dropping = self.dropping or self._log.waiting
         if self.dropping:
             with self._log.lock:
@@ -271,17 +276,16 @@ class Pump:
                 until = self._log.position
                 self.dropping = self._log.waiting
             if not self.dropping:
-                for read in self._read_back(until):
-                    held.append(read)
-                    self._tell(read)
+                held.extend(self._read_back(until))
+                ready = len(waiting)
         with contextlib.suppress(IndexError):
-            for _ in range(len(waiting)):
+            for _ in range(ready):
                 item = waiting.popleft()
-                row = item if isinstance(item, (Row, Histogram)) else self._row(item)
+                row = item if isinstance(item, (Row, Histogram)) else self._row(item, tell=True)
                 if row is None:
                     continue
                 held.append(row)
-                if self.row_listeners and isinstance(row, Row):
+                if isinstance(row, Row):
                     self._tell(row)
 
     def listen(self, listener: Listener) -> None:
@@ -291,6 +295,8 @@ class Pump:
             self.row_listeners.append(listener)
 
     def _tell(self, row: Row) -> None:
+        if not self.row_listeners:
+            return
         values = struct.unpack(f"<{len(row.names)}d", row.packed)
         for listener in self.row_listeners:
             self._guard(listener.take_row, row.names, values, row.step, row.time, row.segment)
@@ -302,11 +308,14 @@ class Pump:
                 return
             if record.kind == "segment":
                 segment = int(record.fields.get("segment", segment))
-            row = self._row(Logged(record, segment, end))
+            told = end <= self._told  # before the store failed
+            row = self._row(Logged(record, segment, end), tell=not told)
             if row is not None:
+                if not told:
+                    self._tell(row)
                 yield row
 
-    def _row(self, item: Logged | Line) -> Row | None:
+    def _row(self, item: Logged | Line, tell: bool) -> Row | None:
         """The numbers of what stands in the log file; None if it has none. Equal names are one tuple."""
         if isinstance(item, Logged):
             record, segment, log_end = item
@@ -321,8 +330,10 @@ class Pump:
             self._remember(fields)
             values = list(fields.values())
             record = Record("metrics", moment, step, fields)
-        for listener in self.listeners:
-            self._guard(listener.take, record)
+        if tell:
+            self._told = max(self._told, log_end)
+            for listener in self.listeners:
+                self._guard(listener.take, record)
         try:
             packed = struct.pack(f"<{len(names)}d", *values)
         except struct.error:  # a name that held numbers before holds text this time
@@ -356,11 +367,17 @@ class Pump:
                 self._writer.sealable = 0
                 self._start_sealer(self._writer.folder, closed=False)
             self._complained.discard("disk")
+            self._pause = self._retry_at = 0.0
         except (OSError, MemoryError) as error:
             if "disk" not in self._complained:
                 self._complained.add("disk")
                 reason = getattr(error, "strerror", None) or str(error) or "no memory"
                 self._trouble(f"could not write the store ({reason}); training goes on, the log file keeps the records")
+            if self._writer is not None:
+                self._writer.take_back()
+            # what is tried again is read back from the log file, all of it: less and less often
+            self._pause = min(max(2 * self._pause, self._flush_seconds), _MOST_PAUSE)
+            self._retry_at = time.monotonic() + self._pause
             self._let_go()
 
     def _settle_segments(self) -> None:

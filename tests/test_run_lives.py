@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_starts import only, start
+from run_starts import only, start, strict
 
 import barograph
+from barograph import spool
 from barograph.importing.files import RunFiles
 from barograph.record import Record
 from barograph.store.schema import SEALING_LOCK
@@ -254,3 +255,41 @@ def test_a_store_that_fails_for_a_while_is_asked_seldom_and_listeners_hear_each_
     assert 3 <= len(asked) < 10
     assert listener.heard == listener.rows == list(range(100))
     assert only(tmp_path).series("a").step.tolist() == list(range(100))
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_what_a_killed_process_left_here_does_not_replace_what_another_machine_logged_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: bool
+) -> None:
+    monkeypatch.setattr("barograph.place.is_network_filesystem", lambda path: True)
+    log = tmp_path / "there" / "p" / "job" / "training.json"
+
+    def go_on(machine: str, step: int) -> barograph.Run:
+        (tmp_path / machine).mkdir(exist_ok=True)
+        monkeypatch.setenv("TMPDIR", str(tmp_path / machine))
+        run = start(tmp_path / "there", id="job", resume="allow")
+        run.log_message(step, f"of {step}")
+        return run
+
+    run = go_on("one", 0)
+    run._pump.flush()
+    run._pump.chores.clear()
+    time.sleep(0.3)
+    run.log_message(1, "never carried over")
+    kept = spool.local_path(log).read_bytes()
+    run.finish()
+    go_on("two", 2).finish()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "one"))
+    left = spool.local_path(log)
+    left.parent.mkdir(parents=True)
+    left.write_bytes(kept)  # as after a kill
+    (left.parent / "target").write_text(str(log))
+    os.utime(left, (1, 1))
+    said = [record.fields["message"] for record in only(tmp_path / "there").records("info")]
+    assert "of 2" in said
+    if swept:  # by `barograph gc`
+        assert spool.carry_leftovers() == [] and not left.exists()
+    go_on("one", 3).finish()
+    said = [item["message"] for item in strict(log) if item["log"] == "info" and "message" in item]
+    assert [one for one in said if one.startswith("of ")] == ["of 0", "of 2", "of 3"]
+    assert (log.parent / "training.json.left").read_bytes() == kept

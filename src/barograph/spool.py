@@ -18,6 +18,7 @@ from barograph.logtext import WHITE
 from barograph.writing.jsonlog import JsonLog
 
 _CHUNK = 4 << 20
+_ELSEWHERE_SECONDS = 30.0  # a log so much younger than the local file was written by another machine
 
 
 def _root() -> Path:
@@ -40,7 +41,7 @@ def best_copy(path: Path) -> Path:
         found = local.stat()
         if found.st_uid == os.getuid():
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime_ns > found.st_mtime_ns:
+                if path.stat().st_mtime > found.st_mtime + _ELSEWHERE_SECONDS:
                     return path
             return local
     return path

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "liveness": "place",
     "curation": "manifest record segments values",
     "segments": "",
-    "spool": "jsonlog",
+    "spool": "jsonlog logtext",
     "sinks": "record values",
     "store": "columns record",
     "logger": "jsonlog record sinks values",

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from run_starts import only, start
+from run_starts import only, start, strict
 
 import barograph
+from barograph import spool
+from barograph.importing.files import RunFiles
+from barograph.record import Record
+from barograph.store.schema import SEALING_LOCK
+from barograph.store.writer import Writer
 from barograph.writing.pump import Row
 
 
@@ -133,3 +142,154 @@ def test_a_segment_that_cannot_be_noted_holds_up_and_doubles_nothing(
     run.finish()
     assert not refusals
     assert [row.step for row in only(tmp_path).histograms("h")] == list(range(5))
+
+
+# -- ends that meet a signal ------------------------------------------------------------------------------
+
+SIGNALLED = """
+import os, signal, sys, threading, time, barograph
+
+run = barograph.init(project="p", dir=sys.argv[1], verbosity=-2, git=False, flush_seconds=0.05)
+ends, leaves = sys.argv[2], sys.argv[3] == "leaves"
+
+def handler(number, frame):
+    began = time.monotonic()
+    run.finish("preempted")
+    print(time.monotonic() - began, flush=True)
+    if leaves:
+        sys.exit(3)
+
+signal.signal(signal.SIGTERM, handler)
+run.log({"a": 1.0}, step=0)
+run.flush()
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+if ends == "finish":
+    run.at_finish.append(lambda: time.sleep(0.6))
+    run.finish()
+until = time.monotonic() + 0.6
+step = 1
+while time.monotonic() < until:
+    if ends == "log":
+        with run._log.lock:  # where a loop that logs without a pause is nearly all of the time
+            run.log({"a": 1.0}, step=step)
+            time.sleep(0.0005)
+    elif ends == "flush":
+        run.log({"a": 1.0}, step=step)
+        run.flush()
+    step += 1
+run.finish()
+"""
+
+
+@pytest.mark.parametrize("leaves", ["leaves", "returns"])
+@pytest.mark.parametrize("during", ["log", "flush", "finish"])
+def test_a_signal_handler_ends_the_run_whole_whatever_it_interrupts(tmp_path: Path, during: str, leaves: str) -> None:
+    command = [sys.executable, "-c", SIGNALLED, str(tmp_path), during, leaves]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == (3 if leaves == "leaves" else 0), ended.stderr
+    assert float(ended.stdout) < 5
+    back = only(tmp_path)
+    assert back.status == "preempted"
+    assert [record.fields["status"] for record in back.records("end")] == ["preempted"]
+    logged = [record.step for record in back.records("metrics")]
+    assert logged and back.series("a").step.tolist() == logged
+    assert not list(back.dir.glob("store/*/*.arrows"))
+
+
+def test_wide_rows_after_the_end_are_refused_with_a_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = start(tmp_path)
+    run.finish()
+    run.log_wide({f"wide{number}": 1.0 for number in range(500)}, step=1)
+    run.log_histogram("h", [1.0, 2.0], step=1)
+    assert "is finished; what is logged now is not recorded" in caplog.text
+    assert not len(run._queue)
+
+
+def test_an_import_that_ends_while_another_seals_waits_and_seals_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    files = RunFiles(folder)
+    files.add_row(("a",), 1, 0, 1, [1.0])
+    files.commit(0, {})
+    lock = os.open(files.store / SEALING_LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.3, os.close, [lock]).start()
+    assert files.close()
+    assert not list(files.store.glob("*.arrows")) and list(files.store.glob("*.parquet"))
+
+
+def test_a_store_that_fails_for_a_while_is_asked_seldom_and_listeners_hear_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(writer: Writer) -> None:
+        asked.append(1)
+        raise OSError(28, "No space left on device")
+
+    class Listener:
+        def __init__(self) -> None:
+            self.heard: list[int] = []
+            self.rows: list[int] = []
+
+        def take(self, record: Record) -> None:
+            if record.kind == "metrics":
+                self.heard.append(record.step)
+
+        def take_row(self, names: Any, values: Any, step: int, time: int, segment: int) -> None:
+            if names == ("a",):
+                self.rows.append(step)
+
+        def settle(self) -> None: ...
+
+    run = start(tmp_path)
+    run._pump.listen(listener := Listener())
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "flush", refuse)
+        for step in range(100):
+            run.log({"a": 1.0}, step=step)
+            time.sleep(0.01)
+            if step in (50, 60):
+                run.flush()
+    run.finish()
+    assert 3 <= len(asked) < 10
+    assert listener.heard == listener.rows == list(range(100))
+    assert only(tmp_path).series("a").step.tolist() == list(range(100))
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_what_a_killed_process_left_here_does_not_replace_what_another_machine_logged_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: bool
+) -> None:
+    monkeypatch.setattr("barograph.place.is_network_filesystem", lambda path: True)
+    log = tmp_path / "there" / "p" / "job" / "training.json"
+
+    def go_on(machine: str, step: int) -> barograph.Run:
+        (tmp_path / machine).mkdir(exist_ok=True)
+        monkeypatch.setenv("TMPDIR", str(tmp_path / machine))
+        run = start(tmp_path / "there", id="job", resume="allow")
+        run.log_message(step, f"of {step}")
+        return run
+
+    run = go_on("one", 0)
+    run._pump.flush()
+    run._pump.chores.clear()
+    time.sleep(0.3)
+    run.log_message(1, "never carried over")
+    kept = spool.local_path(log).read_bytes()
+    run.finish()
+    go_on("two", 2).finish()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "one"))
+    left = spool.local_path(log)
+    left.parent.mkdir(parents=True)
+    left.write_bytes(kept)  # as after a kill
+    (left.parent / "target").write_text(str(log))
+    os.utime(left, (1, 1))
+    said = [record.fields["message"] for record in only(tmp_path / "there").records("info")]
+    assert "of 2" in said
+    if swept:  # by `barograph gc`
+        assert spool.carry_leftovers() == [] and not left.exists()
+    go_on("one", 3).finish()
+    said = [item["message"] for item in strict(log) if item["log"] == "info" and "message" in item]
+    assert [one for one in said if one.startswith("of ")] == ["of 0", "of 2", "of 3"]
+    assert (log.parent / "training.json.left").read_bytes() == kept

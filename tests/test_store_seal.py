@@ -396,3 +396,16 @@ def test_the_command_seals_a_folder_and_says_one_sentence_if_it_cannot(
     out, err = capsys.readouterr()
     assert not out and len(err.splitlines()) == 2 and "not there any more" in err
     book.check(tmp_path)
+
+
+def test_the_file_of_a_writer_that_lives_is_left_alone_whoever_says_that_it_is_gone(tmp_path: Path) -> None:
+    """A run that has ended for its first rank is sealed by `barograph gc` while another rank still writes."""
+    writer = Writer(tmp_path / "w")
+    column = np.array([1])
+    writer.write_points(("a",), column, column, np.array([[1.0]]))
+    writer.flush()
+    assert seal(tmp_path / "w", closed=True) == []
+    assert list((tmp_path / "w").glob("*.live.arrows"))
+    writer.close()
+    assert seal(tmp_path / "w", closed=True)
+    assert not list((tmp_path / "w").glob("*.live.arrows"))

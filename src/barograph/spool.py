@@ -14,9 +14,11 @@ import fcntl
 import os
 from pathlib import Path
 
+from barograph.logtext import WHITE
 from barograph.writing.jsonlog import JsonLog
 
 _CHUNK = 4 << 20
+_ELSEWHERE_SECONDS = 30.0  # a log so much younger than the local file was written by another machine
 
 
 def _root() -> Path:
@@ -31,12 +33,16 @@ def local_path(path: Path) -> Path:
 
 
 def best_copy(path: Path) -> Path:
-    """The file to read for the log at `path`: its local one where this machine has one."""
+    """The file to read for the log at `path`: its local one, unless another machine has written the log since."""
     if not _root().is_dir():
         return path
     local = local_path(path)
     with contextlib.suppress(OSError):
-        if local.stat().st_uid == os.getuid():
+        found = local.stat()
+        if found.st_uid == os.getuid():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime > found.st_mtime + _ELSEWHERE_SECONDS:
+                    return path
             return local
     return path
 
@@ -45,12 +51,26 @@ def prepare(path: Path) -> Path:
     """A local file that goes on where the log ends: its copy, or what an earlier process left here."""
     local = local_path(path)
     local.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not local.exists() and path.exists():
+    if path.exists():
         import shutil
 
-        shutil.copyfile(path, local)
+        _give_way(local, path)
+        if not local.exists():
+            temporary = local.with_name(f".{local.name}.{os.getpid()}")
+            shutil.copyfile(path, temporary)
+            os.replace(temporary, local)
     (local.parent / "target").write_text(os.path.abspath(path))
     return local
+
+
+def _give_way(local: Path, path: Path) -> None:
+    """Put the local file aside where the log has what it has not: another machine has gone on with the log."""
+    import shutil
+
+    if local.exists() and path.exists():
+        logged = path.read_bytes().rstrip(WHITE).removesuffix(b"]").rstrip(WHITE)
+        if not local.read_bytes().startswith(logged):
+            shutil.move(local, path.with_name(f"{path.name}.left"))
 
 
 class Carrier:
@@ -103,6 +123,11 @@ def carry_leftovers() -> list[Path]:
             local = note.parent / path.name
             with open(local, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused while its writer lives
+            _give_way(local, path)
+            if not local.exists():
+                note.unlink()
+                note.parent.rmdir()
+                continue
             source = JsonLog(local)
             source.close()
             reopened = JsonLog(local)

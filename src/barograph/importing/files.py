@@ -141,7 +141,7 @@ class RunFiles:
             if before is not None:
                 before.wait()
             with contextlib.suppress(OSError):  # readable as it is; `barograph gc` tries again
-                seal(self.store, closed=True)
+                seal(self.store, closed=True, wait=True)  # a `barograph gc` at work left our last file alone
         return True
 
     # -- inside ---------------------------------------------------------------------------------------

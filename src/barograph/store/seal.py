@@ -47,9 +47,9 @@ MERGE_ROWS = 100_000_000  # no sealed file grows beyond this
 def seal(folder: str | Path, *, closed: bool = False, wait: bool = False) -> list[str] | None:
     """Seal what can be sealed in a writer's folder, then merge. Returns the names of the new files.
 
-    `closed`: the writer is known to be gone, so its last file is sealed too; without it that is found
-    out from the writer's lock. Another sealer at work: nothing is done, or with `wait` when it has ended. A file
-    system without locks: nothing is done. None if nothing was done.
+    `closed`: the writer is said to be gone, so its last file is sealed too where the writer's lock can't tell;
+    where it can, the lock has the word. Another sealer at work: nothing is done, or with `wait` when it has ended.
+    A file system without locks: nothing is done. None if nothing was done.
     Raises OSError if the disk does not let it; nothing is lost then.
     """
     folder = Path(folder)
@@ -117,7 +117,7 @@ def _closed_runs(folder: Path, closed: bool) -> Iterator[list[StoreFile]]:
     """Live files to seal together: neighbours by number, none that a writer may have open."""
     files = parse_names(os.listdir(folder))  # before the lock is looked at: a new writer's files are not in it
     live = [file for file in files if file.table == "live"]
-    if live and not closed and _writer_lives(folder):
+    if live and _writer_lives(folder, unknown=not closed):
         live.pop()
     barriers = [file.first for file in files if file.table != "live"]
     run: list[StoreFile] = []
@@ -134,15 +134,18 @@ def _closed_runs(folder: Path, closed: bool) -> Iterator[list[StoreFile]]:
         yield run
 
 
-def _writer_lives(folder: Path) -> bool:
+def _writer_lives(folder: Path, unknown: bool) -> bool:
+    """By its lock; `unknown` on a file system that can't tell."""
     try:
         lock = os.open(folder / WRITING_LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # held, or a file system that can't tell
+    except BlockingIOError:
         return True
+    except OSError:
+        return unknown
     finally:
         os.close(lock)
     return False

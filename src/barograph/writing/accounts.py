@@ -6,7 +6,6 @@ Out:  a `goodput` and an `energy` record each minute and at the end.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,7 @@ class Accounts:
         self._prices = Prices(run.settings)
         self._opened = False
         self._written = time.monotonic()
-        self._ending, self._done = threading.Event(), threading.Event()
+        self._ending = self._done = False  # no events: their locks would hold up a signal handler
 
     def take(self, record: Record) -> None:
         """Count a record."""
@@ -48,14 +47,14 @@ class Accounts:
 
     def settle(self) -> None:
         """What waited has been counted: write the records if it is time."""
-        if self._done.is_set():
+        if self._done:
             return
-        ending = self._ending.is_set()
+        ending = self._ending
         if self._opened and (ending or time.monotonic() - self._written >= EVERY):
             self._written = time.monotonic()
             self._write()
         if ending:
-            self._done.set()
+            self._done = True
 
     def _write(self) -> None:
         totals = self._goodput.totals(time.time())
@@ -71,6 +70,8 @@ class Accounts:
 
     def finish(self, wake: Callable[[], None], timeout: float = 1.0) -> None:
         """Have the last records written; from the thread that ends the run."""
-        self._ending.set()
+        self._ending = True
         wake()
-        self._done.wait(timeout)
+        until = time.monotonic() + timeout
+        while not self._done and time.monotonic() < until:
+            time.sleep(0.002)

@@ -9,7 +9,6 @@ Rows are collected and examined sixteen at a time; after five seconds, or at onc
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,7 +50,7 @@ class Health:
         self._urgent = False
         self._examined = time.monotonic()
         self._told: dict[tuple[str, str, int, int], tuple[Finding, int]] = {}  # the last word, and how many there were
-        self._ending, self._done = threading.Event(), threading.Event()
+        self._ending = self._done = False  # no events: their locks would hold up a signal handler
 
     def take(self, record: Record) -> None:
         """A record of the log."""
@@ -78,22 +77,24 @@ class Health:
 
     def settle(self) -> None:
         """What waited has been given: examine it if it is time."""
-        if self._done.is_set():
+        if self._done:
             return
-        ending = self._ending.is_set()
+        ending = self._ending
         waiting = max((len(block[0]) for block in self._blocks.values()), default=0)
         if ending or self._urgent or waiting >= ROWS or time.monotonic() - self._examined >= SECONDS:
             if ending:
                 self._examiner.seen.facts["finished"] = True
             self._examine()
         if ending:
-            self._done.set()
+            self._done = True
 
     def finish(self, wake: Callable[[], None], timeout: float = 2.0) -> None:
         """Have the last rows examined; from the thread that ends the run."""
-        self._ending.set()
+        self._ending = True
         wake()
-        self._done.wait(timeout)
+        until = time.monotonic() + timeout
+        while not self._done and time.monotonic() < until:
+            time.sleep(0.002)
 
     @property
     def failed(self) -> dict[str, str]:
@@ -121,7 +122,7 @@ class Health:
         urgent, self._urgent = self._urgent, False
         moment = time.monotonic()
         since, self._examined = moment - self._examined, moment
-        if not self._blocks and not self._events and not self._ending.is_set():
+        if not self._blocks and not self._events and not self._ending:
             return
         self._pace(since)
         self._give()

@@ -26,8 +26,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from barograph.logtext import WHITE, LogFileBusy, is_record, refuse_foreign, scan
 from barograph.record import Record, encode
@@ -62,6 +63,7 @@ class JsonLog:
         self._backlog_bytes = 0
         self._retry_at = 0.0
         self._descriptor = -1
+        self._interrupted = False  # an append waits for a signal handler that ends the log
         self._successor: JsonLog | None = None  # the log that took this file over
         self._position = self._bracket = 0
         self._open()
@@ -103,6 +105,28 @@ class JsonLog:
             if self._late:
                 self._append_late()
         return self._position
+
+    @contextlib.contextmanager
+    def set_free(self) -> Iterator[bool]:
+        """For who ends the log, maybe in a signal handler that interrupted an append of the same thread: other
+        threads may write, and the log is closed in the end. Whether there is such an append; what it had not
+        written yet goes nowhere."""
+        lock: Any = self.lock
+        if not lock._is_owned():
+            yield False
+            return
+        busy, self._busy, self._interrupted = self._busy, False, True
+        with contextlib.suppress(OSError):
+            if self._stale:
+                self._look_up()
+        self._append_late()
+        depth = lock._release_save()  # what a condition does with a lock while it waits
+        try:
+            yield True
+        finally:
+            lock._acquire_restore(depth)
+            self.close()
+            self._busy = busy
 
     def _append_late(self) -> None:
         late, self._late = self._late, []
@@ -354,6 +378,10 @@ class JsonLog:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with contextlib.suppress(OSError):
+                if self._interrupted:  # the append knows the number: it must not become another file's
+                    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                    os.dup2(null, descriptor, inheritable=False)
+                    descriptor = null
                 os.close(descriptor)
 
 

@@ -40,6 +40,7 @@ class LazyPump:
     """Stands for the child's pump, and its queue, until a row comes that is in no log file."""
 
     dropping = False
+    at_work_here = False
     lost_rows = 0
 
     def __init__(self, open_queue: Callable[[], Any]):

@@ -10,7 +10,9 @@ as memory allows, and a sentence counts those that were lost.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import queue
 import struct
 import subprocess
 import sys
@@ -35,6 +37,7 @@ LONG_QUEUE = 8192  # rows; more wake the thread before its time
 MOST_ROWS = 200_000
 SEAL_HERE_POINTS = 500_000  # at the end of a run, more than this is sealed by a process of its own
 _POLL_SECONDS = 0.25
+_MOST_PAUSE = 60.0
 _MOST_LAST = 1000  # series in `last`
 _MOST_NAMES = 1000  # sets of names, so that a loop that invents them does not grow the process
 
@@ -123,10 +126,13 @@ class Pump:
         self._segment = 1  # of the last row in the store
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._covered = log.position  # byte of the log file up to which the store has everything
-        self._wake = threading.Event()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # unlike an event, safe in a signal handler
+        self._told = 0  # byte of the log file up to which the listeners have everything
+        self._pause = self._retry_at = 0.0  # seconds until a store that could not be written is tried again, and when
         self._settled: set[int] = set()  # segments whose first step was told
-        self._stopping = False
+        self._stopping = self._ended = False
         self._round_lock = threading.Lock()
+        self._at_work = 0  # the thread that is in a flush
         self._flushed_at = self._synced_at = time.monotonic()
         self._sealers: list[subprocess.Popen[bytes]] = []
         self._complained: set[str] = set()
@@ -139,7 +145,7 @@ class Pump:
 
     def overflow(self, row: Row | Histogram | Logged | Line) -> None:
         """The queue is long: called by a log call instead of appending."""
-        self._wake.set()
+        self.wake()
         in_log = isinstance(row, Logged) or (not isinstance(row, Histogram) and row[5] > 0)
         if in_log and len(self.queue) < MOST_ROWS and not self.dropping:
             self.queue.append(row)
@@ -158,29 +164,38 @@ class Pump:
     def flush(self, timeout: float | None = 10.0) -> bool:
         """Have everything logged so far in the store's files; False if it took longer than `timeout`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._round_lock.acquire(timeout=-1 if timeout is None else timeout):
+        if self.at_work_here or not self._round_lock.acquire(timeout=-1 if timeout is None else timeout):
             return False
+        self._at_work = threading.get_ident()
         try:
-            self._round(flush=True)
+            self._round(flush=True, forced=True)
             return deadline is None or time.monotonic() <= deadline
         finally:
+            self._at_work = 0
             self._round_lock.release()
 
+    @property
+    def at_work_here(self) -> bool:
+        """Whether this very thread is in a flush, which a signal handler has interrupted."""
+        return self._at_work == threading.get_ident()
+
     def stop(self, timeout: float = 10.0) -> bool:
-        """Write what waits, close the store's file, seal. False if a stuck disk did not let it."""
+        """Have the thread write what waits, close the store's file and seal. False if that takes longer: because of
+        a stuck disk, or of a flush that waits for this signal handler. The thread does it when it can."""
         self._stopping = True
-        self._wake.set()
-        self._thread.join(timeout)
-        if self._thread.is_alive() or not self._round_lock.acquire(timeout=timeout):
+        self.wake()
+        if self.at_work_here:
+            atexit.register(self._thread.join, timeout)
             return False
-        try:
-            self._guard(self._round, True)
-            self.lost_rows += sum(isinstance(row, Histogram) or not row.log_end for row in self._held)
-            self._held.clear()
-            self._close_writer()
-        finally:
-            self._round_lock.release()
-        return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _end(self) -> None:
+        self._guard(self._round, True, True)
+        self._ended = True
+        self.lost_rows += sum(isinstance(row, Histogram) or not row.log_end for row in self._held)
+        self._held.clear()
+        self._guard(self._close_writer)
 
     def _close_writer(self) -> None:
         writer, self._writer = self._writer, None
@@ -201,23 +216,30 @@ class Pump:
 
     def _work(self) -> None:
         while not self._stopping:
-            woken = self._wake.wait(_POLL_SECONDS)
-            self._wake.clear()
+            woken = False
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=_POLL_SECONDS)
+                woken = True
             with self._round_lock:
                 try:
                     self._round(flush=woken or time.monotonic() - self._flushed_at >= self._flush_seconds)
                 except Exception as error:  # a thread that dies would lose all that follows
                     self._complain(f"the store's thread met {type(error).__name__}: {error}")
+        with self._round_lock:
+            self._end()
 
-    def _round(self, flush: bool) -> None:
+    def _round(self, flush: bool, forced: bool = False) -> None:
+        if self._ended:
+            return
         for chore in tuple(self.chores):
             self._guard(chore)
         if flush:
             self._flushed_at = time.monotonic()
-            self._take()
-            if self._held or self.dropping:
-                self._store()
-            for listener in self.listeners:
+            if forced or self._flushed_at >= self._retry_at:
+                self._take()
+                if self._held or self.dropping:
+                    self._store()
+            for listener in self.listeners if not self._log.closed else ():
                 self._guard(listener.settle)
         self._log.retry()
         if time.monotonic() - self._synced_at >= self._sync_seconds or self._stopping:
@@ -236,33 +258,34 @@ class Pump:
 
     def wake(self) -> None:
         """Have a round now, with a flush."""
-        self._wake.set()
+        if self._wake.empty():
+            self._wake.put(None)
 
     def _take(self) -> None:
         """Move the queue's rows to `_held`; read back from the log file what the queue could not hold."""
-        queue, held = self.queue, self._held
+        waiting, held = self.queue, self._held
+        ready = len(waiting)  # before the log is asked: a record that it could not write is not among these
         self.dropping = self.dropping or self._log.waiting
         if self.dropping:
             with self._log.lock:
                 # rows that stand, or will stand, in the log file are read from there
-                waiting = (item for item in queue if isinstance(item, (Row, Histogram)))
-                kept = [item for item in (*held, *waiting) if isinstance(item, Histogram) or not item.log_end]
-                queue.clear()
+                rows = (item for item in waiting if isinstance(item, (Row, Histogram)))
+                kept = [item for item in (*held, *rows) if isinstance(item, Histogram) or not item.log_end]
+                waiting.clear()
                 held[:] = kept
                 until = self._log.position
                 self.dropping = self._log.waiting
             if not self.dropping:
-                for read in self._read_back(until):
-                    held.append(read)
-                    self._tell(read)
+                held.extend(self._read_back(until))
+                ready = len(waiting)
         with contextlib.suppress(IndexError):
-            for _ in range(len(queue)):
-                item = queue.popleft()
-                row = item if isinstance(item, (Row, Histogram)) else self._row(item)
+            for _ in range(ready):
+                item = waiting.popleft()
+                row = item if isinstance(item, (Row, Histogram)) else self._row(item, tell=True)
                 if row is None:
                     continue
                 held.append(row)
-                if self.row_listeners and isinstance(row, Row):
+                if isinstance(row, Row):
                     self._tell(row)
 
     def listen(self, listener: Listener) -> None:
@@ -272,6 +295,8 @@ class Pump:
             self.row_listeners.append(listener)
 
     def _tell(self, row: Row) -> None:
+        if not self.row_listeners:
+            return
         values = struct.unpack(f"<{len(row.names)}d", row.packed)
         for listener in self.row_listeners:
             self._guard(listener.take_row, row.names, values, row.step, row.time, row.segment)
@@ -283,11 +308,14 @@ class Pump:
                 return
             if record.kind == "segment":
                 segment = int(record.fields.get("segment", segment))
-            row = self._row(Logged(record, segment, end))
+            told = end <= self._told  # before the store failed
+            row = self._row(Logged(record, segment, end), tell=not told)
             if row is not None:
+                if not told:
+                    self._tell(row)
                 yield row
 
-    def _row(self, item: Logged | Line) -> Row | None:
+    def _row(self, item: Logged | Line, tell: bool) -> Row | None:
         """The numbers of what stands in the log file; None if it has none. Equal names are one tuple."""
         if isinstance(item, Logged):
             record, segment, log_end = item
@@ -302,8 +330,10 @@ class Pump:
             self._remember(fields)
             values = list(fields.values())
             record = Record("metrics", moment, step, fields)
-        for listener in self.listeners:
-            self._guard(listener.take, record)
+        if tell:
+            self._told = max(self._told, log_end)
+            for listener in self.listeners:
+                self._guard(listener.take, record)
         try:
             packed = struct.pack(f"<{len(names)}d", *values)
         except struct.error:  # a name that held numbers before holds text this time
@@ -337,11 +367,17 @@ class Pump:
                 self._writer.sealable = 0
                 self._start_sealer(self._writer.folder, closed=False)
             self._complained.discard("disk")
+            self._pause = self._retry_at = 0.0
         except (OSError, MemoryError) as error:
             if "disk" not in self._complained:
                 self._complained.add("disk")
                 reason = getattr(error, "strerror", None) or str(error) or "no memory"
                 self._trouble(f"could not write the store ({reason}); training goes on, the log file keeps the records")
+            if self._writer is not None:
+                self._writer.take_back()
+            # what is tried again is read back from the log file, all of it: less and less often
+            self._pause = min(max(2 * self._pause, self._flush_seconds), _MOST_PAUSE)
+            self._retry_at = time.monotonic() + self._pause
             self._let_go()
 
     def _settle_segments(self) -> None:

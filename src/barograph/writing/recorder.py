@@ -53,7 +53,8 @@ class Recorder(TrainingRunLogger):
         self._next_step = 0
         self._second, self._head = -1, b""
         self._waiting: deque[tuple[DeviceValues, str, int, int]] = deque()  # values, kind, step, moment
-        self._finished = False
+        self._finished = False  # its last record is written
+        self._ended = False  # and its files are closed
         self.at_finish: list[Callable[[], Any]] = []  # called when the run ends, before its last record
         self.at_end: list[Callable[[], Any]] = []  # called when all is written
         self._finish_lock = threading.RLock()
@@ -386,6 +387,9 @@ class Recorder(TrainingRunLogger):
 
     def _enqueue(self, item: Row | Histogram | Logged) -> None:
         in_log = type(item) is Logged
+        if self._finished and not in_log:
+            self._odd(f"run {self.id} is finished; what is logged now is not recorded")
+            return
         narrow = in_log or (type(item) is Row and len(item.packed) < 1000)
         if len(self._queue) < (LONG_QUEUE if narrow else 500) and not (in_log and self._pump.dropping):
             self._queue.append(item)

@@ -267,32 +267,47 @@ class Run(Watched):
     def finish(self, status: str = "finished", timeout: float = 10.0) -> None:
         """End the run: write what waits, seal the store, close the files. Takes at most about `timeout` s."""
         with self._finish_lock:
-            if self._finished or os.getpid() != self._owner:
+            if self._ended or os.getpid() != self._owner:
                 return
             if isinstance(self._log, LazyLog):  # a forked child that logged nothing
-                self._finished = True
+                self._finished = self._ended = True
                 return
             try:
-                self._finish(status, timeout)
+                with self._log.set_free() as interrupted:
+                    # a record of that append may be in the log and not in the queue
+                    self._pump.dropping = self._pump.dropping or interrupted
+                    self._finish(status, timeout)
             except Exception as error:
-                self._finished = True
+                self._finished = self._ended = True
                 self._failed("finish", error)
 
     def _finish(self, status: str, timeout: float) -> None:
+        """Each part may be interrupted by a signal whose handler calls `finish` too, and then leaves or returns."""
+        if not self._finished:
+            self._say_last_words(timeout)
+        if not self._finished:
+            self._status = status
+            last = self._next_step - 1 if self._next_step else 0
+            took = round(time.monotonic() - self._began, 3)
+            self._emit("end", last, {"status": status, "wall_seconds": took}, checked=True)
+            self._finished = True
+        self._shapes = Shapes(0)
+        stopped = self._pump.stop(timeout)
+        if not self._ended:
+            self._close_all(stopped)
+
+    def _say_last_words(self, timeout: float) -> None:
         self._read_what_waits(timeout / 2)
         self._call_all(self.at_finish)
+        if self._pump.at_work_here:  # a flush waits for us: the pump can't examine anything now
+            return
         if self._health is not None:
             self._health.finish(self._pump.wake)
-        price = self.settings.price_per_gpu_hour
         if self._accounts is not None:
             self._accounts.finish(self._pump.wake)
-            price = self._accounts.price_per_gpu_hour()
-        took = time.monotonic() - self._began
-        last = self._next_step - 1 if self._next_step else 0
-        self._emit("end", last, {"status": status, "wall_seconds": round(took, 3)}, checked=True)
-        self._finished = True
-        self._shapes = Shapes(0)
-        if not self._pump.stop(timeout):
+
+    def _close_all(self, stopped: bool) -> None:
+        if not stopped and not self._pump.at_work_here:
             self.warn("the store did not finish in time; the log file has the records, `barograph gc` seals")
         if self._pump.lost_rows:
             self.warn(f"{self._pump.lost_rows} wide rows or histograms were not recorded: the store did not take them")
@@ -304,9 +319,14 @@ class Run(Watched):
         if self._log.lost:
             self.warn(f"{self._log.lost} records were not written: {self._log.path} had no room")
         if self._is_main:
+            took = time.monotonic() - self._began
+            price = self.settings.price_per_gpu_hour
+            if self._accounts is not None:
+                price = self._accounts.price_per_gpu_hour()
             before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
             spent = manifest.spent(round(before + took, 3), self._gpus(), price)
-            self._note(status=status, finished=_now(), final_metrics=self._final_metrics(), **spent)
+            self._note(status=self._status, finished=_now(), final_metrics=self._final_metrics(), **spent)
+        self._ended = True
         open_runs.discard(self)
         self._call_all(self.at_end)
 

@@ -43,6 +43,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
   useKeys("Comparison", [{ keys: "Escape", says: "back to the runs", run: () => go("/") }]);
   const members = useMemo(() => (made ? made.sides.map((side) => keysOf(side, keys, rows)) : []), [made, keys.join(" "), rows]);
   const colours = sideColours(members, theme);
+  const there = [...new Set(keys)].filter((key) => rows.has(key));
   if (keys.length < 2) return <TooFew keys={keys} rows={rows} />;
   const smooth = Number(query.get("smooth") ?? 0) || 0;
   return (
@@ -55,6 +56,13 @@ export function CompareView({ query }: { query: URLSearchParams }) {
             <Icon name="warning" /> Not compared
           </h2>
           <p>{error}</p>
+          {rows.size > 0 && there.length >= 2 && there.length < keys.length && (
+            <p class="buttons">
+              <button type="button" class="button" onClick={() => setQuery({ run: there })}>
+                Compare the other {there.length}
+              </button>
+            </p>
+          )}
           {ASKED.some((name) => query.get(name)) && (
             <p class="buttons">
               <button type="button" class="button" onClick={() => setQuery({ metric: null, x: null, group: null, baseline: null })}>
@@ -193,7 +201,15 @@ function Sides({ made, members, colours }: { made: Comparison; members: readonly
         <li key={at}>
           <Letter side={at} colour={colours[at]} />
           <span class="side-name">
-            {side.runs.length === 1 && members[at]?.[0] ? <a href={runPlace(members[at][0])}>{side.label}</a> : <strong>{side.label}</strong>}
+            {side.runs.length === 1 && members[at]?.[0] ? (
+              <a class="cut" href={runPlace(members[at][0])} title={side.label}>
+                {side.label}
+              </a>
+            ) : (
+              <strong class="cut" title={side.label}>
+                {side.label}
+              </strong>
+            )}
             <span class="quiet">
               {" "}
               {side.runs.length > 1 ? count(side.runs.length, "run") : side.runs[0]?.project}, {[...new Set(side.runs.map((run) => run.status))].join(", ")}

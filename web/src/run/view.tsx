@@ -123,13 +123,14 @@ function Head({ detail }: { detail: Detail }) {
           </span>
         ))}
       </span>
-      <span class="grow" />
-      <a class="button" href={`/compare?run=${encodeURIComponent(detail.key)}`}>
-        <Icon name="compare" /> Compare
-      </a>
-      <a class="button" href={`/api/runs/${detail.key}/report.html`} download title="One file with everything of this page, which opens anywhere">
-        <Icon name="download" /> Report
-      </a>
+      <span class="run-acts">
+        <a class="button" href={`/compare?run=${encodeURIComponent(detail.key)}`}>
+          <Icon name="compare" /> Compare
+        </a>
+        <a class="button" href={`/api/runs/${detail.key}/report.html`} download title="One file with everything of this page, which opens anywhere">
+          <Icon name="download" /> Report
+        </a>
+      </span>
     </header>
   );
 }

@@ -6,7 +6,9 @@ Out:  what a person sees: nothing cut off, nothing claimed that was not looked a
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -15,7 +17,7 @@ import barograph
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
-from served_pages import NEEDED, Served, browser, errors, page, watched
+from served_pages import NEEDED, Served, browser, errors, free_port, page, row, watched
 
 __all__ = ["browser", "errors", "page"]  # fixtures
 
@@ -153,3 +155,49 @@ def test_all_tabs_of_a_run_are_in_sight_on_a_phone(browser: Browser, served: Ser
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     context.close()
     assert errors == []
+
+
+# -- what goes away ------------------------------------------------------------------------------------
+
+
+def small(root: Path, name: str) -> Path:
+    run = barograph.init(project="p", name=name, dir=root)
+    for step in range(5):
+        run.log({"train/loss": 3 - step}, step=step)
+    run.finish()
+    return Path(run.dir)
+
+
+@pytest.mark.slow
+def test_what_was_asked_while_the_server_was_away_is_asked_again(page: Page, tmp_path: Path) -> None:
+    small(tmp_path, "one")
+    served = Served(tmp_path, free_port())
+    page.goto(f"{served.url}/?view=table")
+    expect(row(page, "one")).to_be_visible()
+    served.end()
+    row(page, "one").get_by_role("link", name="one").click()
+    expect(page.get_by_role("alert").filter(has_text="This run cannot be shown")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.get_by_role("button", name="Charts").first.click()
+    expect(page.locator(".chart-error")).to_contain_text("does not answer")
+    again = Served(tmp_path, served.port)
+    try:
+        expect(page.locator(".chart canvas").first).to_be_visible(timeout=20_000)
+    finally:
+        again.end()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_deleted_while_it_is_shown_is_said_to_be_gone(page: Page, tmp_path: Path) -> None:
+    folder = small(tmp_path, "one")
+    small(tmp_path, "two")
+    served = Served(tmp_path, free_port())
+    try:
+        page.goto(f"{served.url}/run/p/one/charts")
+        expect(page.locator(".chart canvas").first).to_be_visible()
+        assert page.get_by_text("no longer in its folder").count() == 0
+        shutil.rmtree(folder)
+        expect(page.get_by_role("alert")).to_contain_text("no longer in its folder", timeout=20_000)
+    finally:
+        served.end()

@@ -14,6 +14,7 @@ import { plainKey, runPlace } from "../shell/address.ts";
 import { PALETTE, colourOf, useColours } from "../shell/colour.ts";
 import { Icon } from "../shell/icon.tsx";
 import { useKeys } from "../shell/keys.ts";
+import { useReturns } from "../shell/returns.ts";
 import { go, setQuery } from "../shell/route.ts";
 import { useTheme, type Theme } from "../shell/theme.ts";
 import { count } from "../shell/words.ts";
@@ -275,6 +276,7 @@ function useComparison(query: URLSearchParams): { made: Comparison | null; error
   for (const key of keys) asked.append("run", key);
   for (const name of ASKED) if (query.get(name)) asked.set(name, query.get(name) ?? "");
   const address = `/api/compare?${asked}`;
+  const returns = useReturns();
   useEffect(() => {
     if (keys.length < 2) return;
     const stop = new AbortController();
@@ -283,6 +285,6 @@ function useComparison(query: URLSearchParams): { made: Comparison | null; error
       .then((made) => set({ made, error: null, busy: false }))
       .catch((error: Error) => error.name !== "AbortError" && set((before) => ({ ...before, error: error.message, busy: false })));
     return () => stop.abort();
-  }, [address]);
+  }, [address, returns]);
   return found;
 }

@@ -126,6 +126,17 @@ def test_more_than_sixty_runs_are_drawn_all(page: Page, served: Served) -> None:
     expect(page.locator(".curves .u-over").first).to_be_visible()
 
 
+def test_paper_has_the_rows_that_would_have_to_be_scrolled_to(page: Page, served: Served) -> None:
+    page.set_viewport_size({"width": 1400, "height": 500})
+    page.goto(f"{served.url}/?view=table")
+    expect(page.locator("tr.run").first).to_be_visible()
+    assert page.locator("tr.run").count() < 60
+    count = "dispatchEvent(new Event('beforeprint')), document.querySelectorAll('tr.run').length"
+    assert page.evaluate(count) == 67
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(page.locator("tr.run").nth(60)).to_have_count(0)
+
+
 # -- axes and narrow screens ---------------------------------------------------------------------------
 
 

@@ -87,6 +87,14 @@ def test_a_log_of_another_tool_is_read_and_shown(tmp_path: Path, printed) -> Non
     assert "3.2000" in page
 
 
+def test_what_a_device_does_not_tell_is_left_blank(tmp_path: Path, printed) -> None:  # type: ignore[no-untyped-def]
+    run = _run(tmp_path)
+    run.record("gpu", 39, {"id": 0, "gpu_util": 55})
+    run.finish()
+    page = printed(run.dir, "machine")
+    assert "55%" in page and "NaN" not in page and "None" not in page
+
+
 def test_ranks_are_shown_with_their_work_and_waiting(tmp_path: Path, printed) -> None:  # type: ignore[no-untyped-def]
     run = _run(tmp_path)
     for rank, own in ((0, 10.0), (1, 10.0), (2, 19.0)):

@@ -160,12 +160,13 @@ def _gpu(watch: Watching, at: Place, which: str, record: Record, model: Record |
     heat, slow = known(fields.get("temperature")), known(fields.get("temp_slowdown"))
     throttle = clean(fields.get("throttle") or "", 40)
     util = known(fields.get("gpu_util"))
+    clock = known(fields.get("clock"))
     hot = "bold red" if heat >= slow - 3 else ""
     return [
         Span(f"  {padded(clean(which), 4)} {f'{util:.0f}%' if util >= 0 else '':>5} "),
         *_course(watch, at, f"gpu/{which}/gpu_util"),
         Span(f" {memory:>15} {watts:>9} "), Span(f"{f'{heat:.0f}°C' if heat >= 0 else '':>5}", hot),
-        Span(f" {figure(known(fields.get('clock'))):>6}  "),
+        Span(f" {figure(clock) if clock >= 0 else '':>6}  "),
         Span(throttle, "yellow" if throttle not in ("", "idle", "power cap") else "dim"),
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import { useEffect, useState } from "preact/hooks";
 import { getNames, getTree } from "../api/client.ts";
 import type { Key, Tree } from "../api/types.ts";
 import { listen } from "../api/live.ts";
+import { useReturns } from "../shell/returns.ts";
 
 export interface Known {
   names: string[];
@@ -67,6 +68,7 @@ function joined(parts: readonly Known[]): Known {
 export function useNames(runs: readonly Key[]): { known: Known | null; error: string } {
   const [state, set] = useState<{ known: Known | null; error: string }>({ known: null, error: "" });
   const keys = runs.join(" ");
+  const returns = useReturns();
   useEffect(() => {
     const control = new AbortController();
     const found = new Map<Key, Known>();
@@ -109,6 +111,6 @@ export function useNames(runs: readonly Key[]): { known: Known | null; error: st
       clearTimeout(timer);
       stop();
     };
-  }, [keys]);
+  }, [keys, returns]);
   return state;
 }

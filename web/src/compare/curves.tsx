@@ -23,7 +23,7 @@ interface Props {
 }
 
 const BUCKETS = 400; // wider than any screen shows of a band
-const MOST_RUNS = 60; // beyond, the bands alone are legible
+const MOST_GROUPED = 60; // beyond, the bands alone are legible
 
 /** `time` of a comparison is time since the start. */
 export const chartAxis = (axis: string | null): Axis => (axis === "time" ? "relative" : axis === "flops" || !axis ? "step" : axis);
@@ -47,7 +47,7 @@ export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
   return (
     <div class="curves">
       {grouped && <Groups made={made} keys={keys} colours={colours} metric={metric} x={x} smooth={smooth} />}
-      {runs.length <= MOST_RUNS && <Chart series={series} x={x} smooth={smooth} title={metric} height={grouped ? 260 : 320} />}
+      {(!grouped || runs.length <= MOST_GROUPED) && <Chart series={series} x={x} smooth={smooth} title={metric} height={grouped ? 260 : 320} />}
       <DifferenceCurves made={made} colours={colours} />
     </div>
   );

@@ -93,7 +93,10 @@ export function BandChart({ title, lines, xTitle, zero = false, height = 240 }: 
           const [below, above] = place < 0 ? [NaN, NaN] : [line.low?.[place] ?? NaN, line.high?.[place] ?? NaN];
           return (
             <li key={line.label}>
-              <span class="dot" style={{ background: line.colour }} /> {line.label}
+              <span class="dot" style={{ background: line.colour }} />{" "}
+              <span class="cut" title={line.label}>
+                {line.label}
+              </span>
               {value !== null && <strong> {short(value)}</strong>}
               {Number.isFinite(below) && Number.isFinite(above) && (
                 <span class="quiet">

@@ -14,6 +14,7 @@ import { plainKey, runPlace } from "../shell/address.ts";
 import { PALETTE, colourOf, useColours } from "../shell/colour.ts";
 import { Icon } from "../shell/icon.tsx";
 import { useKeys } from "../shell/keys.ts";
+import { useReturns } from "../shell/returns.ts";
 import { go, setQuery } from "../shell/route.ts";
 import { useTheme, type Theme } from "../shell/theme.ts";
 import { count } from "../shell/words.ts";
@@ -43,6 +44,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
   useKeys("Comparison", [{ keys: "Escape", says: "back to the runs", run: () => go("/") }]);
   const members = useMemo(() => (made ? made.sides.map((side) => keysOf(side, keys, rows)) : []), [made, keys.join(" "), rows]);
   const colours = sideColours(members, theme);
+  const there = [...new Set(keys)].filter((key) => rows.has(key));
   if (keys.length < 2) return <TooFew keys={keys} rows={rows} />;
   const smooth = Number(query.get("smooth") ?? 0) || 0;
   return (
@@ -55,6 +57,13 @@ export function CompareView({ query }: { query: URLSearchParams }) {
             <Icon name="warning" /> Not compared
           </h2>
           <p>{error}</p>
+          {rows.size > 0 && there.length >= 2 && there.length < keys.length && (
+            <p class="buttons">
+              <button type="button" class="button" onClick={() => setQuery({ run: there })}>
+                Compare the other {there.length}
+              </button>
+            </p>
+          )}
           {ASKED.some((name) => query.get(name)) && (
             <p class="buttons">
               <button type="button" class="button" onClick={() => setQuery({ metric: null, x: null, group: null, baseline: null })}>
@@ -193,7 +202,15 @@ function Sides({ made, members, colours }: { made: Comparison; members: readonly
         <li key={at}>
           <Letter side={at} colour={colours[at]} />
           <span class="side-name">
-            {side.runs.length === 1 && members[at]?.[0] ? <a href={runPlace(members[at][0])}>{side.label}</a> : <strong>{side.label}</strong>}
+            {side.runs.length === 1 && members[at]?.[0] ? (
+              <a class="cut" href={runPlace(members[at][0])} title={side.label}>
+                {side.label}
+              </a>
+            ) : (
+              <strong class="cut" title={side.label}>
+                {side.label}
+              </strong>
+            )}
             <span class="quiet">
               {" "}
               {side.runs.length > 1 ? count(side.runs.length, "run") : side.runs[0]?.project}, {[...new Set(side.runs.map((run) => run.status))].join(", ")}
@@ -259,6 +276,7 @@ function useComparison(query: URLSearchParams): { made: Comparison | null; error
   for (const key of keys) asked.append("run", key);
   for (const name of ASKED) if (query.get(name)) asked.set(name, query.get(name) ?? "");
   const address = `/api/compare?${asked}`;
+  const returns = useReturns();
   useEffect(() => {
     if (keys.length < 2) return;
     const stop = new AbortController();
@@ -267,6 +285,6 @@ function useComparison(query: URLSearchParams): { made: Comparison | null; error
       .then((made) => set({ made, error: null, busy: false }))
       .catch((error: Error) => error.name !== "AbortError" && set((before) => ({ ...before, error: error.message, busy: false })));
     return () => stop.abort();
-  }, [address]);
+  }, [address, returns]);
   return found;
 }

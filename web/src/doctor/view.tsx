@@ -70,15 +70,22 @@ const identity = (one: { rule: string; key: string; segment: number; step: numbe
 
 const WORDS: Record<Severity, [string, string]> = { critical: ["critical", "critical"], warning: ["warning", "warnings"], info: ["remark", "remarks"] };
 
-function Verdict({ diagnosis: { findings } }: { diagnosis: Diagnosis }) {
+const VERDICTS = {
+  critical: "This run is broken, or will be",
+  warning: "Something wants a look",
+  good: "Nothing is wrong, as far as can be told",
+  unknown: "Nothing can be told: no rule found the metrics that it looks at",
+};
+
+function Verdict({ diagnosis: { findings, checked } }: { diagnosis: Diagnosis }) {
   const severities: Severity[] = ["critical", "warning", "info"];
   const counts = severities.map((severity) => findings.filter((one) => one.severity === severity).length);
   const [critical = 0, warnings = 0] = counts;
-  const worst = critical ? "critical" : warnings ? "warning" : "good";
+  const worst = critical ? "critical" : warnings ? "warning" : checked.length ? "good" : "unknown";
   return (
     <p class={`verdict ${worst}`} role="status">
       <Icon name={worst === "good" ? "done" : worst} />
-      <strong>{critical ? "This run is broken, or will be" : warnings ? "Something wants a look" : "Nothing is wrong, as far as can be told"}</strong>
+      <strong>{VERDICTS[worst]}</strong>
       <span class="badges">
         {severities.map((severity, at) => {
           const number = counts[at] ?? 0;

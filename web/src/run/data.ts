@@ -11,6 +11,7 @@ import { listen } from "../api/live.ts";
 import { ApiError, type Detail, type Diagnosis, type Finding, type Key } from "../api/types.ts";
 import type { Flag } from "../chart/plot.ts";
 import { runPlace } from "../shell/address.ts";
+import { useReturns } from "../shell/returns.ts";
 
 export interface Answer<T> {
   value: T | null;
@@ -38,6 +39,7 @@ async function patient<T>(ask: (signal: AbortSignal) => Promise<T>, signal: Abor
 /** An answer for what `what` names (null: nothing yet), asked again when `again` changes; the old one stays until the new one is there. */
 export function useAnswer<T>(what: string | null, ask: (signal: AbortSignal) => Promise<T>, again = 0): Answer<T> {
   const [state, set] = useState<Answer<T> & { what: string | null }>({ what, value: null, error: "", missing: false });
+  const returns = useReturns();
   useEffect(() => {
     if (what === null) return;
     const control = new AbortController();
@@ -50,7 +52,7 @@ export function useAnswer<T>(what: string | null, ask: (signal: AbortSignal) => 
       },
     );
     return () => control.abort();
-  }, [what, again]);
+  }, [what, again, returns]);
   return state.what === what ? state : { value: null, error: "", missing: false };
 }
 

@@ -127,3 +127,10 @@ export function quantile(edges: Float64Array, counts: Float64Array, part: number
   }
   return edges[edges.length - 1] ?? NaN;
 }
+
+/** The least and the greatest load in times of the even one. Loads may be shares, counts of tokens, or such times already. */
+export function besideEven(loads: readonly number[]): { least: number; most: number } {
+  const known = loads.filter(Number.isFinite);
+  const even = known.reduce((sum, load) => sum + load, 0) / known.length;
+  return even > 0 ? { least: Math.min(...known) / even, most: Math.max(...known) / even } : { least: NaN, most: NaN };
+}

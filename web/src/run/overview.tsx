@@ -8,6 +8,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { num, type Detail } from "../api/types.ts";
 import { Chart } from "../chart/chart.tsx";
 import type { Line } from "../chart/control.ts";
+import { familyOf } from "../chart/families.ts";
 import { Group } from "../chart/group.ts";
 import { lineColours } from "../chart/inks.ts";
 import { Lazy } from "../chart/lazy.tsx";
@@ -15,7 +16,7 @@ import { knownNames } from "../chart/names.ts";
 import { runPlace } from "../shell/address.ts";
 import { Icon } from "../shell/icon.tsx";
 import { useTheme } from "../shell/theme.ts";
-import { ago, count, duration, moment, plain, short, whole } from "../shell/words.ts";
+import { ago, count, duration, moment, plain, short, statusWords, whole } from "../shell/words.ts";
 import { flagsOf, storyOf, useAnswer } from "./data.ts";
 import { Lineage } from "./lineage.tsx";
 import { bytes, money } from "./machines.ts";
@@ -28,6 +29,7 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
   const group = useMemo(() => new Group({ x: "step" }), [runKey]);
   const known = useAnswer(`names ${runKey}`, (signal) => knownNames(runKey, signal), Math.floor(beat / 4));
   const main = useMemo(() => (known.value ? pickMain(known.value.names) : null), [known.value]);
+  const others = useMemo(() => (known.value?.names ?? []).filter((name) => familyOf(name) !== "accounts"), [known.value]); // a run is accounted for whatever it logs
   const flags = useMemo(() => flagsOf(runKey, detail, diagnosis), [runKey, detail, diagnosis]);
   useEffect(() => group.live([runKey]), [group, runKey]);
   const chart = (title: string, names: string[], logY = false, zero = false) => {
@@ -53,7 +55,8 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
         {main && chart("Gradient norm", main.norm, true)}
         {main && chart("Throughput", main.speed, false, true)}
         {main && main.machine.map((name) => chart(name, [name], false, true))}
-        {main && !main.losses.length && !main.rate.length && known.value && known.value.names.slice(0, 6).map((name) => chart(name, [name]))}
+        {main && !main.losses.length && !main.rate.length && others.slice(0, 6).map((name) => chart(name, [name]))}
+        {known.value && !others.length && <p class="quiet">{statusWords(detail.status).open ? "No metric has been logged yet. Curves appear here by themselves." : "The run ended without logging a metric."}</p>}
       </section>
       {known.value && known.value.names.length > 0 && (
         <p>
@@ -115,7 +118,7 @@ function About({ detail }: { detail: Detail }) {
       <dl class="pairs">
         {rows.map(([name, value]) =>
           value ? (
-            <div key={name}>
+            <div key={name} class={name === "notes" ? "whole" : ""}>
               <dt>{name}</dt>
               <dd>{value}</dd>
             </div>
@@ -134,7 +137,13 @@ function Findings({ runKey, diagnosis }: Pick<TabProps, "runKey" | "diagnosis">)
   const shown = (serious.length ? serious : diagnosis.findings).slice(0, SHOWN);
   return (
     <section class="panel block" aria-label="Findings">
-      {!serious.length && <p class="soft">Nothing is wrong, as far as can be told: {count(diagnosis.checked.length, "rule")} looked, {whole(diagnosis.abstained.length)} could not.</p>}
+      {!serious.length && (
+        <p class="soft">
+          {diagnosis.checked.length
+            ? `Nothing is wrong, as far as can be told: ${count(diagnosis.checked.length, "rule")} looked, ${whole(diagnosis.abstained.length)} could not.`
+            : "Nothing can be told: no rule found the metrics that it looks at."}
+        </p>
+      )}
       {shown.length > 0 && (
         <ul class="findings-short">
           {shown.map((one) => (

@@ -4,7 +4,7 @@
  * Out:  the tab that is asked for, under the run's head.
  */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { RunViewProps } from "../api/contract.ts";
 import type { Detail, Diagnosis, Row } from "../api/types.ts";
 import { DoctorView } from "../doctor/view.tsx";
@@ -57,6 +57,7 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
   // the names are wanted by most tabs: they need not wait for the detail
   if (now === "charts" || now === "overview") warmNames(runKey);
   const { rows } = useRuns();
+  const gone = useGone(runKey, rows.has(runKey));
   const settled = useSettled(runKey, SETTLED_MS);
   const shown = useSettled(runKey, SHOWN_MS);
   const detail = useDetail(now !== "charts" || shown ? runKey : null, beat);
@@ -88,6 +89,11 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
   const props: TabProps = { runKey, detail: known, diagnosis: diagnosis.value, query, beat };
   return (
     <div class="run">
+      {gone && (
+        <p class="banner" role="alert">
+          This run is no longer in its folder. What you see is from before. <a href="/">See all runs</a>
+        </p>
+      )}
       <Head detail={known} />
       <nav class="tabs" aria-label="Views of this run">
         {TABS.map(([id, says, icon]) => (
@@ -123,13 +129,14 @@ function Head({ detail }: { detail: Detail }) {
           </span>
         ))}
       </span>
-      <span class="grow" />
-      <a class="button" href={`/compare?run=${encodeURIComponent(detail.key)}`}>
-        <Icon name="compare" /> Compare
-      </a>
-      <a class="button" href={`/api/runs/${detail.key}/report.html`} download title="One file with everything of this page, which opens anywhere">
-        <Icon name="download" /> Report
-      </a>
+      <span class="run-acts">
+        <a class="button" href={`/compare?run=${encodeURIComponent(detail.key)}`}>
+          <Icon name="compare" /> Compare
+        </a>
+        <a class="button" href={`/api/runs/${detail.key}/report.html`} download title="One file with everything of this page, which opens anywhere">
+          <Icon name="download" /> Report
+        </a>
+      </span>
     </header>
   );
 }
@@ -145,6 +152,15 @@ function useSettled(run: string, milliseconds: number): boolean {
     return () => clearTimeout(timer);
   }, [run]);
   return settled === run;
+}
+
+/** Whether a run that was there is not there any more: deleted in the table, or moved away. */
+function useGone(run: string, there: boolean): boolean {
+  const seen = useRef("");
+  useEffect(() => {
+    if (there) seen.current = run;
+  }, [run, there]);
+  return !there && seen.current === run;
 }
 
 const PATIENCE_MS = 10_000;

@@ -24,7 +24,7 @@ export interface Column {
 const FACTS: Record<string, [title: string, width: number, numeric: boolean]> = {
   name: ["Name", 260, false],
   status: ["Status", 128, false],
-  progress: ["Progress", 150, false],
+  progress: ["Progress", 200, false],
   findings: ["Findings", 96, false],
   tags: ["Tags", 150, false],
   notes: ["Notes", 220, false],

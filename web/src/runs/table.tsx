@@ -4,6 +4,7 @@
  * Out:  a table whose head and first column stay where they are.
  */
 
+import { options } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Key } from "../api/types.ts";
 import { colourOf } from "../shell/colour.ts";
@@ -26,6 +27,8 @@ interface Props extends LinesProps {
 }
 
 const HEAD_PIXELS = 30;
+
+const PRINTED_MOST = 3000; // rows on paper: sixty pages
 
 export function RunsTable(props: Props) {
   const { lines, columns, sort, setSort, cursor, chosen } = props;
@@ -52,6 +55,22 @@ export function RunsTable(props: Props) {
     const watch = new ResizeObserver(look);
     watch.observe(own);
     return () => watch.disconnect();
+  }, [lines.length]);
+
+  // paper does not scroll: all rows are there before it is laid out, which waits for no later drawing
+  useEffect(() => {
+    const all = (): void => {
+      const later = options.debounceRendering;
+      options.debounceRendering = (draw) => draw();
+      setSight([0, Math.min(lines.length, PRINTED_MOST)]);
+      options.debounceRendering = later;
+    };
+    addEventListener("beforeprint", all);
+    addEventListener("afterprint", look);
+    return () => {
+      removeEventListener("beforeprint", all);
+      removeEventListener("afterprint", look);
+    };
   }, [lines.length]);
 
   // the cursor stays in sight, and takes the focus along if the table has it

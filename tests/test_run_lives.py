@@ -59,6 +59,32 @@ def test_ranks_that_come_late_go_on_with_the_run_that_rank_0_went_on_with(tmp_pa
         assert back.series(f"rank{rank}").step.tolist() == [5, 6]
 
 
+def test_an_old_meeting_place_is_removed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later launch of the same identity: no rank removes what another has put in its place."""
+    from barograph.writing.start import _shared_folder
+
+    first = _shared_folder(tmp_path, "n", "launch")
+    (place,) = tmp_path.glob(".launch-*")
+    os.utime(place, (1, 1))
+    removing, unlink = threading.Event(), Path.unlink
+
+    def slow(path: Path, missing_ok: bool = False) -> None:
+        if path == place and not removing.is_set():
+            removing.set()
+            time.sleep(0.5)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", slow)
+    found: list[Path] = []
+    ranks = [threading.Thread(target=lambda: found.append(_shared_folder(tmp_path, "n", "launch"))) for _ in range(2)]
+    ranks[0].start()
+    assert removing.wait(10)
+    ranks[1].start()
+    for rank in ranks:
+        rank.join(30)
+    assert found[0] == found[1] != first
+
+
 # -- what the store can't take ----------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from barograph.importing.files import RunFiles
 from barograph.record import Record
 from barograph.store.schema import SEALING_LOCK
 from barograph.store.writer import Writer
+from barograph.writing.processes import open_runs
 from barograph.writing.pump import Row
 
 
@@ -319,3 +320,18 @@ def test_what_a_killed_process_left_here_does_not_replace_what_another_machine_l
     said = [item["message"] for item in strict(log) if item["log"] == "info" and "message" in item]
     assert [one for one in said if one.startswith("of ")] == ["of 0", "of 2", "of 3"]
     assert (log.parent / "training.json.left").read_bytes() == kept
+
+
+def test_an_end_that_the_manifest_has_no_room_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start(tmp_path)
+    run.log({"a": 1.0}, step=0)
+
+    def refuse(path: Path, content: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("barograph.manifest.write_json", refuse)
+    run.finish()
+    assert "can't say that the run has ended (No space left on device)" in caplog.text
+    assert run not in open_runs

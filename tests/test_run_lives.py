@@ -20,6 +20,7 @@ from barograph.importing.files import RunFiles
 from barograph.record import Record
 from barograph.store.schema import SEALING_LOCK
 from barograph.store.writer import Writer
+from barograph.writing.processes import open_runs
 from barograph.writing.pump import Row
 
 
@@ -57,6 +58,32 @@ def test_ranks_that_come_late_go_on_with_the_run_that_rank_0_went_on_with(tmp_pa
     assert [segment.kind for segment in back.segments] == ["start", "resume"] and back.status == "finished"
     for rank in range(3):
         assert back.series(f"rank{rank}").step.tolist() == [5, 6]
+
+
+def test_an_old_meeting_place_is_removed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later launch of the same identity: no rank removes what another has put in its place."""
+    from barograph.writing.start import _shared_folder
+
+    first = _shared_folder(tmp_path, "n", "launch")
+    (place,) = tmp_path.glob(".launch-*")
+    os.utime(place, (1, 1))
+    removing, unlink = threading.Event(), Path.unlink
+
+    def slow(path: Path, missing_ok: bool = False) -> None:
+        if path == place and not removing.is_set():
+            removing.set()
+            time.sleep(0.5)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", slow)
+    found: list[Path] = []
+    ranks = [threading.Thread(target=lambda: found.append(_shared_folder(tmp_path, "n", "launch"))) for _ in range(2)]
+    ranks[0].start()
+    assert removing.wait(10)
+    ranks[1].start()
+    for rank in ranks:
+        rank.join(30)
+    assert found[0] == found[1] != first
 
 
 # -- what the store can't take ----------------------------------------------------------------------------
@@ -293,3 +320,18 @@ def test_what_a_killed_process_left_here_does_not_replace_what_another_machine_l
     said = [item["message"] for item in strict(log) if item["log"] == "info" and "message" in item]
     assert [one for one in said if one.startswith("of ")] == ["of 0", "of 2", "of 3"]
     assert (log.parent / "training.json.left").read_bytes() == kept
+
+
+def test_an_end_that_the_manifest_has_no_room_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start(tmp_path)
+    run.log({"a": 1.0}, step=0)
+
+    def refuse(path: Path, content: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("barograph.manifest.write_json", refuse)
+    run.finish()
+    assert "can't say that the run has ended (No space left on device)" in caplog.text
+    assert run not in open_runs

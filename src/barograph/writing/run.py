@@ -254,10 +254,6 @@ class Run(Watched):
             self._failed("restore", error)
             return None
 
-    def _note(self, **changes: Any) -> None:
-        with contextlib.suppress(OSError):
-            manifest.update(self.dir, **changes)
-
     # -- the end ---------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = 10.0) -> bool:
@@ -325,7 +321,12 @@ class Run(Watched):
                 price = self._accounts.price_per_gpu_hour()
             before = float(manifest.read(self.dir).get("wall_seconds") or 0.0) if self.segment.number > 1 else 0.0
             spent = manifest.spent(round(before + took, 3), self._gpus(), price)
-            self._note(status=self._status, finished=_now(), final_metrics=self._final_metrics(), **spent)
+            ended = {"status": self._status, "finished": _now(), "final_metrics": self._final_metrics()}
+            try:
+                manifest.update(self.dir, **ended, **spent)
+            except OSError as error:
+                reason = error.strerror or error
+                self.warn(f"{self.dir} can't say that the run has ended ({reason}); it will be shown as crashed")
         self._ended = True
         open_runs.discard(self)
         self._call_all(self.at_end)

@@ -34,6 +34,8 @@ from barograph.writing.run import Run
 _warnings = logging.getLogger("barograph")
 _LOOK_SECONDS = 3.0  # a run that ends at once waits so long for its manifest to be complete
 _RENDEZVOUS_SECONDS = 3600.0  # a launch's ranks arrive within this time
+_MEETING_SECONDS = 5.0  # the longest wait for another rank that looks
+_meeting_lock = threading.Lock()
 _meetings: Counter[str] = Counter()  # runs that this process began in its launch: every rank begins them in one order
 
 
@@ -188,7 +190,8 @@ def _shared_folder(project: Path, name: str, launch: str) -> Path:
     """One folder for all ranks of a launch: the first to come makes it, the others find its name."""
     meeting = project / f".launch-{hashlib.sha256(launch.encode()).hexdigest()[:16]}"
     for _ in range(3):
-        with contextlib.suppress(OSError):
+        # one rank at a time: an old one is removed once, and not the new one that another has just put in its place
+        with contextlib.suppress(OSError), manifest.turn(project, _meeting_lock, _MEETING_SECONDS):
             if time.time() - meeting.stat().st_mtime < _RENDEZVOUS_SECONDS:
                 return project / meeting.read_text()
             meeting.unlink()

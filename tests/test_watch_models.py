@@ -310,6 +310,21 @@ def test_a_watched_model_can_be_copied(run: Notes) -> None:
     assert set(run.tables["gradients", 0]) == {name for name, _ in model.named_parameters()}
 
 
+def test_a_watched_model_can_be_saved_whole(run: Notes, tmp_path: Path) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.lock = threading.Lock()  # as a real run has, which can't be pickled
+    watch = ModelWatch(run, model, optimizer, **EACH)
+    torch.save(model, tmp_path / "model.pt")
+    assert b"barograph" not in (tmp_path / "model.pt").read_bytes()
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(loaded(TOKENS), model(TOKENS))
+    loss_of(model).backward()
+    optimizer.step()
+    watch.close()
+    assert "blocks.0" in run.tables["activations", 0] and not run.warnings
+
+
 def test_parameters_replaced_after_the_watch_began_are_found(run: Notes) -> None:
     model = Model()
     watch = ModelWatch(run, model, **QUIET | {"gradients": 1})

@@ -310,6 +310,21 @@ def test_a_watched_model_can_be_copied(run: Notes) -> None:
     assert set(run.tables["gradients", 0]) == {name for name, _ in model.named_parameters()}
 
 
+def test_a_watched_model_can_be_saved_whole(run: Notes, tmp_path: Path) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.lock = threading.Lock()  # as a real run has, which can't be pickled
+    watch = ModelWatch(run, model, optimizer, **EACH)
+    torch.save(model, tmp_path / "model.pt")
+    assert b"barograph" not in (tmp_path / "model.pt").read_bytes()
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(loaded(TOKENS), model(TOKENS))
+    loss_of(model).backward()
+    optimizer.step()
+    watch.close()
+    assert "blocks.0" in run.tables["activations", 0] and not run.warnings
+
+
 def test_parameters_replaced_after_the_watch_began_are_found(run: Notes) -> None:
     model = Model()
     watch = ModelWatch(run, model, **QUIET | {"gradients": 1})
@@ -341,6 +356,23 @@ def test_a_resume_from_a_checkpoint_has_its_first_steps_figures_at_that_step(tmp
     found = back.series("model/grad_norm")
     assert found.step.tolist() == list(range(25))
     assert found.value.tolist() == pytest.approx([norms[step] for step in range(25)], rel=1e-5)
+
+
+def test_a_model_that_is_watched_anew_is_recorded_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with barograph.init(project="p", dir=tmp_path, console="none", git=False, machine=False) as run:
+        for begin in (0, 5):
+            run.watch(model, optimizer)  # as a cell of a notebook that is run again
+            for step in range(begin, begin + 5):
+                loss_of(model).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.log({"train/loss": 1.0}, step=step)
+    (back,) = barograph.runs(dir=tmp_path)
+    assert back.series("model/grad_norm").step.tolist() == list(range(10))
+    assert hooks_left(model, optimizer) == 0
+    assert "the model is watched anew" in caplog.text
 
 
 def test_what_was_seen_before_a_rewind_is_of_the_old_branch(tmp_path: Path) -> None:

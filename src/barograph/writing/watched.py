@@ -210,6 +210,10 @@ class Watched(Recorder):
             if self.settings.verbosity > 0:
                 options.setdefault("show", self._console.say)
             made = ModelWatch(self, model, optimizer, **options)
+            for earlier in [one for one in self.watches if one.model is model]:
+                earlier.close()
+                self.watches.remove(earlier)
+                self.warn("the model is watched anew; one watch takes several optimizers, as a list", key="watch anew")
             self.watches.append(made)
             self._made_watch(made)
             return made

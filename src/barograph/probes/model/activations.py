@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.probes.model import attention, blocks
+from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import local
 
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
@@ -107,15 +108,15 @@ class ActivationWatch:
             chosen |= places.embeddings
         self._any = bool(chosen)
         for name, module in chosen.items():
-            self._handles.append(module.register_forward_hook(self._on_output(name)))
+            self._handles.append(module.register_forward_hook(Guest(self._on_output(name))))
         if modules is None:
             for name, module in places.downs.items():
-                self._handles.append(module.register_forward_pre_hook(self._on_units(name)))
+                self._handles.append(module.register_forward_pre_hook(Guest(self._on_units(name))))
             for name, module in places.bounded.items():
-                self._handles.append(module.register_forward_hook(self._on_bounded(name, type(module).__name__)))
+                self._handles.append(module.register_forward_hook(Guest(self._on_bounded(name, type(module).__name__))))
         if self._heads:
-            self._handles.append(self._model.register_forward_pre_hook(self._on_start))
-            self._handles.append(self._model.register_forward_hook(self._on_end, always_call=True))
+            self._handles.append(self._model.register_forward_pre_hook(Guest(self._on_start)))
+            self._handles.append(self._model.register_forward_hook(Guest(self._on_end), always_call=True))
 
     def _named(self, modules: Any) -> dict[str, Any]:
         found = {blocks.plain(name): module for name, module in self._model.named_modules()}

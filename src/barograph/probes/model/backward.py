@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import mesh_of
 
 
@@ -49,7 +50,7 @@ class BackwardEnd:
                 if each is not None:
                     self._handles.append(parameter.register_hook(_bound(each, parameter)))
         if sharded:
-            self._handles.append(model.register_forward_hook(self._on_output))
+            self._handles.append(model.register_forward_hook(Guest(self._on_output)))
 
     def disarm(self) -> None:
         """Take the hooks away."""

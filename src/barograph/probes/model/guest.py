@@ -1,0 +1,25 @@
+"""Hooks on a user's modules that stay behind when the model is pickled or copied.
+
+In:   a function of ours that a module calls.
+Out:  the same, but a pickle or a copy of it is one of Python's own functions that does nothing: a model that is saved
+      whole can be saved while it is watched, and loaded where there is no Barograph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+
+class Guest:
+    """A hook that calls a function."""
+
+    def __init__(self, call: Callable[..., Any]):
+        self._call = call
+
+    def __call__(self, *given: Any) -> Any:
+        return self._call(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and gives None

@@ -298,7 +298,13 @@ def test_a_rewind_to_before_it_ends_it_and_a_hook_that_comes_late_is_told() -> N
     mode.told(finding(), 50)
     mode.watch(WatchIntervals(schedule))
     assert schedule.intervals["gradients"] == 1
-    assert not mode.at(20) and schedule.intervals["gradients"] == 10
+    assert mode.at(50) and not mode.at(20) and schedule.intervals["gradients"] == 10
+
+
+def test_records_that_come_after_the_run_has_gone_on_do_not_end_it() -> None:
+    mode = DebugMode(steps=5)
+    mode.told(finding(step=40), 60)  # the run is at 60, its records are read up to 40
+    assert all(mode.at(step) for step in range(41, 66)) and not mode.at(66)
 
 
 def test_ranks_whose_looks_are_collectives_are_left_alone() -> None:

@@ -70,6 +70,7 @@ class DebugMode:
         self._hooks: list[Adjustable] = []
         self._known: set[tuple[Any, ...]] = set()
         self._began = self._until = 0
+        self._reached = False  # the records that are given have come to where it began
         self._lock = threading.RLock()
 
     def watch(self, hook: Adjustable) -> None:
@@ -91,7 +92,7 @@ class DebugMode:
                 self._until = min(step + self.steps, self._began + self.longest)
             elif self.started < self.most:
                 self.started += 1
-                self.on, self._began, self._until = True, step, step + self.steps
+                self.on, self._began, self._until, self._reached = True, step, step + self.steps, False
                 for hook in self._hooks:
                     with contextlib.suppress(Exception):
                         hook.narrow(self.intervals)
@@ -99,10 +100,13 @@ class DebugMode:
             return self.on
 
     def at(self, step: int) -> bool:
-        """The run is at this step; whether debug mode is on. A step before its beginning is a rewind and ends it."""
-        if self.on and (step > self._until or step < self._began):
+        """The records are at this step; whether debug mode is on. They may come some steps after the run itself; a
+        step before the beginning is a rewind and ends it once they have caught up."""
+        if self.on:
             with self._lock:
-                self.end()
+                if step > self._until or (self._reached and step < self._began):
+                    self.end()
+                self._reached = self._reached or step >= self._began
         return self.on
 
     def end(self) -> None:

@@ -127,7 +127,7 @@ class Collector:
         if self._read_before and self._is_replaced():
             self._begin_anew()
         since = Mark(self._mark) if self._mark is not None else None
-        self._identity = folders.identity(self.found.path)
+        self._identity = folders.identity(self.found.path) or self._identity
         begun = False
         for item in self._items(since):
             if isinstance(item, Mark):

@@ -275,6 +275,7 @@ def test_a_log_that_is_replaced_while_it_is_followed_is_another_run(tmp_path: Pa
         wait_for(lambda: loss_of(root) == {"a": [*range(20)]})
         path.write_text('{"step": 7, "loss": 1}\n{"step": 8, "loss": 1}\n')
         wait_for(lambda: sorted(map(len, (run.series("loss") for run in runs(root) if run.names()))) == [2, 20])
+        assert [run.status for run in runs(root) if len(run.series("loss")) == 20] == ["imported"]
         process.send_signal(signal.SIGTERM)
         process.wait(20)
     finally:

@@ -239,6 +239,35 @@ def test_following_ends_by_itself_when_the_source_says_that_the_training_is_over
     assert run.status == "finished" and isinstance(run, StoredRun)
 
 
+def test_a_log_that_is_away_for_a_moment_is_read_on_and_one_made_anew_is_another_run(tmp_path: Path) -> None:
+    path, root = tmp_path / "train.log", tmp_path / "runs"
+    rows = [f"iter {step}: loss {step + 1:.4f}, time 100.00ms, mfu 10.00%\n" for step in range(40)]
+    path.write_text("".join(rows[:20]))
+    process = subprocess.Popen([sys.executable, "-c", FOLLOWER, str(root), str(path)], stdout=subprocess.DEVNULL)
+
+    def steps() -> list[list[int]]:
+        return [run.series("train/loss", branch="all").step.tolist() for run in runs(root) if run.names()]
+
+    try:
+        wait_for(lambda: steps() == [[*range(20)]])
+        away = path.rename(tmp_path / "away")
+        time.sleep(0.5)
+        away.rename(path)
+        with open(path, "a") as file:
+            file.writelines(rows[20:])
+        wait_for(lambda: any(len(one) >= 40 for one in steps()))
+        assert steps() == [[*range(40)]]
+        path.unlink()
+        time.sleep(0.5)
+        path.write_text("".join(rows[5:10]))
+        wait_for(lambda: sorted(steps(), key=len) == [[*range(5, 10)], [*range(40)]])
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    finally:
+        process.kill()
+    assert not any(run.manifest["source"]["unread"]["count"] for run in runs(root))
+
+
 def test_a_log_that_is_replaced_while_it_is_followed_is_another_run(tmp_path: Path) -> None:
     path, root = write_rows(tmp_path / "a.jsonl", range(20)), tmp_path / "runs"
     process = subprocess.Popen([sys.executable, "-c", FOLLOWER, str(root), str(path)], stdout=subprocess.DEVNULL)
@@ -246,6 +275,7 @@ def test_a_log_that_is_replaced_while_it_is_followed_is_another_run(tmp_path: Pa
         wait_for(lambda: loss_of(root) == {"a": [*range(20)]})
         path.write_text('{"step": 7, "loss": 1}\n{"step": 8, "loss": 1}\n')
         wait_for(lambda: sorted(map(len, (run.series("loss") for run in runs(root) if run.names()))) == [2, 20])
+        assert [run.status for run in runs(root) if len(run.series("loss")) == 20] == ["imported"]
         process.send_signal(signal.SIGTERM)
         process.wait(20)
     finally:

@@ -80,6 +80,33 @@ def test_rows_sealed_while_they_are_followed_arrive_once(tmp_path: Path) -> None
     check_tensorboard(story, tmp_path)
 
 
+def test_a_run_resumed_while_it_is_followed_arrives_once(tmp_path: Path) -> None:
+    story = Story(tmp_path, flush_seconds=0.02)
+    over, shown = threading.Event(), [0]
+    results: list[Any] = []
+
+    def told(mirror: Any) -> None:
+        shown[0] = mirror.rows
+
+    follower = threading.Thread(
+        target=lambda: results.append(
+            send(story.dir, "tensorboard", tensorboard(tmp_path), over=over.is_set, told=told)
+        )
+    )
+    follower.start()
+    for begin in range(0, 300, 100):
+        story.train(range(begin, begin + 100))
+        deadline = time.monotonic() + 20
+        while shown[0] < begin + 100 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        story.resume()  # another writer: the log is read for its records from the beginning
+    story.finish()
+    over.set()
+    follower.join(60)
+    assert results and results[0].done
+    check_tensorboard(story, tmp_path)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_sender_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
     generator = random.Random(seed)

@@ -29,7 +29,7 @@ from barograph.importing.files import RunFiles
 from barograph.importing.rows import derive, records_of
 from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Source, Unread
 from barograph.naming import folder_name
-from barograph.record import HAS_NUMBERS, KINDS, Record, numbers
+from barograph.record import HAS_NUMBERS, KINDS, Record, format_time, numbers
 
 COMMIT_POINTS = 1_000_000  # 8 MB of values; a commit costs two syncs of a file, some milliseconds
 COMMIT_SECONDS = 2.0
@@ -127,7 +127,7 @@ class Collector:
         if self._read_before and self._is_replaced():
             self._begin_anew()
         since = Mark(self._mark) if self._mark is not None else None
-        self._identity = folders.identity(self.found.path)
+        self._identity = folders.identity(self.found.path) or self._identity
         begun = False
         for item in self._items(since):
             if isinstance(item, Mark):
@@ -326,8 +326,12 @@ class Collector:
         self._number += 1
         self.folder = folders.folder_for(self._root, self.found, self.name, self._number)
         self._lock = folders.hold(self.folder)
+        facts: dict[str, Any] = {"superseded_by": self.folder.name}
+        if manifest.read(before).get("status") == "running":  # as far as it was followed: no more is to come
+            facts |= {"status": self._said.end.get("status") or about.IMPORTED}
+            facts |= {"finished": format_time(self._last_time) if self._last_time else None}
         with contextlib.suppress(OSError):
-            manifest.update(before, superseded_by=self.folder.name)
+            manifest.update(before, **facts)
         os.close(old_lock)
         self._resume(journal.recover(self.folder))
         self.tally.replaced = True

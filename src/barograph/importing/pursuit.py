@@ -40,8 +40,8 @@ class Pursuit:
     def look(self) -> bool:
         """Take in what is new; whether there was anything. Raises SourceFailed, OSError."""
         now = _signature(self.collector.found.path)
-        if now is not None and now == self._seen:
-            return False
+        if (now is not None and now == self._seen) or not self.collector.found.path.exists():
+            return False  # gone: moved away for a moment, as by a rotation
         tally = self.collector.read()
         self._seen = now
         grown = tally.added != self._added

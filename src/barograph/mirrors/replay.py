@@ -88,7 +88,7 @@ class Replay:
                 while log.time <= row.key[0] + _AHEAD and (item := log.next()) is not None:
                     if item.end > log.start:
                         given += 1
-                        self.place.offsets[name] = item.end
+                        self.place.offsets[name] = log.start = item.end
                         yield Logged(item.record, name, item.end)
                     if given >= most:
                         store.put_back(row)
@@ -103,7 +103,7 @@ class Replay:
         while given < most and (item := log.next()) is not None:
             if item.end > log.start:
                 given += 1
-                self.place.offsets[name] = item.end
+                self.place.offsets[name] = log.start = item.end
                 yield Logged(item.record, name, item.end)
 
     def settle(self) -> None:
@@ -149,7 +149,7 @@ class Replay:
 
 
 class _Log:
-    """A log file, read forward. `time`: of the record read last. Records up to `start` were sent before."""
+    """A log file, read forward. `time`: of the record read last. Records up to `start` were handed out before."""
 
     def __init__(self, path: Path, start: int):
         self.path, self.start = path, start

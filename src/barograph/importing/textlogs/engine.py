@@ -9,6 +9,7 @@ restart. A program that prints its beginning again and starts at the first step 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -114,15 +115,14 @@ class Reading:
     def __init__(self, dialect: Dialect, found: Found, since: Mark | None) -> None:
         self.dialect, self.path, self.key = dialect, found.path, found.key
         state = copy.deepcopy(since.state) if since is not None else {}
-        try:
+        opening = b""
+        with contextlib.suppress(OSError):  # a file that is away says nothing of what was read
             with self.path.open("rb") as file:
                 opening = file.read(256)
-        except OSError:
-            opening = b""
-        # a fingerprint of the opening tells a file that grew from one that was written anew
-        length = min(int(state.get("opening_bytes", len(opening))), len(opening))
-        if state and zlib.crc32(opening[:length]) != state.get("opening"):
-            state = {}
+            # a fingerprint of the opening tells a file that grew from one that was written anew
+            length = min(int(state.get("opening_bytes", len(opening))), len(opening))
+            if state and zlib.crc32(opening[:length]) != state.get("opening"):
+                state = {}
         if not state:
             state = {"opening": zlib.crc32(opening), "opening_bytes": len(opening)}
         self.state: dict[str, Any] = {

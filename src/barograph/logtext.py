@@ -97,13 +97,12 @@ def records_from(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tupl
     """The records behind byte `offset` (a record's end, or 0), each with the offset of its own end."""
     with open(path, "rb") as file:
         while True:
-            file.seek(offset)
-            chunk = file.read(8 << 20)
+            chunk, more = _read(file.fileno(), offset, 8 << 20)
             base, used = offset, 0
             for item, used in scan(chunk):
                 yield decode(item), base + used
             if not used:
-                if len(chunk) < 8 << 20:
+                if not more:
                     return
                 used = len(chunk)  # 8 MB without a whole record: not ours
             offset = base + used
@@ -128,9 +127,8 @@ def records_of(
             return
         offset = 0
         while True:
-            file.seek(offset)
-            chunk = file.read(32 << 20)
-            whole = chunk.rfind(b"\n") + 1 if len(chunk) == 32 << 20 else len(chunk)
+            chunk, more = _read(file.fileno(), offset, 32 << 20)
+            whole = chunk.rfind(b"\n") + 1 if more else len(chunk)
             if not whole:
                 return
             for at in _lines_of(chunk[:whole], heads):
@@ -143,9 +141,21 @@ def records_of(
                     yield decode(_decode_json(text)), offset + at + len(text)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     continue
-            if len(chunk) < 32 << 20:
+            if not more:
                 return
             offset += whole
+
+
+def _read(file: int, offset: int, size: int) -> tuple[bytes, bool]:
+    """A log's bytes, of which more may be written just now, and whether as many as were asked for stand there.
+
+    A read takes one page after the other. Between two of them the writer may have filled up the first and gone on to
+    the second: what it wrote to the first would be missed. It writes in order, so all that stands before the last
+    record of a first read is there in a second.
+    """
+    first = os.pread(file, size, offset)
+    known = len(first.rstrip(b"]" + WHITE))
+    return os.pread(file, known, offset) if known else first, len(first) == size
 
 
 def _lines_of(data: bytes, heads: tuple[bytes, ...]) -> list[int]:

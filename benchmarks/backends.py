@@ -24,9 +24,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from barograph.adapters.backend import LoggingBackend
-from barograph.adapters.tensorboard import TensorBoardBackend
-from barograph.adapters.wandb import WandBBackend
+from barograph.trackers.backend import LoggingBackend
+from barograph.trackers.tensorboard import TensorBoardBackend
+from barograph.trackers.wandb import WandBBackend
 
 NAMES = [f"train/metric_{number}" for number in range(10)]
 ROWS = (

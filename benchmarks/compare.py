@@ -25,15 +25,15 @@ from pathlib import Path
 import numpy as np
 
 import barograph
-from barograph.comparing import curves, statistics
-from barograph.comparing.member import Member
+from barograph.analysis.compare import curves, statistics
+from barograph.analysis.compare.member import ComparedMember
 from barograph.importing.read import read
 
 SEEDS, STEPS = 12, 40
 SIZES = (3, 4, 5, 6)
 
 
-def train_demo(cache: Path) -> list[Member]:
+def train_demo(cache: Path) -> list[ComparedMember]:
     """The demo's repeats: trained where they are missing."""
     folder = cache / "demo-seeds"
     done = {run.config["plan"]["seed"] for run in barograph.runs(folder) if run.status == "finished"}
@@ -42,10 +42,10 @@ def train_demo(cache: Path) -> list[Member]:
             print(f"  training the demo, seed {seed} of {SEEDS} …", file=sys.stderr, flush=True)
             command = [sys.executable, "-m", "barograph", "demo", "--steps", str(STEPS), "--seed", str(seed)]
             subprocess.run([*command, "--quiet", "--dir", str(folder)], check=True, stdout=subprocess.DEVNULL)
-    return [Member(run) for run in barograph.runs(folder) if run.status == "finished"]
+    return [ComparedMember(run) for run in barograph.runs(folder) if run.status == "finished"]
 
 
-def ends(members: list[Member], metric: str) -> list[float]:
+def ends(members: list[ComparedMember], metric: str) -> list[float]:
     """Final values by the shared rule of smoothing."""
     found = [curve for one in members if (curve := one.curve(metric, "step")) is not None]
     low, high = max(one.x[0] for one in found), min(one.x[-1] for one in found)
@@ -53,7 +53,7 @@ def ends(members: list[Member], metric: str) -> list[float]:
     return [one.end(high, window) for one in found]
 
 
-def noises(members: list[Member], metric: str) -> dict[tuple[int, int], float]:
+def noises(members: list[ComparedMember], metric: str) -> dict[tuple[int, int], float]:
     """The noise within runs of every pair, as the naive comparison takes it."""
     found = [curve for one in members if (curve := one.curve(metric, "step")) is not None]
     low, high = max(one.x[0] for one in found), min(one.x[-1] for one in found)
@@ -110,7 +110,7 @@ def measure_false(logs: Path | None, cache: Path, comparisons: int) -> None:
     false = total = 0
     pools: list[tuple[str, list[float]]] = []
     if logs is not None:
-        members = [Member(run) for run in read(logs)]
+        members = [ComparedMember(run) for run in read(logs)]
         pools.append((f"{logs.name[:18]}, {len(members)}", ends(members, "eval/loss")))
     members = train_demo(cache)
     pools += [(f"demo {metric}, {len(members)}", ends(members, metric)) for metric in ("eval/loss", "train/loss")]
@@ -173,7 +173,7 @@ def measure_speed(cache: Path, long: list[str]) -> None:
         long = [str(cache / "runs" / "long" / name) for name in ("long_a", "long_b")]
     make_many(cache / "runs", 200)
     many = str(cache / "runs" / "many")
-    start = "import time; t = time.perf_counter(); from barograph.comparing.command import run_compare; "
+    start = "import time; t = time.perf_counter(); from barograph.views.compare.command import run_compare; "
     for name, call, target in (
         ("two runs of 1,000,000 steps", f"run_compare({long!r})", 2.0),
         ("200 runs, two groups of seeds", f"run_compare([{many!r}], group='lr')", 3.0),

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from barograph.forecast import Forecast, Schedule, forecast
+from barograph.analysis.forecast import Forecast, Schedule, forecast_columns
 
 KEPT = Path(__file__).parents[1] / "build" / "forecast-curves"
 FAMILIES = ("gpt", "convolution", "linear", "perceptron", "recurrent", "experts")
@@ -70,10 +70,10 @@ def model_of(family: str) -> Any:
     from torch import nn
 
     if family in ("gpt", "experts"):
-        from barograph.demo.model import ByteGPT, Shape
+        from barograph.demo.model import ByteGPT, ModelShape
 
         experts = 4 if family == "experts" else 0
-        return ByteGPT(Shape(context=CONTEXT, width=48, layers=2, heads=2, hidden=128, experts=experts))
+        return ByteGPT(ModelShape(context=CONTEXT, width=48, layers=2, heads=2, hidden=128, experts=experts))
     if family == "recurrent":
 
         class Recurrent(nn.Module):
@@ -318,7 +318,7 @@ def hindcast(curve: Curve, part: float, way: str) -> Score | None:
         given["schedule"] = schedule_of(curve)
     elif way == "rates seen":
         given["lr"] = curve.lr[seen]
-    answer = forecast(step, loss, **given)
+    answer = forecast_columns(step, loss, **given)
     error = need = float("nan")
     if answer.final is not None and answer.low is not None and answer.high is not None:
         error = answer.final / truth - 1
@@ -370,7 +370,7 @@ def targets(scores: list[Score]) -> None:
         seen = one.curve.step <= 0.3 * one.curve.planned
         for factor in (0.9, 0.95, 0.98, 1.0 + 1e-9, 1.02, 1.05):
             target = one.truth * factor
-            found = forecast(
+            found = forecast_columns(
                 one.curve.step[seen], one.curve.loss[seen], schedule=schedule_of(one.curve), target=target
             ).target
             if found is not None:
@@ -393,7 +393,7 @@ def speed() -> None:
         times = []
         for _ in range(5):
             begun = time.process_time()
-            forecast(step, loss, **given)
+            forecast_columns(step, loss, **given)
             times.append(time.process_time() - begun)
         print(f"| {name} | {1e3 * float(np.median(times)):.0f} |")
 

@@ -211,8 +211,8 @@ def read_one(folder: Path, name: str, whole: bool, runs: Path, read: Counter[str
     """Everything that `import` and `read` do with it; raises for what they must not do."""
     from barograph.importing.collect import collect
     from barograph.importing.registry import identify, sources
-    from barograph.importing.source import Found, Unread
-    from barograph.reading.query import StoredRun
+    from barograph.importing.source import FoundRun, Unread
+    from barograph.query.stored import StoredRun
 
     problems: list[Unread] = []
     found = list(identify(folder, None, problems))
@@ -226,7 +226,7 @@ def read_one(folder: Path, name: str, whole: bool, runs: Path, read: Counter[str
         files = [path for path in folder.rglob("*") if path.is_file()]
         source = next(one for one in sources() if one.kind == own)
         if len(files) == 1:
-            drain(source, Found(own, files[0], "", name))
+            drain(source, FoundRun(own, files[0], "", name))
     if whole:
         for source, one in found[:2]:
             made, tally = collect(source, one, runs)
@@ -256,15 +256,15 @@ def _own_kind(name: str) -> str:
 
 def drain(source: Any, found: Any) -> None:
     """Read it all; what a source gives is as `importing/source.py` says."""
-    from barograph.importing.source import Mark, Points
+    from barograph.importing.source import ImportedPoints, ImportMark
 
     last: Any = None
     for item in source.read(found):
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             assert item.values.shape == (len(item.steps), len(item.names)), source.kind
             assert len(item.times) == len(item.steps), source.kind
         last = item
-    assert isinstance(last, Mark), f"{source.kind} ends with {last!r:.80}"
+    assert isinstance(last, ImportMark), f"{source.kind} ends with {last!r:.80}"
 
 
 # -- many files --------------------------------------------------------------------------------------

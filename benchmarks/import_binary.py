@@ -104,11 +104,13 @@ def write_events(path: Path, points: int, tags: int = 20) -> None:
 
 def read_ours(path: Path, source: Any) -> tuple[float, list[Any]]:
     """Processor time for all of a path's items, and the points among them."""
-    from barograph.importing.source import Points
+    from barograph.importing.source import ImportedPoints
 
     begin = time.process_time()
     head = path.read_bytes()[:65536] if path.is_file() else b""
-    points = [item for found in source.find(path, head) for item in source.read(found) if isinstance(item, Points)]
+    points = [
+        item for found in source.find(path, head) for item in source.read(found) if isinstance(item, ImportedPoints)
+    ]
     return time.process_time() - begin, points
 
 

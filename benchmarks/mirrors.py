@@ -43,7 +43,7 @@ run = barograph.init(project="bench", dir=folder, verbosity=-2, git=False, machi
 mirrors = None
 if row != "no mirror":
     from dataclasses import replace
-    from barograph.mirrors.live import open_mirrors
+    from barograph.trackers.live import open_mirrors
     run.settings = replace(run.settings, report_to=tuple(row.split(" and ")))
     mirrors = open_mirrors(run)
     time.sleep(4)  # a library's import is not the training's every step
@@ -86,7 +86,7 @@ def throughput(steps: int, rounds: int) -> dict[str, Any]:
                 target = folder / str(len(rates))
                 target.mkdir(exist_ok=True)
                 body = (
-                    "import json, sys, time; from pathlib import Path; from barograph.mirrors.send import send\n"
+                    "import json, sys, time; from pathlib import Path; from barograph.trackers.send import send\n"
                     "times = []\n"
                     "def told(mirror): times.append((time.monotonic(), mirror.new))\n"
                     "done = send(Path(sys.argv[1]), sys.argv[2], {'tensorboard_dir': sys.argv[3]}, told=told)\n"

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from barograph.probes.ranks.straggler import Straggler
+from barograph.probes.ranks.straggler import StragglerWatch
 
 RANKS = 4
 
@@ -130,13 +130,13 @@ def simulation(options: argparse.Namespace) -> None:
     for noise in (0.01, 0.03, 0.05, 0.08, 0.1, 0.2, 0.4):
         delays, wrong = [], 0
         for seed in range(options.seeds):
-            judge = Straggler()
+            judge = StragglerWatch()
             for step, steps, waits in times(seed, 600, noise, 1.15, 200):
                 named = [finding.rank for finding in judge.observe(step, steps, waits)]
                 if named:
                     delays += [step - 199] if named == [1] and step >= 200 else []
                     break
-            judge = Straggler()
+            judge = StragglerWatch()
             wrong += any(judge.observe(*row) for row in times(10_000 + seed, 2000, noise, 1.0, 0))
         within = sum(delay <= 50 for delay in delays)
         middle, most = (statistics.median(delays), max(delays)) if delays else (float("nan"), 0)

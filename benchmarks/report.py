@@ -23,7 +23,7 @@ import numpy
 
 import barograph
 from barograph.store.seal import seal
-from barograph.store.writer import Writer
+from barograph.store.write import ImportWriter
 
 SPIKE = 612_345  # of 1,000,000: a step that no round thinning meets
 BLOCK = 20_000
@@ -65,7 +65,7 @@ def make(folder: Path, steps: int, series: int, every: int) -> Path:
     )  # fmt: skip
     run.finish()
     random = numpy.random.default_rng(0)
-    writer = Writer(path / "store" / "r0-bulk")
+    writer = ImportWriter(path / "store" / "bulk")
     wide = tuple(layers(series - len(DENSE)))
     scale = 10.0 ** random.uniform(-3, 0, len(wide))
     start = 1_800_000_000_000_000
@@ -90,14 +90,13 @@ def make(folder: Path, steps: int, series: int, every: int) -> Path:
             44 + 0.2 * noise[:, 9],
         ]  # fmt: skip
         times = start + step * 51_000
-        writer.write_points(DENSE, step, times, numpy.column_stack(columns).astype(numpy.float32))
+        writer.points(DENSE, step, times, numpy.column_stack(columns).astype(numpy.float32), 1)
         seen = step[step % every == 0]
         drift = scale * (1 + 0.3 * numpy.sin(seen[:, None] / steps * 9 + numpy.arange(len(wide))))
         drift *= 1 + 0.05 * random.standard_normal(drift.shape)
-        writer.write_points(wide, seen, start + seen * 51_000, drift.astype(numpy.float32))
-        writer.flush()
-    writer.close()
-    seal(path / "store" / "r0-bulk", closed=True)
+        writer.points(wide, seen, start + seen * 51_000, drift.astype(numpy.float32), 1)
+    writer.commit(0, ())
+    seal(path, final=True)
     (path / "made").write_text("whole\n")
     return path
 
@@ -115,8 +114,8 @@ def main() -> None:
     took: list[tuple[float, float]] = []
     code = (
         "import sys, time; t = time.perf_counter(); from pathlib import Path; "
-        "from barograph.reading.query import StoredRun; "
-        "from barograph.reporting.command import report; report([StoredRun(sys.argv[1])], Path(sys.argv[2])); "
+        "from barograph.query.stored import StoredRun; "
+        "from barograph.views.report.command import report; report([StoredRun(sys.argv[1])], Path(sys.argv[2])); "
         "import resource; "
         "print('TOOK', time.perf_counter() - t, time.process_time(), "
         "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from barograph.comparing.scaling import fit, fit_columns
-from barograph.comparing.scaling_law import Law
+from barograph.analysis.scaling.fit import fit_scaling, fit_scaling_columns
+from barograph.analysis.scaling.law import Law
 
 TRUE = Law(1.82, 482.0, 2085.0, 0.3478, 0.3658)
 # sizes × token counts, the noise of a run in ln L, degrees of freedom of its distribution (None: normal)
@@ -50,7 +50,7 @@ def coverage(families: int, resamples: int) -> None:
         hits, opened, began = np.zeros(len(names)), 0, time.perf_counter()
         for _ in range(families):
             error = random.standard_normal(len(n)) if freedom is None else random.standard_t(freedom, len(n))
-            made = fit_columns(n, d, TRUE.loss(n, d) * np.exp(noise * error), resamples=resamples)
+            made = fit_scaling_columns(n, d, TRUE.loss(n, d) * np.exp(noise * error), resamples=resamples)
             optimum = made.optimal(BUDGET)
             found = [*made.coefficients.values(), made.predict(*BEYOND).loss, optimum.parameters, optimum.loss]
             hits += [one.low <= value <= one.high for one, value in zip(found, true, strict=True)]
@@ -73,8 +73,8 @@ def train(folder: Path, widths: list[int], steps: list[int]) -> None:
     class Sized(Plan):
         width: int = 32
 
-        def shape(self) -> gpt.Shape:
-            return gpt.Shape(width=self.width, layers=2, heads=2, hidden=4 * self.width)
+        def shape(self) -> gpt.ModelShape:
+            return gpt.ModelShape(width=self.width, layers=2, heads=2, hidden=4 * self.width)
 
     torch.set_num_threads(min(2, torch.get_num_threads()))
     corpus = read_corpus()
@@ -112,7 +112,7 @@ def main() -> None:
             [int(one) for one in options.steps.split(",")],
         )
     if options.family is not None or options.fit is not None:
-        print(fit(options.family or options.fit).text())
+        print(fit_scaling(options.family or options.fit).text())
     else:
         coverage(options.families, options.resamples)
 

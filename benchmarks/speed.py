@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import barograph
-import barograph.writing.processes
-from barograph.writing.tracker import MetricsTracker
+import barograph.training.processes
+from barograph.integrations.tracker import MetricsTracker
 
 NAMES = ("data", "forward", "backward", "optimizer")
 
@@ -69,7 +69,7 @@ def main() -> None:
                 began = time.perf_counter_ns()
                 loop(step)
                 took[name].append((time.perf_counter_ns() - began) / 1e3)
-        for run in list(barograph.writing.processes.open_runs):
+        for run in list(barograph.training.processes.open_runs):
             run.finish()
     median = {name: statistics.median(values) for name, values in took.items()}
     for name, values in took.items():

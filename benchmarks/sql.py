@@ -29,10 +29,10 @@ from typing import Any
 import numpy
 
 import barograph
-from barograph.ask import sql as asked
-from barograph.ask.pushdown import EVERYTHING
-from barograph.manifest import FILE
-from barograph.reading import catalog
+from barograph.core.manifest import FILE
+from barograph.query import catalog
+from barograph.query import sql as asked
+from barograph.query.pushdown import EVERYTHING
 
 MEAN = "select avg(value), count(*), count(distinct run) from points where name = 'train/loss'"
 QUERIES = {
@@ -97,7 +97,7 @@ def main() -> None:
     def line(name: str, taken: tuple[float, float]) -> None:
         print(f"{name:<34} {taken[0]:>7.2f} s {taken[1]:>7.2f} s", flush=True)
 
-    code = f"from barograph.ask.command import run_sql; run_sql({MEAN!r}, dir={str(folder)!r})"
+    code = f"from barograph.views.tables.sql import run_sql; run_sql({MEAN!r}, dir={str(folder)!r})"
     before = os.times()
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

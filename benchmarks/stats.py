@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from barograph.probes.stats.statistics import PERCENTILES, collect
+from barograph.probes.stats.statistics import PERCENTILES, tensor_statistics
 
 
 def shapes(layers: int = 12, width: int = 768, words: int = 50257, places: int = 1024) -> list[tuple[int, ...]]:
@@ -45,7 +45,7 @@ def exact(tensors: list[Any]) -> list[Any]:
 
 
 def with_percentiles(tensors: list[Any]) -> None:
-    found = collect(tensors, sketch=True).result()
+    found = tensor_statistics(tensors, sketch=True).result()
     found.percentiles()
     found.histograms(64)
 
@@ -53,8 +53,8 @@ def with_percentiles(tensors: list[Any]) -> None:
 def on_cpu(tensors: list[Any], rounds: int) -> None:
     ways: dict[str, Callable[[], Any]] = {
         "one read": lambda: [tensor.sum() for tensor in tensors],
-        "scalars": lambda: collect(tensors).result(),
-        "scalars and sketch": lambda: collect(tensors, sketch=True).result(),
+        "scalars": lambda: tensor_statistics(tensors).result(),
+        "scalars and sketch": lambda: tensor_statistics(tensors, sketch=True).result(),
         "… with percentiles and histograms read": lambda: with_percentiles(tensors),
         "naive: norm, mean, std, min, max, .item()": lambda: naive(tensors),
         "torch._foreach_norm": lambda: torch._foreach_norm(tensors),
@@ -96,8 +96,8 @@ def on_cuda(tensors: list[Any], rounds: int) -> None:
     print(f"one read of {size / 1e6:.0f} MB at that rate {floor * 1e6:.0f} µs")
     print("\n| what | device µs | caller µs | ratio to one read |\n|---|---|---|---|")
     ways: dict[str, Callable[[], Any]] = {
-        "scalars": lambda: collect(tensors),
-        "scalars and sketch": lambda: collect(tensors, sketch=True),
+        "scalars": lambda: tensor_statistics(tensors),
+        "scalars and sketch": lambda: tensor_statistics(tensors, sketch=True),
         "torch._foreach_norm": lambda: torch._foreach_norm(tensors),
     }
     for name, way in ways.items():
@@ -113,7 +113,7 @@ def on_cuda(tensors: list[Any], rounds: int) -> None:
     print(f"| naive loop with .item() | | {loop * 1e6:.0f} | {loop / floor:.2f} |")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        pending = collect(tensors), collect(tensors, sketch=True)
+        pending = tensor_statistics(tensors), tensor_statistics(tensors, sketch=True)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     for answer in pending:

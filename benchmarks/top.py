@@ -34,23 +34,22 @@ import sys, time
 import numpy
 import barograph
 from barograph.store.seal import seal
-from barograph.store.writer import Writer
+from barograph.store.write import ImportWriter
 
 folder, steps, series, every, lines = sys.argv[1], *map(int, sys.argv[2:5]), eval(sys.argv[5])
 run = barograph.init(project="p", name="r", dir=folder, verbosity=-2, git=False, machine=False, total_steps=steps * 2)
 generator = numpy.random.default_rng(0)
 wide = tuple(f"layers/{number // 8}/statistic_{number % 8}" for number in range(series - len(lines)))
-past = Writer(run.dir / "store" / "past")
+past = ImportWriter(run.dir / "store" / "past")
 begun = time.time_ns() // 1000 - steps * 10_000
 for names, stride in ((tuple(lines), 1), (wide, every)):
     middle = numpy.array([lines.get(name, 1.0) for name in names])
     for low in range(0, steps, 10_000 * stride if stride > 1 else 10_000):
         step = numpy.arange(low, min(steps, low + (10_000 if stride == 1 else 10_000 * stride)), stride)
         value = middle * (1 + 0.05 * generator.standard_normal((len(step), len(names))))
-        past.write_points(names, step, begun + step * 10_000, value)
-        past.flush()
-past.close()
-seal(run.dir / "store" / "past")
+        past.points(names, step, begun + step * 10_000, value, 1)
+past.commit(0, ())
+seal(run.dir)
 print(run.dir, flush=True)
 step = steps
 while True:
@@ -74,7 +73,12 @@ class Line:
             os.environ["TERM"] = "xterm-256color"
             os.execv(
                 sys.executable,
-                [sys.executable, "-c", "import sys; from barograph.top.command import top; top(sys.argv[1])", run],
+                [
+                    sys.executable,
+                    "-c",
+                    "import sys; from barograph.views.top.command import top; top(sys.argv[1])",
+                    run,
+                ],
             )
         ioctl(self._line, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy
 
 import barograph
-from barograph.columns import buckets
+from barograph.core.columns import buckets
 from barograph.store.seal import seal
 
 READ = """
@@ -53,26 +53,22 @@ def main() -> None:
     rows = [dict(zip(names, row, strict=True)) for row in drift.astype(numpy.float32).astype(float).tolist()]
     points = options.steps * len(names)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        run = barograph.init(project="p", name="r", dir=folder, verbosity=-2, git=False)
+        run = barograph.init(project="p", name="r", dir=folder, verbosity=-2, git=False, sidecar=False)
         taken, began = [], time.perf_counter()
         for step in range(options.steps):
             values = rows[step]
             call = time.perf_counter()
             run.log(values, step=step)
             taken.append(time.perf_counter() - call)
-        run.flush(None)
         through = time.perf_counter() - began
-        run.finish(timeout=60)
+        run.finish()
         began = time.perf_counter()
-        while list(Path(folder).glob("p/r/store/*/*.arrows")) and time.perf_counter() - began < 60:
-            time.sleep(0.1)
-        for writer in Path(folder).glob("p/r/store/*/"):
-            seal(writer, closed=True)
-        size = sum(path.stat().st_size for path in Path(folder).glob("p/r/store/*/*.parquet"))
-        lost = run._pump.lost_rows
+        seal(run.dir, final=True)
+        sealing = time.perf_counter() - began
+        size = sum(path.stat().st_size for path in run.dir.glob("store/*/*.parquet"))
         print(f"caller: median {statistics.median(taken) * 1e6:.1f} µs a step of {len(names):,} names")
-        print(f"through: {points / through / 1e6:.2f} million points a second; {lost} rows lost")
-        print(f"sealed: {size / points:.2f} bytes a point")
+        print(f"written: {points / through / 1e6:.2f} million points a second")
+        print(f"sealed: {size / points:.2f} bytes a point, {points / sealing / 1e6:.2f} million points a second")
         with open(Path(folder) / "plain.jsonl", "w") as file:
             began = time.perf_counter()
             for step in range(options.steps // 20):

@@ -50,7 +50,7 @@ def main() -> None:
         folder = options.runs or os.path.join(made, "runs")
         if not options.runs:
             train(folder, options.steps)
-        from barograph.reading.catalog import runs
+        from barograph.query.catalog import runs
 
         named = {
             name: f"{run.dir.parent.name}/{run.dir.name}" for (name, _), run in zip(DEMOS, runs(folder), strict=True)

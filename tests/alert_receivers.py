@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from pathlib import Path
 from typing import Any
 
-from barograph.config import Settings
+import barograph.testing
 
 
 def until(true: Callable[[], Any], seconds: float = 10.0) -> bool:
@@ -122,34 +121,10 @@ def closed_port() -> int:
     return port
 
 
-class Given:
-    """Settings with the options of alerts, whatever Settings has of them."""
+class FakeRun(barograph.testing.FakeRun):
+    """A stand-in with the titles of its alerts."""
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
-
-    def __getattr__(self, name: str) -> Any:
-        options = self.__dict__["options"]
-        return options[name] if name in options else getattr(Settings(), name)
-
-
-class FakeRun:
-    """A run that keeps what it is told."""
-
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self.dir, self.settings = folder, Given(**options)
-        self.rank, self.world_size = 0, 1
-        self.name, self.project = "calm-river", "gpt"
-        self.at_finish: list[Callable[[], Any]] = []
-        self.current_step = 0
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.warnings: dict[str, str] = {}
-
-    def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
-        self.records.append((kind, step, fields))
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.warnings.setdefault(key or sentence, sentence)
+    name, project = "calm-river", "gpt"
 
     @property
     def titles(self) -> list[str]:
@@ -157,9 +132,6 @@ class FakeRun:
 
 
 def give(alerts: Any, record: Any) -> None:
-    """A record as the pump gives it to its listeners: itself, and its numbers."""
-    from barograph.record import numbers
-
-    named = dict(numbers(record))
-    alerts.take(record)
-    alerts.take_row(tuple(named), tuple(named.values()), record.step, record.time, 1)
+    """A record of rank 0, and the time of what records so."""
+    alerts.take_record(record)
+    alerts.settle(False)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from barograph.reading.query import StoredRun
-from barograph.record import format_time
+from barograph.core.record import format_time
+from barograph.query.stored import StoredRun
 
 START = 1_767_225_600_000_000  # µs: 2026-01-01
 

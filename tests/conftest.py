@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
+import hypothesis
 import pytest
+
+# no deadline and no limit on generation: how long an example takes says how busy the machine is
+hypothesis.settings.register_profile(
+    "barograph", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("barograph")
+
+# started behind nohup or in a background job, SIGINT is ignored, and every process that a test starts inherits that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a core for each worker: threads of a numeric library that wait for each other on cores that are taken spin
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,3 +40,4 @@ def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     # a test that looks at all of a run's records says itself what it watches
     monkeypatch.setenv("BAROGRAPH_MACHINE", "false")
     monkeypatch.setenv("BAROGRAPH_WATCHDOG", "false")
+    monkeypatch.setenv("BAROGRAPH_SIDECAR", "false")

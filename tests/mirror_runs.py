@@ -22,8 +22,8 @@ Point = tuple[str, int, str]  # name, step, value as text, so that NaN is NaN
 SENDER = """
 import os, sys
 from pathlib import Path
-from barograph.adapters.backend import LoggingBackend
-from barograph.mirrors import position, send
+from barograph.trackers.backend import LoggingBackend
+from barograph.trackers import position, send
 folder, name, options, die_at = Path(sys.argv[1]), sys.argv[2], eval(sys.argv[3]), int(sys.argv[4])
 left = [die_at]
 def dying(call):
@@ -37,7 +37,7 @@ def dying(call):
             os.kill(os.getpid(), 9)
         return made
     return wrapped
-from barograph.mirrors import backends
+from barograph.trackers import backends
 make = backends.make
 def made(*arguments, **named):
     backend = make(*arguments, **named)

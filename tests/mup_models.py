@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from barograph.demo.widths import BASE, HEADS, Attention, Readout, adam
+from barograph.demo.widths import BASE, HEADS, Readout, adam
 from barograph.demo.widths import GPT as DemoGPT
 
-__all__ = ["BASE", "CLASSES", "GPT", "HEADS", "INPUTS", "MLP", "VOCABULARY", "Attention", "Readout", "adam"]
+__all__ = ["BASE", "CLASSES", "GPT", "HEADS", "INPUTS", "MLP", "VOCABULARY", "Readout", "adam"]
 
 INPUTS, CLASSES = 16, 10
 VOCABULARY = 32

@@ -26,13 +26,11 @@ if __name__ == "__main__":
     import torch.distributed as distributed
 
     import barograph
-    from barograph.probes.ranks.heartbeat import Heartbeat
     from barograph.probes.ranks.reduction import Ranks, checksum
     from barograph.probes.ranks.waiting import time_collectives, watch_collectives
-    from barograph.probes.ranks.watchdog import Watchdog
 
 
-def launch(scenario: str, ranks: int, folder: Path, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+def launch(scenario: str, ranks: int, folder: Path, seconds: float = 600) -> subprocess.CompletedProcess[str]:
     """Run a scenario to its end and return what it printed."""
     source = str(Path(__file__).parent.parent / "src")
     environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -80,11 +78,6 @@ def start(folder: str, **options: Any) -> Any:
 
     run.warn = warn
     return run
-
-
-def folder_of(run: Any) -> Path:
-    (folder,) = (run.dir / "store").glob(f"r{run.rank}-*-{os.getpid()}-*")
-    return folder
 
 
 def training(rank: int, data_parallel: bool = True) -> Iterator[tuple[int, Any, float]]:
@@ -218,35 +211,10 @@ def waited(rank: int) -> None:
     print(f"[{rank}] waited {ddp:.1f} {python:.1f} {own:.1f}", flush=True)
 
 
-def watch(run: Any) -> Any:
-    folder = folder_of(run)
-    Heartbeat(run, folder, seconds=0.5)
-    return Watchdog(run, seconds=1.5, folder=folder, settle_seconds=1.5)
-
-
-def load_batch(wait: float) -> None:
-    time.sleep(wait)
-
-
-def hang(rank: int) -> None:
-    """Rank 2 stops in its loader for a while; the others wait for it in all_reduce."""
-    distributed.init_process_group("gloo")
-    run = start(sys.argv[3])
-    watchdog = watch(run)
-    for step in range(30):
-        load_batch(5.0 if rank == 2 and step == 20 else 0.01)
-        distributed.all_reduce(torch.ones(3))
-        run.log({"x": 1.0}, step=step)
-        watchdog.beat(step)
-    time.sleep(0.3)
-    run.finish()
-
-
 def kill(rank: int) -> None:
-    """Rank 3 is killed; the others stand still, or fail, and say so."""
+    """Rank 3 is killed; the others say so."""
     distributed.init_process_group("gloo")
     run = start(sys.argv[3])
-    watchdog = watch(run)
     ranks = Ranks(run)
     told = threading.Event()
     say = ranks._broken
@@ -271,9 +239,7 @@ def kill(rank: int) -> None:
         time.sleep(0.02)
         ranks.reduce(step, {"x": float(rank)})
         run.log({"x": 1.0}, step=step)
-        watchdog.beat(step)
         if step >= 19:
-            time.sleep(4)  # a step of the survivors, with a network that says nothing of the dead rank
             told.wait(60)
             break
     run.finish()
@@ -299,7 +265,7 @@ def elastic(rank: int) -> None:
 SCENARIOS: dict[str, Callable[[int], None]] = {
     name: made
     for name, made in list(globals().items())
-    if name in ("reduce", "late", "absent", "slow", "hang", "kill", "elastic", "waited")
+    if name in ("reduce", "late", "absent", "slow", "kill", "elastic", "waited")
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import barograph
-from barograph.reading.query import StoredRun
+from barograph.query.stored import StoredRun
 
 HOSTILE = "</script><script>alert(1)</script>"
 TABLE = "a|b`c*d_e<b>[x](y)"

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import numpy
 
-from barograph.record import Record
-from barograph.rules.channels import Seen
-from barograph.rules.finding import Finding
-from barograph.rules.rule import Rule
+from barograph.core.record import Record
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
 
 Column = Any  # values [n] at steps 0 to n-1, or (steps, values)
 
@@ -32,7 +32,7 @@ def findings(
     segments: first step → segment. seconds: between two steps.
     """
     made = list(rules)
-    seen = Seen(dict(facts or {}))
+    seen = RunHistory(dict(facts or {}))
     laid = {name: _column(column) for name, column in columns.items()}
     waiting = sorted(events, key=lambda event: event.step)
     last = max([int(steps[-1]) for steps, _ in laid.values() if len(steps)] + [event.step for event in waiting] + [0])

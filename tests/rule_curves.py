@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from barograph.rules.examiner import Examiner
-from barograph.rules.finding import Finding
-from barograph.rules.rule import Rule
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
 
 Series = Mapping[str, tuple[Any, ...]]  # name → steps, values, and segments if not all are of the first
 
@@ -60,7 +60,7 @@ def _places(one: tuple[Any, ...]) -> np.ndarray:
 
 
 def warned(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that are more than remarks."""
+    """Those that are more than info."""
     return [one for one in findings if one.severity != "info"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import barograph
-from barograph.reading.query import StoredRun
+from barograph.query.stored import StoredRun
 
 
 def strict(path: Path) -> list[dict[str, Any]]:

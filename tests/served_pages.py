@@ -18,11 +18,14 @@ from typing import Any
 import pytest
 
 import barograph
+from barograph.sidecar.attend import attend
 
 pytest.importorskip("playwright")
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 30_000  # how long what is looked for may take on a machine that others use too
+expect.set_options(timeout=PATIENCE_MS)
 ASSETS = Path(barograph.__file__).parent / "assets"
 SCRIPT = "<script>document.title = 'broken'</script>"
 
@@ -37,7 +40,7 @@ class Served:
 
     def __init__(self, root: Path, port: int = 0):
         program = (
-            "import sys; from barograph.server.command import view; "
+            "import sys; from barograph.views.server.command import view; "
             "view(sys.argv[1], port=int(sys.argv[2]), open_browser=False)"
         )
         environment = os.environ | {"PYTHONPATH": str(Path(barograph.__file__).parents[1])}
@@ -71,6 +74,7 @@ def record(root: Path, project: str, name: str, bad: bool = False, steps: int = 
         if step % 10 == 9:
             run.log({"eval/loss": loss + 0.1}, step=step)
     run.finish()
+    attend(Path(run.dir), quiet=True)  # what its sidecar would have done
     return Path(run.dir)
 
 
@@ -80,6 +84,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAROGRAPH_MACHINE", "false")
         patch.setenv("BAROGRAPH_WATCHDOG", "false")
+        patch.setenv("BAROGRAPH_SIDECAR", "false")
         record(made, "gpt", "slow", config={"lr": 1e-3, "seed": 1}, tags=["base"])
         record(made, "gpt", "fast", config={"lr": 3e-3, "seed": 1}, notes="higher rate")
         record(made, "gpt", "broken", bad=True, config={"lr": 1e-3, "seed": 2})
@@ -118,7 +123,7 @@ def page(browser: Browser, errors: list[str]) -> Iterator[Page]:
 
 
 def watched(page: Page, errors: list[str]) -> Page:
-    page.set_default_timeout(8000)
+    page.set_default_timeout(PATIENCE_MS)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
     page.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
 import barograph
-from barograph.server.app import Server
-from barograph.server.frames import unpack
-from barograph.server.security import Access
+from barograph.views.server.app import Server
+from barograph.views.server.frames import unpack
+from barograph.views.server.security import Access
 
 QUIET: dict[str, Any] = {"console": "none", "machine": False, "doctor": False, "blackbox": False, "watchdog": False}
 

@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from watched_models import Model, Notes, loss_of
 
-from barograph.probes.model.monitor import TrainingMonitor
+from barograph.integrations.monitor import TrainingMonitor
 from barograph.probes.model.watch import ModelWatch
 
 STEPS = 5
@@ -81,7 +81,7 @@ def sharded(model: Any, kind: str, size: int) -> Any:
 def main(kind: str, file: str) -> None:
     distributed.init_process_group("gloo")
     rank, size = distributed.get_rank(), distributed.get_world_size()
-    notes = Notes(rank, size)
+    notes = Notes(rank=rank, world_size=size)
     model = sharded(prepared(), kind, size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     options = OPTIONS | ({"gradients": 1} if kind == "unequal" and rank == 1 else {})
@@ -110,7 +110,7 @@ def main(kind: str, file: str) -> None:
         "tables": {f"{name}@{step}": table for (name, step), table in notes.tables.items()},
         "histograms": {f"{name}@{step}": [list(map(float, part)) for part in pair]
                        for (name, step), pair in notes.histograms.items()},
-        "warnings": list(notes.warnings.values()), "metrics": metrics,
+        "warnings": list(notes.warnings), "metrics": metrics,
         "intervals": None if watch is None else watch.schedule.intervals,
     }  # fmt: skip
     whole = Notes()

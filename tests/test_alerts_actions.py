@@ -13,16 +13,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from alert_receivers import FakeRun
+from alert_receivers import FakeRun, give
 from hypothesis import given
 from hypothesis import strategies as some
 
 import barograph
-from barograph.alerts.alerts import Alerts
-from barograph.alerts.debugging import DebugMode, WatchIntervals
-from barograph.alerts.skipping import SkipAdvisor
-from barograph.alerts.stopping import EarlyStopping, StopRequest, agreed
-from barograph.probes.model.schedule import Schedule
+from barograph.core.record import Record
+from barograph.probes.model.schedule import WatchSchedule
+from barograph.sidecar.alerts.alerts import Alerts
+from barograph.training.debugging import DebugMode, WatchIntervals
+from barograph.training.skipping import SkipAdvisor
+from barograph.training.stopping import EarlyStopping, StopRequest, stop_agreed
 
 
 def finding(rule: str = "loss_spike", severity: str = "critical", step: int = 5, **more: Any) -> Any:
@@ -47,33 +48,36 @@ def test_a_finding_is_told_once_however_often_it_is_reported_and_again_when_it_g
 
 
 def test_another_finding_of_the_rule_waits_for_the_cool_down_and_is_told_only_if_it_goes_on(tmp_path: Path) -> None:
-    now = [0.0]
-    alerts = Alerts(FakeRun(tmp_path), clock=lambda: now[0])
+    alerts = Alerts(FakeRun(tmp_path))
     assert alerts.report(finding(step=5))
     assert alerts.report(finding(step=6, key="layer 3"))
     assert not alerts.report(finding(step=50))
     assert not alerts.report(finding(step=60, last_step=61))
-    now[0] = 601.0
+    alerts.tick(601.0)
     assert not alerts.report(finding(step=50)), "it was over long ago"
     assert alerts.report(finding(step=60, last_step=99))
 
 
-def test_a_stop_is_asked_for_only_where_that_is_set_and_with_a_checkpoint(tmp_path: Path) -> None:
-    calm = Alerts(FakeRun(tmp_path))
+def test_a_stop_is_asked_for_only_where_that_is_set_and_once_a_process(tmp_path: Path) -> None:
+    asked: list[tuple[str, str, int]] = []
+
+    def ask(request: str, reason: str, step: int, more: Any) -> None:
+        if request == "stop":
+            asked.append((request, reason, step))
+
+    calm = Alerts(FakeRun(tmp_path), ask=ask)
     calm.report(finding())
     calm.send("x", level="critical")
-    assert not calm.stop and not calm.stop.checkpoint_requested
-    alerts = Alerts(FakeRun(tmp_path, stop_on="critical"))
+    assert not asked
+    alerts = Alerts(FakeRun(tmp_path, stop_on="critical"), ask=ask)
     alerts.report(finding(severity="warning"))
-    assert not alerts.stop
+    assert not asked
     alerts.report(finding("non_finite_loss", step=7))
     alerts.send("later", level="critical")
-    assert alerts.stop and alerts.stop.reason == "non_finite_loss at 7" and alerts.stop.step == 7
-    assert alerts.stop.checkpoint_requested
-    alerts.stop.checkpoint_saved()
-    assert alerts.stop and not alerts.stop.checkpoint_requested
-    alerts.stop.withdraw()
-    assert not alerts.stop
+    assert asked == [("stop", "non_finite_loss at 7", 7)]
+    alerts.take_record(Record("segment", 0, 0, {"segment": 2, "kind": "resume"}))
+    alerts.send("again", level="critical", cause="another")
+    assert len(asked) == 2, "the next process of the run may be asked too"
 
 
 def test_a_checkpoint_may_be_asked_for_alone() -> None:
@@ -85,7 +89,7 @@ def test_a_checkpoint_may_be_asked_for_alone() -> None:
 
 
 def test_without_ranks_a_wish_is_its_own_answer() -> None:
-    assert agreed(True) is True and agreed(StopRequest()) is False
+    assert stop_agreed(True) is True and stop_agreed(StopRequest()) is False
 
 
 @pytest.mark.slow
@@ -93,10 +97,10 @@ def test_ranks_that_ask_at_the_same_step_agree(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = textwrap.dedent("""
         import sys, torch.distributed as distributed
-        from barograph.alerts.stopping import agreed
+        from barograph.training.stopping import stop_agreed
         rank = int(sys.argv[1])
         distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
-        print([agreed(rank == 1 and step == 2) for step in range(4)])
+        print([stop_agreed(rank == 1 and step == 2) for step in range(4)])
         distributed.destroy_process_group()
     """)
     programs = [
@@ -174,20 +178,29 @@ def test_criteria_that_are_none_are_refused(options: dict[str, Any]) -> None:
         EarlyStopping(**options)
 
 
-def test_a_run_that_is_followed_is_asked_to_stop(tmp_path: Path) -> None:
-    run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False)
-    assert not run.stop_requested and run.stop_reason == ""
-    run.stop_early(patience=2, metric="val")
+def test_early_stopping_that_a_loop_asked_for_asks_for_a_stop(tmp_path: Path) -> None:
+    run, asked = FakeRun(tmp_path), []
+    alerts = Alerts(run, ask=lambda request, reason, step, more: asked.append((request, reason, step)))
+    give(alerts, Record("stop-rule", 0, 0, {"patience": 2, "metric": "val", "mode": "min"}))
     for step, value in enumerate([3.0, 2.0, 2.5, 2.6, 1.0]):
-        run.log({"val": value, "other": 1.0}, step=step)
-    run.flush()
-    assert run.stop_requested and "val has not improved" in run.stop_reason and run.checkpoint_requested
-    assert run.alerts is not None and run.alerts.stop.step == 3
-    run.save_checkpoint(tmp_path / "model.pt", 4)
-    assert run.stop_requested and not run.checkpoint_requested
-    run.finish()
-    (told,) = [item for item in barograph.read_log(run.log_file) if item["log"] == "alert"]
-    assert told["title"] == "Early stopping" and told["metric"] == "val" and told["value"] == 2.6
+        give(alerts, Record("metrics", 0, step, {"val": value, "other": 1.0}))
+    (_, reason, step), *_ = [one for one in asked if one[0] == "stop"]
+    assert step == 3 and "val has not improved" in reason
+    ((_, _, fields),) = run.records
+    assert fields["title"] == "Early stopping" and fields["metric"] == "val" and fields["value"] == 2.6
+
+
+def test_what_a_loop_asks_to_be_told_and_watched_is_done(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    alerts = Alerts(run)
+    give(alerts, Record("alert-request", 0, 7, {"title": "look", "text": "here", "level": "critical"}))
+    give(alerts, Record("alert-rule", 0, 8, {"metric": "loss", "above": 10, "severity": "info"}))
+    give(alerts, Record("alert-rule", 0, 8, {"metric": "loss", "abov": 10}))
+    give(alerts, Record("metrics", 0, 9, {"loss": 11.0}))
+    assert [(step, fields["title"], fields["level"]) for _, step, fields in run.records] == [
+        (7, "look", "critical"), (9, "loss above 10", "info"),
+    ]  # fmt: skip
+    assert "nearest one is 'above'" in run.warnings[0]
 
 
 # -- skip advice ----------------------------------------------------------------------------------------------
@@ -263,7 +276,7 @@ def test_an_advice_takes_microseconds() -> None:
 
 def test_after_a_finding_the_model_is_looked_at_closely_for_some_steps_and_then_as_before() -> None:
     said: list[str] = []
-    schedule = Schedule({"norms": 1, "gradients": 10, "histograms": 500, "spectral": 0}, budget=0.01)
+    schedule = WatchSchedule({"norms": 1, "gradients": 10, "histograms": 500, "spectral": 0}, budget=0.01)
     before = dict(schedule.intervals)
     mode = DebugMode(steps=20, say=said.append)
     mode.watch(WatchIntervals(schedule))
@@ -293,7 +306,7 @@ def test_findings_make_it_last_longer_but_neither_for_ever_nor_again_and_again()
 
 
 def test_a_rewind_to_before_it_ends_it_and_a_hook_that_comes_late_is_told() -> None:
-    schedule = Schedule({"gradients": 10})
+    schedule = WatchSchedule({"gradients": 10})
     mode = DebugMode(steps=10)
     mode.told(finding(), 50)
     mode.watch(WatchIntervals(schedule))
@@ -308,10 +321,10 @@ def test_records_that_come_after_the_run_has_gone_on_do_not_end_it() -> None:
 
 
 def test_ranks_whose_looks_are_collectives_are_left_alone() -> None:
-    experts = Schedule({"gradients": 10, "moe": 10})
+    experts = WatchSchedule({"gradients": 10, "moe": 10})
     WatchIntervals(experts, world_size=2).narrow({"gradients": 1, "moe": 1})
     assert experts.intervals["gradients"] == 1 and experts.intervals["moe"] == 10
-    spread = Schedule({"gradients": 10})
+    spread = WatchSchedule({"gradients": 10})
     WatchIntervals(spread, world_size=2, sharded=True).narrow({"gradients": 1})
     assert spread.intervals["gradients"] == 10
 

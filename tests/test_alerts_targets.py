@@ -16,14 +16,14 @@ import pytest
 from alert_receivers import FakeRun, HttpReceiver, SmtpReceiver, closed_port, give, hung_server, until
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from patience import patient
 
-import barograph
-from barograph.alerts import targets
-from barograph.alerts.addresses import masked, scrubbed
-from barograph.alerts.alert import Alert, clean, compose
-from barograph.alerts.alerts import Alerts
-from barograph.alerts.delivery import LIMIT, Delivery
-from barograph.record import Record
+from barograph.core.record import Record
+from barograph.sidecar.alerts import targets
+from barograph.sidecar.alerts.addresses import masked, scrubbed
+from barograph.sidecar.alerts.alert import Alert, clean, compose
+from barograph.sidecar.alerts.alerts import Alerts
+from barograph.sidecar.alerts.delivery import LIMIT, Delivery
 
 pytest.importorskip("apprise")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of libraries that Apprise's plugins import
@@ -142,54 +142,34 @@ def test_a_target_that_takes_nothing_costs_one_warning_without_its_secrets(tmp_p
             assert alerts.close(10)
     finally:
         server.close()
-    (sentence,) = run.warnings.values()
+    (sentence,) = run.warnings
     assert f"json://127.0.0.1:{port}/****" in sentence
     for secret in ("passw0rd", "T0PSECRET", "someone"):
         assert secret not in sentence and secret not in str(run.records)
     assert len(run.titles) == 5
 
 
-def test_a_hung_target_does_not_slow_a_log_call_nor_another_target_nor_the_end(
+def test_a_hung_target_slows_neither_the_records_nor_another_target_nor_the_end(
     tmp_path: Path, receiver: HttpReceiver
 ) -> None:
-    run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False, doctor=False, flush_seconds=0.05)
-
-    def median_seconds(tell: bool) -> float:
-        times = []
-        for step in range(300):
-            began = time.perf_counter()
-            run.log({"loss": 20.0 if tell else 2.0, "step": step})
-            times.append(time.perf_counter() - began)
-            if step % 50 == 0:
-                time.sleep(0.06)  # rounds of the pump in between
-        return sorted(times)[150]
-
-    alone = median_seconds(False)
     with hung_server() as port:
-        addresses = [f"json://127.0.0.1:{port}/?rto=2", receiver.address]
-        options = FakeRun(tmp_path, notify=addresses, alert_digest=0.0, alert_cooldown=0.0).settings
-        alerts = Alerts(run, options, deliver=quick)
-        run._pump.listen(alerts)
-        alerts.add("loss", above=10)
-        assert median_seconds(True) < 5 * alone + 50e-6
+        run = FakeRun(tmp_path, notify=[f"json://127.0.0.1:{port}/?rto=2", receiver.address], alert_digest=0.0)
+        alerts = Alerts(run, deliver=quick)
         began = time.perf_counter()
         for number in range(100):
             alerts.send(f"Trouble {number}")
-        assert (time.perf_counter() - began) / 100 < 0.01
+        assert (time.perf_counter() - began) / 100 < patient(0.01)
         assert until(lambda: receiver.got)
-        run.finish()
         began = time.perf_counter()
         assert not alerts.close(0.3)
-        assert time.perf_counter() - began < 1.0
-    kept = [item for item in barograph.read_log(run.log_file) if item["log"] == "alert"]
-    assert [item["value"] for item in kept if item.get("metric") == "loss"] == [20.0]
-    assert len(kept) == 101
+        assert time.perf_counter() - began < patient(1.0)
+    assert len(run.titles) == 100
 
 
 def test_a_process_ends_though_a_target_hangs(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import time, barograph
-        from barograph.alerts.alerts import Alerts
+        from barograph.sidecar.alerts.alerts import Alerts
         from types import SimpleNamespace
         run = barograph.init(project="p", dir={str(tmp_path)!r}, verbosity=-2, git=False)
         alerts = Alerts(run, SimpleNamespace(notify=["json://127.0.0.1:PORT/?rto=60&cto=60"]))
@@ -203,7 +183,7 @@ def test_a_process_ends_though_a_target_hangs(tmp_path: Path) -> None:
             [sys.executable, "-c", script.replace("PORT", str(port))], capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 0, done.stderr
-    assert time.time() - float(done.stdout) < 6
+    assert time.time() - float(done.stdout) < patient(6)
     assert "did not answer before the run's end" in done.stderr and done.stderr.count("\n") == 1
 
 
@@ -233,7 +213,7 @@ def test_an_address_of_no_kind_is_told_at_once_with_the_nearest_kind(tmp_path: P
     run = FakeRun(tmp_path, notify=["slakc://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"])
     alerts = Alerts(run)
     assert until(lambda: run.warnings)
-    (sentence,) = run.warnings.values()
+    (sentence,) = run.warnings
     assert "slack://" in sentence and "T1JJ" not in sentence
     alerts.send("x")
     assert alerts.close(5)
@@ -244,7 +224,7 @@ def test_an_address_that_is_not_whole_is_told_at_once_without_its_secret(tmp_pat
     alerts = Alerts(run)
     assert until(lambda: run.warnings)
     assert alerts.close(5)
-    (sentence,) = run.warnings.values()
+    (sentence,) = run.warnings
     assert "slack://****" in sentence and "TIiaj" not in sentence
 
 
@@ -254,27 +234,8 @@ def test_without_apprise_one_warning_says_what_to_install(tmp_path: Path, monkey
     alerts = Alerts(run)
     alerts.send("x")
     assert alerts.close(5)
-    assert all("pip install 'barograph[alerts]'" in sentence for sentence in run.warnings.values())
+    assert all("pip install 'barograph[alerts]'" in sentence for sentence in run.warnings)
     assert run.titles == ["x"]
-
-
-def test_a_callback_gets_each_alert_in_a_thread_of_its_own_and_may_raise(tmp_path: Path) -> None:
-    import threading
-
-    got: list[tuple[str, str]] = []
-
-    def call(alert: Alert) -> None:
-        got.append((alert.title, threading.current_thread().name))
-        raise KeyError(alert.title)
-
-    run = FakeRun(tmp_path)
-    alerts = Alerts(run, on_alert=call)
-    for name in "abc":
-        alerts.send(name)
-    assert alerts.close(5)
-    assert got == [(name, "barograph-alerts") for name in "abc"]
-    (sentence,) = run.warnings.values()
-    assert "on_alert" in sentence and "KeyError" in sentence
 
 
 def test_what_apprise_says_does_not_reach_the_users_logs(
@@ -304,22 +265,13 @@ def test_an_entry_with_addresses_of_its_own_goes_there_alone(tmp_path: Path, rec
         alerts = Alerts(FakeRun(tmp_path, notify=[receiver.address]))
         alerts.add("a", above=1, notify=[other.address])
         alerts.add("b", above=1)
-        give(alerts, Record("metrics", 0, 3, {"a": 2.0, "b": 2.0}))
-        alerts.settle()
+        give(alerts, Record("metrics", time.time_ns() // 1000, 3, {"a": 2.0, "b": 2.0}))
+        alerts.settle(False)
         assert alerts.close(10)
         assert [message["title"] for message in receiver.got] == ["[warning] b above 1"]
         assert [message["title"] for message in other.got] == ["[warning] a above 1"]
     finally:
         other.close()
-
-
-def test_other_ranks_record_and_send_nothing(tmp_path: Path, receiver: HttpReceiver) -> None:
-    run = FakeRun(tmp_path, notify=[receiver.address])
-    run.rank = 3
-    alerts = Alerts(run, on_alert=lambda alert: pytest.fail("called"))
-    assert alerts.send("x")
-    assert alerts.close(5)
-    assert run.titles == ["x"] and not receiver.got
 
 
 def test_a_target_can_be_tried_out(receiver: HttpReceiver) -> None:

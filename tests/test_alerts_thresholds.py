@@ -12,16 +12,16 @@ from alert_receivers import FakeRun, give
 from hypothesis import given
 from hypothesis import strategies as some
 
-from barograph.alerts.alert import LEVELS, rank
-from barograph.alerts.alerts import Alerts
-from barograph.alerts.gate import Gate
-from barograph.alerts.options import OPTIONS, read_routes, read_threshold, read_thresholds
-from barograph.alerts.thresholds import Normal, Watched
-from barograph.alerts.watching import Watching
-from barograph.config import ConfigError
-from barograph.record import Record
+from barograph.core.options import ConfigError
+from barograph.core.record import Record
+from barograph.sidecar.alerts.alert import LEVELS, rank
+from barograph.sidecar.alerts.alerts import Alerts
+from barograph.sidecar.alerts.gate import Gate
+from barograph.sidecar.alerts.options import OPTIONS, read_routes, read_threshold, read_thresholds
+from barograph.sidecar.alerts.thresholds import Normal, Watched
+from barograph.sidecar.alerts.watching import Watching
 
-DOCS = Path(__file__).parents[1] / "docs" / "alerts.md"
+DOCS = Path(__file__).parents[1] / "docs" / "guides" / "alerts.md"
 
 
 class Clock:
@@ -124,13 +124,14 @@ def test_alerts_and_their_ends_alternate_and_alerts_keep_their_distance(
 ) -> None:
     clock = Clock()
     run = FakeRun(Path("/nowhere"))
-    alerts = Alerts(run, clock=clock)
+    alerts = Alerts(run)
     alerts.add("train/loss", above=10, cooldown=cooldown)
     told: list[tuple[float, bool]] = []
     for number, (breach, later) in enumerate(rows):
         clock.now += later
+        alerts.tick(clock.now)
         give(alerts, step(number, 11.0 if breach else 1.0))
-        alerts.settle()
+        alerts.settle(False)
         for _, _, fields in run.records:
             told.append((clock.now, bool(fields.get("recovered"))))
         run.records.clear()
@@ -141,30 +142,32 @@ def test_alerts_and_their_ends_alternate_and_alerts_keep_their_distance(
 
 def test_a_trouble_that_outlives_the_cool_down_is_told_then() -> None:
     clock, run = Clock(), FakeRun(Path("/nowhere"))
-    alerts = Alerts(run, clock=clock)
+    alerts = Alerts(run)
     alerts.add("train/loss", above=10, cooldown=100)
     for number, (loss, seconds) in enumerate([(11, 0), (1, 10), (11, 10), (11, 70), (11, 20), (11, 500)]):
         clock.now += seconds
+        alerts.tick(clock.now)
         give(alerts, step(number, loss))
-        alerts.settle()
+        alerts.settle(False)
     assert [(at, bool(fields.get("recovered"))) for _, at, fields in run.records] == [(0, False), (1, True), (4, False)]
     assert "since step 2" in run.records[-1][2]["text"]
 
 
 def test_a_metric_that_is_missing_is_told_once_and_its_return_too() -> None:
     clock, run = Clock(), FakeRun(Path("/nowhere"))
-    alerts = Alerts(run, clock=clock)
+    alerts = Alerts(run)
     alerts.add("train/loss", missing=60)
     for number in range(5):
         clock.now += 50
+        alerts.tick(clock.now)
         give(alerts, step(number, 1.0))
-        alerts.settle()
+        alerts.settle(False)
     assert not run.records
     for _ in range(5):
         clock.now += 50
-        alerts.settle()
+        alerts.tick(clock.now)
     give(alerts, step(9, 1.5))
-    alerts.settle()
+    alerts.settle(False)
     first, second = [fields for _, _, fields in run.records]
     assert first["text"] == "train/loss has had no value for 60 s" and "value" not in first
     assert second["recovered"] and second["value"] == 1.5
@@ -176,20 +179,20 @@ def test_recovery_is_silent_where_that_is_asked_for() -> None:
     alerts.add("train/loss", above=10)
     for number, loss in enumerate([11.0, 1.0]):
         give(alerts, step(number, loss))
-    alerts.settle()
+    alerts.settle(False)
     assert len(run.records) == 1
 
 
 def test_the_same_words_are_sent_once_in_a_cool_down_and_graver_ones_at_once() -> None:
     clock, run = Clock(), FakeRun(Path("/nowhere"))
-    alerts = Alerts(run, clock=clock)
+    alerts = Alerts(run)
     assert [alerts.send("a"), alerts.send("a"), alerts.send("b"), alerts.send("a", level="critical")] == [
         True, False, True, True,
     ]  # fmt: skip
-    clock.now += 601
+    alerts.tick(clock.now + 601)
     assert alerts.send("a")
     assert alerts.send("odd", level="louder")
-    assert run.records[-1][2]["level"] == "warning" and "louder" in next(iter(run.warnings.values()))
+    assert run.records[-1][2]["level"] == "warning" and "louder" in run.warnings[0]
 
 
 # -- names ----------------------------------------------------------------------------------------------------
@@ -201,7 +204,7 @@ def test_a_pattern_watches_each_metric_by_itself() -> None:
     alerts.add("gpu/*/temperature", above=90)
     for device, heat in ((0, 95), (1, 50), (2, 96), (0, 97)):
         give(alerts, Record("gpu", 0, 1, {"id": device, "temperature": heat}))
-    alerts.settle()
+    alerts.settle(False)
     assert [fields["metric"] for _, _, fields in run.records] == ["gpu/0/temperature", "gpu/2/temperature"]
 
 
@@ -228,8 +231,8 @@ def test_a_metric_that_nobody_logs_is_told_of_with_its_neighbour() -> None:
     alerts.add("eval/loss", above=10)
     for number in range(100):
         give(alerts, step(number, 1.0))
-    alerts.settle()
-    assert list(run.warnings.values()) == ["the alert on 'train/los' has seen no value yet; is 'train/loss' meant?"]
+    alerts.settle(False)
+    assert list(run.warnings) == ["the alert on 'train/los' has seen no value yet; is 'train/loss' meant?"]
 
 
 def test_invented_names_do_not_grow_a_pattern_for_ever() -> None:
@@ -238,10 +241,10 @@ def test_invented_names_do_not_grow_a_pattern_for_ever() -> None:
     alerts.add("*", above=10)
     for number in range(3000):
         give(alerts, Record("metrics", 0, number, {f"name{number}": 1.0}))
-    alerts.settle()
+    alerts.settle(False)
     ((_, _, watched),) = alerts._watching._entries
     assert len(watched) == 1000
-    assert "more than 1000 metrics" in next(iter(run.warnings.values()))
+    assert "more than 1000 metrics" in run.warnings[0]
 
 
 # -- entries --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from barograph.aliases import (
+from barograph.core.aliases import (
     ALIASES,
     CONVERTED,
     Alias,

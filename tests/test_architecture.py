@@ -123,9 +123,9 @@ def test_nanochat_windows_follow_the_pattern_and_the_last_layer_sees_everything(
 
 def test_our_demo_has_the_parameters_of_its_model() -> None:
     pytest.importorskip("torch")
-    from barograph.demo.model import ByteGPT, Shape
+    from barograph.demo.model import ByteGPT, ModelShape
 
-    for shape in (Shape(), Shape(experts=4), Shape(layers=2, experts=8, top_k=4)):
+    for shape in (ModelShape(), ModelShape(experts=4), ModelShape(layers=2, experts=8, top_k=4)):
         assert parameters(architecture(shape)).total == sum(one.numel() for one in ByteGPT(shape).parameters())
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import barograph
-from barograph.ask.filters import FIELDS, Comparison, FilterError, Group, Value, matches, parse, runs, written
+from barograph.query.filters import FIELDS, Comparison, FilterError, Group, Value, matches, parse, runs, written
 
 
 class Run:

@@ -9,9 +9,9 @@ import numpy
 import pytest
 
 import barograph
-from barograph.ask.frames import frame
-from barograph.reading.catalog import runs
-from barograph.reading.query import StoredRun
+from barograph.query.catalog import runs
+from barograph.query.frames import frame
+from barograph.query.stored import StoredRun
 
 QUIET: dict[str, Any] = {"verbosity": -2, "git": False, "doctor": False, "machine": False, "ranks": False}
 

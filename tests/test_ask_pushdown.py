@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.ask.pushdown import ANY, EVERYTHING, wanted
+from barograph.query.pushdown import ANY, EVERYTHING, wanted
 
 duckdb = pytest.importorskip("duckdb")
 

@@ -16,11 +16,12 @@ import pyarrow.parquet
 import pytest
 
 import barograph
-from barograph.ask import sealed as sealed_module
-from barograph.ask import tables
-from barograph.ask.command import drawn, run_sql
-from barograph.ask.sql import answer, sql
-from barograph.reading.catalog import find
+from barograph.query import tables
+from barograph.query.catalog import find
+from barograph.query.sql import answer, sql
+from barograph.store import run as run_module
+from barograph.store.seal import seal
+from barograph.views.tables.sql import drawn, run_sql
 
 duckdb = pytest.importorskip("duckdb")
 QUIET: dict[str, Any] = {"verbosity": -2, "git": False, "doctor": False, "machine": False, "ranks": False}
@@ -135,13 +136,13 @@ def test_every_table_has_its_documented_columns(folder: Path, name: str) -> None
 
 
 def test_the_documentation_has_the_schema() -> None:
-    assert tables.schema_markdown() in (Path(__file__).parents[1] / "docs" / "sql.md").read_text()
+    assert tables.schema_markdown() in (Path(__file__).parents[1] / "docs" / "guides" / "sql.md").read_text()
 
 
 def test_no_series_is_read_that_the_query_does_not_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real = sealed_module.Sealed.columns
-    monkeypatch.setattr(sealed_module.Sealed, "columns", lambda self, name: (read.append(name), real(self, name))[1])
+    real = run_module.Look.points
+    monkeypatch.setattr(run_module.Look, "points", lambda self, name: (read.append(name), real(self, name))[1])
     rows("select max(value) from points p join runs r using (run) where p.name in ('train/lr') and r.run > 'a'", folder)
     assert set(read) == {"train/lr"}
     read.clear()
@@ -201,16 +202,17 @@ def test_a_query_that_takes_too_long_is_broken_off(folder: Path) -> None:
     assert found.table.num_rows == 10 and found.cut
 
 
-def test_a_damaged_file_is_told_and_the_rest_is_answered(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_told_and_everything_is_answered(folder: Path, tmp_path: Path) -> None:
     import shutil
 
     root = tmp_path / "runs"
     shutil.copytree(folder / "gpt" / "baseline", root / "gpt" / "good")
     shutil.copytree(folder / "gpt" / "baseline", root / "gpt" / "torn")
-    (part,) = (root / "gpt" / "torn" / "store").glob("*/*.points.parquet")
+    seal(root / "gpt" / "torn", final=True)
+    (part,) = (root / "gpt" / "torn" / "store" / "training").glob("*.points.parquet")
     part.write_bytes(part.read_bytes()[:200])
     found = answer("select run, count(*) n from points where name = 'train/lr' group by run", root)
-    assert {row["run"]: row["n"] for row in found.table.to_pylist()}["good"] == 20
+    assert {row["run"]: row["n"] for row in found.table.to_pylist()} == {"good": 20, "torn": 20}
     assert any(part.name in problem and "torn" in problem for problem in found.problems)
 
 

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracker_programs import ODD, facts, made, of_kind, points, run_program, series, write_records
 
-from barograph.adapters.aim import even
 from barograph.importing.aim import SOURCE
-from barograph.importing.source import Distribution, Item
+from barograph.importing.source import ImportedDistribution, Item
+from barograph.trackers.aim import even
 
 CONFIG = """
-from barograph.adapters.aim import AimBackend
+from barograph.trackers.aim import AimBackend
 logging.basicConfig(level=logging.INFO)
 AimBackend.stall_seconds = AimBackend.close_seconds = 100  # this machine may be busy
 config = SimpleNamespace(aim_repo="repository", project="pretraining", name="first", aim_run_id="",
@@ -72,7 +72,7 @@ def test_every_point_arrives_and_comes_back(tmp_path: Path) -> None:
     assert found["flops/attention"][0][2] == 1e9, "the time at which it was logged"
     _, items = read(tmp_path / "repository")
     assert points(items) == expected
-    [gradients] = of_kind(items, Distribution)
+    [gradients] = of_kind(items, ImportedDistribution)
     assert gradients.edges.tolist() == [0.0, 0.5, 1.0] and gradients.counts.tolist() == [3.0, 4.0]
     texts = {name: text for fact in facts(items, "metrics") for name, text in fact.fields.items()}
     assert texts == {"phase": "up", "sample": "once upon a time", "notes": "loss is high\nby much"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,13 +14,14 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from patience import patient
 from tracker_programs import ODD, environment, made, points, run_program, series, write_records
 
-from barograph.adapters.mlflow import MLflowBackend
 from barograph.importing.mlflow import SOURCE
+from barograph.trackers.mlflow import MLflowBackend
 
 CONFIG = """
-from barograph.adapters.mlflow import MLflowBackend
+from barograph.trackers.mlflow import MLflowBackend
 logging.basicConfig(level=logging.INFO)
 MLflowBackend.stall_seconds = MLflowBackend.close_seconds = 100  # this machine may be busy
 config = SimpleNamespace(mlflow_tracking_uri=os.environ.get("URI", ""), project="pretraining", name="first",
@@ -140,9 +143,11 @@ def test_every_point_arrives_at_a_server(tmp_path: Path) -> None:
     place = f"sqlite:///{tmp_path}/server.db"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", place, "--default-artifact-root", str(tmp_path / "artifacts")]
-    server = subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True)
+    with open(tmp_path / "server.log", "wb") as log:  # a pipe that nobody reads would hold the server up
+        variables = environment(tmp_path, MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false")  # six processes that do nothing
+        server = subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=log, stderr=log, start_new_session=True)
     try:
-        for _ in range(300):
+        for _ in range(1500):  # it is a minute before it listens on a busy machine
             with socket.socket() as probe:
                 if not probe.connect_ex(("127.0.0.1", port)):
                     break
@@ -152,8 +157,8 @@ def test_every_point_arrives_at_a_server(tmp_path: Path) -> None:
         printed, told = run_program(CONFIG + SEND + ASK, tmp_path, URI=f"http://127.0.0.1:{port}")
         assert "WARNING" not in told, told
     finally:
-        server.terminate()
-        server.communicate(timeout=30)
+        os.killpg(server.pid, signal.SIGKILL)  # with its workers
+        server.wait()
     assert json.loads(printed.strip().splitlines()[-1])[3] == "FINISHED"
     assert in_file(tmp_path / "server.db") == series(logged)
 
@@ -161,21 +166,22 @@ def test_every_point_arrives_at_a_server(tmp_path: Path) -> None:
 def test_a_server_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     body = """
+        from patience import patient
         backend = MLflowBackend(config)
         began = time.perf_counter()
         for step in range(1000):
             backend.log({"train/loss": 1.0}, step)
         took = time.perf_counter() - began
-        assert took < 0.5, took
+        assert took < patient(0.5), took
         began = time.perf_counter()
         backend.stall_seconds = 10
         assert not backend.close(1.0) and backend.lost == 1000
-        assert time.perf_counter() - began < 3
+        assert time.perf_counter() - began < patient(3)
     """
     began = time.perf_counter()
     _, told = run_program(CONFIG + "if True:" + body, tmp_path, URI="http://127.0.0.1:9")
     assert told.count("WARNING:barograph") == 1, told
-    assert time.perf_counter() - began < 40
+    assert time.perf_counter() - began < patient(40)
 
 
 class Sent(NamedTuple):

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.adapters.tensorboard import TensorBoardBackend, masked_checksum
-from barograph.config import Settings
+from barograph.core.options import Settings
+from barograph.trackers.tensorboard import TensorBoardBackend, masked_checksum
 
 pytest.importorskip("tensorboard")
 
@@ -239,7 +239,7 @@ def test_the_checksum_is_tensorboards(data: bytes) -> None:
 def test_a_killed_process_leaves_a_file_whole_up_to_the_last_flush(tmp_path: Path) -> None:
     body = (
         "import types, time\n"
-        "from barograph.adapters.tensorboard import TensorBoardBackend\n"
+        "from barograph.trackers.tensorboard import TensorBoardBackend\n"
         f"backend = TensorBoardBackend(types.SimpleNamespace(tensorboard_dir={str(tmp_path)!r}))\n"
         "step = 0\n"
         "while True:\n"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tracker_programs import ODD, facts, made, of_kind, points, run_program, series, write_records
 
-from barograph.importing.source import Distribution, Found, Item
+from barograph.importing.source import FoundRun, ImportedDistribution, Item
 from barograph.importing.trackio import SOURCE
 
 CONFIG = """
-from barograph.adapters.trackio import TrackioBackend
+from barograph.trackers.trackio import TrackioBackend
 logging.basicConfig(level=logging.INFO)
 TrackioBackend.stall_seconds = TrackioBackend.close_seconds = 100  # this machine may be busy
 config = SimpleNamespace(trackio_project="pretraining", name="first", trackio_run_id="", tags=["seed=7"], notes="")
@@ -40,7 +40,7 @@ print(json.dumps([run.id, run.name, run.config, logs, SQLiteStorage.get_alerts("
 """
 
 
-def read(folder: Path, number: int = 0) -> tuple[Found, list[Item]]:
+def read(folder: Path, number: int = 0) -> tuple[FoundRun, list[Item]]:
     path = folder / "trackio" / "pretraining.db"
     found = list(SOURCE.find(path, path.read_bytes()[:65536]))[number]
     return found, list(SOURCE.read(found))
@@ -65,7 +65,7 @@ def test_every_point_arrives_and_comes_back(tmp_path: Path) -> None:
     for item in items:
         if hasattr(item, "times"):
             assert all(began - 1 < moment / 1e6 < time.time() + 1 for moment in item.times.tolist())
-    [gradients] = of_kind(items, Distribution)
+    [gradients] = of_kind(items, ImportedDistribution)
     assert gradients.edges.tolist() == [0.0, 0.5, 1.0] and gradients.counts.tolist() == [3.0, 4.0]
     assert [(fact.step, fact.fields) for fact in facts(items, "metrics")] == [(5001, {"phase": "up"})]
     shown = {fact.step: (fact.time, fact.fields["message"]) for fact in facts(items, "info")}

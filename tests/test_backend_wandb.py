@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from patience import patient
 
 pytest.importorskip("wandb")
 
@@ -28,7 +29,7 @@ SOURCE = str(Path(__file__).parents[1] / "src")
 HEAD = """
 import json, logging, os, sys, time
 from types import SimpleNamespace
-from barograph.adapters.wandb import WandBBackend
+from barograph.trackers.wandb import WandBBackend
 config = SimpleNamespace(
     log_interval=10, enable_wandb=True, enable_tensorboard=False, wandb_project="kempnerforge",
     wandb_run_name=None, wandb_run_id="", tensorboard_dir="tb_logs",
@@ -128,6 +129,7 @@ def made(seed: int) -> list[tuple[int, dict[str, Any]]]:
 def test_every_point_comes_out_at_its_step(tmp_path: Path) -> None:
     (tmp_path / "logged.json").write_text(json.dumps(made(1)))
     body = """
+        WandBBackend.stall_seconds = WandBBackend.close_seconds = 100  # this machine may be busy
         backend = WandBBackend(config, run_config={"lr": 3e-4, "model": {"width": 768}})
         began = time.time()
         for step, metrics in json.load(open("logged.json")):
@@ -221,7 +223,7 @@ def test_without_the_library_one_warning_says_what_to_install(backend: str, tmp_
     module, name = backend.split(".")
     (tmp_path / "wandb" / "offline-run-1").mkdir(parents=True)  # which `import wandb` takes for a package
     body = f"""
-        from barograph.adapters.{module} import {name}
+        from barograph.trackers.{module} import {name}
         backend = {name}(config)
         for step in range(100):
             backend.log({{"a": 1.0}}, step)
@@ -238,7 +240,9 @@ def test_without_the_library_one_warning_says_what_to_install(backend: str, tmp_
 def test_a_killed_training_leaves_what_w_and_b_had_a_second_before(tmp_path: Path) -> None:
     body = """
         backend = WandBBackend(config)
-        for step in range(10**9):
+        backend.log({"a": 0.0}, 0)
+        while backend.run is None: time.sleep(0.05)
+        for step in range(1, 10**9):
             backend.log({"a": float(step)}, step)
             time.sleep(0.005)
             if step % 100 == 0: print(step, flush=True)
@@ -251,7 +255,8 @@ def test_a_killed_training_leaves_what_w_and_b_had_a_second_before(tmp_path: Pat
         text=True,
     )
     assert process.stdout is not None
-    began, step = time.monotonic(), 0
+    step = int(process.stdout.readline())  # W&B's own start takes as long as the machine makes it
+    began = time.monotonic()
     while time.monotonic() - began < 6:
         step = int(process.stdout.readline())
     process.send_signal(signal.SIGKILL)
@@ -282,7 +287,7 @@ def test_a_dead_service_costs_one_warning(tmp_path: Path) -> None:
     began = time.monotonic()
     done = run_program(body, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < patient(20)
     assert done.stderr.count("barograph:") == 1 and "The records are in training.json" in done.stderr, done.stderr
 
 
@@ -304,6 +309,6 @@ def test_a_server_that_never_answers_lets_the_program_end(tmp_path: Path) -> Non
     began = time.monotonic()
     done = run_program(body, tmp_path, WANDB_MODE="online", WANDB_API_KEY="a" * 40)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 20, "W&B itself waits for 90 s"
+    assert time.monotonic() - began < patient(20), "W&B itself waits for 90 s"
     [warning] = [line for line in done.stderr.splitlines() if line.startswith("barograph:")]
     assert "did not end in time and was left behind; 100 records were not sent" in warning

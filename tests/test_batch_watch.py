@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +19,21 @@ import barograph
 from barograph.probes.data import batch_watch as data
 from barograph.probes.data import batches, fingerprints
 from barograph.probes.data.batch_watch import DataWatch, LoaderState
+from barograph.testing import FakeRun
 
 SOURCE = str(Path(barograph.__file__).parents[1])
 
 
-class Recorder:
-    """A run that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.said: list[str] = []
-        self.current_step = 0
-        self.at_finish: list[Callable[[], Any]] = []
-
-    def record(self, kind: str, step: int, fields: dict[str, Any]) -> None:
-        json.dumps(fields)  # plain values only
-        self.records.append((kind, step, fields))
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.said.append(sentence)
-
-
-def watched(**options: Any) -> tuple[Recorder, DataWatch]:
-    run = Recorder()
-    return run, DataWatch(run, **options)  # type: ignore[arg-type]
+def watched(**options: Any) -> tuple[FakeRun, DataWatch]:
+    run = FakeRun()
+    return run, DataWatch(run, **options)
 
 
 def batch(seed: int, rows: int = 4, columns: int = 16) -> Any:
     return torch.from_numpy(numpy.random.default_rng(seed).integers(5, 50_000, (rows, columns)))
 
 
-def only(run: Recorder) -> dict[str, Any]:
+def only(run: FakeRun) -> dict[str, Any]:
     ((kind, _, fields),) = run.records
     assert kind == "data"
     return fields
@@ -132,7 +114,7 @@ def test_batches_of_all_shapes_are_read(given_batch: Any, rows: int, tokens: int
     run, watch = watched()
     watch.observe(given_batch)
     watch.flush()
-    assert not run.said
+    assert not run.warnings
     assert (only(run)["sequences"], only(run)["tokens"]) == (rows, tokens)
 
 
@@ -149,7 +131,7 @@ def test_a_batch_of_images_has_a_fingerprint_and_no_tokens() -> None:
 def test_what_is_no_batch_is_said_once_and_never_raised(odd: Any) -> None:
     run, watch = watched()
     watch.observe(odd)
-    assert len(run.said) == 1 and not run.records
+    assert len(run.warnings) == 1 and not run.records
 
 
 @pytest.mark.parametrize("empty", [torch.zeros(0, 8, dtype=torch.int64), torch.zeros(3, 0, dtype=torch.int64)])
@@ -157,7 +139,7 @@ def test_an_empty_batch_is_no_fault(empty: torch.Tensor) -> None:
     run, watch = watched(pad_id=0)
     watch.observe(empty)
     watch.flush()
-    assert not run.said and only(run)["tokens"] == 0
+    assert not run.warnings and only(run)["tokens"] == 0
 
 
 def test_lengths_of_packed_documents_and_a_count_of_tokens_may_be_given() -> None:
@@ -242,7 +224,7 @@ def test_different_batches_are_never_called_repeats() -> None:
     for step in range(2000):
         watch.observe(batch(step, 2, 32), step=step)
     watch.flush()
-    assert watch.repeats == 0 and not run.said
+    assert watch.repeats == 0 and not run.warnings
 
 
 def test_a_repeat_is_found_with_both_steps_and_said_once() -> None:
@@ -253,7 +235,7 @@ def test_a_repeat_is_found_with_both_steps_and_said_once() -> None:
     assert watch.repeats == 12
     assert run.records[8][2]["repeat_of"] == 0 and run.records[19][2]["repeat_of"] == 11
     assert run.records[8][2]["repeated_rows_share"] == 1.0
-    assert "step 8 is that of step 0 again" in run.said[0]
+    assert "step 8 is that of step 0 again" in run.warnings[0]
     assert (watch.last_fingerprint, watch.last_step) == (int(run.records[19][2]["fingerprint"], 16), 19)
 
 
@@ -265,7 +247,7 @@ def test_a_second_epoch_is_no_fault_but_a_repeat_within_it_is() -> None:
     watch.flush()
     assert watch.repeats == 1
     assert [fields.get("repeats_of_earlier_epochs", 0) for _, _, fields in run.records] == [0, 0, 0, 0, 1, 1, 0, 1]
-    assert len(run.said) == 1 and "step 6 is that of step 5" in run.said[0]
+    assert len(run.warnings) == 1 and "step 6 is that of step 5" in run.warnings[0]
 
 
 def test_rows_that_come_again_in_another_company_show_as_a_share() -> None:
@@ -281,7 +263,7 @@ def test_two_equal_micro_batches_are_named_so() -> None:
     run, watch = watched()
     watch.observe(batch(1), step=3)
     watch.observe(batch(1), step=3)
-    assert "two batches of step 3" in run.said[0]
+    assert "two batches of step 3" in run.warnings[0]
 
 
 def test_beyond_the_window_nothing_is_remembered() -> None:
@@ -351,7 +333,7 @@ print(watch.repeats, watch.tokens_seen)
 def test_a_damaged_state_is_said_and_the_watch_goes_on(state: Any) -> None:
     run, watch = watched()
     assert watch.restore(state) is False
-    assert len(run.said) == 1
+    assert len(run.warnings) == 1
     watch.observe(batch(0))
     watch.flush()
     assert only(run)["tokens_seen"] == 64
@@ -360,7 +342,7 @@ def test_a_damaged_state_is_said_and_the_watch_goes_on(state: Any) -> None:
 # -- a device ----------------------------------------------------------------------------------------
 
 
-class Later(batches.Pending):
+class Later(batches.PendingBatch):
     """A batch whose copy from the device is on its way until the test says otherwise."""
 
     arrived = False
@@ -397,7 +379,7 @@ def test_figures_from_a_device_come_later_in_order_and_are_the_same(
     watch.flush()
     assert device.records == host.records and len(host.records) == 6
     assert ("fingerprint" in host.records[0][2]) == compare
-    assert not device.said
+    assert not device.warnings
 
 
 def test_the_end_of_a_run_waits_a_moment_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +400,7 @@ def test_a_device_that_never_answers_does_not_fill_the_memory(monkeypatch: pytes
     run, watch = watched()
     for step in range(50):
         watch.observe(batch(step, 1, 2), step=step)
-    assert len(watch._waiting) == 10 and run.said
+    assert len(watch._waiting) == 10 and run.warnings
 
 
 if torch.cuda.is_available():
@@ -439,4 +421,4 @@ if torch.cuda.is_available():
                 torch.cuda.set_sync_debug_mode("default")
         expected.flush()
         watch.flush()
-        assert device.records == host.records and not device.said
+        assert device.records == host.records and not device.warnings

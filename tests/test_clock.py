@@ -12,28 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import barograph
-from barograph.config import Settings
 from barograph.probes.speed.clock import StepClock
-
-
-class Watched:
-    """A run that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.dir, self.settings, self.rank, self.world_size = Path(), Settings(), 0, 1
-        self.at_finish: list[Any] = []
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.warnings: list[str] = []
-        self.current_step = 0
-
-    def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
-        self.records.append((kind, step, fields))
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.warnings.append(sentence)
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [fields for found, _, fields in self.records if found == kind]
+from barograph.testing import FakeRun
 
 
 class Hand:
@@ -52,12 +32,12 @@ def hand() -> Hand:
 
 
 @pytest.fixture
-def run() -> Watched:
-    return Watched()
+def run() -> FakeRun:
+    return FakeRun()
 
 
 @pytest.fixture
-def clock(run: Watched, hand: Hand) -> StepClock:
+def clock(run: FakeRun, hand: Hand) -> StepClock:
     return StepClock(run, now=hand)
 
 
@@ -66,7 +46,7 @@ def spend(hand: Hand, clock: StepClock, name: str, milliseconds: float) -> None:
         hand.at += milliseconds
 
 
-def test_a_steps_phases_and_the_rest_add_up_to_the_step(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_a_steps_phases_and_the_rest_add_up_to_the_step(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     clock.begin()
     spend(hand, clock, "forward", 3)
     hand.at += 1
@@ -77,7 +57,7 @@ def test_a_steps_phases_and_the_rest_add_up_to_the_step(run: Watched, clock: Ste
     assert speed["phase"] == {"forward_ms": 3, "backward_ms": 6, "other_ms": 1}
 
 
-def test_a_phase_in_a_phase_is_a_part_of_it(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_a_phase_in_a_phase_is_a_part_of_it(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     clock.begin()
     with clock.phase("forward"):
         spend(hand, clock, "attention", 2)
@@ -87,7 +67,7 @@ def test_a_phase_in_a_phase_is_a_part_of_it(run: Watched, clock: StepClock, hand
     assert run.of("speed")[0]["phase"] == {"forward/attention_ms": 4, "forward_ms": 5, "other_ms": 0}
 
 
-def test_a_step_begins_with_the_wait_for_its_batch(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_a_step_begins_with_the_wait_for_its_batch(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     def loader() -> Any:
         for batch in range(2):
             hand.at += 4
@@ -101,7 +81,7 @@ def test_a_step_begins_with_the_wait_for_its_batch(run: Watched, clock: StepCloc
     assert all(speed["phase"]["data_ms"] == 4 for speed in run.of("speed"))
 
 
-def test_an_evaluation_between_steps_is_a_span_and_no_steps_time(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_an_evaluation_between_steps_is_a_span_and_no_steps_time(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     clock.begin()
     hand.at += 5
     clock.record(1, clock.end(), math.nan)
@@ -115,7 +95,7 @@ def test_an_evaluation_between_steps_is_a_span_and_no_steps_time(run: Watched, c
     assert run.of("span") == [{"name": "eval", "duration_ms": 21, "phase": {"forward_ms": 20}}]
 
 
-def test_a_loop_that_begins_no_step_has_phases_too(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_a_loop_that_begins_no_step_has_phases_too(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     for step in range(2):
         spend(hand, clock, "data", 2)
         spend(hand, clock, "forward", 3)
@@ -130,7 +110,7 @@ def test_a_loop_that_begins_no_step_has_phases_too(run: Watched, clock: StepCloc
     assert not clock.loose
 
 
-def test_a_step_that_ends_without_a_beginning_has_no_speed(run: Watched, clock: StepClock) -> None:
+def test_a_step_that_ends_without_a_beginning_has_no_speed(run: FakeRun, clock: StepClock) -> None:
     timed = clock.end(1000)
     assert math.isnan(timed.seconds) and math.isnan(timed.tokens_per_second) and math.isnan(timed.mfu)
     assert len(run.warnings) == 1 and "start_step" in run.warnings[0]
@@ -141,7 +121,7 @@ def test_a_speed_without_meaning_is_nan(clock: StepClock, seconds: float, tokens
     assert math.isnan(clock.pace(seconds, tokens).tokens_per_second)
 
 
-def test_the_mfu_stands_with_its_formula_and_peak_and_is_not_cut(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_the_mfu_stands_with_its_formula_and_peak_and_is_not_cut(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     clock.flops_per_token, clock.peak_flops, clock.formula = 6e9, 3e12, "palm"
     clock.begin()
     hand.at += 1000
@@ -151,7 +131,7 @@ def test_the_mfu_stands_with_its_formula_and_peak_and_is_not_cut(run: Watched, c
     assert "can't be" in run.warnings[0]
 
 
-def test_a_step_given_up_leaves_nothing_to_the_next(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_a_step_given_up_leaves_nothing_to_the_next(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     clock.begin()
     clock.enter("forward")
     hand.at += 50
@@ -162,7 +142,7 @@ def test_a_step_given_up_leaves_nothing_to_the_next(run: Watched, clock: StepClo
     assert run.of("speed")[0]["phase"] == {"backward_ms": 1, "other_ms": 0}
 
 
-def test_a_phase_of_another_thread_enters_no_step(run: Watched, clock: StepClock, hand: Hand) -> None:
+def test_a_phase_of_another_thread_enters_no_step(run: FakeRun, clock: StepClock, hand: Hand) -> None:
     clock.begin()
     other = threading.Thread(target=spend, args=(hand, clock, "checkpoint", 30))
     other.start()
@@ -193,7 +173,7 @@ class Device:
         return event
 
 
-def test_device_times_come_later_without_waiting(run: Watched, hand: Hand) -> None:
+def test_device_times_come_later_without_waiting(run: FakeRun, hand: Hand) -> None:
     clock = StepClock(run, now=hand, events=Device(hand, behind=50))
     clock.begin()
     spend(hand, clock, "forward", 3)
@@ -208,7 +188,7 @@ def test_device_times_come_later_without_waiting(run: Watched, hand: Hand) -> No
     assert speed["host"] == {"forward_ms": 3, "backward_ms": 6, "other_ms": 0}
 
 
-def test_a_device_that_is_gone_costs_only_its_times(run: Watched, hand: Hand) -> None:
+def test_a_device_that_is_gone_costs_only_its_times(run: FakeRun, hand: Hand) -> None:
     class Lost:
         def query(self) -> bool:
             raise RuntimeError("device lost")
@@ -227,7 +207,7 @@ _moves = st.lists(
 
 @given(moves=_moves)
 def test_whatever_a_loop_calls_times_are_sane(moves: list[str]) -> None:
-    run, hand = Watched(), Hand()
+    run, hand = FakeRun(), Hand()
     clock = StepClock(run, now=hand)
     for number, move in enumerate(moves):
         hand.at += 1

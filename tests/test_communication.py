@@ -81,7 +81,7 @@ def test_a_real_training_of_two_ranks_tells_what_it_waits_for(tmp_path: Path) ->
     pytest.importorskip("torch")
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, program, tmp_path], timeout=120, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, program, tmp_path], timeout=600, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     records = json.loads((tmp_path / "p" / "r" / "training.json").read_text())
     found = [record["communication"] for record in records if record["log"] == "ranks" and "communication" in record]

@@ -11,8 +11,8 @@ import pytest
 from compared_runs import falling, make_run
 
 import barograph
-from barograph.comparing.axes import _clock
-from barograph.comparing.comparison import Comparison, compare
+from barograph.analysis.compare.axes import _clock
+from barograph.analysis.compare.comparison import Comparison, compare
 
 CONFIG = {"optimizer": {"lr": 1e-3, "weight_decay": 0.1}, "batch_size": 32, "block_size": 128, "seed": 1}
 

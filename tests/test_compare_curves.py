@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.comparing.curves import Curve, first_reach, noise, spike_score, window_of
+from barograph.analysis.compare.curves import ComparisonCurve, first_reach, noise, spike_score, window_of
 
 
-def straight(number: int = 101, slope: float = 1.0) -> Curve:
+def straight(number: int = 101, slope: float = 1.0) -> ComparisonCurve:
     x = np.arange(number, dtype=float)
-    return Curve(x, slope * x)
+    return ComparisonCurve(x, slope * x)
 
 
 @settings(max_examples=50)
@@ -23,7 +23,7 @@ def straight(number: int = 101, slope: float = 1.0) -> Curve:
 def test_the_smoothed_value_is_the_mean_of_the_window(seed: int, number: int, window: float) -> None:
     random = np.random.default_rng(seed)
     x = np.sort(random.uniform(0, 50, number))
-    curve = Curve(x, random.standard_normal(number) * 10)
+    curve = ComparisonCurve(x, random.standard_normal(number) * 10)
     for place in np.linspace(x[0], x[-1], 7):
         inside = (x >= place - window / 2) & (x <= place + window / 2)
         if inside.any():
@@ -38,7 +38,7 @@ def test_a_line_stays_a_line_and_nothing_is_made_up_outside() -> None:
 
 
 def test_one_window_for_runs_that_log_differently_often() -> None:
-    dense, sparse = straight(1001), Curve(np.arange(0, 1001, 10.0), np.arange(0, 1001, 10.0))
+    dense, sparse = straight(1001), ComparisonCurve(np.arange(0, 1001, 10.0), np.arange(0, 1001, 10.0))
     window = window_of([dense, sparse], 0, 1000)
     assert window == pytest.approx(1000 * 10 / 101, rel=0.01)  # ten points of the sparse one
     assert window_of([dense], 0, 1000) == pytest.approx(20)
@@ -53,8 +53,8 @@ def test_the_end_is_the_last_windows_mean() -> None:
 def test_the_noise_of_a_difference_is_found_whatever_its_trend() -> None:
     random = np.random.default_rng(0)
     x = np.arange(20_000, dtype=float)
-    a = Curve(x, 3 - 1e-4 * x + random.standard_normal(len(x)) * 0.1)
-    b = Curve(x, 3 - 2e-4 * x + random.standard_normal(len(x)) * 0.1)
+    a = ComparisonCurve(x, 3 - 1e-4 * x + random.standard_normal(len(x)) * 0.1)
+    b = ComparisonCurve(x, 3 - 2e-4 * x + random.standard_normal(len(x)) * 0.1)
     found = noise(a, b, 0, 19_999, 400)
     assert found is not None
     _, errors, freedom = found

@@ -10,9 +10,9 @@ from compared_runs import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.comparing.difference import differences
-from barograph.comparing.facts import Facts, gather
-from barograph.comparing.keys import flatten, numbers_of, part_of, plain, same, shown
+from barograph.analysis.compare.difference import differences
+from barograph.analysis.compare.facts import RunFacts, gather
+from barograph.analysis.compare.keys import flatten, numbers_of, part_of, plain, same, shown
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_any_configuration_is_flat_and_shown(config: dict[str, Any]) -> None:
     assert numbers_of(flat, "nothing_of_the_sort") is None
 
 
-def facts(config: dict[str, Any], **values: Any) -> Facts:
-    made = Facts({("config", key): value for key, value in flatten(config).items()}, {"config"} if config else set())
+def facts(config: dict[str, Any], **values: Any) -> RunFacts:
+    made = RunFacts({("config", key): value for key, value in flatten(config).items()}, {"config"} if config else set())
     for part, content in values.items():
         made.known.add(part)
         made.values.update({(part, key): value for key, value in content.items()})

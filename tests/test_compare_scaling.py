@@ -13,11 +13,11 @@ from compared_runs import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.comparing.scaling import Scaling, ScalingError, fit, fit_columns
-from barograph.comparing.scaling_command import amount, run_scaling
-from barograph.comparing.scaling_law import DELTA, Law, Points, solve
-from barograph.reading.query import StoredRun
-from barograph.sinks.parts import width
+from barograph.analysis.scaling.fit import Scaling, ScalingError, fit_scaling, fit_scaling_columns
+from barograph.analysis.scaling.law import DELTA, Law, ScalingPoints, solve
+from barograph.core.text import width
+from barograph.query.stored import StoredRun
+from barograph.views.compare.scaling_command import amount, run_scaling
 
 TRUE = Law(1.82, 482.0, 2085.0, 0.3478, 0.3658)  # arXiv 2404.10102
 SMALL = Law(1.5, 60.0, 300.0, 0.35, 0.4)  # for runs of a few thousand parameters and tokens
@@ -34,8 +34,8 @@ def noisy(seed: int, noise: float = 0.005, **shape: int) -> tuple[np.ndarray, np
 
 
 def fitted(*columns: Any, **options: Any) -> Scaling:
-    """`fit_columns` with fewer resamples than people get: what is tested here does not hang on them."""
-    return fit_columns(*columns, resamples=150, **options)
+    """`fit_scaling_columns` with fewer resamples than people get: what is tested here does not hang on them."""
+    return fit_scaling_columns(*columns, resamples=150, **options)
 
 
 # -- the law and its fit --------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def test_the_optimum_is_the_least_loss_that_the_budget_buys(flops: float, alpha:
 def test_without_noise_the_coefficients_come_out(E: float, A: float, B: float, alpha: float, beta: float) -> None:
     true = Law(E, A, B, alpha, beta)
     n, d = design()
-    found = solve(Points(n, d), np.log(true.loss(n, d))[None])
+    found = solve(ScalingPoints(n, d), np.log(true.loss(n, d))[None])
     assert found.converged[0]
     assert np.allclose(found.at(0).loss(n, d), true.loss(n, d), rtol=2e-4)
     if min(A * n.max() ** -alpha, B * d.max() ** -beta) > 0.02 * E:  # both terms are seen everywhere
@@ -71,7 +71,7 @@ def test_without_noise_the_coefficients_come_out(E: float, A: float, B: float, a
 @pytest.mark.parametrize("seed", range(5))
 def test_no_other_start_finds_a_better_law(seed: int) -> None:
     n, d, loss = noisy(seed, 0.01)
-    points, target = Points(n, d), np.log(loss)[None]
+    points, target = ScalingPoints(n, d), np.log(loss)[None]
     found, every = solve(points, target), solve(points, target, starts=144)
     assert found.objective[0] <= every.objective[0] * (1 + 1e-3)
     chance = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ def test_no_other_start_finds_a_better_law(seed: int) -> None:
 def test_the_scale_of_the_objective_changes_nothing() -> None:
     """A mean of the losses instead of their sum stopped the original fit early."""
     n, d, loss = noisy(3)
-    points, target = Points(n, d), np.log(loss)[None]
+    points, target = ScalingPoints(n, d), np.log(loss)[None]
     whole = solve(points, target).at(0)
     assert solve(points, target, np.full_like(target, 1e-6)).at(0) == pytest.approx(whole, rel=1e-6)
 
@@ -93,9 +93,9 @@ def test_a_run_that_counts_twice_is_two_runs() -> None:
     n, d, loss = noisy(4, 0.01)
     weight = np.ones((1, len(n)))
     weight[0, 3] = 2
-    once = solve(Points(n, d), np.log(loss)[None], weight).at(0)
+    once = solve(ScalingPoints(n, d), np.log(loss)[None], weight).at(0)
     again = np.append(np.arange(len(n)), 3)
-    twice = solve(Points(n[again], d[again]), np.log(loss[again])[None]).at(0)
+    twice = solve(ScalingPoints(n[again], d[again]), np.log(loss[again])[None]).at(0)
     assert np.allclose(once.loss(n, d), twice.loss(n, d), rtol=2e-4)
 
 
@@ -119,7 +119,7 @@ def test_the_same_seed_gives_the_same_intervals() -> None:
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     hits = np.zeros(4)
     for seed in range(60):
-        made = fit_columns(*noisy(100 + seed), resamples=200)
+        made = fit_scaling_columns(*noisy(100 + seed), resamples=200)
         best = made.optimal(1e22)
         pairs = [
             (made.coefficients["alpha"], TRUE.alpha), (made.coefficients["beta"], TRUE.beta),
@@ -154,26 +154,26 @@ def test_what_is_far_out_is_said_to_be() -> None:
 def test_too_few_points_are_refused_with_what_is_missing() -> None:
     n, d, loss = noisy(0)
     with pytest.raises(ScalingError, match=r"3 more runs \(there are 4\)"):
-        fit_columns(n[[0, 1, 7, 12]], d[[0, 1, 7, 12]], loss[[0, 1, 7, 12]])
+        fit_scaling_columns(n[[0, 1, 7, 12]], d[[0, 1, 7, 12]], loss[[0, 1, 7, 12]])
     same = n == n[0]
     with pytest.raises(ScalingError, match=r"2 more sizes of model \(there are 1\)"):
-        fit_columns(n[same], d[same], loss[same])
+        fit_scaling_columns(n[same], d[same], loss[same])
     low = d == d[0]
     with pytest.raises(ScalingError, match=r"2 more counts of tokens \(there are 1\).*2 more runs \(there are 5\)"):
-        fit_columns(n[low], d[low], loss[low])
+        fit_scaling_columns(n[low], d[low], loss[low])
     with pytest.raises(ScalingError, match="1 more size of model"):
-        fit_columns([1e6, 1.02e6, 2e6] * 4, np.geomspace(1e8, 1e10, 12), np.linspace(4, 3, 12))
+        fit_scaling_columns([1e6, 1.02e6, 2e6] * 4, np.geomspace(1e8, 1e10, 12), np.linspace(4, 3, 12))
 
 
 def test_columns_that_are_no_losses_are_refused() -> None:
     n, d, loss = noisy(0)
     for wrong in (math.nan, 0.0, -1.0, math.inf):
         with pytest.raises(ScalingError, match="finite and above 0"):
-            fit_columns(n, d, [wrong, *loss[1:]])
+            fit_scaling_columns(n, d, [wrong, *loss[1:]])
     with pytest.raises(ValueError, match="resamples"):
-        fit_columns(n, d, loss, resamples=3)
+        fit_scaling_columns(n, d, loss, resamples=3)
     with pytest.raises(ValueError, match="level"):
-        fit_columns(n, d, loss, level=95)
+        fit_scaling_columns(n, d, loss, level=95)
 
 
 def test_an_exponent_that_the_runs_leave_open_is_said_to_be() -> None:
@@ -181,7 +181,7 @@ def test_an_exponent_that_the_runs_leave_open_is_said_to_be() -> None:
     n, d = n.ravel(), d.ravel()
     loss = TRUE.loss(n, d) * np.exp(0.01 * np.random.default_rng(0).standard_normal(16))
     made = fitted(n, d, loss)
-    assert "alpha" in made.unidentified and "1 G to 1.4 G" in made.unidentified["alpha"]
+    assert "alpha" in made.unidentified and "1B to 1.4B" in made.unidentified["alpha"]
     assert "not identified" in made.text(80)
     assert fitted(*noisy(0)).unidentified == {}
 
@@ -212,12 +212,12 @@ def family(root: Path, **changed: Any) -> list[StoredRun]:
 
 
 def test_runs_give_what_their_columns_give(tmp_path: Path) -> None:
-    made = fit(family(tmp_path), resamples=50)
+    made = fit_scaling(family(tmp_path), resamples=50)
     assert made.samples.metric == "eval/loss" and made.samples.source == "config.model.num_parameters"
     assert [(one.parameters, one.tokens) for one in made.samples.points] == [
         (n, d) for n in (1e3, 1e4, 1e5) for d in (5e3, 2e4, 8e4)
     ]
-    assert fit(tmp_path, resamples=50).law == pytest.approx(made.law)
+    assert fit_scaling(tmp_path, resamples=50).law == pytest.approx(made.law)
     assert made.law.loss(1e4, 2e4) == pytest.approx(SMALL.loss(1e4, 2e4), rel=0.01)
     assert made.samples.left_out == []
 
@@ -238,7 +238,7 @@ def test_runs_that_did_not_end_as_planned_are_left_out_and_named(tmp_path: Path)
     runs.append(make_run(tmp_path, "early", lambda s: 3.0, evaluate=lambda s: 3.0, eval_every=200, **more))
     runs.append(make_run(tmp_path, "sizeless", lambda s: 3.0, evaluate=lambda s: 3.0, steps=300))
     runs.append(make_run(tmp_path, "empty", None, steps=0, config=config))
-    made = fit(runs, resamples=50)
+    made = fit_scaling(runs, resamples=50)
     reasons = dict(made.samples.left_out)
     assert len(made.samples.points) == 9
     assert "at step 300 of 1,000 planned" in reasons["stopped"]
@@ -248,7 +248,7 @@ def test_runs_that_did_not_end_as_planned_are_left_out_and_named(tmp_path: Path)
     assert "parameters is not known" in reasons["sizeless"]
     assert "no step" in reasons["empty"]
     assert "stopped is left out" in made.text(100)
-    with_them = fit(runs, resamples=50, anyway=True)
+    with_them = fit_scaling(runs, resamples=50, anyway=True)
     assert {"stopped", "rises"} <= {one.name for one in with_them.samples.points}
     assert any(one.startswith("stopped:") for one in with_them.cautions)
 
@@ -264,7 +264,7 @@ def test_a_learning_rate_that_stayed_up_is_another_loss(tmp_path: Path) -> None:
             loss = float(SMALL.loss(size, steps * 100))
             runs.append(make_run(tmp_path, f"{size}-{steps}", lambda s, loss=loss: loss, steps=steps, tokens=100,
                                  config={"num_parameters": size}, extra=rate(end, steps)))  # fmt: skip
-    made = fit(runs, resamples=50)
+    made = fit_scaling(runs, resamples=50)
     assert made.samples.metric == "train/loss"
     assert dict(made.samples.left_out) == {
         "1000-50": "its learning rate ended at 90% of its peak, where others came down"
@@ -274,12 +274,12 @@ def test_a_learning_rate_that_stayed_up_is_another_loss(tmp_path: Path) -> None:
 def test_other_tokenizers_and_other_data_are_no_family(tmp_path: Path) -> None:
     runs = family(tmp_path / "a") + family(tmp_path / "b", tokenizer="gpt2")
     with pytest.raises(ScalingError, match="tokenizers differ"):
-        fit(runs)
-    assert any("misleads" in one for one in fit(runs, resamples=50, anyway=True).cautions)
+        fit_scaling(runs)
+    assert any("misleads" in one for one in fit_scaling(runs, resamples=50, anyway=True).cautions)
     other = family(tmp_path / "c", val_data="c4") + family(tmp_path / "d", val_data="pile")
     with pytest.raises(ScalingError, match="other data"):
-        fit(other, metric="eval/loss")
-    made = fit(other, resamples=50)
+        fit_scaling(other, metric="eval/loss")
+    made = fit_scaling(other, resamples=50)
     assert made.samples.metric == "train/loss" and any("evaluated on other data" in one for one in made.cautions)
 
 
@@ -288,12 +288,12 @@ def test_n_is_what_a_key_says(tmp_path: Path) -> None:
     for run in runs:
         config = run.config
         spoil(run, config=config | {"width_squared": config["model"]["num_parameters"] * 2})
-    made = fit(runs, parameters="width_squared", resamples=50)
+    made = fit_scaling(runs, parameters="width_squared", resamples=50)
     assert made.samples.source == "config.width_squared" and made.samples.points[0].parameters == 2_000
     with pytest.raises(KeyError, match="no configuration"):
-        fit(runs, parameters="nothing")
+        fit_scaling(runs, parameters="nothing")
     with pytest.raises(KeyError, match="no run has a series"):
-        fit(runs, metric="nothing")
+        fit_scaling(runs, metric="nothing")
 
 
 def test_n_comes_from_the_speed_of_light_where_no_configuration_says_it(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_n_comes_from_the_speed_of_light_where_no_configuration_says_it(tmp_path
             light = {"log": "sol", "blocks": 6 * size - 600, "lm_head": 600, "attention": 50}
             runs.append(make_run(tmp_path, f"{size}-{steps}", lambda s, loss=loss: loss, steps=steps, tokens=100,
                                  config={"lr": 1}, records=[light]))  # fmt: skip
-    made = fit(runs, resamples=50)
+    made = fit_scaling(runs, resamples=50)
     assert [one.parameters for one in made.samples.points][::3] == [1e3, 1e4, 1e5]
     assert "FLOPs" in made.samples.source
 
@@ -314,11 +314,11 @@ def test_few_runs_name_those_left_out(tmp_path: Path) -> None:
     for run in runs[:4]:
         spoil(run, config=run.config | {"max_steps": 10_000})
     with pytest.raises(ScalingError, match=r"2 more runs \(there are 5\).*n1000-s50 was left out.*So were 1 more"):
-        fit(runs)
+        fit_scaling(runs)
     with pytest.raises(ScalingError, match="needs 7 runs"):
-        fit(runs[0])
+        fit_scaling(runs[0])
     with pytest.raises(ScalingError, match="No run meets"):
-        fit(runs, keep=lambda run: False)
+        fit_scaling(runs, keep=lambda run: False)
 
 
 # -- words and pictures ---------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ def test_the_data_are_plain_json(made: Scaling) -> None:
 def test_names_drive_no_terminal(tmp_path: Path) -> None:
     runs = family(tmp_path)
     spoil(runs[0], name="\x1b[31mred\u202e")
-    text = fit(runs, resamples=50).text(100)
+    text = fit_scaling(runs, resamples=50).text(100)
     assert "red" in text and not set(text) & {"\x1b", "\u202e"}
 
 
@@ -358,7 +358,7 @@ def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert told["predictions"][0]["loss"]["value"] == pytest.approx(SMALL.loss(1e6, 1e7), rel=0.05)
     assert run_scaling([str(tmp_path)], predict=["1M,10M"], budget=["1e15"]) == 0
     text = capsys.readouterr().out
-    assert "1 M parameters, 10 M tokens: loss" in text and "times beyond the largest run" in text
+    assert "1M parameters, 10M tokens: loss" in text and "times beyond the largest run" in text
     only = run_scaling([str(tmp_path)], keep=lambda run: run.id != "n1000-s50", as_json=True)
     assert only == 0 and len(json.loads(capsys.readouterr().out)["runs"]) == 8
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.comparing import statistics
-from barograph.comparing.statistics import contrast, mean_interval, pooled_spread, seeds_needed
-from barograph.comparing.student import incomplete_beta, quantile, two_sided
+from barograph.analysis.compare import statistics
+from barograph.analysis.compare.statistics import contrast, mean_interval, pooled_spread, seeds_needed
+from barograph.analysis.compare.student import incomplete_beta, quantile, two_sided
 
 
 @pytest.mark.parametrize(

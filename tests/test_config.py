@@ -16,13 +16,21 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from barograph.aliases import parse_aliases
-from barograph.config import ACCEPTS, S0_OPTIONS, S3_OPTIONS, ConfigError, Settings, load, options_table
+from barograph.core.aliases import parse_aliases
+from barograph.core.options import (
+    ACCEPTS,
+    KEMPNERFORGE_OPTIONS,
+    SUROGATE_OPTIONS,
+    ConfigError,
+    Settings,
+    load,
+    options_table,
+)
 
-DOCUMENTATION = Path(__file__).parent.parent / "docs" / "options.md"
+DOCUMENTATION = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 
-# The two blocks of S0 as they stand in the document.
-S0_BACKENDS = """\
+# The two blocks of the Surogate metrics guide, as they are there.
+SUROGATE_BACKENDS = """\
 # config.yaml
 report_to: wandb              # Single backend
 report_to: [wandb, aim]       # Multiple backends
@@ -36,9 +44,9 @@ aim_experiment: my-experiment
 aim_repo: /path/to/aim/repo
 aim_name: my-run
 """
-S0_LOG_FILE = "log_file: ./output/training.json  # Default: {output_dir}/training.json\n"
+SUROGATE_LOG_FILE = "log_file: ./output/training.json  # Default: {output_dir}/training.json\n"
 
-S3_METRICS = """\
+KEMPNERFORGE_METRICS = """\
 metrics:
   log_interval: 10
   enable_wandb: true
@@ -67,9 +75,10 @@ def complaint(*arguments: Any, **keywords: Any) -> str:
 
 def test_the_list_of_options_is_frozen() -> None:
     assert [field.name for field in dataclasses.fields(Settings)] == [
-        "project", "name", "id", "tags", "notes",
+        "project", "name", "id", "tags", "notes", "group", "job_type",
         "dir", "output_dir", "log_file",
         "resume", "resume_step",
+        "sidecar",
         "console", "verbosity", "total_steps", "total_tokens",
         "strict", "git",
         "doctor", "thresholds", "silence", "blackbox", "blackbox_steps", "stop_on",
@@ -88,13 +97,13 @@ def test_the_list_of_options_is_frozen() -> None:
 
 def test_every_option_is_documented_as_it_is() -> None:
     assert options_table() in DOCUMENTATION.read_text(), (
-        "replace the table in docs/options.md with: "
-        'python -c "from barograph.config import options_table; print(options_table())"'
+        "replace the table in docs/reference/options.md with: "
+        'python -c "from barograph.core.options import options_table; print(options_table())"'
     )
 
 
 def test_the_options_of_the_documents_exist() -> None:
-    assert set(S0_OPTIONS) | set(S3_OPTIONS) <= set(ACCEPTS)
+    assert set(SUROGATE_OPTIONS) | set(KEMPNERFORGE_OPTIONS) <= set(ACCEPTS)
 
 
 def test_every_default_is_accepted_as_an_argument() -> None:
@@ -173,7 +182,7 @@ def test_the_process_environment_is_read_by_default(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_yaml_of_the_run_logger_loads_as_it_stands(tmp_path: Path) -> None:
-    assert from_yaml(tmp_path, S0_BACKENDS) == Settings(
+    assert from_yaml(tmp_path, SUROGATE_BACKENDS) == Settings(
         report_to=("wandb", "aim"),  # the second of two equal keys, as YAML has it
         wandb_project="my-project",
         wandb_name="my-run",
@@ -181,15 +190,15 @@ def test_the_yaml_of_the_run_logger_loads_as_it_stands(tmp_path: Path) -> None:
         aim_repo="/path/to/aim/repo",
         aim_name="my-run",
     )
-    assert from_yaml(tmp_path, S0_LOG_FILE).log_file == "./output/training.json"
+    assert from_yaml(tmp_path, SUROGATE_LOG_FILE).log_file == "./output/training.json"
     assert from_yaml(tmp_path, "report_to: wandb\n").report_to == ("wandb",)
 
 
 def test_the_step_trackers_options_load_flat_and_nested(tmp_path: Path) -> None:
-    nested = from_yaml(tmp_path, S3_METRICS)
+    nested = from_yaml(tmp_path, KEMPNERFORGE_METRICS)
     assert nested.enable_wandb and nested.wandb_project == "kempnerforge"
     assert nested.backends == ("wandb", "tensorboard")
-    flat = "\n".join(line.strip() for line in S3_METRICS.splitlines()[1:])
+    flat = "\n".join(line.strip() for line in KEMPNERFORGE_METRICS.splitlines()[1:])
     assert from_yaml(tmp_path, flat) == nested
 
 
@@ -432,5 +441,5 @@ def test_settings_cannot_be_changed() -> None:
 
 
 def test_yaml_is_not_imported_without_a_file() -> None:
-    code = "import sys, barograph.config as c; c.load({}, {}); sys.exit('yaml' in sys.modules)"
+    code = "import sys, barograph.core.options as c; c.load({}, {}); sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"BAROGRAPH_CONFIG": ""}).returncode == 0

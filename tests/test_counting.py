@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from barograph.demo.model import ByteGPT, Shape, next_byte_loss  # noqa: E402
+from barograph.demo.model import ByteGPT, ModelShape, next_byte_loss  # noqa: E402
 from barograph.probes.speed.architecture import FlopsError, parameters  # noqa: E402
 from barograph.probes.speed.counting import architecture_of, count  # noqa: E402
 from barograph.probes.speed.flops import flops_per_token, hardware_flops, parts  # noqa: E402
@@ -85,8 +85,10 @@ def test_formulas_and_parameters_agree_with_torch(kind: str) -> None:
         assert parts(arch, "nanogpt").attention == pytest.approx(2 * parts(arch, "surogate").attention, rel=1e-12)
 
 
-@pytest.mark.parametrize("shape", [Shape(layers=2), Shape(layers=2, experts=4), Shape(layers=2, experts=8, top_k=4)])
-def test_formulas_agree_on_our_demo(shape: Shape) -> None:
+@pytest.mark.parametrize(
+    "shape", [ModelShape(layers=2), ModelShape(layers=2, experts=4), ModelShape(layers=2, experts=8, top_k=4)]
+)
+def test_formulas_agree_on_our_demo(shape: ModelShape) -> None:
     model = ByteGPT(shape)
     tokens = torch.randint(0, 256, (2, shape.context))
     arch = architecture_of(model)
@@ -96,7 +98,7 @@ def test_formulas_agree_on_our_demo(shape: Shape) -> None:
 
 
 def test_counting_leaves_the_training_as_it_was() -> None:
-    model = ByteGPT(Shape(layers=1, width=32, heads=2, hidden=64, context=16))
+    model = ByteGPT(ModelShape(layers=1, width=32, heads=2, hidden=64, context=16))
     tokens = torch.randint(0, 256, (1, 16))
     next_byte_loss(model(tokens)[0], tokens).backward()
     before = [one.grad.clone() for one in model.parameters()]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.record import Record
-from barograph.sinks.course import Course, Evaluation, NormAverage, Pace, Smoothed, Step
+from barograph.core.record import Record
+from barograph.training.console.course import Course, Evaluation, NormAverage, Pace, Smoothed, Step
 
 NAN, INF = math.nan, math.inf
 

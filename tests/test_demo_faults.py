@@ -37,8 +37,8 @@ KINDS = {
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A model that takes some milliseconds a step."""
 
-    def shape(plan: loops.Plan) -> gpt.Shape:
-        return gpt.Shape(context=64, width=32, layers=3, heads=2, hidden=64, experts=8 if plan.moe else 0)
+    def shape(plan: loops.Plan) -> gpt.ModelShape:
+        return gpt.ModelShape(context=64, width=32, layers=3, heads=2, hidden=64, experts=8 if plan.moe else 0)
 
     monkeypatch.setattr(loops.Plan, "shape", shape)
     monkeypatch.setattr(loops, "SAMPLE_BYTES", 20)
@@ -53,7 +53,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_every_fault_is_tried_here_and_documented() -> None:
     assert set(KINDS) == set(FAULTS)
-    page = (Path(__file__).parent.parent / "docs" / "demo.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "start" / "demo.md").read_text()
     for name, fault in FAULTS.items():
         assert f"| `{name}` | {fault.about[0].upper()}{fault.about[1:]}" in page
 

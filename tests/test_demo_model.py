@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch")
 
 from barograph.demo import model as gpt  # noqa: E402
 
-TINY = gpt.Shape(context=16, width=24, layers=2, heads=2, hidden=32)
-TINY_MOE = gpt.Shape(context=16, width=24, layers=2, heads=2, hidden=32, experts=4, top_k=2)
+TINY = gpt.ModelShape(context=16, width=24, layers=2, heads=2, hidden=32)
+TINY_MOE = gpt.ModelShape(context=16, width=24, layers=2, heads=2, hidden=32, experts=4, top_k=2)
 SHAPES = pytest.mark.parametrize("shape", [TINY, TINY_MOE], ids=["dense", "moe"])
 
 
-def made(shape: gpt.Shape, seed: int = 0) -> gpt.ByteGPT:
+def made(shape: gpt.ModelShape, seed: int = 0) -> gpt.ByteGPT:
     """A model whose layers all do something: no zeros left from the first moment of training."""
     torch.manual_seed(seed)
     model = gpt.ByteGPT(shape)
@@ -32,14 +32,14 @@ def some_bytes(count: int, time: int, seed: int = 0) -> torch.Tensor:
 
 
 @SHAPES
-def test_there_is_a_logit_for_each_next_byte(shape: gpt.Shape) -> None:
+def test_there_is_a_logit_for_each_next_byte(shape: gpt.ModelShape) -> None:
     logits, routings = made(shape)(some_bytes(3, 11))
     assert logits.shape == (3, 11, 256) and torch.isfinite(logits).all()
     assert len(routings) == (shape.layers if shape.experts else 0)
 
 
 @SHAPES
-def test_later_bytes_change_no_earlier_logit(shape: gpt.Shape) -> None:
+def test_later_bytes_change_no_earlier_logit(shape: gpt.ModelShape) -> None:
     model, text = made(shape), some_bytes(2, 16)
     before, _ = model(text)
     for time in range(1, 16):
@@ -69,14 +69,14 @@ def test_rotation_keeps_lengths_and_makes_products_depend_on_distance_alone() ->
 
 def test_a_training_on_python_starts_near_the_loss_of_a_uniform_guess() -> None:
     source = torch.tensor(list(Path(gpt.__file__).read_bytes()))[: 64 * 65].view(64, 65)
-    for shape in (gpt.Shape(), gpt.Shape(experts=8)):
+    for shape in (gpt.ModelShape(), gpt.ModelShape(experts=8)):
         torch.manual_seed(0)
         loss = gpt.next_byte_loss(gpt.ByteGPT(shape)(source[:, :-1])[0], source[:, 1:]).item()
         assert loss == pytest.approx(math.log(256), abs=0.7)
 
 
 @SHAPES
-def test_every_weight_learns(shape: gpt.Shape) -> None:
+def test_every_weight_learns(shape: gpt.ModelShape) -> None:
     torch.manual_seed(0)
     model, text = gpt.ByteGPT(shape), some_bytes(8, 17)
     first = {name: weight.detach().clone() for name, weight in model.named_parameters()}
@@ -130,7 +130,7 @@ def test_routing_is_what_a_slow_reference_computes(top_k: int, scale: float) -> 
 
 def experts() -> gpt.Experts:
     block = made(TINY_MOE).blocks[0]
-    assert isinstance(block, gpt.Block) and isinstance(block.feed, gpt.Experts)
+    assert isinstance(block, gpt.TransformerBlock) and isinstance(block.feed, gpt.Experts)
     return block.feed
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from barograph.demo.text import (
     SEPARATOR,
     SHARD_BATCHES,
-    Loader,
     NoSources,
+    TextLoader,
     fixed_windows,
     read_corpus,
 )
@@ -88,7 +88,7 @@ def test_a_library_without_sources_is_refused_in_one_sentence(tmp_path: Path) ->
 
 
 def test_a_batch_holds_windows_that_share_their_last_byte_with_the_next_one() -> None:
-    loader = Loader(TEXT, context=10, batch=4, seed=1)
+    loader = TextLoader(TEXT, context=10, batch=4, seed=1)
     seen = [window for _ in range(loader.batches_per_epoch) for window in loader.next_batch()]
     assert all(len(window) == 11 for window in seen)
     assert sorted(seen) == sorted(TEXT[start : start + 11] for start in range(0, 20_000, 10))
@@ -96,7 +96,7 @@ def test_a_batch_holds_windows_that_share_their_last_byte_with_the_next_one() ->
 
 def test_each_pass_has_an_order_of_its_own_which_the_seed_decides() -> None:
     def passes(seed: int) -> list[list[list[bytes]]]:
-        loader = Loader(TEXT, 10, 4, seed)
+        loader = TextLoader(TEXT, 10, 4, seed)
         return [[loader.next_batch() for _ in range(loader.batches_per_epoch)] for _ in range(2)]
 
     assert passes(1) == passes(1)
@@ -104,7 +104,7 @@ def test_each_pass_has_an_order_of_its_own_which_the_seed_decides() -> None:
 
 
 def test_epochs_count_passes_and_the_state_names_the_next_batch() -> None:
-    loader = Loader(TEXT, 10, 4, 0)
+    loader = TextLoader(TEXT, 10, 4, 0)
     assert (loader.epochs, loader.state()) == (0.0, {"pq_idx": 0, "rg_idx": 0, "epoch": 1})
     for _ in range(SHARD_BATCHES + 3):
         loader.next_batch()
@@ -119,10 +119,10 @@ def test_epochs_count_passes_and_the_state_names_the_next_batch() -> None:
 @given(st.integers(0, 120), st.integers(0, 5), st.integers(1, 50), st.integers(1, 7))
 def test_a_restored_loader_deals_what_the_first_one_would_have(dealt: int, seed: int, context: int, batch: int) -> None:
     text = TEXT[:2000]
-    first = Loader(text, context, batch, seed)
+    first = TextLoader(text, context, batch, seed)
     for _ in range(dealt):
         first.next_batch()
-    second = Loader(text, context, batch, seed)
+    second = TextLoader(text, context, batch, seed)
     second.restore(first.state())
     assert second.state() == first.state()
     assert [second.next_batch() for _ in range(20)] == [first.next_batch() for _ in range(20)]
@@ -130,13 +130,13 @@ def test_a_restored_loader_deals_what_the_first_one_would_have(dealt: int, seed:
 
 
 def test_a_place_that_the_text_does_not_have_is_refused() -> None:
-    loader = Loader(TEXT, 10, 4, 0)
+    loader = TextLoader(TEXT, 10, 4, 0)
     for place in ((999, 0, 1), (0, 0, 0), (-1, 0, 1)):
         with pytest.raises(ValueError, match="no batch at"):
             loader.restore({"pq_idx": place[0], "rg_idx": place[1], "epoch": place[2]})
     with pytest.raises(ValueError, match="too few"):
-        Loader(TEXT[:40], 10, 4, 0)
-    Loader(TEXT[:41], 10, 4, 0).next_batch()
+        TextLoader(TEXT[:40], 10, 4, 0)
+    TextLoader(TEXT[:41], 10, 4, 0).next_batch()
 
 
 @given(st.integers(2, 300), st.integers(1, 20), st.integers(1, 40))

@@ -17,8 +17,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import barograph  # noqa: E402
-from barograph import manifest  # noqa: E402
 from barograph.cli import main  # noqa: E402
+from barograph.core import manifest  # noqa: E402
 from barograph.demo import loop as loops  # noqa: E402
 from barograph.demo import model as gpt  # noqa: E402
 from barograph.demo.train import run_demo  # noqa: E402
@@ -28,8 +28,8 @@ from barograph.demo.train import run_demo  # noqa: E402
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A model that takes milliseconds a step, and a folder to work in."""
 
-    def shape(plan: loops.Plan) -> gpt.Shape:
-        return gpt.Shape(context=32, width=16, layers=2, heads=2, hidden=32, experts=4 if plan.moe else 0)
+    def shape(plan: loops.Plan) -> gpt.ModelShape:
+        return gpt.ModelShape(context=32, width=16, layers=2, heads=2, hidden=32, experts=4 if plan.moe else 0)
 
     monkeypatch.setattr(loops.Plan, "shape", shape)
     monkeypatch.setattr(loops, "SAMPLE_BYTES", 20)
@@ -104,7 +104,7 @@ def test_memory_is_that_of_the_weights(tiny: Path) -> None:
     held = {stat["name"]: stat["pageable"] for stat in record["stats"]}
     saved = torch.load(the_run().dir / "checkpoints" / "model_000001.pt", weights_only=True)
     weights = sum(weight.nbytes for weight in saved["model"].values())
-    buffers = sum(buffer.nbytes for buffer in gpt.ByteGPT(gpt.Shape(**the_run().config["model"])).buffers())
+    buffers = sum(buffer.nbytes for buffer in gpt.ByteGPT(gpt.ModelShape(**the_run().config["model"])).buffers())
     assert held["weights"] - buffers == held["gradients"] == weights
     assert held["activations"] > 0
     assert held["optimizer"] == pytest.approx(2 * weights, rel=0.05)  # two moments, and a count a weight
@@ -143,11 +143,11 @@ def test_what_it_says_at_the_end_is_true_and_works(
 ) -> None:
     folder = "my runs"
     shown: list[str] = []
-    monkeypatch.setattr("barograph.server.command.view", lambda dir, *rest: shown.append(dir) or 0)
+    monkeypatch.setattr("barograph.views.server.command.view", lambda dir, *rest: shown.append(dir) or 0)
     assert run_demo(steps=6, dir=folder, quiet=True) == 0
     said = capsys.readouterr()
     run = the_run(folder)
-    assert "Training: 6 done" in said.err and "::" not in said.out
+    assert "Training: 6 done" in said.err and "| loss" not in said.out
     first, last = (float(run.series("eval/loss").value[at]) for at in (0, -1))
     assert run.series("sol/tps").value[0] > 0 and len(run.series("train/mfu")) == 6
     assert "GRADIENT FLOW" in said.out and "blocks.1" in said.out
@@ -168,8 +168,8 @@ def test_what_it_says_at_the_end_is_true_and_works(
 def test_a_line_a_step_unless_quiet(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_demo(steps=3) == 0
     shown = capsys.readouterr().out
-    assert len(re.findall(r"^:: step ", shown, re.M)) == 3 and "[100.0%]" in shown
-    assert shown.count(">> eval") == 2
+    assert len(re.findall(r"^step [123]/3 \| loss ", shown, re.M)) == 3
+    assert len(re.findall(r"^eval at step ", shown, re.M)) == 2
 
 
 # -- stopping and going on ---------------------------------------------------------------------------

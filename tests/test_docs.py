@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import re
 from pathlib import Path
 
-from barograph.cli import _parser
-from barograph.record import KINDS
+import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+from barograph.cli import _parser
+from barograph.cli.commands import GROUPS
+from barograph.core.record import KINDS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -18,12 +24,12 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 
 def test_every_kind_of_record_is_documented_and_no_other() -> None:
-    text = (DOCS / "records.md").read_text()
+    text = (DOCS / "reference" / "records.md").read_text()
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.M)) == set(KINDS)
 
 
 def test_every_command_and_each_of_its_options_is_documented() -> None:
-    text = (DOCS / "commands.md").read_text()
+    text = (DOCS / "reference" / "commands.md").read_text()
     found = commands()
     assert set(re.findall(r"^## `barograph (\w+)`", text, re.M)) == set(found)
     for name, parser in found.items():
@@ -31,11 +37,83 @@ def test_every_command_and_each_of_its_options_is_documented() -> None:
         for action in parser._actions:
             for option in action.option_strings:
                 if option.startswith("--") and option not in ("--help", "--dir", "--json"):
-                    assert option in section, f"docs/commands.md: {name} lacks {option}"
+                    assert option in section, f"docs/reference/commands.md: {name} lacks {option}"
 
 
-def test_every_command_explains_itself() -> None:
-    for parser in commands().values():
+DIALECT = re.compile(
+    r"\bis no\b|\bare no\b|so many|remark|\btold\b|\bsaid\b|\bspread\b|\bgraver\b|\bcall it so\b", re.I
+)
+
+
+def test_every_command_explains_itself_in_plain_words() -> None:
+    for name, parser in commands().items():
         assert parser.description
         for action in parser._actions:
             assert action.help
+        assert not DIALECT.search(parser.format_help()), name
+
+
+def test_the_help_lists_every_command_once_in_a_short_line_under_what_it_is_for() -> None:
+    text = _parser().format_help()
+    found = re.findall(r"^  (\w+) +(.+)$", text, re.M)
+    assert sorted(name for name, _ in found) == sorted(commands())
+    assert all(len(line) <= 80 for line in text.splitlines())
+    for heading in GROUPS.values():
+        assert re.search(rf"^{heading}\n  \w", text, re.M)
+
+
+# turns that a reader has to guess at; each has a plain word: info finding, degrees of freedom, more severe, …
+BANNED = re.compile(
+    r"\bremarks?\b|(?<!degrees of )\bfreedom\b|\bgraver\b|\bforetold\b|\b[sS]o many\b|\b(?:is|are|was|were|be) told\b"
+    r"|(?<![tT]here )\b(?:is|are) no\b(?! longer| further| more|ne)|\bstands? in\b|\bno longer so\b"
+)
+
+
+# a rule's page is its docstring: doctor/
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "rules")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_are_written_in_plain_words(page: Path) -> None:
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        found = BANNED.search(line)
+        assert not found, f"{page.relative_to(ROOT)}:{number}: {found[0]!r} in: {line[:100]}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as a code forge makes them."""
+    heads = [line.lstrip("#").strip() for line in page.read_text().splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem)
+def test_links_lead_to_headings_that_exist(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!http)([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+def resolve(name: str) -> object:
+    """What a dotted name means: a module, or what is in one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            found: object = importlib.import_module(".".join(parts[:count]))
+            for part in parts[count:]:
+                found = getattr(found, part)
+            return found
+    raise ModuleNotFoundError(name)
+
+
+NAMES = {name: page for page in PAGES for name in re.findall(r"\bbarograph(?:\.[A-Za-z_]\w*)+", page.read_text())}
+NAMES.pop("barograph.escaped", None)  # a tag of MLflow's runs
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_names_that_a_page_mentions_exist(name: str) -> None:
+    assert resolve(name) is not None, NAMES[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_files_that_a_page_mentions_exist(page: Path) -> None:
+    for path in re.findall(r"(?<![\w/.])(?:src|tests|docs|benchmarks|web)/[\w/.-]+\w", page.read_text()):
+        assert page.name == "sources.md" or (ROOT / path).exists(), path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 
 import barograph
 from barograph.cli import main
+from barograph.doctor.kernel.finding import FAMILIES, KINDS, SEVERITIES
+from barograph.doctor.kernel.registry import MODULES, rule_classes
+from barograph.doctor.kernel.sources import SOURCES, sources_page
 from barograph.doctor.pages import index, page_of, write
-from barograph.rules.finding import FAMILIES, KINDS, SEVERITIES
-from barograph.rules.registry import MODULES, rule_classes
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -76,7 +78,7 @@ def test_people_are_told_the_worst_run_first_and_what_was_not_checkable(
     assert main(["doctor", str(tmp_path / "runs")]) == 0
     told = capsys.readouterr().out
     assert told.index("storm") < told.index("calm") and "nothing is wrong" in told
-    assert "✖ CRITICAL  step 150" in told and "because" in told and "do      ·" in told
+    assert "✖ CRITICAL  step 150" in told and "cause   " in told and "try     ·" in told
     assert "could not" in told and "2 runs: 1 with a warning or worse" in told and "\x1b" not in told
     assert max(map(len, told.splitlines())) <= 110
 
@@ -119,18 +121,42 @@ def test_every_rule_says_what_it_is_in_the_words_of_the_house() -> None:
     assert len(classes) >= 50
     for name, rule in classes.items():
         assert rule.family in FAMILIES and rule.kind in KINDS and rule.severity in SEVERITIES, name
-        assert rule.about.endswith(".") and rule.source and rule.needs and (rule.__doc__ or "").strip(), name
+        assert rule.about.endswith(".") and rule.needs and (rule.__doc__ or "").strip(), name
         assert all(why for _, why in rule.thresholds.values()), name
     for module in MODULES:
-        assert __import__(f"barograph.rules.{module}", fromlist=["RULES"]).RULES
+        assert __import__(f"barograph.doctor.rules.{module}", fromlist=["RULES"]).RULES
 
 
 def test_every_rule_has_its_page_as_it_is(tmp_path: Path) -> None:
-    write(tmp_path)
-    made = {path.name: path.read_text() for path in tmp_path.glob("*.md")}
+    write(tmp_path / "rules")
+    made = {path.name: path.read_text() for path in (tmp_path / "rules").glob("*.md")}
     kept = {path.name: path.read_text() for path in (DOCS / "rules").glob("*.md")}
     assert made == kept, "run: python -m barograph.doctor.pages docs/rules"
     assert index() in (DOCS / "doctor.md").read_text(), "replace the table with barograph.doctor.pages.index()"
+
+
+def test_every_source_of_a_rule_has_an_entry_that_can_be_opened() -> None:
+    for name, rule in rule_classes().items():
+        assert all(entry.partition(": ")[0] in SOURCES for entry in rule.sources), name
+    page = (DOCS / "sources.md").read_text()
+    assert page == sources_page(), "run: python -m barograph.doctor.pages docs/rules"
+    for source in SOURCES.values():
+        assert f"### {source.name}\n" in page and "http" in source.where + "http" * (source.name == "Hampel")
+    assert len({source.anchor for source in SOURCES.values()}) == len(SOURCES)
+
+
+def test_rules_know_core_and_the_kernel_alone() -> None:
+    known = re.compile(r"barograph\.(core|doctor\.kernel|doctor\.rules)\b")
+    for path in (Path(barograph.__file__).parent / "doctor" / "rules").rglob("*.py"):
+        for module in re.findall(r"(?m)^\s*(?:from|import) (barograph[\w.]*)", path.read_text()):
+            assert known.match(module), f"{path.name} imports {module}"
+
+
+def test_no_sign_of_a_document_that_readers_cannot_open_is_left() -> None:
+    sign = re.compile(r"\b(?:S[0-4]|R\d\d)\b|field notes")
+    package = Path(barograph.__file__).parent / "doctor"
+    for path in [*package.rglob("*.py"), *(DOCS / "rules").glob("*.md")]:
+        assert not sign.search(path.read_text()), path
 
 
 def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

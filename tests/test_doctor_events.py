@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from barograph.doctor import events
-from barograph.logtext import records_from
-from barograph.rules.facts import is_event
+from barograph.doctor.kernel.facts import is_event
+from barograph.log.read import records_from
 
 LINES = [
     '{"log":"step","time":"2026-01-01T00:00:00.000000","step":1,"loss":2.0}',

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import barograph
-from barograph.reading.query import StoredRun
-from barograph.rules.finding import KINDS
+from barograph.doctor.kernel.finding import KINDS
+from barograph.query.stored import StoredRun
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
 

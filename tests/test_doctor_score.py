@@ -23,7 +23,7 @@ from peers import Columns, peers, restated  # noqa: E402
 from peers.alarms import incidents  # noqa: E402
 from peers.columns import Column  # noqa: E402
 
-from barograph.reading.query import StoredRun  # noqa: E402
+from barograph.query.stored import StoredRun  # noqa: E402
 
 SPAN = (0, 200, 1.0, 20.0)  # tolerance: 5% of 200 steps = 10; of what evaluations show: 2 of them = 40
 
@@ -124,7 +124,7 @@ def test_whatever_a_healthy_run_is_told_is_false() -> None:
 
 @pytest.mark.parametrize("kind", sorted(score.CONSEQUENCES))
 def test_every_consequence_is_a_kind_of_finding(kind: str) -> None:
-    from barograph.rules.finding import KINDS
+    from barograph.doctor.kernel.finding import KINDS
 
     assert kind in KINDS and score.CONSEQUENCES[kind] <= KINDS
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.probes.speed.energy import Energy, Prices
-from barograph.record import KINDS, Record, numbers
+from barograph.core.record import KINDS, Record, numbers
+from barograph.query.energy import Energy, Prices
 
 SECOND = 1_000_000
 START = 10**15

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from barograph.importing.read import read
-from barograph.reading.export import export
-from barograph.reading.query import StoredRun
+from barograph.query.export import export
+from barograph.query.stored import StoredRun
 
 
 @pytest.fixture

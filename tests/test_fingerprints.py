@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import barograph
 from barograph.probes.data import fingerprints
-from barograph.probes.data.fingerprints import Seen, Window, combine, device_sums, fingerprint, host_sums
+from barograph.probes.data.fingerprints import BatchWindow, SeenBatches, combine, device_sums, fingerprint, host_sums
 
 SOURCE = str(Path(barograph.__file__).parents[1])
 
@@ -159,11 +159,11 @@ def test_it_is_the_same_in_another_process_and_has_not_changed() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 20), max_size=80), st.integers(1, 10))
 def test_the_window_is_that_of_a_simple_list(marks: list[int], size: int) -> None:
-    window = Window(size)
+    window = BatchWindow(size)
     order: list[int] = []  # different marks, the one seen last at the end
     last: dict[int, int] = {}
     for step, mark in enumerate(marks):
-        before = window.see(mark, Seen(step, None, 0))
+        before = window.see(mark, SeenBatches(step, None, 0))
         assert (before.step if before else None) == (last[mark] if mark in order else None)
         if mark in order:
             order.remove(mark)
@@ -177,28 +177,28 @@ def test_the_window_is_that_of_a_simple_list(marks: list[int], size: int) -> Non
     st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**40), st.none() | st.integers(0, 9)), max_size=30)
 )
 def test_a_window_comes_back_from_its_state(entries: list[tuple[int, int, int | None]]) -> None:
-    window = Window(100)
+    window = BatchWindow(100)
     for mark, step, epoch in entries:
-        window.see(mark, Seen(step, epoch, step * 3))
-    again = Window(100)
+        window.see(mark, SeenBatches(step, epoch, step * 3))
+    again = BatchWindow(100)
     again.restore(json.loads(json.dumps(window.state())))
     assert again._seen == window._seen and list(again._seen) == list(window._seen)
 
 
 def test_a_state_is_small() -> None:
-    window = Window(4096)
+    window = BatchWindow(4096)
     generator = numpy.random.default_rng(0)
     for step in range(10_000):
-        window.see(int(generator.integers(0, 1 << 63)), Seen(step, step // 5000, step * 65_536))
+        window.see(int(generator.integers(0, 1 << 63)), SeenBatches(step, step // 5000, step * 65_536))
     assert len(json.dumps(window.state())) < 48_000
 
 
 @pytest.mark.parametrize("name", ["fingerprints", "steps", "epochs", "tokens_before"])
 @pytest.mark.parametrize("damage", [None, 7, "", "!!!", "AAAA", "eJw="])
 def test_a_damaged_state_is_refused_and_changes_nothing(name: str, damage: Any) -> None:
-    window = Window(10)
-    window.see(1, Seen(1, None, 0))
-    window.see(2, Seen(2, None, 5))
+    window = BatchWindow(10)
+    window.see(1, SeenBatches(1, None, 0))
+    window.see(2, SeenBatches(2, None, 5))
     kept = dict(window._seen)
     with pytest.raises(ValueError, match="damaged"):
         window.restore(window.state() | {name: damage})
@@ -206,12 +206,12 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name: str, damage: Any) 
 
 
 def test_going_back_forgets_what_came_later() -> None:
-    window = Window(10)
+    window = BatchWindow(10)
     for step in range(6):
-        window.see(step, Seen(step, None, step * 100))
+        window.see(step, SeenBatches(step, None, step * 100))
     assert window.forget_from(4) == 400
-    assert window.see(3, Seen(9, None, 0)) is not None and window.see(5, Seen(9, None, 0)) is None
-    assert Window(3).forget_from(0) is None
+    assert window.see(3, SeenBatches(9, None, 0)) is not None and window.see(5, SeenBatches(9, None, 0)) is None
+    assert BatchWindow(3).forget_from(0) is None
 
 
 if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Flow over depth, S2's bands and S2's lines."""
+"""Flow over depth, the stability guide's bands and lines."""
 
 from __future__ import annotations
 

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import barograph
-from barograph.forecast import Forecast, Schedule, forecast, forecast_run, plateau, sentences
-from barograph.forecast.curve import bucket, columns, rising
-from barograph.forecast.law import Component, features
-from barograph.forecast.mixture import mixture, normal_below
+from barograph.analysis.forecast import Forecast, RateSchedule, forecast, forecast_columns, forecast_sentences, plateau
+from barograph.analysis.forecast.curve import bucket, columns, rising
+from barograph.analysis.forecast.law import Component, features
+from barograph.analysis.forecast.mixture import mixture, normal_below
 
 PLAN = 4000
 
 
 def curve(
-    schedule: Schedule, noise: float = 0.03, gain: float = 0.1, seed: int = 0, total: int = PLAN
+    schedule: RateSchedule, noise: float = 0.03, gain: float = 0.1, seed: int = 0, total: int = PLAN
 ) -> tuple[Any, Any, float]:
     """A curve of the law's own form, its step, loss and true final loss."""
     along = features(schedule, total)
@@ -35,18 +35,18 @@ def curve(
 
 
 SCHEDULES = [
-    Schedule("constant", PLAN, 1e-3, 100),
-    Schedule("cosine", PLAN, 1e-3, 100, 1e-4),
-    Schedule("linear", PLAN, 1e-3, 100),
-    Schedule("wsd", PLAN, 1e-3, 100, decay=800),
-    Schedule("step", PLAN, 1e-3, 100, milestones=(2000, 3000)),
+    RateSchedule("constant", PLAN, 1e-3, 100),
+    RateSchedule("cosine", PLAN, 1e-3, 100, 1e-4),
+    RateSchedule("linear", PLAN, 1e-3, 100),
+    RateSchedule("wsd", PLAN, 1e-3, 100, decay=800),
+    RateSchedule("step", PLAN, 1e-3, 100, milestones=(2000, 3000)),
 ]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: one.kind)
-def test_a_curve_of_the_laws_form_is_foretold_at_30_percent(schedule: Schedule) -> None:
+def test_a_curve_of_the_laws_form_is_foretold_at_30_percent(schedule: RateSchedule) -> None:
     step, loss, final = curve(schedule)
-    answer = forecast(step[:1200], loss[:1200], schedule=schedule)
+    answer = forecast_columns(step[:1200], loss[:1200], schedule=schedule)
     assert answer.final is not None and answer.low is not None and answer.high is not None
     assert abs(answer.final / final - 1) < 0.03
     assert answer.low <= final <= answer.high
@@ -58,7 +58,7 @@ def test_intervals_of_synthetic_curves_cover_what_they_say() -> None:
     for seed in range(5):
         for schedule in SCHEDULES:
             step, loss, final = curve(schedule, gain=0.02 + 0.025 * seed, seed=seed)
-            answer = forecast(step[:1200], loss[:1200], schedule=schedule)
+            answer = forecast_columns(step[:1200], loss[:1200], schedule=schedule)
             assert answer.low is not None and answer.high is not None
             covered.append(answer.low <= final <= answer.high)
     assert np.mean(covered) >= 0.85
@@ -68,13 +68,13 @@ def test_an_interval_shrinks_as_the_run_goes_on_and_widens_with_the_coverage() -
     step, loss, _ = curve(SCHEDULES[1])
     widths = []
     for seen in (800, 2000, 3200):
-        answer = forecast(step[:seen], loss[:seen], schedule=SCHEDULES[1])
+        answer = forecast_columns(step[:seen], loss[:seen], schedule=SCHEDULES[1])
         assert answer.high is not None and answer.low is not None
         widths.append(answer.high - answer.low)
     assert widths[0] > widths[1] > widths[2]
     sizes = []
     for coverage in (0.5, 0.9, 0.99):
-        answer = forecast(step[:2000], loss[:2000], schedule=SCHEDULES[1], coverage=coverage)
+        answer = forecast_columns(step[:2000], loss[:2000], schedule=SCHEDULES[1], coverage=coverage)
         assert answer.high is not None and answer.low is not None
         sizes.append(answer.high - answer.low)
     assert sizes[0] < sizes[1] < sizes[2]
@@ -82,36 +82,36 @@ def test_an_interval_shrinks_as_the_run_goes_on_and_widens_with_the_coverage() -
 
 def test_without_a_schedule_the_interval_is_wider_and_says_why() -> None:
     step, loss, _ = curve(SCHEDULES[0])
-    known = forecast(step[:2000], loss[:2000], schedule=SCHEDULES[0])
-    flat = forecast(step[:2000], loss[:2000], lr=SCHEDULES[0].lr(step[:2000]), planned_steps=PLAN)
-    blind = forecast(step[:2000], loss[:2000], planned_steps=PLAN)
+    known = forecast_columns(step[:2000], loss[:2000], schedule=SCHEDULES[0])
+    flat = forecast_columns(step[:2000], loss[:2000], lr=SCHEDULES[0].lr(step[:2000]), planned_steps=PLAN)
+    blind = forecast_columns(step[:2000], loss[:2000], planned_steps=PLAN)
     for other in (flat, blind):
         assert other.high is not None and other.low is not None and known.high is not None and known.low is not None
         assert not other.known_schedule and other.high - other.low > known.high - known.low
-        assert "so the interval is wide" in " ".join(sentences(other))
+        assert "so the interval is wide" in " ".join(forecast_sentences(other))
     assert "constant so far" in flat.basis and "not known" in blind.basis
 
 
 def test_a_schedule_seen_in_the_rates_gives_the_forecast_of_the_schedule_given() -> None:
     step, loss, _ = curve(SCHEDULES[1])
-    given = forecast(step[:1600], loss[:1600], schedule=SCHEDULES[1])
-    seen = forecast(step[:1600], loss[:1600], lr=SCHEDULES[1].lr(step[:1600]), planned_steps=PLAN)
+    given = forecast_columns(step[:1600], loss[:1600], schedule=SCHEDULES[1])
+    seen = forecast_columns(step[:1600], loss[:1600], lr=SCHEDULES[1].lr(step[:1600]), planned_steps=PLAN)
     assert seen.known_schedule and given.final is not None and seen.final == pytest.approx(given.final, rel=2e-3)
 
 
 def test_rates_that_contradict_the_schedule_given_count_more() -> None:
     step, loss, _ = curve(SCHEDULES[0])
-    answer = forecast(step[:2000], loss[:2000], schedule=SCHEDULES[1], lr=SCHEDULES[0].lr(step[:2000]))
+    answer = forecast_columns(step[:2000], loss[:2000], schedule=SCHEDULES[1], lr=SCHEDULES[0].lr(step[:2000]))
     assert "not that of the schedule given" in answer.basis and not answer.known_schedule
 
 
 def test_spikes_and_nan_rows_hardly_move_a_forecast() -> None:
     step, loss, _ = curve(SCHEDULES[1])
-    clean = forecast(step[:2000], loss[:2000], schedule=SCHEDULES[1])
+    clean = forecast_columns(step[:2000], loss[:2000], schedule=SCHEDULES[1])
     hurt = loss[:2000].copy()
     hurt[::97] = np.nan
     hurt[50::301] += 6.0
-    answer = forecast(step[:2000], hurt, schedule=SCHEDULES[1])
+    answer = forecast_columns(step[:2000], hurt, schedule=SCHEDULES[1])
     assert clean.final is not None and answer.final == pytest.approx(clean.final, rel=0.01)
 
 
@@ -119,9 +119,9 @@ def test_the_order_of_rows_and_doubled_steps_do_not_matter() -> None:
     step, loss, _ = curve(SCHEDULES[2])
     step, loss = step[:1500], loss[:1500]
     turned = np.random.default_rng(1).permutation(1500)
-    plain = forecast(step, loss, schedule=SCHEDULES[2])
-    mixed = forecast(step[turned], loss[turned], schedule=SCHEDULES[2])
-    doubled = forecast(
+    plain = forecast_columns(step, loss, schedule=SCHEDULES[2])
+    mixed = forecast_columns(step[turned], loss[turned], schedule=SCHEDULES[2])
+    doubled = forecast_columns(
         np.concatenate([step[:700], step]), np.concatenate([loss[:700] + 9, loss]), schedule=SCHEDULES[2]
     )
     assert plain.final == mixed.final == doubled.final
@@ -132,44 +132,44 @@ def test_the_order_of_rows_and_doubled_steps_do_not_matter() -> None:
 
 def reason_of(answer: Forecast) -> str:
     assert answer.final is None and answer.low is None and answer.high is None and answer.reason
-    assert answer.reason in sentences(answer)[0]
+    assert answer.reason in forecast_sentences(answer)[0]
     return answer.reason
 
 
 def test_silence_has_a_reason() -> None:
     step, loss, _ = curve(SCHEDULES[1])
-    assert "no loss yet" in reason_of(forecast([], []))
-    assert "too few" in reason_of(forecast(step[:10], loss[:10], schedule=Schedule("cosine", 20)))
-    assert "too early" in reason_of(forecast(step[:150], loss[:150], schedule=SCHEDULES[1]))
+    assert "no loss yet" in reason_of(forecast_columns([], []))
+    assert "too few" in reason_of(forecast_columns(step[:10], loss[:10], schedule=RateSchedule("cosine", 20)))
+    assert "too early" in reason_of(forecast_columns(step[:150], loss[:150], schedule=SCHEDULES[1]))
     assert "not been finite since step 1,001" in reason_of(
-        forecast(step[:1100], np.where(step[:1100] > 1000, np.nan, loss[:1100]), schedule=SCHEDULES[1])
+        forecast_columns(step[:1100], np.where(step[:1100] > 1000, np.nan, loss[:1100]), schedule=SCHEDULES[1])
     )
     holed = np.where(step[:1101] % 2 == 0, np.nan, loss[:1101])
-    assert "are not finite" in reason_of(forecast(step[:1101], holed, planned_steps=PLAN))
-    late = Schedule("cosine", PLAN, 1e-3, 1500)
-    assert "warm-up" in reason_of(forecast(step[:1000], loss[:1000], schedule=late))
+    assert "are not finite" in reason_of(forecast_columns(step[:1101], holed, planned_steps=PLAN))
+    late = RateSchedule("cosine", PLAN, 1e-3, 1500)
+    assert "warm-up" in reason_of(forecast_columns(step[:1000], loss[:1000], schedule=late))
     rising_rates = late.lr(step[:1000])
-    assert "warming up" in reason_of(forecast(step[:1000], loss[:1000], lr=rising_rates, planned_steps=PLAN))
-    assert "above zero" in reason_of(forecast(step[:1000], loss[:1000] - 9, schedule=SCHEDULES[1]))
-    assert "planned is not known" in reason_of(forecast(step[:1000], loss[:1000]))
+    assert "warming up" in reason_of(forecast_columns(step[:1000], loss[:1000], lr=rising_rates, planned_steps=PLAN))
+    assert "above zero" in reason_of(forecast_columns(step[:1000], loss[:1000] - 9, schedule=SCHEDULES[1]))
+    assert "planned is not known" in reason_of(forecast_columns(step[:1000], loss[:1000]))
 
 
 def test_a_diverging_run_is_not_foretold() -> None:
     step, loss, _ = curve(SCHEDULES[0])
     up = loss[:2000] + np.maximum(step[:2000] - 1500, 0) * 2e-3
-    assert "diverges" in reason_of(forecast(step[:2000], up, schedule=SCHEDULES[0]))
+    assert "diverges" in reason_of(forecast_columns(step[:2000], up, schedule=SCHEDULES[0]))
     assert rising(bucket(step[:2000], loss[:2000])) is None
 
 
 def test_a_run_that_leaves_its_law_is_not_foretold() -> None:
     step, loss, _ = curve(SCHEDULES[0], noise=0.01)
     fallen = np.where(step[:2000] > 1500, loss[:2000] * 0.3, loss[:2000])
-    assert "does not follow the law" in reason_of(forecast(step[:2000], fallen, schedule=SCHEDULES[0]))
+    assert "does not follow the law" in reason_of(forecast_columns(step[:2000], fallen, schedule=SCHEDULES[0]))
 
 
 def test_a_plan_that_was_run_is_measured() -> None:
     step, loss, final = curve(SCHEDULES[1])
-    answer = forecast(step, loss, schedule=SCHEDULES[1], target=1.0, seconds_per_step=1.0, price_per_hour=2.0)
+    answer = forecast_columns(step, loss, schedule=SCHEDULES[1], target=1.0, seconds_per_step=1.0, price_per_hour=2.0)
     assert answer.final == pytest.approx(loss[-200:].mean()) and "has been run" in answer.basis
     assert answer.low is not None and answer.high is not None and answer.low < final < answer.high
     assert answer.hours == 0 and answer.cost == 0 and answer.target is not None and answer.target.verdict == "no"
@@ -183,7 +183,7 @@ def test_a_target_on_the_way_is_reached_when_it_said() -> None:
     smooth = curve(SCHEDULES[2], noise=0.0)[1]
     for target in (float(smooth[2200]), float(smooth[2600])):
         true = step[np.argmax(smooth <= target)]
-        answer = forecast(
+        answer = forecast_columns(
             step[:1600], loss[:1600], schedule=SCHEDULES[2], target=target, seconds_per_step=3.6, price_per_hour=5.0
         )
         found = answer.target
@@ -199,23 +199,23 @@ def test_a_target_on_the_way_is_reached_when_it_said() -> None:
 
 def test_a_target_out_of_reach_is_said_plainly() -> None:
     step, loss, _ = curve(SCHEDULES[1])
-    answer = forecast(step[:2000], loss[:2000], schedule=SCHEDULES[1], target=1.0)
+    answer = forecast_columns(step[:2000], loss[:2000], schedule=SCHEDULES[1], target=1.0)
     assert answer.target is not None and answer.target.verdict == "no" and answer.target.probability < 0.01
     assert answer.target.step is None and answer.target.hours is None
-    said = " ".join(sentences(answer))
+    said = " ".join(forecast_sentences(answer))
     assert "This run will not reach its target 1: it will not be reached within the plan of 4,000 steps" in said
 
 
 def test_a_target_already_reached_is_said_so() -> None:
     step, loss, _ = curve(SCHEDULES[1])
-    answer = forecast(step[:2000], loss[:2000], schedule=SCHEDULES[1], target=4.0)
+    answer = forecast_columns(step[:2000], loss[:2000], schedule=SCHEDULES[1], target=4.0)
     assert answer.target is not None and answer.target.verdict == "reached" and answer.target.step is not None
-    assert answer.target.step < 2000 and "was reached at step" in " ".join(sentences(answer))
+    assert answer.target.step < 2000 and "was reached at step" in " ".join(forecast_sentences(answer))
 
 
 def test_without_a_plan_a_target_is_looked_for_at_the_rate_that_is() -> None:
     step, loss, _ = curve(SCHEDULES[0])
-    answer = forecast(step[:1000], loss[:1000], target=float(loss[1900:2100].mean()))
+    answer = forecast_columns(step[:1000], loss[:1000], target=float(loss[1900:2100].mean()))
     assert answer.final is None and answer.target is not None and answer.target.step is not None
     assert 1400 < answer.target.step < 2800 and "stay as it is" in answer.basis
 
@@ -232,7 +232,7 @@ def test_a_forecast_is_ordered_and_finite_or_silent(
     scale: float, seen: int, target: float, noise: float, kind: int
 ) -> None:
     step, loss, _ = curve(SCHEDULES[kind], noise=noise)
-    answer = forecast(step[:seen], loss[:seen] * scale, schedule=SCHEDULES[kind], target=target * scale)
+    answer = forecast_columns(step[:seen], loss[:seen] * scale, schedule=SCHEDULES[kind], target=target * scale)
     if answer.final is None:
         assert answer.reason
     else:
@@ -241,15 +241,17 @@ def test_a_forecast_is_ordered_and_finite_or_silent(
     if answer.target is not None:
         places = [one for one in (answer.target.early, answer.target.step, answer.target.late) if one is not None]
         assert places == sorted(places) and 0 <= answer.target.probability <= 1
-    assert sentences(answer) and json.dumps(answer.as_dict(), allow_nan=False)
+    assert forecast_sentences(answer) and json.dumps(answer.as_dict(), allow_nan=False)
 
 
 @settings(max_examples=8, deadline=None)
 @given(scale=st.floats(1e-3, 1e3), stretch=st.integers(1, 50))
 def test_units_of_loss_and_of_steps_do_not_matter(scale: float, stretch: int) -> None:
     step, loss, _ = curve(SCHEDULES[0])
-    plain = forecast(step[:1200], loss[:1200], planned_steps=PLAN, schedule=Schedule("constant", PLAN))
-    other = forecast(step[:1200] * stretch, loss[:1200] * scale, schedule=Schedule("constant", PLAN * stretch))
+    plain = forecast_columns(step[:1200], loss[:1200], planned_steps=PLAN, schedule=RateSchedule("constant", PLAN))
+    other = forecast_columns(
+        step[:1200] * stretch, loss[:1200] * scale, schedule=RateSchedule("constant", PLAN * stretch)
+    )
     assert plain.final is not None and other.final == pytest.approx(plain.final * scale, rel=5e-3)
 
 
@@ -258,27 +260,27 @@ def test_units_of_loss_and_of_steps_do_not_matter(scale: float, stretch: int) ->
 def test_any_columns_get_an_answer(rows: list[tuple[float, float]]) -> None:
     step, loss = [one for one, _ in rows], [one for _, one in rows]
     with np.errstate(all="ignore"):
-        answer = forecast(step, loss, planned_steps=1000, lr=loss, target=1.0)
-    assert sentences(answer)
+        answer = forecast_columns(step, loss, planned_steps=1000, lr=loss, target=1.0)
+    assert forecast_sentences(answer)
 
 
 def test_wrong_input_is_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match="3 rows and loss has 2"):
-        forecast([1, 2, 3], [1.0, 2.0])
+        forecast_columns([1, 2, 3], [1.0, 2.0])
     with pytest.raises(ValueError, match="coverage is between 0 and 1"):
-        forecast([1], [1.0], coverage=1.0)
+        forecast_columns([1], [1.0], coverage=1.0)
     with pytest.raises(ValueError, match="needs planned_steps"):
-        forecast([1], [1.0], schedule="cosine")
+        forecast_columns([1], [1.0], schedule="cosine")
     with pytest.raises(ValueError, match="3 rows and lr has 1"):
-        forecast([1, 2, 3], [1.0, 2.0, 3.0], lr=[0.1])
+        forecast_columns([1, 2, 3], [1.0, 2.0, 3.0], lr=[0.1])
 
 
 def test_a_million_rows_take_less_than_a_second() -> None:
     step = np.arange(1, 1_000_001)
     loss = 2 + 3 * step**-0.3 + 0.1 * np.random.default_rng(0).standard_normal(len(step))
-    lr = Schedule("cosine", 3_000_000, 1e-3, 2000).lr(step)
+    lr = RateSchedule("cosine", 3_000_000, 1e-3, 2000).lr(step)
     begun = time.process_time()  # not the wall's: tests run side by side
-    answer = forecast(step, loss, lr=lr, planned_steps=3_000_000)
+    answer = forecast_columns(step, loss, lr=lr, planned_steps=3_000_000)
     assert time.process_time() - begun < 1.0 and answer.known_schedule
 
 
@@ -337,7 +339,7 @@ def test_columns_are_sorted_and_finite(values: list[float]) -> None:
 
 
 def test_a_stored_run_is_foretold_from_its_own_columns_and_plan(tmp_path: Path) -> None:
-    schedule = Schedule("cosine", 400, 1e-3, 20)
+    schedule = RateSchedule("cosine", 400, 1e-3, 20)
     _, loss, final = curve(schedule, noise=0.01, total=400)
     config = {"optimizer": {"lr": 1e-3}, "lr_scheduler_type": "cosine", "warmup_steps": 20, "max_steps": 400}
     run = barograph.init(
@@ -347,13 +349,13 @@ def test_a_stored_run_is_foretold_from_its_own_columns_and_plan(tmp_path: Path) 
         run.log({"loss": float(loss[at]), "lr": float(schedule.lr([at + 1])[0])}, step=at + 1)
     run.finish()
     stored = barograph.runs(tmp_path)[0]
-    answer = forecast_run(stored, seconds_per_step=36.0, price_per_hour=3.0)
+    answer = forecast(stored, seconds_per_step=36.0, price_per_hour=3.0)
     assert answer.final is not None and abs(answer.final / final - 1) < 0.05
     assert answer.planned_steps == 400 and answer.known_schedule and "configuration" in answer.basis
     assert answer.target is not None and answer.target.loss == 0.5 and answer.target.verdict == "no"
     assert answer.hours == pytest.approx(2.0) and answer.cost == pytest.approx(6.0)
     assert replace(answer, reason="x").reason == "x"
-    own_time = forecast_run(stored)
+    own_time = forecast(stored)
     assert own_time.hours is not None and own_time.hours < 1
 
 
@@ -379,13 +381,13 @@ class Fake:
 
 def test_a_plan_shorter_than_the_run_is_not_believed_and_no_loss_is_said() -> None:
     step, loss, _ = curve(SCHEDULES[0])
-    answer = forecast_run(Fake({"max_steps": 100}, loss=(step[:1000], loss[:1000])))
+    answer = forecast(Fake({"max_steps": 100}, loss=(step[:1000], loss[:1000])))
     assert answer.planned_steps is None and answer.reason
-    assert "no training loss" in (forecast_run(Fake({})).reason or "")
+    assert "no training loss" in (forecast(Fake({})).reason or "")
 
 
 def test_sparse_rates_are_enough() -> None:
     step, loss, _ = curve(SCHEDULES[2])
     rates = (step[:2000:250], SCHEDULES[2].lr(step[:2000:250]))
-    answer = forecast_run(Fake({"max_steps": PLAN}, loss=(step[:2000], loss[:2000]), lr=rates))
+    answer = forecast(Fake({"max_steps": PLAN}, loss=(step[:2000], loss[:2000]), lr=rates))
     assert answer.final is not None and answer.hours == pytest.approx(2000 * 2 / 3600)

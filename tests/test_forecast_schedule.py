@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.forecast import Schedule, named, planned_steps_of, schedule_of
-from barograph.forecast.law import features
-from barograph.forecast.observed import recognise
+from barograph.analysis.forecast import RateSchedule, named, planned_steps_of, schedule_of
+from barograph.analysis.forecast.law import features
+from barograph.analysis.forecast.observed import recognise
 
 
 def test_rates_are_those_of_the_formulas() -> None:
     step = np.array([0, 50, 100, 550, 1000, 2000])
-    assert Schedule("constant", 1000, 2.0, 100).lr(step).tolist() == [0, 1, 2, 2, 2, 2]
-    assert Schedule("linear", 1000, 2.0, 100, 0.2).lr(step) == pytest.approx([0, 1, 2, 1.1, 0.2, 0.2])
-    assert Schedule("cosine", 1000, 2.0, 100).lr(step) == pytest.approx([0, 1, 2, 1, 0, 0], abs=1e-12)
-    assert Schedule("wsd", 1000, 1.0, decay=200).lr([800, 900, 1000]) == pytest.approx([1, 0.5, 0])
-    assert Schedule("wsd", 1000, 1.0, decay=200, shape="sqrt").lr([850]) == pytest.approx([0.5])
-    assert Schedule("step", 1000, 1.0, milestones=(500, 800)).lr([500, 501, 900]) == pytest.approx([1, 0.1, 0.01])
-    assert Schedule("inverse_sqrt", 1000, 1.0, 100).lr([100, 400]) == pytest.approx([1, 0.5])
-    assert Schedule.from_values([1.0, 2.0, 3.0], 10).lr([1, 2, 9]).tolist() == [1, 2, 3]
+    assert RateSchedule("constant", 1000, 2.0, 100).lr(step).tolist() == [0, 1, 2, 2, 2, 2]
+    assert RateSchedule("linear", 1000, 2.0, 100, 0.2).lr(step) == pytest.approx([0, 1, 2, 1.1, 0.2, 0.2])
+    assert RateSchedule("cosine", 1000, 2.0, 100).lr(step) == pytest.approx([0, 1, 2, 1, 0, 0], abs=1e-12)
+    assert RateSchedule("wsd", 1000, 1.0, decay=200).lr([800, 900, 1000]) == pytest.approx([1, 0.5, 0])
+    assert RateSchedule("wsd", 1000, 1.0, decay=200, shape="sqrt").lr([850]) == pytest.approx([0.5])
+    assert RateSchedule("step", 1000, 1.0, milestones=(500, 800)).lr([500, 501, 900]) == pytest.approx([1, 0.1, 0.01])
+    assert RateSchedule("inverse_sqrt", 1000, 1.0, 100).lr([100, 400]) == pytest.approx([1, 0.5])
+    assert RateSchedule.from_values([1.0, 2.0, 3.0], 10).lr([1, 2, 9]).tolist() == [1, 2, 3]
     # one period of a full cosine wave comes back up
-    assert Schedule("cosine", 1000, 1.0, cycles=1.0).lr([500, 1000]) == pytest.approx([0, 1], abs=1e-12)
+    assert RateSchedule("cosine", 1000, 1.0, cycles=1.0).lr([500, 1000]) == pytest.approx([0, 1], abs=1e-12)
 
 
 @given(
@@ -40,7 +40,7 @@ def test_rates_are_between_zero_and_the_peak_and_never_rise_after_the_warm_up(
     kind: str, total: int, warm: float, floor: float
 ) -> None:
     warmup = int(warm * total)
-    schedule = Schedule(kind, total, 3.0, warmup, floor, milestones=(total // 2,))
+    schedule = RateSchedule(kind, total, 3.0, warmup, floor, milestones=(total // 2,))
     rates = schedule.lr(np.unique(np.linspace(0, total, 500).astype(int)))
     assert (rates >= 0).all() and rates.max() <= 3.0 + 1e-9
     after = schedule.lr(np.unique(np.linspace(warmup, total, 500).astype(int)))
@@ -49,15 +49,15 @@ def test_rates_are_between_zero_and_the_peak_and_never_rise_after_the_warm_up(
 
 
 def test_strange_schedules_are_refused() -> None:
-    wrongs: list[Callable[[], Schedule]] = [
-        lambda: Schedule("sawtooth", 10),
-        lambda: Schedule("cosine", 0),
-        lambda: Schedule("cosine", 10, peak=0.0),
-        lambda: Schedule("cosine", 10, peak=math.nan),
-        lambda: Schedule("wsd", 10, shape="round"),
-        lambda: Schedule("values", 10),
-        lambda: Schedule.from_values([0.0, 0.0]),
-        lambda: Schedule.from_values([1.0, math.nan]),
+    wrongs: list[Callable[[], RateSchedule]] = [
+        lambda: RateSchedule("sawtooth", 10),
+        lambda: RateSchedule("cosine", 0),
+        lambda: RateSchedule("cosine", 10, peak=0.0),
+        lambda: RateSchedule("cosine", 10, peak=math.nan),
+        lambda: RateSchedule("wsd", 10, shape="round"),
+        lambda: RateSchedule("values", 10),
+        lambda: RateSchedule.from_values([0.0, 0.0]),
+        lambda: RateSchedule.from_values([1.0, math.nan]),
         lambda: named("nonsense", 10),
     ]
     for wrong in wrongs:
@@ -175,7 +175,7 @@ def test_any_configuration_is_read_without_an_error(config: dict[str, Any]) -> N
     seen=st.floats(0.3, 1.0),
 )
 def test_a_falling_rate_tells_its_schedule(kind: str, warmup: int, floor: float, seen: float) -> None:
-    whole = Schedule(kind, 5000, 3e-4, warmup, 3e-5 * floor * 10)
+    whole = RateSchedule(kind, 5000, 3e-4, warmup, 3e-5 * floor * 10)
     step = np.arange(1.0, seen * 5000)
     found = recognise(step, whole.lr(step), 5000)
     assert found.known and len(found.schedules) == 1
@@ -199,7 +199,7 @@ def test_a_rate_that_tells_nothing_says_so() -> None:
 
 
 def test_a_stable_rate_that_has_begun_to_decay_is_known_by_its_line() -> None:
-    whole = Schedule("wsd", 5000, 1e-3, 100, decay=2000)
+    whole = RateSchedule("wsd", 5000, 1e-3, 100, decay=2000)
     step = np.arange(1.0, 3600)
     found = recognise(step, whole.lr(step), 5000)
     assert found.known and found.schedules[0].kind == "wsd"
@@ -207,10 +207,10 @@ def test_a_stable_rate_that_has_begun_to_decay_is_known_by_its_line() -> None:
 
 
 def test_annealing_follows_the_fall_of_the_rate() -> None:
-    flat = features(Schedule("constant", 1000, 1e-3, 100), 1000)
+    flat = features(RateSchedule("constant", 1000, 1e-3, 100), 1000)
     assert np.abs(flat.annealing).max() == 0 and flat.area[-1] == pytest.approx(950, rel=1e-3)
-    fallen = features(Schedule("step", 1000, 1.0, milestones=(500,), factor=0.1), 1000)
+    fallen = features(RateSchedule("step", 1000, 1.0, milestones=(500,), factor=0.1), 1000)
     before, after, end = (fallen.at(np.array([one]))[1][0] for one in (499.0, 560.0, 1000.0))
     assert before == 0 and 0.2 < after < end < 0.9
-    decayed = features(Schedule("linear", 1000), 1000)
+    decayed = features(RateSchedule("linear", 1000), 1000)
     assert (np.diff(decayed.annealing) >= -1e-12).all() and 0.7 < decayed.annealing[-1] < 1

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import barograph
-from barograph import goodput
-from barograph.goodput import CAUSES, Goodput, Totals, fields, money, of_records, replay
-from barograph.reading.query import StoredRun
-from barograph.record import KINDS, Record, encode, numbers
+from barograph.core.record import KINDS, Record, encode, numbers
+from barograph.query import goodput
+from barograph.query.goodput import CAUSES, Goodput, Totals, fields, money, of_records, replay
+from barograph.query.stored import StoredRun
 
 SECOND = 1_000_000
 

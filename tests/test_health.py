@@ -1,4 +1,4 @@
-"""The doctor, live: the same findings as in replay, in the log, and nothing on the training's thread."""
+"""The doctor beside a training: the same findings as in replay, in the sidecar's log."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import barograph
+from barograph.core.options import load
 from barograph.doctor import diagnose
 from barograph.doctor.replay import replay
+from barograph.sidecar.health import Health
+from barograph.sidecar.loop import Sidecar
 
 Rows = list[dict[str, float]]
 
@@ -28,16 +31,29 @@ def curve(steps: int = 400, seed: int = 0) -> Rows:
     ]
 
 
-def train(folder: Path, rows: Rows, **options: Any) -> barograph.Run:
-    run = barograph.init(
-        project="p", dir=folder, verbosity=-2, git=False, machine=False, watchdog=False, flush_seconds=0.02, **options
-    )
+def train(folder: Path, rows: Rows, **options: Any) -> Sidecar:
+    """A run that has ended, and its sidecar, which has read all of it."""
+    quiet: dict[str, Any] = {"verbosity": -2, "git": False, "machine": False, "watchdog": False}
+    run = barograph.init(project="p", dir=folder, **quiet, **options)
     for step, row in enumerate(rows):
         run.log_step(step, 0.1, 1000, 12.0, row["norm"], row["loss"], row["lr"])
-        if step % 50 == 49:
-            run.flush()
     run.finish()
-    return run
+    return examined(run.dir, **options)
+
+
+def examined(folder: Path, **options: Any) -> Sidecar:
+    options.pop("resume", None), options.pop("strict", None)
+    sidecar = Sidecar(folder, load(options))
+    sidecar.read()
+    if sidecar.health is not None:
+        sidecar.health.finish()
+    sidecar.journal.close()
+    return sidecar
+
+
+def health_of(sidecar: Sidecar) -> Health:
+    assert sidecar.health is not None
+    return sidecar.health
 
 
 def recorded(folder: Path) -> list[dict[str, Any]]:
@@ -53,11 +69,11 @@ def spoiled() -> Rows:
 
 
 def test_what_is_found_live_is_what_is_found_in_replay(tmp_path: Path) -> None:
-    run = train(tmp_path, spoiled())
-    live = {one.identity: one for one in run._health._examiner.findings}  # type: ignore[union-attr]
+    health = health_of(train(tmp_path, spoiled()))
+    live = {one.identity: one for one in health._examiner.findings}
     (stored,) = barograph.runs(tmp_path)
     again = {one.identity: one for one in replay(stored).findings}
-    assert live and not run._health.failed  # type: ignore[union-attr]
+    assert live and not health.failed
     assert live == again
 
 
@@ -76,8 +92,7 @@ def test_a_healthy_run_has_no_finding_that_is_worth_a_look(tmp_path: Path) -> No
 
 
 def test_switched_off_it_does_nothing(tmp_path: Path) -> None:
-    run = train(tmp_path, spoiled(), doctor=False)
-    assert run._health is None and recorded(tmp_path) == []
+    assert train(tmp_path, spoiled(), doctor=False).health is None and recorded(tmp_path) == []
 
 
 def test_a_silenced_rule_says_nothing_and_a_wrong_name_is_said_at_once(tmp_path: Path) -> None:
@@ -88,15 +103,14 @@ def test_a_silenced_rule_says_nothing_and_a_wrong_name_is_said_at_once(tmp_path:
 
 
 def test_a_rule_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from barograph.rules.loss import RULES
+    from barograph.doctor.rules.loss.loss import RULES
 
     def fail(*arguments: Any) -> Any:
         raise RuntimeError("broken rule")
 
     last = RULES[-1]
     monkeypatch.setattr(last, "examine", fail)
-    run = train(tmp_path, spoiled())
-    assert list(run._health.failed) == [last.name]  # type: ignore[union-attr]
+    assert list(health_of(train(tmp_path, spoiled())).failed) == [last.name]
     assert [one for one in recorded(tmp_path) if one["severity"] == "critical"]
 
 
@@ -111,19 +125,29 @@ def test_a_run_that_goes_on_is_examined_with_what_came_before(tmp_path: Path) ->
             row = rows[step]
             run.log_step(step, 0.1, 1000, 12.0, row["norm"], row["loss"], row["lr"])
         run.finish()
-    seen = run._health._examiner.seen  # type: ignore[union-attr]
-    assert seen.role("loss").end == 600  # type: ignore[union-attr]
-    assert [one for one in run._health._examiner.incidents() if one.severity != "info"] == []  # type: ignore[union-attr]
+    health = health_of(examined(folder))
+    loss = health._examiner.seen.role("loss")
+    assert loss is not None and loss.end == 600
+    assert [one for one in health._examiner.incidents() if one.severity != "info"] == []
 
 
-def test_a_number_that_is_none_has_all_rules_look_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from barograph.rules.examiner import Examiner
+def test_a_number_that_is_not_finite_has_all_rules_look_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from barograph.doctor.kernel.examiner import Examiner
 
     asked: list[bool] = []
     examine = Examiner.examine
     monkeypatch.setattr(Examiner, "examine", lambda self, urgent=False: asked.append(urgent) or examine(self, urgent))
-    train(tmp_path / "a", curve())
-    assert asked and not any(asked)
-    run = train(tmp_path / "b", spoiled())
-    assert any(asked)
-    assert run._health._examiner.seen.facts["seconds_between_rows"] > 0  # type: ignore[union-attr]
+    train(tmp_path, spoiled())
+    assert sum(asked) >= 100
+
+
+def test_rows_of_two_sets_of_names_keep_the_order_of_each_series(tmp_path: Path) -> None:
+    run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False, machine=False)
+    for step in range(200):
+        row = {"train/loss": 3.0 - step / 100} | ({"eval/loss": 3.0} if step % 5 == 0 else {})
+        run.log(row, step=step)
+    run.finish()
+    seen = health_of(examined(run.dir))._examiner.seen
+    assert seen.channels["train/loss"].rows().step.tolist() == list(range(200))

@@ -54,24 +54,26 @@ def test_children_are_counted_with_their_children_and_their_work(tmp_path: Path)
         "child.communicate()\n"
     )
     host = Host(tmp_path)
+    before = set(host._children())  # what other tests of this process have left
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as worker:
         assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
         time.sleep(0.1)
         fields = host.record(time.monotonic())
-        assert fields["children"] == 2
+        assert len(set(host._children()) - before) == 2 and fields["children"] >= 2
         assert fields["children_cpu"] > 5 and fields["children_rss"] > 1 << 20
         host._has_children_file = False  # kernels without that file: psutil's scan sees the same
-        assert sorted(host._children()) and len(host._children()) == 2
+        assert len(set(host._children()) - before) == 2
         worker.communicate("")
-    assert host.record(time.monotonic())["children"] == 0
+    assert set(host._children()) <= before
 
 
 def test_another_rank_of_the_host_records_itself_alone(tmp_path: Path) -> None:
     host = Host(tmp_path, whole_host=False)
     time.sleep(0.11)
-    assert set(host.record(time.monotonic())) == {"process_rss", "process_cpu", "children"}
+    children = {"children_rss", "children_cpu"} if host._children() else set()  # what other tests have left
+    assert set(host.record(time.monotonic())) == {"process_rss", "process_cpu", "children"} | children
 
 
 def test_without_psutil_the_host_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

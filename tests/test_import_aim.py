@@ -29,7 +29,7 @@ from tracker_programs import (
 
 from barograph.importing import rocksdb
 from barograph.importing.aim import SOURCE, _path, name_of
-from barograph.importing.source import Distribution, Found, Item, Mark, Points, Unread
+from barograph.importing.source import FoundRun, ImportedDistribution, ImportedPoints, ImportMark, Item, Unread
 
 MAKE = """
 import aim, numpy
@@ -74,11 +74,11 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def find(path: Path) -> list[Found]:
+def find(path: Path) -> list[FoundRun]:
     return list(SOURCE.find(path, b""))
 
 
-def read(found: Found, since: Mark | None = None) -> list[Item]:
+def read(found: FoundRun, since: ImportMark | None = None) -> list[Item]:
     items = list(SOURCE.read(found, since))
     check_items(items)
     return items
@@ -96,8 +96,8 @@ def test_every_point_of_aims_own_repository_comes_in(stores: Path, ending: str) 
     found_points = points(items)
     [(_, cpu)] = found_points.pop("__system__cpu")
     assert cpu == "55.0" and found_points == expected
-    assert all(abs(item.times[0] / 1e6 - time.time()) < 3600 for item in of_kind(items, Points))
-    [weights] = of_kind(items, Distribution)
+    assert all(abs(item.times[0] / 1e6 - time.time()) < 3600 for item in of_kind(items, ImportedPoints))
+    [weights] = of_kind(items, ImportedDistribution)
     assert (weights.name, weights.step, weights.edges.tolist()) == ("weights", 8, [0.0, 1.0, 2.0, 3.0])
     assert weights.counts.tolist() == [1, 2, 3]
     assert [(fact.step, fact.fields) for fact in facts(items, "metrics")] == [(9, {"sample": "hello"})]

@@ -16,13 +16,22 @@ from typing import Any
 import numpy
 import pytest
 
-from barograph.aliases import Alias
+from barograph.core.aliases import Alias
 from barograph.importing import collect as collecting
 from barograph.importing import folders
 from barograph.importing.collect import Collector, SourceFailed, collect
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
-from barograph.reading.catalog import runs
-from barograph.reading.query import StoredRun
+from barograph.importing.source import (
+    Fact,
+    FoundRun,
+    ImportedDistribution,
+    ImportedPoints,
+    ImportMark,
+    Item,
+    Restart,
+    Unread,
+)
+from barograph.query.catalog import runs
+from barograph.query.stored import StoredRun
 
 START = 1_700_000_000_000_000
 
@@ -36,38 +45,38 @@ class Script:
     def __init__(self, items: list[Item]):
         self.items = items
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         return []
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         begin = since.state["items"] if since else 0
         for number, item in enumerate(self.items[begin:], begin + 1):
             yield item
-            yield Mark({"items": number})
-        yield Mark({"items": max(begin, len(self.items))})
+            yield ImportMark({"items": number})
+        yield ImportMark({"items": max(begin, len(self.items))})
 
 
-def points(first: int, count: int, names: tuple[str, ...] = ("loss", "lr"), x: str = "step") -> Points:
+def points(first: int, count: int, names: tuple[str, ...] = ("loss", "lr"), x: str = "step") -> ImportedPoints:
     steps = numpy.arange(first, first + count)
     values = numpy.stack([steps + column / 10 for column in range(len(names))], axis=1)
-    return Points(names, steps, START + steps * 1000, values, x)
+    return ImportedPoints(names, steps, START + steps * 1000, values, x)
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Found:
+def found(tmp_path: Path) -> FoundRun:
     path = tmp_path / "train.log"
     path.write_text("the first line\n" * 100)
-    return Found("script", path, "", "my run", config={"width": 8})
+    return FoundRun("script", path, "", "my run", config={"width": 8})
 
 
-def test_points_facts_histograms_and_what_was_not_understood_are_a_stored_run(found: Found, tmp_path: Path) -> None:
+def test_points_facts_histograms_and_what_was_not_understood_are_a_stored_run(found: FoundRun, tmp_path: Path) -> None:
     items: list[Item] = [
         Fact("option", 0, START, {"name": "lr", "value": 0.1}),
         Fact("cmd", 0, START, {"cmd": ["python", "train.py"]}),
         points(0, 100),
         Fact("eval", 50, START, {"loss": 3.5, "duration_ms": 10.0, "eval_tokens": 1000}),
         Fact("sample", 50, START, {"prompt": "a", "text": "b"}),
-        Distribution("weights", 7, START, numpy.arange(4.0), numpy.array([1.0, 2.0, 3.0])),
+        ImportedDistribution("weights", 7, START, numpy.arange(4.0), numpy.array([1.0, 2.0, 3.0])),
         Unread(found.path, 3, "?" * 1000, "not a row"),
     ]
     folder, tally = collect(Script(items), found, tmp_path / "runs")
@@ -88,7 +97,7 @@ def test_points_facts_histograms_and_what_was_not_understood_are_a_stored_run(fo
     assert (tally.points, tally.rows, tally.facts, tally.histograms) == (204, 100, 4, 1)
 
 
-def test_importing_again_adds_only_what_is_new(found: Found, tmp_path: Path) -> None:
+def test_importing_again_adds_only_what_is_new(found: FoundRun, tmp_path: Path) -> None:
     source = Script([points(0, 100)])
     folder, _ = collect(source, found, tmp_path)
     before = (folder / "training.json").read_bytes()
@@ -101,7 +110,7 @@ def test_importing_again_adds_only_what_is_new(found: Found, tmp_path: Path) -> 
     assert len(runs(tmp_path)) == 1
 
 
-def test_a_file_that_was_replaced_is_another_run_and_the_first_stays(found: Found, tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_is_another_run_and_the_first_stays(found: FoundRun, tmp_path: Path) -> None:
     folder, _ = collect(Script([points(0, 10)]), found, tmp_path)
     found.path.write_text("quite another file\n" * 100)
     second, tally = collect(Script([points(0, 3)]), found, tmp_path)
@@ -111,7 +120,7 @@ def test_a_file_that_was_replaced_is_another_run_and_the_first_stays(found: Foun
     assert collect(Script([points(0, 3)]), found, tmp_path)[0] == second
 
 
-def test_a_file_that_has_grown_or_was_copied_is_the_same(found: Found, tmp_path: Path) -> None:
+def test_a_file_that_has_grown_or_was_copied_is_the_same(found: FoundRun, tmp_path: Path) -> None:
     folder, _ = collect(Script([points(0, 10)]), found, tmp_path)
     text = found.path.read_text() + "one more line\n"
     found.path.unlink()  # another inode
@@ -119,13 +128,13 @@ def test_a_file_that_has_grown_or_was_copied_is_the_same(found: Found, tmp_path:
     assert collect(Script([points(0, 10)]), found, tmp_path)[0] == folder
 
 
-def test_a_source_that_finds_something_else_begins_anew_by_an_empty_mark(found: Found, tmp_path: Path) -> None:
+def test_a_source_that_finds_something_else_begins_anew_by_an_empty_mark(found: FoundRun, tmp_path: Path) -> None:
     class Rewritten(Script):
         rewrites = True
 
-        def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
             if since is not None:
-                yield Mark({})
+                yield ImportMark({})
             yield from super().read(found, None)
 
     folder, _ = collect(Rewritten([points(0, 10)]), found, tmp_path)
@@ -133,7 +142,7 @@ def test_a_source_that_finds_something_else_begins_anew_by_an_empty_mark(found: 
     assert second != folder and tally.replaced and len(StoredRun(second).series("train/loss")) == 4
 
 
-def test_a_restart_supersedes_and_the_old_branch_stays_visible(found: Found, tmp_path: Path) -> None:
+def test_a_restart_supersedes_and_the_old_branch_stays_visible(found: FoundRun, tmp_path: Path) -> None:
     late = points(5, 3)._replace(values=numpy.full((3, 2), 100.0))
     source = Script([points(0, 10), Restart(5, START)])
     collect(source, found, tmp_path)
@@ -145,7 +154,7 @@ def test_a_restart_supersedes_and_the_old_branch_stays_visible(found: Found, tmp
     assert [(one.number, one.parent, one.start_step) for one in run.segments] == [(1, None, None), (2, 1, 5)]
 
 
-def test_two_originals_of_one_name_never_share_a_series_also_over_imports(found: Found, tmp_path: Path) -> None:
+def test_two_originals_of_one_name_never_share_a_series_also_over_imports(found: FoundRun, tmp_path: Path) -> None:
     source = Script([points(0, 3, ("loss",))])
     collect(source, found, tmp_path)
     source.items += [points(0, 4, ("train_loss",)), points(0, 5, ("train/loss",))]
@@ -155,7 +164,7 @@ def test_two_originals_of_one_name_never_share_a_series_also_over_imports(found:
     assert lengths == {"train/loss": 3, "train_loss": 4, "train/loss#2": 5}
 
 
-def test_units_are_converted_where_the_name_says_them_and_that_is_told(found: Found, tmp_path: Path) -> None:
+def test_units_are_converted_where_the_name_says_them_and_that_is_told(found: FoundRun, tmp_path: Path) -> None:
     source = Script([points(1, 3, ("step_time_sec", "wonder"))])
     folder, _ = collect(source, found, tmp_path, aliases={"wonder": Alias("data/wonder", 2.0)})
     run = StoredRun(folder)
@@ -168,13 +177,13 @@ def test_units_are_converted_where_the_name_says_them_and_that_is_told(found: Fo
     assert run.series("data/wonder").value.tolist() == [2.2, 4.2, 6.2, 8.2]
 
 
-def test_steps_that_count_something_else_are_told(found: Found, tmp_path: Path) -> None:
+def test_steps_that_count_something_else_are_told(found: FoundRun, tmp_path: Path) -> None:
     folder, _ = collect(Script([points(0, 3, x="samples"), points(0, 3, ("acc",))]), found, tmp_path)
     assert StoredRun(folder).manifest["source"]["x"] == {"train/loss": "samples", "train/lr": "samples"}
 
 
 def test_rows_of_small_sources_are_records_too_and_of_large_ones_none(
-    found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: FoundRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Script([points(0, 8), points(8, 8, ("loss", "val_loss", "other"))])
     run = StoredRun(collect(source, found, tmp_path)[0])
@@ -187,7 +196,7 @@ def test_rows_of_small_sources_are_records_too_and_of_large_ones_none(
 
 
 def test_no_point_is_there_twice_while_rows_stand_in_the_log_and_wait_for_the_store(
-    found: Found, tmp_path: Path
+    found: FoundRun, tmp_path: Path
 ) -> None:
     source = Script([points(0, 10)])
     with Collector(source, found, tmp_path, live=True) as collector:
@@ -202,11 +211,11 @@ def test_no_point_is_there_twice_while_rows_stand_in_the_log_and_wait_for_the_st
     assert StoredRun(collector.folder).status == "imported"
 
 
-def test_a_source_that_fails_keeps_what_came_before_its_last_mark(found: Found, tmp_path: Path) -> None:
+def test_a_source_that_fails_keeps_what_came_before_its_last_mark(found: FoundRun, tmp_path: Path) -> None:
     class Failing(Script):
-        def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
             yield points(0, 10)
-            yield Mark({"items": 1})
+            yield ImportMark({"items": 1})
             time.sleep(0)
             yield points(10, 10)
             raise RuntimeError("a mistake")
@@ -224,35 +233,35 @@ def test_a_source_that_fails_keeps_what_came_before_its_last_mark(found: Found, 
     assert run.series("train/loss").step.tolist() == list(range(20))
 
 
-def test_a_source_without_a_mark_at_its_end_is_a_mistake(found: Found, tmp_path: Path) -> None:
+def test_a_source_without_a_mark_at_its_end_is_a_mistake(found: FoundRun, tmp_path: Path) -> None:
     class Endless(Script):
-        def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+        def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
             yield points(0, 10)
 
     _, tally = collect(Endless([]), found, tmp_path)
     assert "ended without a mark" in tally.failure
 
 
-def test_a_run_being_imported_is_left_to_the_other_import(found: Found, tmp_path: Path) -> None:
-    with Collector(Script([points(0, 3)]), found, tmp_path), pytest.raises(folders.Busy, match="another process"):
+def test_a_run_being_imported_is_left_to_the_other_import(found: FoundRun, tmp_path: Path) -> None:
+    with Collector(Script([points(0, 3)]), found, tmp_path), pytest.raises(folders.FolderBusy, match="another process"):
         Collector(Script([points(0, 3)]), found, tmp_path)
     assert collect(Script([points(0, 3)]), found, tmp_path)[1].points == 6
 
 
-def test_a_damaged_import_is_begun_anew(found: Found, tmp_path: Path) -> None:
+def test_a_damaged_import_is_begun_anew(found: FoundRun, tmp_path: Path) -> None:
     folder, _ = collect(Script([points(0, 10)]), found, tmp_path)
     (folder / "training.json").unlink()
     second, _ = collect(Script([points(0, 10)]), found, tmp_path)
     assert second != folder and len(StoredRun(second).series("train/loss")) == 10
 
 
-def test_a_run_of_facts_alone_is_a_run(found: Found, tmp_path: Path) -> None:
+def test_a_run_of_facts_alone_is_a_run(found: FoundRun, tmp_path: Path) -> None:
     folder, _ = collect(Script([Fact("info", 0, 0, {"message": "hello"})]), found, tmp_path)
     again, tally = collect(Script([Fact("info", 0, 0, {"message": "hello"})]), found, tmp_path)
     assert again == folder and tally.added == 0 and StoredRun(folder).names() == []
 
 
-def test_an_end_that_the_source_tells_is_the_status_also_at_the_next_import(found: Found, tmp_path: Path) -> None:
+def test_an_end_that_the_source_tells_is_the_status_also_at_the_next_import(found: FoundRun, tmp_path: Path) -> None:
     source = Script([points(0, 3), Fact("end", 2, START, {"status": "finished", "wall_seconds": 60.0})])
     folder, _ = collect(source, found, tmp_path)
     collect(source, found, tmp_path)
@@ -271,7 +280,7 @@ head = path.read_bytes()[:65536]
 found = tables.SOURCES[0].find(path, head)[0]
 try:
     collecting.collect(tables.SOURCES[0], found, root)
-except collecting.folders.Busy:
+except collecting.folders.FolderBusy:
     sys.exit(3)
 """
 
@@ -327,7 +336,7 @@ def test_imports_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> N
     check_lines(root, 5000)
 
 
-def test_the_log_file_has_its_records_in_the_order_of_their_steps(found: Found, tmp_path: Path) -> None:
+def test_the_log_file_has_its_records_in_the_order_of_their_steps(found: FoundRun, tmp_path: Path) -> None:
     items: list[Item] = [
         Fact("info", 0, START, {"message": "first"}),
         points(0, 6),

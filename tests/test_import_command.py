@@ -15,8 +15,8 @@ import pytest
 from barograph.importing import pursuit
 from barograph.importing.command import run_import
 from barograph.importing.read import read
-from barograph.reading.catalog import runs
-from barograph.reading.query import StoredRun
+from barograph.query.catalog import runs
+from barograph.query.stored import StoredRun
 
 
 def write_rows(path: Path, steps: range) -> Path:

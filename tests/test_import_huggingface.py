@@ -12,8 +12,8 @@ import pytest
 from barograph.importing.collect import collect
 from barograph.importing.huggingface import SOURCE
 from barograph.importing.registry import identify
-from barograph.importing.source import Mark, Unread
-from barograph.reading.query import StoredRun
+from barograph.importing.source import ImportMark, Unread
+from barograph.query.stored import StoredRun
 
 
 def entry(step: int, loss: float | None = None, **more: Any) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_a_file_being_written_is_told_once_and_read_later(tmp_path: Path) -> Non
     ((_, found),) = identify(path)
     items = list(SOURCE.read(found))
     assert isinstance(items[0], Unread) and "line 1: not whole JSON" in items[0].why
-    assert isinstance(items[1], Mark) and list(SOURCE.read(found, items[1])) == [items[1]]
+    assert isinstance(items[1], ImportMark) and list(SOURCE.read(found, items[1])) == [items[1]]
     path.write_text(whole)
     assert len([item for item in SOURCE.read(found, items[1]) if not isinstance(item, Unread)]) > 2
 

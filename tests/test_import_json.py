@@ -17,8 +17,8 @@ from barograph.importing.barograph_json import SOURCES
 from barograph.importing.collect import Collector, collect
 from barograph.importing.jsonrecords import pieces
 from barograph.importing.registry import identify
-from barograph.importing.source import Mark
-from barograph.reading.query import StoredRun
+from barograph.importing.source import ImportMark
+from barograph.query.stored import StoredRun
 
 FOLDER, OURS, THEIRS = SOURCES
 STEP = (
@@ -200,6 +200,6 @@ def test_any_bytes_behind_a_good_start_are_read_without_failing(tail: bytes) -> 
         found = THEIRS.find(path, path.read_bytes())
         assert len(found) == 1
         items = list(THEIRS.read(found[0]))
-        assert isinstance(items[-1], Mark)
+        assert isinstance(items[-1], ImportMark)
         rest = list(THEIRS.read(found[0], items[-1]))
         assert json.dumps(rest[-1].state)

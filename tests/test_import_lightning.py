@@ -6,7 +6,7 @@ from pathlib import Path
 
 from barograph.importing.collect import Collector, collect
 from barograph.importing.registry import identify
-from barograph.reading.query import StoredRun
+from barograph.query.stored import StoredRun
 
 HPARAMS = """
 lr: 0.001

@@ -27,10 +27,10 @@ from tracker_programs import (
     write_records,
 )
 
-from barograph.adapters.mlflow import escape
 from barograph.importing.mlflow import SOURCE, unescape
-from barograph.importing.series import Course
-from barograph.importing.source import Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.series import SeriesCourse
+from barograph.importing.source import FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
+from barograph.trackers.mlflow import escape
 
 SCHEMA = """
 CREATE TABLE experiments (experiment_id INTEGER PRIMARY KEY, name TEXT, lifecycle_stage TEXT);
@@ -48,11 +48,11 @@ INSERT INTO params VALUES ('lr', '3e-4', 'r1'), ('name', 'nan', 'r1'), ('commit'
 """
 
 
-def find(path: Path) -> list[Found]:
+def find(path: Path) -> list[FoundRun]:
     return list(SOURCE.find(path, path.read_bytes()[:65536] if path.is_file() else b""))
 
 
-def read(found: Found, since: Mark | None = None) -> list[Item]:
+def read(found: FoundRun, since: ImportMark | None = None) -> list[Item]:
     items = list(SOURCE.read(found, since))
     check_items(items)
     return items
@@ -113,7 +113,7 @@ def test_every_point_of_mlflows_own_stores_comes_in(stores: Path, place: str) ->
     assert abs(found.created - time.time()) < 3600
     items = read(found)
     assert points(items) == series(json.loads((stores / "logged.json").read_text()))
-    first, *_ = of_kind(items, Points)
+    first, *_ = of_kind(items, ImportedPoints)
     assert first.times[0] >= 1_700_000_000_000_000
     assert [item.step for item in of_kind(items, Restart)] == [0]
     assert not of_kind(items, Unread)
@@ -306,13 +306,13 @@ def test_ordinary_names_stay_as_they_are_and_long_ones_stay_apart() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8)), max_size=40), st.integers(1, 10))
 def test_rows_come_out_once_and_steps_go_back_only_at_restarts(rows: list[tuple[str, int]], size: int) -> None:
-    course, items = Course(), []
+    course, items = SeriesCourse(), []
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
         numbers = np.arange(begin, begin + len(part))
         steps = np.array([step for _, step in part], np.int64)
         items += list(course.blocks([name for name, _ in part], steps, numbers, numbers.astype(float)))
-        course = Course(json.loads(json.dumps(course.state())))
+        course = SeriesCourse(json.loads(json.dumps(course.state())))
     last: dict[str, int] = {}
     seen = []
     for item in items:

@@ -14,7 +14,7 @@ import pytest
 from barograph.importing import registry
 from barograph.importing.collect import collect
 from barograph.importing.registry import identify, source_of, sources
-from barograph.importing.source import Found, Item, Mark, Unread
+from barograph.importing.source import FoundRun, ImportMark, Item, Unread
 
 ROWS = "".join(json.dumps({"step": step, "loss": 2.5 - step / 10}) + "\n" for step in range(5))
 
@@ -88,11 +88,11 @@ def test_a_source_that_fails_keeps_no_other_from_looking(tmp_path: Path, monkeyp
         kind = "failing"
         about = "for tests"
 
-        def find(self, path: Path, head: bytes) -> list[Found]:
+        def find(self, path: Path, head: bytes) -> list[FoundRun]:
             raise RuntimeError("a mistake")
 
-        def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
-            yield Mark({})
+        def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+            yield ImportMark({})
 
     (tmp_path / "rows.jsonl").write_text(ROWS)
     known = (Failing(), *sources())
@@ -108,6 +108,6 @@ def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_documentation_has_every_kind_of_source() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "importing.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "guides" / "importing.md").read_text()
     told = re.findall(r"^\| \[?`([a-z_]+)`(?:\]\(importing-\w+\.md\))? \|", text, re.M)
     assert sorted(told) == sorted(source.kind for source in sources())

@@ -20,9 +20,9 @@ from barograph.importing import delimited
 from barograph.importing.axes import choose, moment, number
 from barograph.importing.collect import Tally, collect
 from barograph.importing.registry import identify
-from barograph.importing.source import Mark, Points, Unread
+from barograph.importing.source import ImportedPoints, ImportMark, Unread
 from barograph.importing.tables import SOURCES
-from barograph.reading.query import StoredRun
+from barograph.query.stored import StoredRun
 
 LINES, DOCUMENT, CSV = SOURCES
 
@@ -234,7 +234,7 @@ def test_every_number_of_a_table_comes_out_as_it_went_in(
     assert not [item for item in items if isinstance(item, Unread)]
     got: dict[str, list[tuple[int, str]]] = {"loss": [], "val_loss": []}
     for item in items:
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             for column, name in enumerate(item.names):
                 got[name] += zip(item.steps.tolist(), map(repr, item.values[:, column].tolist()), strict=True)
     assert {name: sorted(pairs) for name, pairs in got.items()} == expected
@@ -251,8 +251,8 @@ def test_any_text_behind_a_header_is_read_without_failing(text: str, chunk: int)
         path = Path(file.name)
         for found in CSV.find(path, path.read_bytes()):
             items = list(CSV.read(found))
-            assert isinstance(items[-1], Mark)
-            again = [item for item in CSV.read(found, items[-1]) if not isinstance(item, Mark)]
+            assert isinstance(items[-1], ImportMark)
+            again = [item for item in CSV.read(found, items[-1]) if not isinstance(item, ImportMark)]
             assert not again
 
 
@@ -367,9 +367,9 @@ def test_any_lines_behind_a_row_are_read_without_failing_and_once(junk: list[byt
         path = Path(file.name)
         for found in LINES.find(path, path.read_bytes()):
             items = list(LINES.read(found))
-            rows = [step for item in items if isinstance(item, Points) for step in item.steps.tolist()]
-            assert rows.count(9) >= 1 and isinstance(items[-1], Mark)
-            assert not [item for item in LINES.read(found, items[-1]) if not isinstance(item, Mark)]
+            rows = [step for item in items if isinstance(item, ImportedPoints) for step in item.steps.tolist()]
+            assert rows.count(9) >= 1 and isinstance(items[-1], ImportMark)
+            assert not [item for item in LINES.read(found, items[-1]) if not isinstance(item, ImportMark)]
 
 
 # -- documents ------------------------------------------------------------------------------------------

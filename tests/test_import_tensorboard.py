@@ -15,18 +15,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wire_format import field, framed, scalar_event, start_event, version_event
 
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.source import (
+    Fact,
+    FoundRun,
+    ImportedDistribution,
+    ImportedPoints,
+    ImportMark,
+    Item,
+    Restart,
+    Unread,
+)
 from barograph.importing.tensorboard import SOURCE, count_of
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 Rows = dict[str, list[tuple[int, int, float]]]
 
 
-def find(path: Path) -> list[Found]:
+def find(path: Path) -> list[FoundRun]:
     return list(SOURCE.find(path, path.read_bytes()[:65536] if path.is_file() else b""))
 
 
-def items(path: Path, since: Mark | None = None) -> list[Item]:
+def items(path: Path, since: ImportMark | None = None) -> list[Item]:
     (found,) = find(path)
     return list(SOURCE.read(found, since))
 
@@ -35,7 +44,7 @@ def rows(read: list[Item]) -> Rows:
     """The points by name: step, time, value."""
     found: Rows = {}
     for item in read:
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             for column, name in enumerate(item.names):
                 values = item.values[:, column].tolist()
                 found.setdefault(name, []).extend(zip(item.steps.tolist(), item.times.tolist(), values, strict=True))
@@ -46,7 +55,7 @@ def steps(read: list[Item]) -> list[int | str]:
     """Steps of the points, and the restarts among them."""
     found: list[int | str] = []
     for item in read:
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             found += item.steps.tolist()
         elif isinstance(item, Restart):
             found.append(f"restart {item.step}")
@@ -118,7 +127,7 @@ def test_add_scalars_and_hyperparameters_belong_to_the_run(torch_run: Path) -> N
 
 def test_histograms_and_texts_come_too(torch_run: Path) -> None:
     read = items(torch_run)
-    (histogram,) = (item for item in read if isinstance(item, Distribution))
+    (histogram,) = (item for item in read if isinstance(item, ImportedDistribution))
     assert histogram.name == "weights" and histogram.step == 3
     assert histogram.counts.sum() == 100 and len(histogram.edges) == len(histogram.counts) + 1
     below = np.searchsorted(np.arange(100.0), histogram.edges)
@@ -164,7 +173,7 @@ def test_several_values_of_one_event_are_one_row(tmp_path: Path) -> None:
         return field(1, 1.7e9 + step) + field(2, step) + field(5, b"".join(values))
 
     event_file(tmp_path, 1, *map(event, range(1, 4)))
-    (points,) = (item for item in items(tmp_path) if isinstance(item, Points))
+    (points,) = (item for item in items(tmp_path) if isinstance(item, ImportedPoints))
     assert points.names == ("a", "b") and points.values.tolist() == [[1, 1], [2, 2], [3, 3]]
 
 
@@ -204,7 +213,7 @@ def test_samples_and_steps_of_one_file_are_told_apart(tmp_path: Path) -> None:
         ]
         event_file(tmp_path, made, *events)
     read = items(tmp_path)
-    assert {item.names: item.x for item in read if isinstance(item, Points)} == {
+    assert {item.names: item.x for item in read if isinstance(item, ImportedPoints)} == {
         ("lm-loss",): "step",
         ("lm-loss vs samples",): "samples",
     }
@@ -245,17 +254,17 @@ def test_a_growing_file_is_read_once_whatever_the_moments_of_reading(tmp_path: P
         path.write_bytes(whole[:end])
         read = items(tmp_path, mark)
         got += read[:-1]
-        assert isinstance(read[-1], Mark)
-        mark = Mark(json.loads(json.dumps(read[-1].state)))
+        assert isinstance(read[-1], ImportMark)
+        mark = ImportMark(json.loads(json.dumps(read[-1].state)))
     assert rows(got) == rows(items(tmp_path))
     assert sum(map(len, rows(got).values())) == 300
-    assert not [item for item in items(tmp_path, mark) if isinstance(item, Points)]
+    assert not [item for item in items(tmp_path, mark) if isinstance(item, ImportedPoints)]
 
 
 def test_a_restart_is_seen_by_an_import_that_goes_on(tmp_path: Path) -> None:
     event_file(tmp_path, 1, *(scalar_event("a", step, 1.0) for step in range(10)))
     mark = items(tmp_path)[-1]
-    assert isinstance(mark, Mark)
+    assert isinstance(mark, ImportMark)
     event_file(tmp_path, 2, *(scalar_event("a", step, 1.0) for step in range(4, 6)))
     assert steps(items(tmp_path, mark)) == ["restart 4", 4, 5]
 
@@ -288,7 +297,7 @@ def test_tensor_histograms_are_read_with_their_gaps(tmp_path: Path) -> None:
         1,
         field(1, 1.7e9) + field(2, 9) + field(5, field(1, field(1, "h") + field(8, tensor) + field(9, meta))),
     )
-    (found,) = (item for item in items(tmp_path) if isinstance(item, Distribution))
+    (found,) = (item for item in items(tmp_path) if isinstance(item, ImportedDistribution))
     assert found.edges.tolist() == [0, 1, 2, 3, 4] and found.counts.tolist() == [5, 0, 0, 2]
 
 
@@ -317,9 +326,9 @@ def test_no_damage_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     (tmp_path / "events.out.tfevents.1.host").write_bytes(bytes(whole))
     for item in items(tmp_path):
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             assert item.values.shape == (len(item.steps), len(item.names)) and len(item.times) == len(item.steps)
-        if isinstance(item, Distribution):
+        if isinstance(item, ImportedDistribution):
             assert len(item.edges) == len(item.counts) + 1
 
 

@@ -25,7 +25,7 @@ from tracker_programs import (
     write_records,
 )
 
-from barograph.importing.source import Distribution, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.source import FoundRun, ImportedDistribution, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.trackio import SOURCE
 
 # As versions up to 0.23 made it.
@@ -40,11 +40,11 @@ CREATE TABLE system_metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp TEX
 """
 
 
-def find(path: Path) -> list[Found]:
+def find(path: Path) -> list[FoundRun]:
     return list(SOURCE.find(path, path.read_bytes()[:65536]))
 
 
-def read(found: Found, since: Mark | None = None) -> list[Item]:
+def read(found: FoundRun, since: ImportMark | None = None) -> list[Item]:
     items = list(SOURCE.read(found, since))
     check_items(items)
     return items
@@ -103,8 +103,8 @@ def test_every_point_of_trackios_own_database_comes_in(stores: Path) -> None:
     power = {"gpu/0/power": [(9000, "300.0")]}
     assert points(items) == series(logged) | {"nested/a": [(9000, "1.5")]} | power
     assert points(read(other)) == {"train/loss": [(0, "1.0")]}, "two runs of one name are two"
-    assert all(abs(item.times[0] / 1e6 - time.time()) < 3600 for item in of_kind(items, Points))
-    [histogram] = of_kind(items, Distribution)
+    assert all(abs(item.times[0] / 1e6 - time.time()) < 3600 for item in of_kind(items, ImportedPoints))
+    [histogram] = of_kind(items, ImportedDistribution)
     assert (histogram.name, histogram.step) == ("gradients", 9000)
     assert histogram.edges.tolist() == [0.0, 0.5, 1.0] and histogram.counts.tolist() == [3, 4]
     assert [fact.fields for fact in facts(items, "metrics")] == [{"phase": "up"}]
@@ -142,7 +142,7 @@ def test_old_databases_know_runs_by_name_and_local_times(tmp_path: Path) -> None
     assert (first.key, first.name, first.config, first.created) == ("a", "a", {"depth": 12}, began)
     items = read(first)
     assert points(items) == {"loss": [(0, "nan"), (1, "inf")], "lr": [(0, "0.001"), (1, "2.0")]}
-    assert of_kind(items, Points)[0].times.tolist() == [round(began * 1e6), round((began + 1) * 1e6)]
+    assert of_kind(items, ImportedPoints)[0].times.tolist() == [round(began * 1e6), round((began + 1) * 1e6)]
     assert points(read(second)) == {"loss": [(0, "7.0")]}
 
 
@@ -199,7 +199,7 @@ def test_rows_of_anything_are_told_and_stepped_over(tmp_path: Path) -> None:
         "": [(7, "inf")], "big": [(9, "1.2345678901234568e+29")], "huge": [(9, "inf")], "deep/a/b/c": [(9, "1.0")],
     }  # fmt: skip
     assert len(of_kind(items, Unread)) == 7
-    assert 0 in np.concatenate([item.times for item in of_kind(items, Points)])
+    assert 0 in np.concatenate([item.times for item in of_kind(items, ImportedPoints)])
 
 
 def test_damaged_databases_cost_sentences_and_no_crash(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from wire_format import field, history, item, leveldb_log
 
 from barograph.importing import wandb_rows
 from barograph.importing.leveldb import Batch, read_batches
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedDistribution, ImportedPoints, ImportMark, Item, Unread
 from barograph.importing.wandb_offline import SOURCE
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -55,11 +55,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def find(path: Path) -> list[Found]:
+def find(path: Path) -> list[FoundRun]:
     return list(SOURCE.find(path, path.read_bytes()[:65536] if path.is_file() else b""))
 
 
-def items(path: Path, since: Mark | None = None) -> list[Item]:
+def items(path: Path, since: ImportMark | None = None) -> list[Item]:
     (found,) = find(path)
     return list(SOURCE.read(found, since))
 
@@ -67,7 +67,7 @@ def items(path: Path, since: Mark | None = None) -> list[Item]:
 def rows(read: list[Item]) -> dict[str, list[tuple[int, float]]]:
     found: dict[str, list[tuple[int, float]]] = {}
     for one in read:
-        if isinstance(one, Points):
+        if isinstance(one, ImportedPoints):
             for column, name in enumerate(one.names):
                 pairs = zip(one.steps.tolist(), one.values[:, column].tolist(), strict=True)
                 found.setdefault(name, []).extend(pairs)
@@ -104,12 +104,12 @@ def test_every_value_of_the_history_is_there(folder: Path) -> None:
     assert mine["eval/loss"] == [(step, 0.25) for step in range(0, 500, 100)]
     assert len(mine["bad"]) == 5 and math.isnan(mine["bad"][0][1]) and mine["worse"][0][1] == -math.inf
     assert not {"none", "_step", "_timestamp", "_runtime"} & mine.keys()
-    times = np.concatenate([one.times for one in read if isinstance(one, Points)])
+    times = np.concatenate([one.times for one in read if isinstance(one, ImportedPoints)])
     assert times.min() > 1.7e15
 
 
 def test_define_metric_says_what_steps_count(folder: Path) -> None:
-    points = [one for one in items(folder) if isinstance(one, Points) and "tok/loss" in one.names]
+    points = [one for one in items(folder) if isinstance(one, ImportedPoints) and "tok/loss" in one.names]
     assert {one.x for one in points} == {"tokens"}
     assert sorted(rows(points)["tok/loss"]) == [(1000 * step, 1.5 + step) for step in range(500)]
 
@@ -117,7 +117,7 @@ def test_define_metric_says_what_steps_count(folder: Path) -> None:
 def test_what_is_no_number_is_a_fact_a_histogram_or_counted(folder: Path) -> None:
     read = items(folder)
     assert {"who": "text 7"} in facts(read, "metrics")
-    histograms = [one for one in read if isinstance(one, Distribution)]
+    histograms = [one for one in read if isinstance(one, ImportedDistribution)]
     assert [one.step for one in histograms] == [0, 100, 200, 300, 400]
     assert histograms[0].edges.tolist() == [0, 1, 2, 4] and histograms[0].counts.tolist() == [1, 2, 3]
     assert [one.why for one in read if isinstance(one, Unread)] == [
@@ -133,7 +133,7 @@ def test_console_configuration_alerts_and_the_end_come_too(folder: Path) -> None
     assert {"summary/best": 0.125} in facts(read, "metrics")
     (end,) = facts(read, "end")
     assert end["status"] == "failed" and end["exit_code"] == 3
-    assert isinstance(read[-1], Mark)
+    assert isinstance(read[-1], ImportMark)
 
 
 def test_a_growing_file_is_read_once_whatever_the_moments_of_reading(folder: Path, tmp_path: Path) -> None:
@@ -144,25 +144,25 @@ def test_a_growing_file_is_read_once_whatever_the_moments_of_reading(folder: Pat
         path.write_bytes(whole[:end])
         read = items(path, mark)
         got += read
-        assert isinstance(read[-1], Mark)
-        mark = Mark(json.loads(json.dumps(read[-1].state)))
+        assert isinstance(read[-1], ImportMark)
+        mark = ImportMark(json.loads(json.dumps(read[-1].state)))
     at_once = items(file)
     for name, values in rows(at_once).items():
         assert str(rows(got)[name]) == str(values), name
     for kind in ("end", "option", "info"):
         assert facts(got, kind) == facts(at_once, kind)
     assert sorted(map(str, facts(got, "metrics"))) == sorted(map(str, facts(at_once, "metrics")))
-    assert [type(one) for one in items(path, mark)] == [Mark]
+    assert [type(one) for one in items(path, mark)] == [ImportMark]
 
 
 def test_a_stop_between_two_marks_doubles_nothing_and_loses_nothing(folder: Path) -> None:
     (file,) = folder.glob("*.wandb")
     (found,) = find(file)
     at_once = list(SOURCE.read(found))
-    first = next(index for index, one in enumerate(at_once) if isinstance(one, Mark))
+    first = next(index for index, one in enumerate(at_once) if isinstance(one, ImportMark))
     mark = at_once[first]
-    assert isinstance(mark, Mark)
-    again = at_once[:first] + list(SOURCE.read(found, Mark(json.loads(json.dumps(mark.state)))))
+    assert isinstance(mark, ImportMark)
+    again = at_once[:first] + list(SOURCE.read(found, ImportMark(json.loads(json.dumps(mark.state)))))
     assert facts(again, "end") == facts(at_once, "end") and str(rows(again)) == str(rows(at_once))
 
 
@@ -222,9 +222,9 @@ def test_packed_histograms_and_system_metrics_are_read(tmp_path: Path) -> None:
     stats = field(2, field(1, 1_700_000_000)) + field(3, field(1, "gpu.0.powerWatts") + field(16, "312.5"))
     stats += field(3, field(1, "network") + field(16, '{"sent": 5}'))
     read = items(log(tmp_path / "run-x.wandb", history(4, {"h": packed}), field(7, stats)))
-    (histogram,) = (one for one in read if isinstance(one, Distribution))
+    (histogram,) = (one for one in read if isinstance(one, ImportedDistribution))
     assert histogram.edges.tolist() == [1, 1.5, 2] and histogram.step == 4
-    (points,) = (one for one in read if isinstance(one, Points))
+    (points,) = (one for one in read if isinstance(one, ImportedPoints))
     assert points.names == ("system/gpu.0.powerWatts", "system/network.sent")
     assert points.values.tolist() == [[312.5, 5]] and points.times.tolist() == [1_700_000_000_000_000]
     assert points.steps.tolist() == [4]
@@ -265,8 +265,8 @@ def test_without_a_whole_log_the_files_beside_it_tell_the_run(tmp_path: Path, co
     assert facts(read, "cmd") == [{"cmd": "train.py --lr 0.1"}]
     assert facts(read, "gpu-model") == [{"id": 0, "name": "H100", "memory": 85}]
     mark = read[-1]
-    assert isinstance(mark, Mark)
-    assert [type(one) for one in items(run, mark)] == [Mark]
+    assert isinstance(mark, ImportMark)
+    assert [type(one) for one in items(run, mark)] == [ImportMark]
 
 
 def test_a_last_block_of_zeros_is_room_and_no_damage(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_no_damage_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None
     path = tmp_path / "run-x.wandb"
     path.write_bytes(bytes(whole))
     for one in items(path):
-        if isinstance(one, Points):
+        if isinstance(one, ImportedPoints):
             assert one.values.shape == (len(one.steps), len(one.names)) and len(one.times) == len(one.steps)
 
 

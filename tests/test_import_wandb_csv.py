@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barograph.importing.source import Item, Mark, Points, Unread
+from barograph.importing.source import ImportedPoints, ImportMark, Item, Unread
 from barograph.importing.wandb_csv import SOURCE
 
 EXPORT = """"Step","run - a - train/loss","run - a - train/loss__MIN","run - a - train/loss__MAX","b - train/loss",\
@@ -26,7 +26,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def items(path: Path, run: int = 0, since: Mark | None = None) -> list[Item]:
+def items(path: Path, run: int = 0, since: ImportMark | None = None) -> list[Item]:
     found = list(SOURCE.find(path, path.read_bytes()[:65536]))[run]
     return list(SOURCE.read(found, since))
 
@@ -34,7 +34,7 @@ def items(path: Path, run: int = 0, since: Mark | None = None) -> list[Item]:
 def rows(read: list[Item]) -> dict[str, list[tuple[int, float]]]:
     found: dict[str, list[tuple[int, float]]] = {}
     for one in read:
-        if isinstance(one, Points):
+        if isinstance(one, ImportedPoints):
             for column, name in enumerate(one.names):
                 pairs = zip(one.steps.tolist(), one.values[:, column].tolist(), strict=True)
                 found.setdefault(name, []).extend(pairs)
@@ -64,7 +64,9 @@ def test_other_tables_are_not_claimed(tmp_path: Path, text: str) -> None:
 
 
 def test_the_first_column_says_what_steps_count(tmp_path: Path) -> None:
-    points = [one for one in items(write(tmp_path, EXPORT.replace('"Step"', '"tokens"'))) if isinstance(one, Points)]
+    points = [
+        one for one in items(write(tmp_path, EXPORT.replace('"Step"', '"tokens"'))) if isinstance(one, ImportedPoints)
+    ]
     assert {one.x for one in points} == {"tokens"}
 
 
@@ -72,7 +74,7 @@ def test_rows_over_time_take_the_runs_own_steps(tmp_path: Path) -> None:
     text = (
         "Wall Time,a - _step,a - _step__MIN,a - _timestamp,a - loss,a - loss__MIN\n1700000000,30,30,1700000000.5,2,2\n"
     )
-    (points,) = (one for one in items(write(tmp_path, text)) if isinstance(one, Points))
+    (points,) = (one for one in items(write(tmp_path, text)) if isinstance(one, ImportedPoints))
     assert points.steps.tolist() == [30] and points.times.tolist() == [1_700_000_000_500_000]
 
 
@@ -94,7 +96,7 @@ def test_what_is_no_number_is_told_with_its_line(tmp_path: Path) -> None:
 def test_reading_goes_on_behind_a_mark(tmp_path: Path) -> None:
     path = write(tmp_path, EXPORT)
     mark = items(path)[-1]
-    assert isinstance(mark, Mark) and not rows(items(path, 0, mark))
+    assert isinstance(mark, ImportMark) and not rows(items(path, 0, mark))
     path.write_text(EXPORT + '"30","1","1","1","","",""\n')
     assert rows(items(path, 0, mark))["train/loss"] == [(30, 1.0)]
 
@@ -108,4 +110,4 @@ def test_no_damage_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None
     path = tmp_path / "export.csv"
     path.write_bytes(bytes(text[: data.draw(st.integers(0, len(text)))]))
     for found in SOURCE.find(path, path.read_bytes()):
-        assert isinstance(list(SOURCE.read(found))[-1], Mark)
+        assert isinstance(list(SOURCE.read(found))[-1], ImportMark)

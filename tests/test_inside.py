@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import barograph
-from barograph.reading.inside import expert_lines, flow_lines
+from barograph.views.inside import expert_lines, flow_lines
 
 
 def watched(folder: Path, blocks: int = 3, **norms: float) -> barograph.StoredRun:
@@ -36,8 +36,8 @@ def test_a_deep_model_keeps_its_ends(tmp_path: Path) -> None:
 
 def test_a_gradient_that_is_not_finite_is_seen(tmp_path: Path) -> None:
     lines = flow_lines(watched(tmp_path, **{"h.1.c.weight": math.nan, "head.weight": math.inf}))
-    assert any("NaN" in line and line.split()[0] == "h.1" for line in lines)
-    assert any("Inf" in line and line.split()[0] == "head" for line in lines)
+    assert any("nan" in line and line.split()[0] == "h.1" for line in lines)
+    assert any("inf" in line and line.split()[0] == "head" for line in lines)
 
 
 def test_experts_show_their_share_and_those_that_get_nothing(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.logtext import LogFileBusy, LogFileError, read_log, records_from
-from barograph.record import Record, decode, encode
-from barograph.writing.jsonlog import PAGE, JsonLog
+from barograph.core.record import Record, decode, encode
+from barograph.log.parts import split
+from barograph.log.read import LogFileBusy, LogFileError, read_log, records_from, records_of
+from barograph.log.write import PAGE, JsonLog
 
 
 def strict(path: Path) -> list[dict]:
@@ -49,9 +50,53 @@ def test_the_file_is_strict_json_after_every_single_record(path: Path) -> None:
     log = JsonLog(path)
     for step in range(300):
         log.append(record(step, text="x" * (step * 37 % 5000), loss=math.nan))
-        assert len(strict(path)) == step + 1
+        assert sorted({item["step"] for item in strict(path)}) == list(range(step + 1))
     log.close()
-    assert [item["step"] for item in strict(path)] == list(range(300))
+    assert sorted({item["step"] for item in strict(path)}) == list(range(300))
+
+
+@pytest.mark.parametrize("kind", ["sample", "metrics", "info"])
+def test_a_record_longer_than_a_page_is_written_in_pieces_that_fit_one(path: Path, kind: str) -> None:
+    fields = {"text": 'ä"\\\n\U0001f600' * 3000, "list": list(range(3000)), "number": 1.5, "nan": math.nan}
+    log = JsonLog(path)
+    log.append(record(0))
+    log.append(encode(Record(kind, 10**15, 7, fields)))
+    log.append(record(1))
+    log.close()
+    data = path.read_bytes()
+    for item in strict(path):
+        at = data.index(json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode()[:60])
+        assert len(data[at : data.index(b"\n", at)]) <= PAGE
+    for found in (read_log(path), [item.fields | {"step": item.step} for item, _ in records_from(path)]):
+        together: dict = {}
+        for item in found[1:-1]:
+            together.update(item)
+        assert together["text"] == fields["text"] and together["list"] == fields["list"] and together["step"] == 7
+        assert math.isnan(together["nan"])
+    assert len(list(records_of(path, {kind}))) == len(read_log(path)) - (0 if kind == "metrics" else 2)
+
+
+def test_many_long_metrics_become_several_records_of_the_step(path: Path) -> None:
+    values = {f"layer.{number}.weight": number / 7 for number in range(1000)}
+    log = JsonLog(path)
+    log.append(record(3, **values))
+    log.close()
+    assert {item["log"] for item in strict(path)} == {"metrics"}
+    assert {item["step"] for item in strict(path)} == {3}
+    assert {name: value for item in strict(path) for name, value in item.items() if name in values} == values
+
+
+def test_pieces_that_a_kill_left_incomplete_count_for_nothing(path: Path) -> None:
+    log = JsonLog(path)
+    log.append(record(0))
+    for piece in split(encode(Record("sample", 1, 1, {"text": "x" * 20_000})))[:-1]:
+        log.append(piece)
+    log.append(record(1))
+    log.append(encode(Record("sample", 1, 2, {"text": "y" * 20_000})))
+    log.close()
+    assert [item["step"] for item in read_log(path)] == [0, 1, 2]
+    assert [record.step for record, _ in records_from(path)] == [0, 1, 2]
+    assert [record.step for record, _ in records_of(path, {"sample"})] == [2]
 
 
 def test_closing_leaves_no_white_space_for_records_to_come(path: Path) -> None:
@@ -92,7 +137,7 @@ def test_opening_a_log_again_in_the_same_process_takes_it_over_and_nothing_is_lo
 
 def test_another_process_writing_the_log_is_named_as_the_reason(path: Path) -> None:
     script = (
-        "import sys, time; from barograph.writing.jsonlog import JsonLog; log = JsonLog(sys.argv[1]); "
+        "import sys, time; from barograph.log.write import JsonLog; log = JsonLog(sys.argv[1]); "
         "print('open', flush=True); time.sleep(30)"
     )
     other = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
@@ -239,8 +284,8 @@ def test_ctrl_c_in_the_middle_of_a_log_call_keeps_the_file_whole(path: Path) -> 
 
 WRITER = """
 import sys, time
-from barograph.writing.jsonlog import JsonLog
-from barograph.record import Record, encode
+from barograph.log.write import JsonLog
+from barograph.core.record import Record, encode
 path, pause = sys.argv[1], float(sys.argv[2])
 log = JsonLog(path)
 step = 0
@@ -292,7 +337,7 @@ def test_a_follower_misses_no_record_that_is_written_between_two_pages_of_its_re
         return page + real(file, size - len(page), len(page))
 
     log.append(encode(Record("metrics", 1, 0, {"text": "x" * 200})))
-    monkeypatch.setattr("barograph.logtext.os.pread", torn)
+    monkeypatch.setattr("barograph.log.read.os.pread", torn)
     assert [record.step for record, _ in records_from(path)] == list(range(40))
     log.close()
 
@@ -437,3 +482,19 @@ def test_200_kills_at_random_moments_lose_nothing(tmp_path: Path, pause: float) 
     for number in range(200 if pause < 0.1 else 40):
         last, items = kill_once(tmp_path / f"{number}.json", random.uniform(0, 0.08 if pause < 0.1 else 0.6), pause)
         assert [item["step"] for item in items][: last + 1] == list(range(last + 1))
+
+
+def test_records_with_bare_nan_and_inf_are_read_and_appended_to(path: Path) -> None:
+    rows = [{"log": "step", "time": "2026-11-21 02:00:20", "step": step, "loss": 1.5} for step in range(3)]
+    texts = [json.dumps(row) for row in rows]
+    texts[1] = texts[1].replace("1.5", 'nan, "norm": -inf')
+    for last in (3, 2):  # in the middle, at the end
+        path.write_text("[\n  " + ",\n  ".join(texts[:last]) + "\n]\n")
+        found = read_log(path)
+        assert [item["step"] for item in found] == list(range(last))
+        assert math.isnan(found[1]["loss"]) and found[1]["norm"] == -math.inf
+        log = JsonLog(path)
+        log.append(record(9))
+        log.close()
+        assert [item["step"] for item in read_log(path)] == [*range(last), 9]
+        assert not path.with_name("training.json.torn").exists()

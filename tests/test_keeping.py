@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import barograph
-from barograph import manifest
-from barograph.keeping import trash
-from barograph.reading import curation
+from barograph.core import manifest
+from barograph.query import curation, trash
 
 
 @pytest.fixture
@@ -143,7 +142,7 @@ def test_a_deleted_run_comes_back_as_it_was(root: Path) -> None:
 
 
 def test_runs_in_the_trash_are_in_no_list(root: Path) -> None:
-    from barograph.reading.catalog import runs
+    from barograph.query.catalog import runs
 
     trash.trash(root / "gpt" / "a")
     assert sorted(f"{run.project}/{run.id}" for run in runs(root)) == ["gpt/b", "moe/a"]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from compared_runs import falling, make_run
 
-from barograph.ask.filters import FilterError
-from barograph.keeping import command
-from barograph.keeping.projects import projects
-from barograph.keeping.search import choose, read, search
-from barograph.reading import curation
-from barograph.reading.query import StoredRun
+from barograph.query import curation
+from barograph.query.filters import FilterError
+from barograph.query.projects import projects
+from barograph.query.search import choose, read, search
+from barograph.query.stored import StoredRun
+from barograph.views.tables import keeping as command
 
 FINDING = {
     "log": "finding",

@@ -23,7 +23,7 @@ import numpy as np, torch
 from barograph.probes.stats import kernels as stats_triton
 from barograph.probes.stats.moments import Moments
 from barograph.probes.stats.sketch import gather
-from barograph.probes.stats.statistics import COLUMNS, _statistics, collect, flatten
+from barograph.probes.stats.statistics import COLUMNS, _statistics, tensor_statistics, flatten
 from barograph.probes.stats.device import Transfer
 
 device = sys.argv[1]
@@ -40,7 +40,7 @@ tensors += [normal(500).to(torch.float8_e4m3fn), normal(500, scale=1.0).to(torch
 flats = [flatten(tensor.to(device), "")[0] for tensor in tensors]
 moments, entries = Transfer(*stats_triton.measure(flats, True)).wait()
 found = _statistics(moments, gather(entries, moments.low, moments.high), ())
-expected = collect(tensors, sketch=True).result()
+expected = tensor_statistics(tensors, sketch=True).result()
 for name in COLUMNS:
     one, two = getattr(found, name), getattr(expected, name)
     exact = name in ("count", "zeros", "nans", "infs", "min", "max")
@@ -137,13 +137,13 @@ if torch.cuda.is_available():  # asked here, because a skipped test counts as a 
         assert run(COMPARE, "cuda", home=tmp_path) == "equal"
 
     def test_nothing_waits_for_the_device() -> None:
-        from barograph.probes.stats.statistics import collect
+        from barograph.probes.stats.statistics import tensor_statistics
 
         tensors = [torch.randn(size, device="cuda") for size in (1, 5000, 300_000)]
-        collect(tensors, sketch=True).result()
+        tensor_statistics(tensors, sketch=True).result()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            pending = collect(tensors, sketch=True)
+            pending = tensor_statistics(tensors, sketch=True)
         finally:
             torch.cuda.set_sync_debug_mode("default")
         found = pending.result()

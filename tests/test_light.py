@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import barograph
-from barograph import record
+from barograph.core import record
 from barograph.probes.speed import achieved
-from barograph.probes.speed.achieved import Measured, MeasureError, bench_peak, measure, peaks_file, store, stored
+from barograph.probes.speed.achieved import MeasuredPeak, MeasureError, bench_peak, measure, peaks_file, store, stored
 from barograph.probes.speed.architecture import Architecture, FlopsError
 from barograph.probes.speed.flops import parts
 from barograph.probes.speed.light import PARTS, estimate, peak_for
-from barograph.probes.speed.peaks import find
-from barograph.sinks.lines import sol_lines
+from barograph.probes.speed.peaks import device_peak
+from barograph.training.console.lines import sol_lines
 
 H100 = "NVIDIA H100 80GB HBM3"
 SEVEN = Architecture(
@@ -38,8 +38,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def reached(
     tflops: float, dtype: str = "bf16", device: str = H100, threads: int = 0, time: str = "2026-01-01"
-) -> Measured:
-    return Measured(tflops, (8192, 8192, 8192), 40, device, dtype, threads, time)
+) -> MeasuredPeak:
+    return MeasuredPeak(tflops, (8192, 8192, 8192), 40, device, dtype, threads, time)
 
 
 def test_tokens_a_second_follow_from_flops_and_peak() -> None:
@@ -53,7 +53,7 @@ def test_tokens_a_second_follow_from_flops_and_peak() -> None:
         989.4,
         1979,
     )
-    assert found["formula"] == "surogate" and found["peak_source"] == find(H100).source  # type: ignore[union-attr]
+    assert found["formula"] == "surogate" and found["peak_source"] == device_peak(H100).source  # type: ignore[union-attr]
     assert "reason" not in found and "achievable" not in found
     assert estimate(SEVEN, device=H100, devices=8)["tps"] == pytest.approx(8 * found["tps"], abs=8)
 
@@ -261,7 +261,7 @@ def test_the_command_says_bad_arguments_in_a_sentence(capsys: Any) -> None:
 
 
 def test_the_command_shows_the_share_of_a_known_sheet(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def fake(device: Any, dtype: str, seconds: float) -> Measured:
+    def fake(device: Any, dtype: str, seconds: float) -> MeasuredPeak:
         if dtype == "fp16":
             raise MeasureError("cuda can't multiply in fp16: not here")
         return reached(794.5 if dtype == "bf16" else 40.0, dtype)

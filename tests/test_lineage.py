@@ -16,11 +16,11 @@ import pytest
 
 import barograph
 from barograph import StoredRun
-from barograph.lineage import lineage, stretches
-from barograph.lineage.command import page_lines, run_lineage
-from barograph.lineage.drawing import lines
-from barograph.sinks.parts import width
-from barograph.writing.run import Run
+from barograph.analysis.lineage import lineage, stretches
+from barograph.core.text import width
+from barograph.training.run import Run
+from barograph.views.lineage.command import page_lines, run_lineage
+from barograph.views.lineage.drawing import lines
 
 
 def begin(root: Path, **options: Any) -> Run:
@@ -119,7 +119,11 @@ def test_a_killed_run_goes_on_and_loses_what_was_done_again(tmp_path: Path) -> N
         f"run = barograph.init('p', 'k', dir={str(tmp_path)!r}, verbosity=-2)\n"
         "for step in range(1, 51):\n"
         "    run.log_step(step, 0, 10, 2.0, 1.0, 1.0, 1e-3)\n"
-        "    if step == 40: run.save_checkpoint(run.dir / 'checkpoints' / 'c.pt', 40)\n"
+        "    if step == 40:\n"
+        "        place = run.dir / 'checkpoints' / 'c.pt'\n"
+        "        place.parent.mkdir(exist_ok=True)\n"
+        "        place.write_bytes(b'weights')\n"
+        "        run.checkpoints.save(place, 40)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run([sys.executable, "-c", script], timeout=60)

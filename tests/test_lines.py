@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from barograph.record import Record
-from barograph.sinks import lines
-from barograph.sinks.console import Console
-from barograph.sinks.parts import plain
+from barograph.core.record import Record
+from barograph.core.terminal import plain
+from barograph.training.console import lines
+from barograph.training.console.console import Console
 
 DENSE = r":: step     100 [ 12.5%] \ loss 2.3456 | norm  0.1234 | 125.3k tps |   156 ms | sol 78.2 | eta 02h15m"
 MOE = (

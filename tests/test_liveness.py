@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from barograph.liveness import process, pulses, status
+from barograph.core.liveness import process, pulses, status
 
 
 def test_a_run_whose_process_lives_is_running_and_one_whose_process_is_gone_crashed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import barograph
-from barograph.writing.logger import LogVerbosity, TrainingRunLogger
+from barograph.training.logger import LogVerbosity, TrainingRunLogger
 
 
 @pytest.fixture

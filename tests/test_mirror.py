@@ -11,16 +11,17 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import mirror_runs
 import pytest
 from mirror_runs import Story, as_single, ours, tensorboard_points
+from patience import patient
 
-from barograph.adapters.backend import LoggingBackend
-from barograph.mirrors import backends, live, position
-from barograph.mirrors.send import send
+from barograph.core.options import Settings
+from barograph.trackers import backends, position
+from barograph.trackers.backend import LoggingBackend
+from barograph.trackers.send import send
 
 
 class Kept(LoggingBackend):
@@ -157,7 +158,7 @@ def test_a_backend_that_hangs_is_left_behind_and_gets_the_rest_later(
     kept.on_write = lambda step: len(kept.rows) == 25 and forever.wait()
     began = time.monotonic()
     assert not send(story.dir, "trackio", patience=1.0).done
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < patient(15)
     assert len(warnings_of(caplog)) == 1
     kept.on_write = None
     held = len(kept.rows)
@@ -214,7 +215,7 @@ story.finish()
 
 def train(folder: Path, how: str, to: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "BAROGRAPH_REPORT"))}
-    own = {"PYTHONPATH": mirror_runs.SOURCE, "TESTS": str(Path(__file__).parent)}
+    own = {"PYTHONPATH": mirror_runs.SOURCE, "TESTS": str(Path(__file__).parent), "BAROGRAPH_SIDECAR": "true"}
     return subprocess.run(
         [sys.executable, "-c", TRAINING, str(folder), how, to],
         env=kept | own | variables, capture_output=True, text=True, timeout=120, check=False,
@@ -270,20 +271,19 @@ def test_a_live_mirror_without_its_library_is_one_warning_and_no_failure(tmp_pat
 
 
 def test_no_process_to_be_had_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from barograph.sidecar.journal import Journal
+    from barograph.sidecar.mirrors import Mirrors
+
     def refuse(*arguments: Any, **named: Any) -> Any:
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    told: list[str] = []
-    run = SimpleNamespace(dir=tmp_path, settings=settings(), warn=lambda sentence, key=None: told.append(sentence))
-    mirrors = live.open_mirrors(run)
-    assert mirrors.close() and len(told) == 1 and "barograph sync" in told[0]
-
-
-def settings() -> Any:
-    from barograph.config import Settings
-
-    return replace(Settings(), report_to=("tensorboard",))
+    journal = Journal(tmp_path, replace(Settings(), report_to=("tensorboard",)))
+    said: list[str] = []
+    journal.on_warning = said.append
+    mirrors = Mirrors(journal)
+    assert mirrors.wait() and len(said) == 1 and "barograph sync" in said[0]
+    journal.close()
 
 
 def test_a_users_aliases_hold_for_what_a_backend_is_told(tmp_path: Path, kept: type[Kept]) -> None:
@@ -298,7 +298,7 @@ def test_a_users_aliases_hold_for_what_a_backend_is_told(tmp_path: Path, kept: t
 
 
 def test_options_of_settings_name_the_aliases_and_each_backends_own() -> None:
-    from barograph.config import load
+    from barograph.core.options import load
 
     settings = load({"aliases": {"train/loss": "nll"}, "trackio_space": "me/space", "mlflow_run_id": "abc"}, {})
     assert backends.options_of("trackio", settings) == {
@@ -306,21 +306,3 @@ def test_options_of_settings_name_the_aliases_and_each_backends_own() -> None:
     }  # fmt: skip
     assert backends.options_of("mlflow", settings)["mlflow_run_id"] == "abc"
     assert all(hasattr(settings, name) for door in backends.DOORS.values() for name in door.options)
-
-
-def test_a_checkpoint_keeps_the_identities_of_the_backends_runs(tmp_path: Path) -> None:
-    import barograph
-
-    quiet: dict[str, Any] = {"verbosity": -2, "git": False, "machine": False, "watchdog": False}
-    where_to = {"report_to": "tensorboard", "tensorboard_dir": str(tmp_path / "tb")}
-    run = barograph.init("p", dir=str(tmp_path), id="job", **where_to, **quiet)
-    assert run.mirrors is not None
-    where = position.read(run.dir, "wandb")
-    where.state = {"run_id": "abcd1234"}
-    where.write()
-    run.mirrors._processes["wandb"] = next(iter(run.mirrors._processes.values()))
-    run.save_checkpoint(run.dir / "checkpoints" / "model_000010.pt", 10)
-    run.finish()
-    with barograph.init("p", dir=str(tmp_path), id="job", **quiet) as again:
-        restored = again.restore()
-    assert restored is not None and restored["mirrors"]["wandb"] == "abcd1234"

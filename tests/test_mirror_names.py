@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barograph.mirrors.names import Config, End, Note, Parts, Rewind, Row, Sent, Text, sent, wide_name
-from barograph.record import KINDS, Record
+from barograph.core.record import KINDS, Record
+from barograph.trackers.names import Config, End, Note, Parts, Rewind, Row, Sent, Text, sent, wide_name
 
 MIB = 2**20
 
@@ -94,8 +94,8 @@ def test_texts_notes_rewinds_and_the_end() -> None:
     assert of("sample", prompt="Once", text="upon") == [Text("sample", "Once\n\nupon")]
     text, row = of("checkpoint", path="c/1.pt", val_loss=2.5)
     assert isinstance(text, Text) and "c/1.pt" in text.content and row == Row({"checkpoint/val_loss": 2.5})
-    [note] = of("finding", rule="R07", severity="critical", message="the loss is NaN", remedies=["lower the rate"])
-    assert note == Note("R07 at step 10", "the loss is NaN\nremedies: lower the rate", "critical")
+    [note] = of("finding", rule="non_finite_loss", severity="critical", message="NaN loss", remedies=["lower the rate"])
+    assert note == Note("non_finite_loss at step 10", "NaN loss\nremedies: lower the rate", "critical")
     assert of("stacks", waited_seconds=130.0, threads=[])[0].level == "critical"  # type: ignore[union-attr]
     assert of("segment", kind="rewind", start_step=5) == [Rewind(5)]
     assert of("segment", kind="start", segment=1) == []

@@ -19,7 +19,7 @@ import barograph  # noqa: E402
 from barograph.demo import model as gpt  # noqa: E402
 from barograph.probes.model.moe import SUMS, RouterWatch, accumulate, route_statistics, summarize  # noqa: E402
 
-SHAPE = gpt.Shape(context=16, width=24, layers=2, heads=2, hidden=32, experts=4, top_k=2)
+SHAPE = gpt.ModelShape(context=16, width=24, layers=2, heads=2, hidden=32, experts=4, top_k=2)
 
 
 def reference(logits: list[list[float]], top_k: int, capacity: int | None = None, score: str = "softmax") -> dict:

@@ -1,4 +1,4 @@
-"""TrainingMonitor: S1's names and arguments, without a run."""
+"""TrainingMonitor: speedrun-mup's names and arguments, without a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.optim import optimizer as optimizer_module  # noqa: E402
 from watched_models import Model, gradient_norm, hooks_left, loss_of  # noqa: E402
 
-from barograph.probes.model.monitor import TrainingMonitor  # noqa: E402
+from barograph.integrations.monitor import TrainingMonitor  # noqa: E402
 
 
 @pytest.fixture
@@ -115,11 +115,13 @@ def test_nothing_raises_into_the_loop(
     def broken(*given: Any, **named: Any) -> Any:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("barograph.probes.model.monitor.norms", broken)
-    monkeypatch.setattr("barograph.probes.model.monitor.stats.collect", broken)
+    monkeypatch.setattr("barograph.integrations.monitor.norms", broken)
+    monkeypatch.setattr("barograph.integrations.monitor.stats.tensor_statistics", broken)
     loss_of(model).backward()
-    with TrainingMonitor(model, 1) as monitor:
-        assert math.isnan(monitor.get_all_metrics(0)["param_norm"])
+    with TrainingMonitor(model, 1) as monitor, caplog.at_level(logging.WARNING, "barograph"):
+        metrics = monitor.get_all_metrics(0)
+    assert math.isnan(metrics["param_norm"]) and not any(name.startswith("weights/") for name in metrics)
+    assert sum("on purpose" in message for message in caplog.messages) == 2
 
 
 @pytest.mark.parametrize("interval", [0, -1, 2.5, True])

@@ -19,10 +19,11 @@ torch = pytest.importorskip("torch")
 from mup_models import BASE, CLASSES, GPT, INPUTS, MLP, adam, classes, sentences  # noqa: E402
 
 import barograph  # noqa: E402
-from barograph.probes.widths.canvas import Board  # noqa: E402
-from barograph.probes.widths.fit import fit_line, student_quantile  # noqa: E402
-from barograph.probes.widths.mup import coord_check  # noqa: E402
-from barograph.probes.widths.transfer import compare_widths, transfer_check  # noqa: E402
+from barograph.analysis.widths.fit import fit_line, student_quantile  # noqa: E402
+from barograph.analysis.widths.mup import coord_check  # noqa: E402
+from barograph.analysis.widths.transfer import compare_widths, transfer_check  # noqa: E402
+from barograph.views.draw.board import Board  # noqa: E402
+from barograph.views.draw.palette import LINES, rgb  # noqa: E402
 
 WIDTHS = [64, 128, 256, 512]
 
@@ -228,7 +229,7 @@ def test_the_picture_is_a_png_with_lines_in_it(tmp_path: Path) -> None:
     path = check.plot(tmp_path / "check.png")
     image = pixels(path.read_bytes())
     assert image.shape[1] >= 720 and (image == 255).all(-1).mean() > 0.8
-    assert ((image == (0, 158, 115)).all(-1)).sum() > 100, "a line in its colour"
+    assert ((image == rgb(LINES[2])).all(-1)).sum() > 100, "a line in its colour"
     assert path.read_bytes() == check.plot(tmp_path / "again.png").read_bytes()
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from barograph.naming import MOST_BYTES, folder_name, run_name
+from barograph.core.names import MOST_BYTES, folder_name, run_name
 
 NOW = datetime(2025, 8, 31, 14, 30, 22)
 

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 import barograph
-from barograph.notebook import display
-from barograph.notebook.display import charts
+from barograph.views.notebook import display
+from barograph.views.notebook.display import charts
 
 _ALLOWED = {"div", "p", "b", "img", "table", "thead", "tbody", "tr", "th", "td"}
 _EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\x1b]0;x\x07\u202e\udcff&amp;"
@@ -67,8 +67,9 @@ def test_a_run_shows_its_charts_and_facts(run: barograph.StoredRun) -> None:
     shown = charts(run)._repr_html_()
     parsed = _Parsed(shown)
     assert not parsed.open and len(_pictures(parsed)) == 2
-    assert "train/loss by step. train/loss: 50 points, last 2.55, lowest 2.55, highest 5, 1 not finite" in str(
-        parsed.images[0]["alt"]
+    assert (
+        "train/loss by step. train/loss from 5 to 2.55, least 2.55, greatest 5, 50 points, last 2.55, 1 not finite"
+        in str(parsed.images[0]["alt"])
     )
     assert "finished" in parsed.text and "lr 0.1" in parsed.text and "tags t" in parsed.text
     assert len(shown) < 20_000

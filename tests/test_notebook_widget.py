@@ -22,7 +22,7 @@ nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("anywidget")
 
-from barograph.notebook import widget  # noqa: E402
+from barograph.views.notebook import widget  # noqa: E402
 
 SOURCE = str(Path(barograph.__file__).parents[1])
 CHROMIUM = "/usr/bin/chromium"
@@ -43,7 +43,8 @@ def _made(folder: Path, steps: int = 3000) -> barograph.Run:
 
 def _book(folder: Path, *cells: str) -> Any:
     first = (
-        f"import sys; sys.path.insert(0, {SOURCE!r}); from barograph.notebook.display import charts; import barograph"
+        f"import sys; sys.path.insert(0, {SOURCE!r}); "
+        "from barograph.views.notebook.display import charts; import barograph"
     )
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in (first, *cells)])
     made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -79,7 +80,7 @@ def test_without_widgets_the_still_html_is_all(tmp_path: Path) -> None:
 def test_outside_a_kernel_no_widget_is_made(tmp_path: Path) -> None:
     run = _made(tmp_path, 10)
     run.finish()
-    from barograph.notebook.display import of_run
+    from barograph.views.notebook.display import of_run
 
     assert set(of_run(barograph.StoredRun(run.dir))) == {"text/plain", "text/html"}
 
@@ -87,7 +88,7 @@ def test_outside_a_kernel_no_widget_is_made(tmp_path: Path) -> None:
 def test_a_range_is_answered_with_its_exact_points(tmp_path: Path) -> None:
     run = _made(tmp_path)
     run.finish()
-    from barograph.notebook.sources import RunSource
+    from barograph.views.notebook.sources import RunSource
 
     source = RunSource(barograph.StoredRun(run.dir))
     for low, high, exact in ((2340, 2350, True), (0, 2999, False)):
@@ -103,7 +104,7 @@ def test_a_range_is_answered_with_its_exact_points(tmp_path: Path) -> None:
 
 
 def test_a_live_widget_is_given_new_frames_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from barograph.notebook.sources import RunSource
+    from barograph.views.notebook.sources import RunSource
 
     monkeypatch.setattr(widget, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(widget, "_SHARE", 10.0)
@@ -135,7 +136,7 @@ def test_a_live_widget_is_given_new_frames_until_the_run_ends(tmp_path: Path, mo
 
 
 def test_a_widget_that_is_gone_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from barograph.notebook.sources import RunSource
+    from barograph.views.notebook.sources import RunSource
 
     monkeypatch.setattr(widget, "_LOOK_SECONDS", 0.02)
     run = _made(tmp_path, 3)
@@ -204,8 +205,8 @@ def test_in_jupyterlab_a_range_that_is_dragged_shows_the_spike(tmp_path: Path) -
         page.get_by_text("Run All Cells", exact=True).first.click()
         page.wait_for_selector(".barograph .u-wrap", timeout=60_000)
         assert page.locator(".barograph .u-wrap").count() == 2
-        legend = page.locator(".barograph .u-legend").first
-        assert "highest" in legend.inner_text()  # 3,000 points in 800 buckets
+        detail = ".barograph figcaption .detail"
+        assert "3,000 points, minimum to maximum" in page.locator(detail).first.inner_text()  # in 800 buckets
         over = page.locator(".barograph .u-over").first
         box = over.bounding_box()
         assert box is not None
@@ -214,8 +215,8 @@ def test_in_jupyterlab_a_range_that_is_dragged_shows_the_spike(tmp_path: Path) -
         page.mouse.down()
         page.mouse.move(left + box["width"] * 100 / 3000 + 5, y, steps=4)
         page.mouse.up()
-        page.wait_for_function("!document.querySelector('.barograph .u-legend').innerText.includes('highest')")
+        page.wait_for_function("selector => !document.querySelector(selector)", arg=detail)
         page.get_by_role("button", name="whole run").first.click()
-        page.wait_for_function("document.querySelector('.barograph .u-legend').innerText.includes('highest')")
+        page.wait_for_selector(detail)
         assert not told and "<img src=x onerror=alert(1)>" in page.locator(".barograph header").inner_text()
         browser.close()

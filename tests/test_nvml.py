@@ -17,7 +17,7 @@ from nvml_answers import GIB, LOST, ULONGLONG, Device, Fail, Nvml, NVMLError, a1
 from barograph.probes.machine import nvml
 from barograph.probes.machine.nvidia import throttle, throttled
 from barograph.probes.machine.nvml import XIDS, Nvidia, properties, runtime_version, samples_devices, visible
-from barograph.probes.machine.readings import DOCUMENT_ORDER, Energy, MissingError, Rate, ordered, sane
+from barograph.probes.machine.readings import DOCUMENT_ORDER, EnergyReading, MissingError, Rate, ordered, sane
 
 
 @pytest.fixture(autouse=True)
@@ -468,7 +468,7 @@ def test_whatever_the_answers_are_nothing_is_raised_and_every_number_is_sane(dat
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(-(2**65), 2**65))), st.booleans())
 def test_energy_never_falls_and_never_outruns_any_device(states: list[tuple[float, int]], counted: bool) -> None:
-    energy, now, last = Energy(), 0.0, 0.0
+    energy, now, last = EnergyReading(), 0.0, 0.0
     for took, state in states:
         now += took
         if counted:
@@ -476,7 +476,7 @@ def test_energy_never_falls_and_never_outruns_any_device(states: list[tuple[floa
         else:
             energy.power(sane(state, 0, 20_000), now)
         if energy.joules is not None:
-            assert last <= energy.joules <= Energy.MOST_WATTS * now + 1e-6
+            assert last <= energy.joules <= EnergyReading.MOST_WATTS * now + 1e-6
             last = energy.joules
 
 

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from patience import patient
 from torch import nn
 
 import barograph
 from barograph.probes.memory import out_of_memory
-from barograph.probes.memory.out_of_memory import guard, is_out_of_memory, remedies, snapshot, tried_bytes
+from barograph.probes.memory.out_of_memory import is_out_of_memory, memory_guard, remedies, snapshot, tried_bytes
+from barograph.testing import FakeRun
 
 SOURCE = str(Path(barograph.__file__).parents[1])
 
@@ -28,23 +30,6 @@ def time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tests left in this process is much to look through on a busy machine."""
     gc.collect()
     monkeypatch.setattr(out_of_memory, "SECONDS", 60.0)
-
-
-class Recorder:
-    """A run that keeps what it is given."""
-
-    def __init__(self, folder: Path = Path(".")) -> None:
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.said: list[str] = []
-        self.current_step = 5
-        self.dir = folder
-
-    def record(self, kind: str, step: int, fields: dict[str, Any]) -> None:
-        json.dumps(fields)  # plain values only
-        self.records.append((kind, step, fields))
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.said.append(sentence)
 
 
 def too_much() -> BaseException:
@@ -121,7 +106,7 @@ def test_the_record_is_in_the_log_before_the_error_goes_on(tmp_path: Path) -> No
 
     with pytest.raises(RuntimeError, match="allocate"):
         try:
-            with guard(run, model, optimizer):
+            with memory_guard(run, model, optimizer):
                 forward()
         except RuntimeError:
             # still on its way, and nothing closed: a strict parser reads the record
@@ -143,10 +128,10 @@ def test_the_record_is_in_the_log_before_the_error_goes_on(tmp_path: Path) -> No
 
 
 def test_activations_that_only_the_graph_holds_are_found() -> None:
-    run = Recorder()
+    run = FakeRun(step=5)
     model = nn.Sequential(nn.Linear(10, 50_000), nn.Sigmoid(), nn.Linear(50_000, 1))
     loss = model(torch.randn(200, 10)).sum()  # noqa: F841 — holds the graph
-    fields = snapshot(run, too_much(), model)  # type: ignore[arg-type]
+    fields = snapshot(run, too_much(), model)
     assert fields is not None
     held = [one for one in fields["tensors"] if one["segment"] == "activations"]
     assert held[0]["bytes"] == 200 * 50_000 * 4 and held[0]["name"] == "output of Sigmoid"
@@ -162,15 +147,15 @@ def test_recomputation_is_not_set_off_by_looking() -> None:
         return hidden.sigmoid().exp()
 
     loss = checkpoint(block, torch.randn(100, requires_grad=True), use_reentrant=False).sum()
-    snapshot(Recorder(), too_much())  # type: ignore[arg-type]
+    snapshot(FakeRun(step=5), too_much())
     assert len(calls) == 1
     loss.backward()
 
 
 def test_an_error_is_written_once_however_many_guards_it_passes() -> None:
-    run = Recorder()
-    both = guard(run)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError), both, guard(run):  # type: ignore[arg-type]
+    run = FakeRun(step=5)
+    both = memory_guard(run)
+    with pytest.raises(RuntimeError), both, memory_guard(run):
         raise too_much()
     with pytest.raises(ZeroDivisionError), both:
         raise ZeroDivisionError
@@ -179,9 +164,9 @@ def test_an_error_is_written_once_however_many_guards_it_passes() -> None:
 
 
 def test_a_loop_that_goes_on_after_each_error_is_not_held_up() -> None:
-    run = Recorder()
+    run = FakeRun(step=5)
     for _ in range(30):
-        with pytest.raises(RuntimeError), guard(run):  # type: ignore[arg-type]
+        with pytest.raises(RuntimeError), memory_guard(run):
             raise too_much()
     assert len(run.records) == 30
     assert "tensors" in run.records[2][2] and "tensors" not in run.records[3][2]
@@ -200,7 +185,7 @@ def test_strange_objects_are_passed_over() -> None:
     proxy = weakref.proxy(gone)
     kept = [Liar(), proxy, torch.ones(3).to_sparse(), torch.empty(9, device="meta"), torch.ones(7_777_777)]
     del gone
-    fields = snapshot(Recorder(), too_much())  # type: ignore[arg-type]
+    fields = snapshot(FakeRun(step=5), too_much())
     assert fields is not None and 7_777_777 * 4 in [one["bytes"] for one in fields["tensors"]]
     assert len(kept) == 5
 
@@ -209,8 +194,8 @@ def test_looking_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> 
     many = [[number] for number in range(300_000)]
     monkeypatch.setattr(out_of_memory, "SECONDS", 0.002)
     began = time.monotonic()
-    fields = snapshot(Recorder(), too_much())  # type: ignore[arg-type]
-    assert time.monotonic() - began < 1
+    fields = snapshot(FakeRun(step=5), too_much())
+    assert time.monotonic() - began < patient(1)
     assert fields is not None and fields["incomplete"]
     assert len(many) == 300_000
 
@@ -219,22 +204,22 @@ def test_it_never_raises_and_writes_what_it_has(monkeypatch: pytest.MonkeyPatch)
     def none_left(*anything: Any) -> Any:
         raise MemoryError
 
-    run = Recorder()
+    run = FakeRun(step=5)
     monkeypatch.setattr(gc, "get_objects", none_left)
-    monkeypatch.setattr(out_of_memory.usage, "segments", none_left)
+    monkeypatch.setattr(out_of_memory.usage, "memory_segments", none_left)
     monkeypatch.setattr(out_of_memory.usage, "process_figures", none_left)
-    fields = snapshot(run, too_much(), nn.Linear(4, 4))  # type: ignore[arg-type]
+    fields = snapshot(run, too_much(), nn.Linear(4, 4))
     assert fields is not None and fields["incomplete"] and fields["tried_bytes"] == 1 << 50
     assert {one["name"] for one in fields["tensors"]} >= {"weight", "bias"}
     monkeypatch.setattr(run, "record", none_left)
-    assert snapshot(run, too_much()) is None  # type: ignore[arg-type]
-    assert run.said
+    assert snapshot(run, too_much()) is None
+    assert run.warnings
 
 
 def test_losses_kept_with_their_graphs_are_named() -> None:
     weight = torch.ones(5, requires_grad=True)
     losses = [(weight * number).sum() for number in range(50)]
-    fields = snapshot(Recorder(), too_much())  # type: ignore[arg-type]
+    fields = snapshot(FakeRun(step=5), too_much())
     assert fields is not None and fields["scalars_with_graph"] >= len(losses)
     assert any(".item()" in sentence for sentence in fields["could_free"])
 
@@ -263,13 +248,13 @@ LIMITED = """
 import resource, sys
 import torch
 import barograph
-from barograph.probes.memory.out_of_memory import guard
+from barograph.probes.memory.out_of_memory import memory_guard
 torch.set_num_threads(1)
 run = barograph.init(project="p", name="r", dir=sys.argv[1], verbosity=-2, git=False)
 model = torch.nn.Linear(1000, 1000)
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 kept = []
-watch = guard(run, model)
+watch = memory_guard(run, model)
 resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20), resource.RLIM_INFINITY))
 with watch:
     for step in range(1000):
@@ -294,9 +279,9 @@ def test_a_process_with_no_memory_left_writes_its_record_and_dies_of_the_error(t
 if torch.cuda.is_available():
 
     def test_a_real_device_out_of_memory_names_the_activations() -> None:
-        run = Recorder()
+        run = FakeRun(step=5)
         model = nn.Linear(1024, 1024, device="cuda")
-        with pytest.raises(torch.OutOfMemoryError), guard(run, model):  # type: ignore[arg-type]
+        with pytest.raises(torch.OutOfMemoryError), memory_guard(run, model):
             kept = [model(torch.randn(1 << 16, 1024, device="cuda"))]
             kept.append(torch.empty(1 << 46, dtype=torch.uint8, device="cuda"))
         ((_, _, fields),) = run.records

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.goodput import Totals
-from barograph.reading.overview import _bar, cost_lines, printable, sparkline, table, time_lines
+from barograph.core.text import bar, short, sparkline
+from barograph.query.goodput import Totals
+from barograph.views.overview import cost_lines, table, time_lines
 
 
 def row(**changes: object) -> dict[str, object]:
@@ -28,7 +29,7 @@ def row(**changes: object) -> dict[str, object]:
 def test_long_names_lose_their_middle_and_the_table_keeps_its_width() -> None:
     rows = [row(id="a" * 300, project="p" * 200), row(id="b"), row(loss=math.nan, step=10**9)]
     lines = table(rows, width=100).splitlines()
-    assert all(len(line) <= 100 for line in lines) and "…" in lines[1] and "NaN" in lines[3]
+    assert all(len(line) <= 100 for line in lines) and "…" in lines[1] and "nan" in lines[3]
     assert len({line.index("running") for line in lines[1:]}) == 1
 
 
@@ -47,7 +48,7 @@ def test_a_sparkline_never_fails_and_never_grows(values: list[float], width: int
 
 @given(st.text())
 def test_printable_text_drives_no_terminal(text: str) -> None:
-    assert all(char.isprintable() for char in printable(text))
+    assert all(char.isprintable() for char in short(text))
 
 
 SPENT = Totals(
@@ -65,7 +66,7 @@ COST = {
 
 def test_time_and_cost_fit_a_terminal_of_80_columns_and_drive_none() -> None:
     lines = time_lines(SPENT, price=2.5, gpu_hours=200.0) + cost_lines(COST)
-    assert max(map(len, lines)) <= 80 and all(printable(line) == line for line in lines)
+    assert max(map(len, lines)) <= 80 and all(short(line) == line for line in lines)
     shown = [line.split()[0] for line in lines[2:6]]
     assert shown == ["productive", "waiting", "steps", "evaluation"]  # the largest loss first
     assert "86.5%" in lines[2] and "22h13m" in lines[2] and "441.11" in lines[2]
@@ -86,6 +87,6 @@ def test_without_prices_there_is_no_money_and_without_steps_no_block() -> None:
 
 @given(st.floats(0, 1), st.integers(1, 60))
 def test_a_bar_is_as_long_as_its_share_and_never_hides_what_there_is(share: float, width: int) -> None:
-    drawn = _bar(share, width)
+    drawn = bar(share, width)
     assert len(drawn) <= width and bool(drawn) == (share > 0)
     assert len(drawn) == pytest.approx(share * width, abs=1.01)

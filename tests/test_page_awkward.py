@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 import barograph
+from barograph.sidecar.attend import attend
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
@@ -33,7 +34,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAROGRAPH_MACHINE", "false")
         patch.setenv("BAROGRAPH_WATCHDOG", "false")
-        barograph.init(project="p", name="nothing", dir=root).finish()
+        nothing = barograph.init(project="p", name="nothing", dir=root)
+        nothing.finish()
+        attend(Path(nothing.dir), quiet=True)
         for name in ("one", "two", "three"):
             long = f"{name} {LONG}"
             run = barograph.init(
@@ -66,10 +69,10 @@ def comparison(served: Served, *keys: str) -> str:
 def test_a_run_without_metrics_says_so_and_is_not_called_sound(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/run/p/nothing")
     expect(page.get_by_text("The run ended without logging a metric.")).to_be_visible()
-    expect(page.get_by_role("region", name="Findings")).to_contain_text("Nothing can be told")
+    expect(page.get_by_role("region", name="Findings")).to_contain_text("No metrics to check")
     assert page.locator(".overview canvas").count() == 0
     page.get_by_role("link", name="Doctor").click()
-    expect(page.locator(".verdict.unknown")).to_contain_text("Nothing can be told")
+    expect(page.locator(".verdict.unknown")).to_contain_text("No metrics to check")
     page.get_by_role("link", name="Charts", exact=True).click()
     expect(page.get_by_text("Time and energy")).to_be_visible()
     expect(page.locator(".chart canvas").first).to_be_visible()  # all that there is stands open
@@ -144,7 +147,7 @@ def test_a_logarithmic_x_axis_asks_for_buckets_of_its_own(page: Page, served: Se
     with page.expect_request(lambda request: "/api/series" in request.url) as asked:
         page.goto(f"{served.url}/run/p/spread/charts?logx=1")
     assert asked.value.post_data_json["log"] is True
-    page.get_by_role("button", name="How the charts are drawn").click()
+    page.get_by_role("button", name="Chart options").click()
     with page.expect_request(lambda request: "/api/series" in request.url) as again:
         page.get_by_label("Logarithmic x axis").uncheck()
     assert again.value.post_data_json["log"] is False
@@ -194,7 +197,7 @@ def test_what_was_asked_while_the_server_was_away_is_asked_again(page: Page, tmp
     expect(page.locator(".chart-error")).to_contain_text("does not answer")
     again = Served(tmp_path, served.port)
     try:
-        expect(page.locator(".chart canvas").first).to_be_visible(timeout=20_000)
+        expect(page.locator(".chart canvas").first).to_be_visible()
     finally:
         again.end()
 
@@ -209,6 +212,6 @@ def test_a_run_that_is_deleted_while_it_is_shown_is_said_to_be_gone(page: Page, 
         expect(page.locator(".chart canvas").first).to_be_visible()
         assert page.get_by_text("no longer in its folder").count() == 0
         shutil.rmtree(folder)
-        expect(page.get_by_role("alert")).to_contain_text("no longer in its folder", timeout=20_000)
+        expect(page.get_by_role("alert")).to_contain_text("no longer in its folder")
     finally:
         served.end()

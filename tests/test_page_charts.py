@@ -14,17 +14,18 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import barograph
+from barograph.sidecar.attend import attend
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, expect
-from served_pages import NEEDED, SCRIPT, Served, browser, served, watched
+from served_pages import NEEDED, PATIENCE_MS, SCRIPT, Served, browser, served, watched
 
 __all__ = ["browser", "page", "root", "served"]  # fixtures
 
@@ -41,6 +42,7 @@ def make_runs(root: Path) -> None:
         loss = 3 * math.exp(-step / 9000) + chance.gauss(0, 0.02) + (40 if step == SPIKE else 0)
         run.log({"train/loss": loss, "own/signed": chance.gauss(0, 1), "train/lr": 1e-3}, step=step)
     run.finish()
+    attend(Path(run.dir), quiet=True)
     run = barograph.init(
         project="odd", name="broken", dir=root, total_steps=300, notes=SCRIPT, config={SCRIPT: 1}, **QUIET
     )
@@ -53,6 +55,7 @@ def make_runs(root: Path) -> None:
     run.log_sample(0, "Once there", "Once")
     run.log_sample(300, "Once upon a time", "Once")
     run.finish()
+    attend(Path(run.dir), quiet=True)
     run = barograph.init(project="odd", name="rewound", dir=root, **QUIET)
     for step in range(100):
         run.log({"train/loss": 5.0}, step=step)
@@ -60,6 +63,7 @@ def make_runs(root: Path) -> None:
     for step in range(60, 140):
         run.log({"train/loss": 2.0}, step=step)
     run.finish()
+    attend(Path(run.dir), quiet=True)
     run = barograph.init(project="deep", name="layers", dir=root, **QUIET)
     for step in range(0, 200, 10):
         table = {f"blocks.{at}.weight": {"norm": 10.0 ** -(at % 5) * (1 + step), "mean": at - 3.0} for at in range(12)}
@@ -67,6 +71,7 @@ def make_runs(root: Path) -> None:
         run.log_histogram("gradients_hist/blocks.4.weight", [chance.gauss(0, 1 + step) for _ in range(500)], step=step)
         run.log({f"moe/h.0/load/{at}": 0.25 for at in range(4)} | {"train/loss": 1.0}, step=step)
     run.finish()
+    attend(Path(run.dir), quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +90,7 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     options = getattr(request, "param", {})
     context = browser.new_context(**{"viewport": {"width": 1300, "height": 900}} | options)
     made = watched(context.new_page(), errors)
-    made.set_default_timeout(10_000)
+    made.set_default_timeout(PATIENCE_MS)
     yield made
     assert made.title() != "broken"
     context.close()
@@ -159,6 +164,15 @@ def drag(page: Page, found: Locator, start: float, end: float) -> None:
     page.mouse.up()
 
 
+def until(page: Page, holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    """Wait until something holds, however slow the machine is."""
+    for _ in range(int(seconds * 10)):
+        if holds():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"not within {seconds} s")
+
+
 def test_a_spike_of_one_step_among_twenty_thousand_is_seen(page: Page, served: Served, root: Path) -> None:
     opened(page, served, root, "spike")
     loss = chart(page, "train/loss")
@@ -199,12 +213,10 @@ def test_old_data_stay_while_new_ones_are_on_their_way(page: Page, served: Serve
     held: list[Route] = []
     page.route("**/api/series", lambda route: held.append(route))
     drag(page, loss, 0.2, 0.8)
-    page.wait_for_timeout(300)
-    assert held
+    until(page, lambda: bool(held))
     assert ink(loss)["coloured"] > 100
     drag(page, loss, 0.2, 0.8)
-    page.wait_for_timeout(300)
-    assert any("/api/series" in url for url in given_up)
+    until(page, lambda: any("/api/series" in url for url in given_up))
     page.unroute("**/api/series")
     assert ink(loss)["coloured"] > 100
 
@@ -238,7 +250,7 @@ def test_nan_and_infinities_are_marks_that_say_where(page: Page, served: Served,
     expect(loss.locator(".badge.bad")).to_have_text("3 not finite")
     box = plot(loss)
     page.mouse.move(box["x"] + box["width"] * 200 / 299, box["y"] + box["height"] / 2)
-    expect(loss.locator(".tip-mark").first).to_contain_text("NaN at step 200")
+    expect(loss.locator(".tip-mark").first).to_contain_text("nan at step 200")
 
 
 def test_a_logarithmic_axis_says_how_many_points_it_leaves_out(page: Page, served: Served, root: Path) -> None:
@@ -268,7 +280,7 @@ def test_shift_and_a_drag_compare_a_range_with_the_one_before(page: Page, served
     page.keyboard.up("Shift")
     table = loss.locator(".comparison")
     expect(table).to_contain_text("change of the mean")
-    expect(table.get_by_role("row", name=re.compile("^slope")).locator("td").first).to_have_text(re.compile("^−"))
+    expect(table.get_by_role("row", name=re.compile("^slope")).locator("td").first).to_have_text(re.compile("^-"))
     assert "range=" not in page.url
 
 
@@ -327,7 +339,7 @@ def test_layers_open_their_curve_and_their_distribution(page: Page, served: Serv
     chart(page, "gradients/blocks.4.weight/norm")
     expect(page.get_by_label("Distributions over time")).to_contain_text("nine tenths lie between")
     expect(page.get_by_label("Loads of experts")).to_contain_text("4 experts; an even share is 25.0%")
-    page.get_by_label("field").select_option("mean")
+    page.get_by_label("statistic").select_option("mean")
     expect(page.locator(".heat-legend").first).to_contain_text("around zero")
     cells.focus()
     page.keyboard.press("ArrowDown")
@@ -364,12 +376,12 @@ def test_a_layout_hides_a_panel_and_is_saved_for_the_project(
     opened(page, served, root, "broken")
     norm = chart(page, "train/norm")
     norm.hover()
-    norm.get_by_role("button", name="What to do with").click()
+    norm.get_by_role("button", name="Actions for").click()
     page.get_by_role("menuitem", name="Hide this panel").click()
     expect(norm).to_have_count(0)
-    page.get_by_role("button", name="The layout of the panels").click()
+    page.get_by_role("button", name="Panel layout").click()
     page.get_by_role("button", name="Save for the project").click()
-    expect(page.get_by_text("for all who look at this project")).to_be_visible()
+    expect(page.get_by_text("for everyone who opens this project")).to_be_visible()
     saved = json.loads((root / "odd" / "barograph-layout.json").read_text())
     assert saved["hidden"] == ["train/norm"]
     other = browser.new_context().new_page()

@@ -273,7 +273,7 @@ def test_what_is_hidden_is_not_drawn(page: Page, served: Served) -> None:
     assert "hide=" in page.url
     page.keyboard.press("o")
     expect(page.get_by_text("Drawing 1 of 4")).to_be_visible()
-    page.get_by_role("button", name="Draw the others too").click()
+    page.get_by_role("button", name="Show the others too").click()
     expect(page.get_by_text("Drawing 3 of 4")).to_be_visible()
 
 

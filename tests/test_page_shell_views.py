@@ -34,14 +34,14 @@ def test_a_comparison_says_its_verdict_first_and_then_what_differs(page: Page, s
     expect(verdict).to_contain_text("lr (0.001 → 0.003)")
     expect(page.locator("tr.changed")).to_contain_text("lr")
     figures = page.locator(".figures tbody tr", has_text="eval/loss, final")
-    expect(figures.locator("td.against.better")).to_contain_text("−")
+    expect(figures.locator("td.against.better")).to_contain_text("-")
     expect(page.locator(".curves canvas").first).to_be_visible()
     page.get_by_label("Metric").select_option("train/loss")
     expect(verdict).to_contain_text("train/loss")
     assert "metric=train/loss" in page.url
-    page.get_by_label("Axis").select_option("tokens")
+    page.get_by_label("x-axis").select_option("tokens")
     expect(page.get_by_role("alert")).to_contain_text("Not compared")
-    page.get_by_role("button", name="Compare as the runs suggest").click()
+    page.get_by_role("button", name="Compare with the defaults").click()
     expect(verdict).to_contain_text("One thing changed")
 
 
@@ -49,13 +49,13 @@ def test_groups_are_compared_as_bands(page: Page, served: Served, root: Path) ->
     odd = next((root / "odd").iterdir()).name
     page.goto(f"{served.url}/compare?run=gpt/slow&run=odd/{quote(odd)}&run=gpt/fast&group=lr")
     expect(page.locator(".sides li")).to_have_count(2)
-    expect(page.locator(".band-chart path.band").first).to_be_attached()
-    expect(page.locator(".band-chart .legend").first).to_contain_text("(2 runs)")
+    expect(page.locator(".band-chart canvas").first).to_be_attached()
+    expect(page.locator(".band-chart .chart-legend").first).to_contain_text("(2 runs)")
 
 
 def test_a_comparison_of_one_run_says_how_to_choose_more(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/compare?run=gpt/slow")
-    expect(page.get_by_role("heading", name="A comparison wants two runs or more")).to_be_visible()
+    expect(page.get_by_role("heading", name="Select at least two runs")).to_be_visible()
 
 
 def test_the_doctor_tells_findings_with_evidence_and_leads_to_the_chart(page: Page, served: Served) -> None:
@@ -65,11 +65,11 @@ def test_the_doctor_tells_findings_with_evidence_and_leads_to_the_chart(page: Pa
     finding = page.locator(".finding.critical").first
     expect(finding).to_contain_text("NaN")
     expect(finding.locator("svg .spark-line").first).to_be_attached()
-    expect(finding.get_by_role("heading", name="Do", exact=True)).to_be_visible()
+    expect(finding.get_by_role("heading", name="What to try")).to_be_visible()
     link = finding.locator("header a.where")
     assert "/run/gpt/broken/charts?at=" in str(link.get_attribute("href"))
-    page.get_by_text("What could not be checked").click()
-    expect(page.get_by_role("columnheader", name="Log this")).to_be_visible()
+    page.get_by_text("Rules not checked").click()
+    expect(page.get_by_role("columnheader", name="Metric to log")).to_be_visible()
 
 
 # -- themes, phone, paper, size ------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_ten_thousand_runs_scroll_with_a_few_rows_in_the_page(page: Page, served
         }
         for at in range(10_000)
     ]  # fmt: skip
-    body = json.dumps({"runs": runs, "projects": ["p"], "stamp": "1"})
+    body = json.dumps({"runs": runs, "projects": ["p"], "stamp": "1", "left_out": []})
     page.route("**/api/runs", lambda route: route.fulfill(body=body, content_type="application/json"))
     page.goto(f"{served.url}/?view=table")
     expect(page.locator("tr.run").first).to_be_visible()

@@ -6,7 +6,9 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.sinks.parts import Part, escape, fitted, painted, plain, width
+from barograph.core.terminal import TextPart as Part
+from barograph.core.terminal import fitted, painted, plain
+from barograph.core.text import escape, width
 
 CODES = re.compile("\x1b\\[[0-9]+m")
 LINE = (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.probes.speed.peaks import PRECISIONS, Peak, devices, find, peaks_table, precision
+from barograph.probes.speed.peaks import PRECISIONS, Peak, device_peak, devices, peaks_table, precision
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "throughput.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "throughput.md"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "throughput.md"
     ],
 )
 def test_names_as_runtimes_give_them(name: str, bf16: float, bandwidth: float) -> None:
-    found = find(name)
+    found = device_peak(name)
     assert found is not None
     assert (found.bf16, found.bandwidth) == (bf16, bandwidth)
 
@@ -99,11 +99,11 @@ def test_names_as_runtimes_give_them(name: str, bf16: float, bandwidth: float) -
     ],
 )
 def test_what_is_not_known_for_certain_is_unknown(name: str) -> None:
-    assert find(name) is None
+    assert device_peak(name) is None
 
 
 def test_an_mi250x_is_half_a_card_because_torch_sees_its_dies() -> None:
-    found = find("AMD Instinct MI250X")
+    found = device_peak("AMD Instinct MI250X")
     assert found is not None and found.bf16 == 383 / 2 and "half" in found.unit
 
 
@@ -111,24 +111,24 @@ def test_an_mi250x_is_half_a_card_because_torch_sees_its_dies() -> None:
     st.sampled_from([peak.name for peak in devices()]), st.sampled_from(["Laptop GPU", "MIG 1g.10gb", "X2", "lite2"])
 )
 def test_a_further_word_that_is_not_understood_makes_any_device_unknown(name: str, word: str) -> None:
-    assert find(f"{name} {word}") is None
+    assert device_peak(f"{name} {word}") is None
 
 
 @given(st.sampled_from([peak.name for peak in devices() if peak.name not in ("RTX PRO 6000 Blackwell",)]))
 def test_every_device_is_found_by_its_own_name_in_any_case(name: str) -> None:
     for spelling in (name, name.upper(), name.lower(), f"NVIDIA {name}"):
-        found = find(spelling)
+        found = device_peak(spelling)
         assert found is not None and found.name == name
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_device_or_none(name: str) -> None:
-    assert find(name) is None or isinstance(find(name), Peak)
+    assert device_peak(name) is None or isinstance(device_peak(name), Peak)
 
 
 def test_precisions_by_their_many_names() -> None:
     torch = pytest.importorskip("torch")
-    h100 = find("NVIDIA H100 80GB HBM3")
+    h100 = device_peak("NVIDIA H100 80GB HBM3")
     assert h100 is not None
     assert h100.at("bf16") == h100.at("bfloat16") == h100.at("torch.bfloat16") == h100.at(torch.bfloat16) == 989.4
     assert h100.at("fp8") == h100.at("e4m3") == h100.at(torch.float8_e4m3fn) == 1979
@@ -153,5 +153,5 @@ def test_figures_are_dense_and_in_order() -> None:
 
 def test_the_document_holds_the_table() -> None:
     text = DOCUMENT.read_text()
-    assert peaks_table() in text, "docs/throughput.md: paste what peaks_table() gives"
+    assert peaks_table() in text, "docs/reference/throughput.md: paste what peaks_table() gives"
     assert len(re.findall(r"^\| ", peaks_table(), re.M)) == len(devices()) + 1

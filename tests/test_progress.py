@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from barograph.sinks.progress import progress
+from barograph.core.progress import progress
 
 
 def test_elsewhere_there_is_a_line_at_the_start_and_one_at_the_end():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.record import Record, decode, encode, format_time, numbers, parse_time
+from barograph.core.record import Record, decode, encode, format_time, numbers, parse_time
 
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
 PLAIN = st.one_of(
@@ -106,3 +106,20 @@ def test_no_throughput_is_made_up_for_a_step_without_duration() -> None:
 @given(st.dictionaries(st.text(), PLAIN), st.sampled_from(["step", "eval", "gpu", "metrics", "moe", "sol", "info"]))
 def test_numbers_are_floats_whatever_the_fields(fields: dict[str, Any], kind: str) -> None:
     assert all(type(value) is float for _, value in numbers(Record(kind, 0, 0, fields)))
+
+
+@given(
+    st.recursive(
+        st.one_of(
+            st.sampled_from(["NaN", "inf", "-inf", "nan", "+inf", "Infinity", "\\inf", "\\\\NaN", "\\", "x", ""]),
+            st.floats(allow_nan=False),
+            st.booleans(),
+            st.none(),
+        ),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner)),
+        max_leaves=8,
+    )
+)
+def test_text_that_reads_like_a_number_stays_text(value: object) -> None:
+    written = encode(Record("option", 1, 1, {"name": "inf", "value": value}))
+    assert decode(json.loads(written)).fields == {"name": "inf", "value": value}

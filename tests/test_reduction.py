@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -17,43 +16,28 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import barograph
-from barograph.config import Settings
+from barograph.core.record import Record, numbers
+from barograph.log.read import read_log
 from barograph.probes.ranks import exchange
-from barograph.probes.ranks.exchange import Frame, Offsets, _halves, _whole, reduce_rows
+from barograph.probes.ranks.exchange import ExchangeFrame, Offsets, _halves, _whole, reduce_rows
 from barograph.probes.ranks.reduction import Ranks, Reduced, checksum
-from barograph.record import Record, numbers
+from barograph.testing import FakeRun
 
 sys.path.insert(0, str(Path(__file__).parent))
+from patience import patient
 from rank_program import launch
-
-
-class Recorder:
-    """A run as probes see it, that keeps what it is told."""
-
-    def __init__(self, folder: Path = Path("."), rank: int = 0, world_size: int = 1):
-        self.dir, self.settings, self.rank, self.world_size = folder, Settings(), rank, world_size
-        self.at_finish: list[Any] = []
-        self.current_step = 0
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.said: dict[str, str] = {}
-
-    def record(self, kind: str, step: int, fields: dict[str, Any]) -> None:
-        self.records.append((kind, step, fields))
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.said.setdefault(key or sentence, sentence)
 
 
 def test_a_world_of_one_reduces_here_and_writes_nothing() -> None:
     import torch
 
-    run = Recorder()
+    run = FakeRun()
     ranks = Ranks(run)
     reduced = ranks.reduce(3, {"loss": torch.tensor(2.5), "bad": math.nan}, step_ms=1.0)
     assert reduced is not None
     assert reduced["loss"] == Reduced(2.5, 2.5, 2.5, 0, 0, 0, 2.5)
     assert math.isnan(reduced["bad"].max) and reduced["bad"].non_finite == 1
-    assert run.records == [] and run.said == {}
+    assert run.records == [] and run.warnings == []
 
 
 def test_in_a_real_run_of_one_process_it_is_quiet(tmp_path: Path) -> None:
@@ -64,13 +48,13 @@ def test_in_a_real_run_of_one_process_it_is_quiet(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_no_number_raises_nothing() -> None:
-    ranks = Ranks(Recorder())
+    ranks = Ranks(FakeRun())
     assert ranks.reduce(0, {"x": object(), "y": "text", "z": 10**400}) is not None
     assert ranks.reduce(0, 3) is None  # type: ignore[arg-type]
 
 
 def test_only_every_nth_step_is_reduced() -> None:
-    ranks = Ranks(Recorder(), every=10)
+    ranks = Ranks(FakeRun(), every=10)
     assert [step for step in range(30) if ranks.reduce(step, {"x": 1.0}) is not None] == [0, 10, 20]
 
 
@@ -153,16 +137,16 @@ class FakeLink:
         self.offsets = Offsets()
 
 
-def frame(step: int, world: int, **fields: Any) -> Frame:
+def frame(step: int, world: int, **fields: Any) -> ExchangeFrame:
     nothing = [math.nan] * world
-    whole = Frame(
+    whole = ExchangeFrame(
         step, list(range(world)), 0, [0] * world, [0] * world, [], nothing, nothing, [None] * world, [None] * world
     )
     return whole._replace(**fields)
 
 
-def first_rank(world: int) -> tuple[Recorder, Ranks]:
-    run = Recorder(world_size=world)
+def first_rank(world: int) -> tuple[FakeRun, Ranks]:
+    run = FakeRun(world_size=world)
     ranks = Ranks(run)
     ranks._link = FakeLink(world)  # type: ignore[assignment]
     return run, ranks
@@ -179,7 +163,7 @@ def test_the_straggler_is_named_with_host_and_device_and_so_is_its_recovery() ->
         (2, "node2", "cuda:2", False),
         (2, "node2", "cuda:2", True),
     ]
-    sentences = [sentence for key, sentence in run.said.items() if key.startswith("straggler")]
+    sentences = [sentence for key, sentence in run.warnings_by_key.items() if key.startswith("straggler")]
     assert sentences[0].startswith("rank 2 (node2, cuda:2) is 15% slower than the others since step 0: it waits least")
     assert re.match(r"rank 2 \(node2, cuda:2\) keeps up with the others again since step (60|59|61)", sentences[1])
 
@@ -190,7 +174,7 @@ def test_drift_names_the_minority_or_all_when_nobody_knows_who_is_right() -> Non
     ranks._handle(frame(2, 4, checksums=[5, 6, 5, 5]))
     ranks._handle(frame(3, 4, checksums=[1.0, 1.0, 2.0, 2.0]))
     assert [(step, fields.get("drift")) for _, step, fields in run.records] == [(2, [1]), (3, [0, 1, 2, 3])]
-    assert any("parameters of rank 1 differ from the other ranks' at step 2" in text for text in run.said.values())
+    assert run.warned("parameters of rank 1 differ from the other ranks' at step 2")
     ranks._handle(frame(4, 4, checksums=[math.nan] * 4))
     assert len(run.records) == 2, "NaN on all ranks is the same on all ranks"
 
@@ -211,7 +195,7 @@ def logs(folder: Path) -> dict[int, list[dict[str, Any]]]:
     """The records of each rank's log, out of the run's folder."""
     found = {}
     for path in folder.glob("training*.json"):
-        records = json.loads(path.read_text())
+        records = read_log(path)  # joins what was longer than a page
         found[next(item["rank"] for item in records if item["log"] == "segment")] = records
     return found
 
@@ -239,7 +223,7 @@ def test_four_processes_reduce_what_a_slow_reference_finds_in_their_logs(tmp_pat
             one = record[name]
             assert one["mean"] == pytest.approx(math.fsum(finite.values()) / len(finite), rel=1e-12)
             if len(finite) < len(values):
-                assert (one["max"], one["max_rank"], one["non_finite"]) == ("NaN", 2, 1)
+                assert math.isnan(one["max"]) and (one["max_rank"], one["non_finite"]) == (2, 1)
             elif len(set(values.values())) > 1:
                 assert (one["max"], one["min"]) == (max(values.values()), min(values.values()))
                 assert values[one["max_rank"]] == one["max"] and values[one["min_rank"]] == one["min"]
@@ -267,7 +251,7 @@ def test_a_slow_rank_is_named_in_a_real_training_and_its_recovery_too(tmp_path: 
     found = [item for item in logs(tmp_path / "run")[0] if item["log"] == "straggler"]
     assert [(item["rank"], item["recovered"]) for item in found] == [(2, False), (2, True)], done.stdout
     assert found[0]["waits_least"] and found[0]["device"] == "cpu"
-    assert 40 <= found[0]["step"] <= 90 and 160 <= found[1]["step"] <= 230
+    assert 40 <= found[0]["step"] < 160 <= found[1]["step"]  # named while it is slow, and recovered afterwards
     assert "rank 2 (" in done.stdout and "it waits least" in done.stdout
 
 
@@ -294,7 +278,7 @@ def test_nobody_waits_for_a_rank_that_comes_late_or_never(tmp_path: Path) -> Non
     began = time.monotonic()
     done = launch("absent", 3, tmp_path / "absent")
     assert done.stdout.count("done") == 3 and "codes [0, 0, 0]" in done.stdout, done.stdout + done.stderr
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < patient(60)
     assert not [item for item in logs(tmp_path / "absent")[0] if item["log"] == "ranks" and "x" in item]
 
 
@@ -308,6 +292,14 @@ def test_the_world_may_grow_and_shrink(tmp_path: Path) -> None:
     changes = [(item["world_size_before"], item["world_size"]) for item in records if "world_size" in item]
     assert changes == [(2, 3), (3, 2)]
     assert "[1] the world changed from 2 to 3 ranks" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_rank_that_was_killed_is_compared_no_more(tmp_path: Path) -> None:
+    done = launch("kill", 4, tmp_path / "run")
+    assert "codes [0, 0, 0, -9]" in done.stdout, done.stdout + done.stderr
+    for rank in range(3):
+        assert f"[{rank}] ranks are compared no more: the connection to another rank is gone" in done.stdout
 
 
 LEAVES = """

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from reported_runs import broken, sound, start, stored
 
-from barograph.reading.query import StoredRun
-from barograph.reporting.assemble import assemble
-from barograph.reporting.content import Chart, Finding, Heat, Report, Sentence, Table, Tiles
-from barograph.store.writer import Writer
+from barograph.query.stored import StoredRun
+from barograph.store.write import ImportWriter
+from barograph.views.report.assemble import assemble
+from barograph.views.report.content import Chart, Heat, Report, ReportFinding, ReportTable, Sentence, Tiles
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def test_the_losses_figures_are_those_of_the_run(good: StoredRun, report: Report
     value = good.series("train/loss").value
     few = len(value) // 20
     text = said(report, "loss")
-    assert f"fell from {value[:few].mean():.4g} to {value[-few:].mean():.4g}" in text
-    assert f"{value.min():.4g}, at step {int(good.series('train/loss').step[value.argmin()])}" in text
-    assert f"lowest at its end, {good.series('eval/loss').value[-1]:.4g} at step 400" in text
+    assert f"fell from {value[:few].mean():.5g} to {value[-few:].mean():.5g}" in text
+    assert f"{value.min():.5g}, at step {int(good.series('train/loss').step[value.argmin()])}" in text
+    assert f"lowest at its end, {good.series('eval/loss').value[-1]:.5g} at step 400" in text
 
 
 def test_every_figure_of_a_sentence_is_in_its_text_and_has_a_source(report: Report) -> None:
@@ -79,14 +79,14 @@ def test_checkpoints_samples_and_evaluations_are_told(report: Report) -> None:
     bodies = [getattr(block, "body", None) for block in samples.blocks]
     assert "Once xx" in bodies and "Once upon a time" in bodies
     (evaluations,) = (one for one in report.sections if one.slug == "evaluations")
-    table = next(block for block in evaluations.blocks if isinstance(block, Table))
+    table = next(block for block in evaluations.blocks if isinstance(block, ReportTable))
     assert table.rows[0][1].text == "8"  # type: ignore[union-attr]
 
 
 def test_layers_are_heat_maps_and_not_charts(good: StoredRun, report: Report) -> None:
     heats = [block for one in report.sections for block in one.blocks if isinstance(block, Heat)]
-    assert [one.rows for one in heats] == [tuple(f"blocks.{at}.w" for at in range(4))]
-    assert float(np.nanmax(heats[0].values)) == good.series("gradients/blocks.3.w/norm").value.max()
+    assert [one.grid.rows for one in heats] == [tuple(f"blocks.{at}.w" for at in range(4))]
+    assert float(np.nanmax(heats[0].grid.values)) == good.series("gradients/blocks.3.w/norm").value.max()
     assert not any(line.name.startswith("gradients/") for chart in charts(report).values() for line in chart.lines)
 
 
@@ -125,8 +125,8 @@ def test_a_run_that_broke_is_told_up_to_where_it_was_finite(tmp_path: Path) -> N
     assert "150 logged steps, 50% of all" in said(made, "cost")
     tiles = next(block for block in made.sections[0].blocks if isinstance(block, Tiles))
     (loss,) = (row for row in tiles.rows if row[0] == "training loss")
-    assert loss[1].text == "NaN" and "step 149" in loss[2]
-    findings = [block for one in made.sections for block in one.blocks if isinstance(block, Finding)]
+    assert loss[1].text == "nan" and "step 149" in loss[2]
+    findings = [block for one in made.sections for block in one.blocks if isinstance(block, ReportFinding)]
     assert findings[0].severity == "critical"
     flags = charts(made)["loss"].flags
     assert flags[0].number == 1 and flags[0].step == findings[0].step and abs(flags[0].step - 149) <= 1
@@ -193,7 +193,7 @@ def test_series_of_users_own_are_drawn_and_listed(tmp_path: Path) -> None:
     made = assemble(stored(tmp_path, "own"))
     (rest,) = (one for one in made.sections if one.slug == "other-series")
     assert [block.title for block in rest.blocks if isinstance(block, Chart)] == ["score"]
-    table = next(block for block in rest.blocks if isinstance(block, Table))
+    table = next(block for block in rest.blocks if isinstance(block, ReportTable))
     assert {row[0].text for row in table.rows} >= {"score", "still"}  # type: ignore[union-attr]
 
 
@@ -207,12 +207,12 @@ def test_steps_that_a_resume_superseded_are_not_in_the_figures(tmp_path: Path) -
     run.finish()
     made = assemble(stored(tmp_path, "again"))
     assert "its highest 5, at step 0" in said(made, "loss")
-    assert any(isinstance(block, Table) and block.label == "Segments of the run"
+    assert any(isinstance(block, ReportTable) and block.label == "Segments of the run"
                for one in made.sections for block in one.blocks)  # fmt: skip
 
 
 def test_what_the_doctor_is_not_given_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barograph.reporting.subject.MOST_LOOKS", 10)
+    monkeypatch.setattr("barograph.views.report.subject.MOST_LOOKS", 10)
     made = assemble(sound(tmp_path))
     assert "one look in 2 was given to the doctor" in said(made, "findings")
 
@@ -220,11 +220,10 @@ def test_what_the_doctor_is_not_given_is_said(tmp_path: Path, monkeypatch: pytes
 def test_a_log_without_the_steps_gives_no_account_of_the_time(tmp_path: Path) -> None:
     run = start(tmp_path, "wide")
     run.finish()
-    writer = Writer(run.dir / "store" / "r0-bulk")
+    writer = ImportWriter(run.dir / "store" / "bulk")
     step = np.arange(1_000)
-    writer.write_points(("train/loss",), step, 1_800_000_000_000_000 + step * 1_000_000, np.ones((1_000, 1)))
-    writer.flush()
-    writer.close()
+    writer.points(("train/loss",), step, 1_800_000_000_000_000 + step * 1_000_000, np.ones((1_000, 1)), 1)
+    writer.commit(0, ())
     made = assemble(stored(tmp_path, "wide"))
     assert "From its first logged step to its last the run took 16m39s" in said(made, "runtime")
     assert "goodput" not in everything(made)

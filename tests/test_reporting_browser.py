@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from reported_runs import broken, hostile, sound, spiked
 
-from barograph.reading.query import StoredRun
-from barograph.reporting import webpage
-from barograph.reporting.command import report
+from barograph.query.stored import StoredRun
+from barograph.views.report import webpage
+from barograph.views.report.command import report
 
 CHROMIUM = Path("/usr/bin/chromium")
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="/usr/bin/chromium is not there")
@@ -134,7 +134,7 @@ def test_dragging_zooms_to_what_was_marked_and_a_double_click_shows_all(open_rep
 def test_a_single_step_out_of_many_is_found_by_zooming(open_report: Any, tmp_path: Path) -> None:
     shown = open_report(spiked(tmp_path))
     shown.scroll()
-    assert "their least and greatest value" in shown.range("loss")
+    assert "minimum and maximum of about" in shown.range("loss")
     over = shown.page.query_selector("#chart-loss .u-over")
     over.scroll_into_view_if_needed()
     box = over.bounding_box()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reported_runs import sound, start, stored
 
-from barograph.reporting.command import report, run_report
+from barograph.views.report.command import report, run_report
 
 
 def test_a_folder_of_markdown_and_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.reporting import figures
-from barograph.reporting.content import say, section
+from barograph.core import text
+from barograph.views.report import figures
+from barograph.views.report.content import say, section
 
 
 def test_a_sentence_takes_no_number_of_its_own() -> None:
@@ -30,13 +31,13 @@ def test_a_figure_that_is_missing_is_an_error() -> None:
 
 @given(st.floats(-1e300, 1e300))
 def test_a_number_is_shown_to_four_digits_or_better(value: float) -> None:
-    shown = float(figures.plain_number(value).replace(",", ""))
+    shown = float(text.number(value).replace(",", ""))
     assert math.isclose(shown, value, rel_tol=6e-4, abs_tol=1e-300)
 
 
 @given(st.integers(-(10**8), 10**8))
 def test_whole_numbers_are_shown_whole(value: int) -> None:
-    assert int(figures.plain_number(value).replace(",", "")) == value
+    assert int(text.number(value).replace(",", "")) == value
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_a_share_is_shown_in_percent(share: float, shown: str) -> None:
 
 
 def test_what_is_not_a_number_says_so() -> None:
-    assert [figures.plain_number(one) for one in (math.nan, math.inf, -math.inf)] == ["NaN", "infinity", "-infinity"]
+    assert [text.number(one) for one in (math.nan, math.inf, -math.inf)] == ["nan", "inf", "-inf"]
 
 
 def test_words_of_users_can_neither_break_the_line_nor_drive_a_terminal() -> None:

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.reporting import drawing, heat
-from barograph.reporting.content import Chart, Flag, Heat, line
+from barograph.views.draw import chart as drawing
+from barograph.views.draw import heat
+from barograph.views.draw.heat import HeatMap
+from barograph.views.report.content import Chart, Flag, line
+from barograph.views.report.webpage import picture_of
 
 
 def of(y: np.ndarray, **about: object) -> Chart:
@@ -31,14 +34,14 @@ def test_ticks_are_round_and_within(low: float, width: float) -> None:
 def test_a_single_spike_of_a_million_points_is_drawn() -> None:
     y = np.zeros(1_000_000)
     y[654_321] = 5.0
-    found = drawing.picture(of(y))
+    found = picture_of(of(y))
     heights = [float(down) for _, down in re.findall(r"[ML]([\d.]+) ([\d.]+)", found)]
-    assert min(heights) < drawing.TOP + 15 and len(heights) < 2 * drawing.POINTS
+    assert min(heights) < drawing.WIDE.top + 15 and len(heights) < 2 * drawing.POINTS
 
 
 def test_what_is_not_finite_is_a_gap_and_a_mark() -> None:
     y = np.array([1.0, 2.0, np.nan, 3.0, np.inf, 2.0, 1.0])
-    found = drawing.picture(of(y))
+    found = picture_of(of(y))
     assert found.count('class="odd"') == 2
     path = re.search(r'class="line c0"[^>]* d="([^"]*)"', found)
     assert path is not None and path[1].count("M") == 3
@@ -48,7 +51,7 @@ def test_what_is_not_finite_is_a_gap_and_a_mark() -> None:
 @pytest.mark.parametrize("y", [[], [1.0], [np.nan], [np.nan] * 5, [0.0, 0.0], [1e300, -1e300], [5.0] * 9])
 @pytest.mark.parametrize("log", [False, True])
 def test_any_column_can_be_drawn(y: list[float], log: bool) -> None:
-    found = drawing.picture(of(np.array(y), log=log))
+    found = picture_of(of(np.array(y), log=log))
     assert bool(found) == bool(y)
     assert not re.search(r'[MLx]"?=?"?(nan|inf)', found)
 
@@ -56,7 +59,7 @@ def test_any_column_can_be_drawn(y: list[float], log: bool) -> None:
 def test_names_and_messages_are_escaped() -> None:
     flag = Flag(2, "critical", 1, "<script>alert(1)</script>")
     chart = Chart("c", '"><script>', (line("<b>", np.arange(5), np.arange(5.0)),), flags=(flag,))
-    found = drawing.picture(chart)
+    found = picture_of(chart)
     assert "<script" not in found and "<b>" not in found and "finding-1" in found
 
 
@@ -75,7 +78,7 @@ def test_a_heat_maps_picture_shows_each_cell_as_its_level() -> None:
     values = np.array([[1.0, 10.0, 100.0], [np.nan, 1000.0, 1.0]])
     odd = np.zeros((2, 3), bool)
     odd[1, 2] = True
-    made = Heat("h", "Heat", ("a", "b"), np.array([0.0, 1.0, 2.0, 3.0]), values, odd, True, "largest")
+    made = HeatMap("Heat", ("a", "b"), np.array([0.0, 1.0, 2.0, 3.0]), values, odd, True)
     found, low, high = heat.levels(made)
     assert (low, high) == (0.0, 3.0)
     assert found.tolist() == [[2, 86, 171], [heat.NOTHING, 255, heat.ODD]]
@@ -85,5 +88,5 @@ def test_a_heat_maps_picture_shows_each_cell_as_its_level() -> None:
 
 
 def test_zero_on_a_logarithmic_heat_map_is_the_least_and_not_nothing() -> None:
-    made = Heat("h", "", ("a",), np.array([0.0, 1, 2]), np.array([[0.0, 5.0]]), np.zeros((1, 2), bool), True, "largest")
+    made = HeatMap("", ("a",), np.array([0.0, 1, 2]), np.array([[0.0, 5.0]]), np.zeros((1, 2), bool), True)
     assert heat.levels(made)[0][0, 0] == heat.FIRST

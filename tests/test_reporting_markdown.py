@@ -6,8 +6,8 @@ from pathlib import Path
 
 from reported_runs import hostile, sound
 
-from barograph.reporting.assemble import assemble
-from barograph.reporting.markdown import files
+from barograph.views.report.assemble import assemble
+from barograph.views.report.markdown import files
 
 
 def test_the_joined_file_holds_every_section_in_order(tmp_path: Path) -> None:

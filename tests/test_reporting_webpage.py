@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from reported_runs import HOSTILE, hostile, sound, spiked
 
-from barograph.reporting import webpage
-from barograph.reporting.assemble import assemble
+from barograph.views.report import webpage
+from barograph.views.report.assemble import assemble
 
 
 class Elements(HTMLParser):
@@ -56,7 +56,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 
 def test_the_page_loads_nothing(tmp_path: Path, built: str) -> None:
-    page = Elements(webpage.document(sound(tmp_path)))
+    page = Elements(webpage.report_html(sound(tmp_path)))
     for tag, attributes in page.found:
         for name in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
             value = attributes.get(name)
@@ -65,7 +65,7 @@ def test_the_page_loads_nothing(tmp_path: Path, built: str) -> None:
 
 
 def test_its_policy_names_its_own_script_and_style_and_nothing_else(tmp_path: Path, built: str) -> None:
-    text = webpage.document(sound(tmp_path))
+    text = webpage.report_html(sound(tmp_path))
     page = Elements(text)
     (policy,) = (one["content"] for _, one in page.found if one.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None and "default-src 'none'" in policy and "unsafe" not in policy
@@ -78,7 +78,7 @@ def test_its_policy_names_its_own_script_and_style_and_nothing_else(tmp_path: Pa
 
 
 def test_hostile_names_stay_words(tmp_path: Path, built: str) -> None:
-    text = webpage.document(hostile(tmp_path))
+    text = webpage.report_html(hostile(tmp_path))
     page = Elements(text)
     scripts = [one for tag, one in page.found if tag == "script"]
     assert [one.get("type") for one in scripts] == ["application/json", "module"]
@@ -88,7 +88,7 @@ def test_hostile_names_stay_words(tmp_path: Path, built: str) -> None:
 
 
 def test_every_extreme_and_what_is_not_finite_is_in_the_pages_data(tmp_path: Path, built: str) -> None:
-    chart = data_of(webpage.document(spiked(tmp_path)))["charts"]["loss"]
+    chart = data_of(webpage.report_html(spiked(tmp_path)))["charts"]["loss"]
     raw = chart["lines"][0]  # type: ignore[index]
     steps, at = [], 0
     for gap in raw["gaps"]:
@@ -103,7 +103,7 @@ def test_without_the_built_script_the_charts_stand_still_and_it_says_how_to_buil
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webpage, "SCRIPT", tmp_path / "missing.js")
-    text = webpage.document(sound(tmp_path))
+    text = webpage.report_html(sound(tmp_path))
     page = Elements(text)
     assert "node build.mjs" in text
     assert not [tag for tag, _ in page.found if tag == "script"]
@@ -130,7 +130,7 @@ def test_many_lines_share_the_pages_room(tmp_path: Path, built: str, monkeypatch
 
 
 def test_anchors_are_unique_and_links_have_targets(tmp_path: Path, built: str) -> None:
-    page = Elements(webpage.document(sound(tmp_path)))
+    page = Elements(webpage.report_html(sound(tmp_path)))
     ids = [one["id"] for _, one in page.found if one.get("id")]
     assert len(ids) == len(set(ids))
     links = {str(one["href"])[1:] for tag, one in page.found if tag == "a" and str(one.get("href", "")).startswith("#")}

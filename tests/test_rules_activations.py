@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.rules.activations import (
+from barograph.doctor.rules.activations.activations import (
     RULES,
     ActivationDrift,
     AttentionEntropy,

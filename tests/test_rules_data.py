@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from rule_curves import columns, found
 
-from barograph.rules.data import RULES
+from barograph.doctor.rules.data.data import RULES
 
 
 def look(name: str, values: np.ndarray):
@@ -21,7 +21,7 @@ def test_repeated_batches_are_counted_from_the_first() -> None:
     assert finding.evidence["batches"] == 30 and finding.causes[0].startswith("data exhausted")
 
 
-def test_one_repeated_batch_is_a_remark_and_none_is_nothing() -> None:
+def test_one_repeated_batch_is_an_info_finding_and_none_is_nothing() -> None:
     repeats = np.zeros(400)
     assert look("data/repeats", repeats) == []
     repeats[50] = 1
@@ -36,12 +36,12 @@ def test_labels_that_are_all_ignored_are_critical() -> None:
     assert look("data/ignored_share", np.where(np.arange(100) % 4 == 0, 1.0, 0.7)) == []
 
 
-def test_much_padding_is_a_remark() -> None:
+def test_much_padding_is_an_info_finding() -> None:
     (finding,) = look("data/padding_share", np.full(100, 0.75))
     assert (finding.severity, finding.kind) == ("info", "padding") and "4.0 times" in finding.remedies[0]
 
 
-def test_other_tokens_a_step_are_a_remark_and_none_a_warning() -> None:
+def test_other_tokens_a_step_are_info_and_none_a_warning() -> None:
     tokens = np.full(300, 4096.0)
     assert look("train/step_tokens", tokens) == []
     tokens[170:] = 8192

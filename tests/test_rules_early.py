@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.rules.early import RULES, EarlyGrowth, InitialLogits, is_untrained
+from barograph.doctor.rules.optimizer.early import RULES, EarlyGrowth, InitialLogits, is_untrained
 
 STEPS = numpy.arange(200)
 

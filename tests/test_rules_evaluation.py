@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.rules.evaluation import RULES
+from barograph.doctor.rules.evaluation.evaluation import RULES
 
 AT = np.arange(100, 2000, 100)
 
@@ -33,13 +33,13 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
     assert "(a)" in finding.remedies[0] and finding.causes[0].startswith("overfitting")
 
 
-def test_a_slight_rise_is_a_remark() -> None:
+def test_a_slight_rise_is_an_info_finding() -> None:
     loss = 0.3 * falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
     evaluations = 0.3 * falling(2000, noise=0)[AT] * after(1000, 0.12)
     assert [one.severity for one in look(loss, evaluations) if one.rule == "overfitting"] == ["info"]
 
 
-def test_a_model_that_is_only_too_sure_is_a_remark() -> None:
+def test_a_model_that_is_only_too_sure_is_an_info_finding() -> None:
     loss = falling(2000) * np.linspace(1, 0.3, 2000)
     evaluations = falling(2000, noise=0)[AT] * after(1000, 0.3)
     right = (AT, np.linspace(0.5, 0.8, len(AT)))
@@ -89,7 +89,7 @@ def test_evaluations_beyond_reason_do_not_raise(values: tuple[float, ...]) -> No
     look(falling(2000), np.resize(values, len(AT)))  # `found` fails if a rule raised
 
 
-def test_one_odd_evaluation_is_a_remark() -> None:
+def test_one_odd_evaluation_is_an_info_finding() -> None:
     evaluations = falling(2000, noise=0.002, seed=1)[AT]
     evaluations[12] *= 1.5
     assert not warned(look(falling(2000), evaluations))
@@ -111,14 +111,14 @@ def test_an_evaluation_that_never_changes_looks_at_other_weights() -> None:
     assert not [one for one in look(falling(2000), np.full(len(AT), 5.6)) if one.rule == "evaluation_frozen"]
 
 
-def test_remarks_on_the_distance_to_the_training() -> None:
+def test_info_findings_on_the_distance_to_the_training() -> None:
     loss = falling(2000)
     assert "evaluation_better" in {one.rule for one in look(loss, loss[AT] * 0.8)}
     assert "evaluation_gap" in {one.rule for one in look(loss, loss[AT] * 1.8)}
     assert not warned(look(loss, loss[AT] * 0.8)) and not warned(look(loss, loss[AT] * 1.8))
 
 
-def test_ten_thousand_steps_without_a_better_evaluation_are_a_remark() -> None:
+def test_ten_thousand_steps_without_a_better_evaluation_are_info() -> None:
     at = np.arange(1000, 25_000, 1000)
     evaluations = np.maximum(3 - at / 5000, 1.2) + (at > 9000) * 0.001 * (at % 3000) / 1000
     finding = next(one for one in look(falling(2000), evaluations, at) if one.rule == "validation_plateau")
@@ -204,7 +204,7 @@ def test_wide_noise_around_a_level_is_no_trouble(seed: int) -> None:
     assert not warned(one)
 
 
-def test_a_column_that_is_nan_where_it_is_not_logged_is_a_remark() -> None:
+def test_a_column_that_is_nan_where_it_is_not_logged_is_an_info_finding() -> None:
     at = np.arange(600) * 10
     evaluations = np.where(np.arange(600) % 50 == 0, falling(600), np.nan)
     assert not [one for one in look(falling(6000), evaluations, at) if one.severity != "info"]

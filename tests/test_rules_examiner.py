@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rule_curves import falling
 
-from barograph.record import Record
-from barograph.rules.examiner import Examiner
-from barograph.rules.rule import Rule
+from barograph.core.record import Record
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.kernel.rule import Rule
 
 COUNT = 3000
 
@@ -41,13 +41,13 @@ def series(trouble: str) -> dict[str, np.ndarray]:
     return columns
 
 
-def told(columns: dict[str, np.ndarray], size: int, **facts: object) -> list[str]:
-    examiner = Examiner(None, facts)
+def told(columns: dict[str, np.ndarray], size: int, seconds: float = 0.001) -> list[str]:
+    examiner = Examiner()
     steps = np.arange(COUNT)
     for low in range(0, COUNT, size):
         some = slice(low, min(low + size, COUNT))
         for name, values in columns.items():
-            examiner.seen.add(name, steps[some], values[some], 1000 * steps[some])
+            examiner.seen.add(name, steps[some], values[some], (1e6 * seconds * steps[some]).astype(np.int64))
         if low + size >= COUNT:
             examiner.seen.facts["finished"] = True
         examiner.examine()
@@ -64,7 +64,7 @@ def test_waiting_for_more_rows_changes_no_finding(trouble: str) -> None:
     whole = told(columns, COUNT)
     assert (trouble != "none") == any(grade in one for one in whole for grade in ("'warning'", "'critical'"))
     assert told(columns, 16) == whole
-    assert told(columns, 16, seconds_between_rows=2.0) == whole
+    assert told(columns, 16, seconds=2.0) == told(columns, COUNT, seconds=2.0)
     assert told(columns, 500) == whole
 
 
@@ -81,10 +81,11 @@ class _Prompt(_Counted):
     name, prompt = "prompt", True
 
 
-def looks(urgent: bool = False, **facts: object) -> tuple[int, int]:
-    examiner = Examiner([_Counted(), _Prompt()], facts)
+def looks(urgent: bool = False, seconds: float = 0.001) -> tuple[int, int]:
+    examiner = Examiner([_Counted(), _Prompt()])
     for low in range(0, COUNT, 10):
-        examiner.seen.add("train/loss", np.arange(low, low + 10), np.ones(10))
+        steps = np.arange(low, low + 10)
+        examiner.seen.add("train/loss", steps, np.ones(10), (1e6 * seconds * steps).astype(np.int64))
         examiner.examine(urgent)
     patient, prompt = examiner.rules
     return patient.asked, prompt.asked
@@ -94,7 +95,7 @@ def test_most_rules_wait_in_a_long_run_and_those_that_cannot_wait_do_not() -> No
     patient, prompt = looks()
     assert prompt == COUNT // 10 and patient < prompt / 3
     assert looks(urgent=True) == (prompt, prompt)
-    assert looks(seconds_between_rows=30.0) == (prompt, prompt)  # half a minute is longer than any wait for rows
+    assert looks(seconds=30.0) == (prompt, prompt)  # half a minute is longer than any wait for rows
 
 
 class _Sleeper(_Counted):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.rules.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
-from barograph.rules.gradient_flow import LayerGradientSpike, VanishingGradient, ZeroLayers
-from barograph.rules.gradient_level import ExplodingGradient, GradientDecay, GradientScaleJump, ZeroGradient
-from barograph.rules.gradient_scale import ClipSaturation, LossScaleCollapse
+from barograph.doctor.rules.gradient.flow import LayerGradientSpike, VanishingGradient, ZeroLayers
+from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
+from barograph.doctor.rules.gradient.level import ExplodingGradient, GradientDecay, GradientScaleJump, ZeroGradient
+from barograph.doctor.rules.gradient.scale import ClipSaturation, LossScaleCollapse
 
 NAN = float("nan")
 
@@ -133,7 +133,7 @@ def test_a_norm_that_decays_beside_a_loss_that_stands_warns() -> None:
     assert not findings([GradientDecay()], {"train/norm": norm, "train/loss": falling(400)})
 
 
-def test_a_norm_of_exactly_zero_is_critical_and_in_reinforcement_learning_a_remark() -> None:
+def test_a_norm_of_exactly_zero_is_critical_and_in_reinforcement_learning_an_info_finding() -> None:
     norm, loss = noisy(100), falling(100)
     norm[60:] = 0.0
     (one,) = only(findings([ZeroGradient()], {"train/norm": norm, "train/loss": loss}), "zero_gradient")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.rules.channels import KEEP, KEEP_LAYER, Channel, Seen, is_wanted
-from barograph.rules.growing import Growing
-from barograph.rules.local import tick_starts
+from barograph.doctor.kernel.channels import KEEP, KEEP_LAYER, Channel, RunHistory, is_wanted
+from barograph.doctor.kernel.growing import Growing
+from barograph.doctor.kernel.local import tick_starts
 
 VALUES = st.lists(
     st.one_of(st.floats(0.01, 20), st.sampled_from([0.0, -1.0, float("nan"), float("inf"), float("-inf"), 1e300])),
@@ -21,7 +21,7 @@ VALUES = st.lists(
 
 
 def figures(values: list[float], cuts: list[int], segments: list[int], log: bool) -> list[np.ndarray]:
-    seen = Seen()
+    seen = RunHistory()
     edges = sorted({0, len(values), *(cut % len(values) for cut in cuts)})
     for low, high in pairwise(edges):
         seen.add(
@@ -83,7 +83,7 @@ def test_growing_columns_keep_the_newest_rows(blocks: list[int], keep: int) -> N
 
 
 def test_roles_are_found_by_the_names_people_use_and_the_longest_series_wins() -> None:
-    seen = Seen()
+    seen = RunHistory({"finished": True})
     for name, rows in (("aux_loss", 50), ("my loss", 5), ("trainer/policy loss", 40), ("val loss", 60)):
         seen.add(name, np.arange(rows), np.ones(rows))
     assert seen.role("loss").name == "trainer/policy loss" and seen.role("eval_loss").name == "val loss"
@@ -91,10 +91,25 @@ def test_roles_are_found_by_the_names_people_use_and_the_longest_series_wins() -
     assert seen.role("loss").name == "train/loss" and seen.role("norm") is None
 
 
+@pytest.mark.parametrize("looks", [(), (1,), (30, 64), (66, 130), tuple(range(400))])
+@pytest.mark.parametrize(("dense", "chosen"), [("train/loss", "train/loss"), ("my loss", "my loss")])
+def test_which_series_plays_a_role_does_not_depend_on_when_somebody_asks(
+    looks: tuple[int, ...], dense: str, chosen: str
+) -> None:
+    seen = RunHistory()
+    for step in range(400):
+        for name in ("train/loss", "my loss"):
+            if name == dense or step % 20 == 0:
+                seen.add(name, step, 1.0, 1_000_000 + step)
+        if step in looks:
+            seen.role("loss")
+    assert seen.role("loss").name == chosen
+
+
 def test_layers_are_kept_where_a_rule_looks_at_them_and_only_the_newest_rows() -> None:
     assert is_wanted("gradients/h.0/norm") and is_wanted("train/loss") and is_wanted("moe/h.0/load/3")
     assert not is_wanted("gradients/h.0/p99") and not is_wanted("weights/h.0/max")
-    seen = Seen()
+    seen = RunHistory()
     for step in range(1000):
         seen.add("gradients/h.0/norm", step, 1.0)
         seen.add("gradients/h.0/p99", step, 1.0)

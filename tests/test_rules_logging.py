@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from rule_curves import columns, falling, found
 
-from barograph.rules.channels import Seen
-from barograph.rules.logging import RULES, ClockSkew
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.rules.run.logging import RULES, ClockSkew
 
 
 def look(steps: np.ndarray, segments: np.ndarray | None = None):
@@ -34,7 +34,7 @@ def test_steps_that_go_back_or_come_twice_are_told_of() -> None:
 
 
 def test_a_clock_that_goes_back() -> None:
-    seen = Seen({"finished": True})
+    seen = RunHistory({"finished": True})
     times = np.arange(100) * 1_000_000
     times[60:] -= 30_000_000
     seen.add("train/loss", np.arange(100), falling(100), times, 1)

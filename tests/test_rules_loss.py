@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.rules.loss import RULES
+from barograph.doctor.rules.loss.loss import RULES
 
 NAN = float("nan")
 
@@ -43,7 +43,7 @@ def test_an_infinite_last_row_is_critical_at_once() -> None:
     assert [one.severity for one in look(loss) if one.kind == "nonfinite"] == ["critical"]
 
 
-def test_nan_that_heals_is_a_remark_and_nan_before_the_first_step_is_nothing() -> None:
+def test_nan_that_heals_is_an_info_finding_and_nan_before_the_first_step_is_nothing() -> None:
     loss = falling(200)
     loss[100] = NAN
     healed = look(loss)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.rules.machine import RULES, DeviceThrottled, DiskFull, HardwareErrors, LowUtilization
+from barograph.doctor.rules.machine.machine import RULES, DeviceThrottled, DiskFull, HardwareErrors, LowUtilization
 
 
 def device(rows: int = 60, **series: object) -> dict:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.record import Record
-from barograph.rules.memory import RULES, DeviceMemory, HostMemory, MemoryCreep, OutOfMemory
+from barograph.core.record import Record
+from barograph.doctor.rules.memory.memory import RULES, DeviceMemory, HostMemory, MemoryCreep, OutOfMemory
 
 MIB = float(1 << 20)
 

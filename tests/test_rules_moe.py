@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.rules.moe import (
+from barograph.doctor.rules.moe.moe import (
     RULES,
-    DeadExpert,
+    DeadExperts,
     DroppedTokens,
     ExpertUtilization,
     LoadImbalance,
@@ -62,28 +62,28 @@ def laid(table: numpy.ndarray, layer: str = "h.0") -> dict:
 def test_an_expert_without_tokens_warns_and_half_of_them_are_critical() -> None:
     table = loads()
     table[20:, 2] = 0
-    (one,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    (one,) = only(findings([DeadExperts()], laid(table)), "dead_expert")
     assert (one.severity, one.step, one.found, one.kind) == ("warning", 200, 220, "dead_expert")
     table[20:, 3:6] = 0
-    (one,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    (one,) = only(findings([DeadExperts()], laid(table)), "dead_expert")
     assert one.severity == "critical" and one.evidence["experts"] == [2, 3, 4, 5]
 
 
 def test_experts_that_never_had_a_token_are_dead_after_a_hundred_steps_and_rare_ones_are_not() -> None:
     table = loads()
     table[:, 5] = 0
-    (one,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    (one,) = only(findings([DeadExperts()], laid(table)), "dead_expert")
     assert (one.step, one.found) == (0, 100) and "never got" in one.message
     rare = loads()
     rare[:, 5] = numpy.arange(40) % 4 == 0  # one token now and then
-    assert not findings([DeadExpert()], laid(rare))
+    assert not findings([DeadExperts()], laid(rare))
 
 
 def test_loads_of_a_run_whose_loss_is_nan_mean_nothing() -> None:
     table = loads()
     table[20:, :7] = 0
     columns = laid(table) | {"train/loss": at(numpy.where(numpy.arange(40) < 20, 2.0, numpy.nan))}
-    assert not findings([DeadExpert()], columns)
+    assert not findings([DeadExperts()], columns)
 
 
 def test_router_losses_inform_by_bounds_and_warn_by_their_own_median() -> None:
@@ -109,12 +109,12 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
 def test_an_expert_that_loses_its_load_by_and_by_tells_of_the_router_and_one_at_once_of_a_mask() -> None:
     table = loads()
     table[20:, 2] = 0
-    (masked,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    (masked,) = only(findings([DeadExperts()], laid(table)), "dead_expert")
     assert masked.causes[0].startswith("expert dead")
     table[10:20, 2] *= numpy.linspace(0.6, 0.05, 10)
-    (faded,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    (faded,) = only(findings([DeadExperts()], laid(table)), "dead_expert")
     assert faded.causes[0].startswith("router collapsed")
     table[20:, 3:6] = 0
     table[10:20, 2] = table[9, 2]
-    (half,) = only(findings([DeadExpert()], laid(table)), "dead_expert")
+    (half,) = only(findings([DeadExperts()], laid(table)), "dead_expert")
     assert half.causes[0].startswith("router collapsed")

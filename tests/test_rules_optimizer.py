@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.rules.optimizer import (
+from barograph.doctor.rules.optimizer.optimizer import (
     RULES,
     EpsilonDominates,
-    MissingZeroGrad,
     UnchangedParameters,
+    UnclearedGradients,
     WeightDecayTooHigh,
 )
-from barograph.rules.updates import UpdateImbalance, UpdateRatio
+from barograph.doctor.rules.optimizer.updates import UpdateImbalance, UpdateRatio
 
 NAN = float("nan")
 
@@ -63,11 +63,11 @@ def test_a_norm_of_parameters_equal_to_the_bit_is_critical_and_one_of_few_digits
 def test_gradients_that_are_not_cleared_are_critical_at_the_first_step() -> None:
     stale = numpy.zeros(100)
     stale[50:] = 1
-    (one,) = only(findings([MissingZeroGrad()], {"model/stale_gradients": stale}), "missing_zero_grad")
+    (one,) = only(findings([UnclearedGradients()], {"model/stale_gradients": stale}), "missing_zero_grad")
     assert (one.severity, one.step, one.found) == ("critical", 50, 50)
     assert one.causes[0].startswith("zero_grad missing")
     stale[51:] = 0
-    (one,) = only(findings([MissingZeroGrad()], {"model/stale_gradients": stale}), "missing_zero_grad")
+    (one,) = only(findings([UnclearedGradients()], {"model/stale_gradients": stale}), "missing_zero_grad")
     assert one.severity == "info"
 
 

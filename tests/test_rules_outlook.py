@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from barograph.rules.examiner import Examiner
-from barograph.rules.facts import facts_of
-from barograph.rules.finding import Finding
-from barograph.rules.outlook import TargetOutOfReach
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.kernel.facts import facts_of
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.outlook import outlook_of
+from barograph.doctor.rules.loss.outlook import TargetOutOfReach
 
 
 def examined(target: float | None, pieces: int = 1, steps: int = 2000, seen: float = 0.6) -> list[Finding]:
     config = {"max_steps": steps, "lr_scheduler_type": "cosine", "learning_rate": 1e-3, "warmup_steps": 20}
-    facts = facts_of(config | ({} if target is None else {"target_loss": target}))
+    facts = facts_of(config | ({} if target is None else {"target_loss": target}), outlook=outlook_of)
     examiner = Examiner([TargetOutOfReach()], facts)
     rng = np.random.default_rng(3)
     step = np.arange(int(steps * seen))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.rules.learning import NotLearning
-from barograph.rules.progress import RULES, Plateau, bend
+from barograph.doctor.rules.loss.learning import NotLearning
+from barograph.doctor.rules.loss.progress import RULES, LossPlateau, bend
 
 
 def look(loss: np.ndarray, step: int = 1, facts: dict | None = None, evaluations=None, **more: np.ndarray):
@@ -51,7 +51,7 @@ def test_a_rise_above_the_start_in_the_warmup_is_critical() -> None:
     assert finding.severity == "critical" and finding.step < 20
 
 
-def test_a_training_loss_that_rises_while_validation_falls_is_a_remark() -> None:
+def test_a_training_loss_that_rises_while_validation_falls_is_an_info_finding() -> None:
     plain = falling(2000)
     at = np.arange(100, 2000, 100)
     loss = plain * (1 + 0.8 * np.linspace(0, 1, 2000) ** 1.5)
@@ -59,7 +59,7 @@ def test_a_training_loss_that_rises_while_validation_falls_is_a_remark() -> None
     assert warned(look(loss, evaluations=(at, loss[at])))
 
 
-def test_warming_up_again_is_a_remark() -> None:
+def test_warming_up_again_is_an_info_finding() -> None:
     loss, rate = falling(2000), cosine(2000)
     rate[1200:] = 0.8 * cosine(800, warm=80)
     loss[1200:] *= 1 + 0.2 * np.clip(np.arange(800) / 80, 0, 1) * np.exp(-np.clip(np.arange(800) - 80, 0, None) / 400)
@@ -105,7 +105,7 @@ def test_a_model_that_knows_word_frequencies_alone_stands_on_a_plateau() -> None
     assert finding.severity == "warning" and finding.step < 500
 
 
-def test_a_converged_loss_is_a_remark_and_one_under_a_decayed_rate_nothing() -> None:
+def test_a_converged_loss_is_an_info_finding_and_one_under_a_decayed_rate_nothing() -> None:
     along = np.arange(3000)
     loss = (1.9 + 0.4 * np.exp(-along / 40)) * np.exp(np.random.default_rng(0).normal(0, 0.01, 3000))
     assert [one.severity for one in look(loss, lr=np.full(3000, 1e-4)) if one.rule == "plateau"] == ["info"]
@@ -269,14 +269,14 @@ def test_twenty_epochs_at_a_guess_are_enough(classes: int) -> None:
 def test_a_plateau_of_noise_alone_does_not_fall_again(seed: int) -> None:
     loss = 7.6 + 0.15 * np.random.default_rng(seed).normal(size=1200)
     loss[:6] = np.linspace(10.8, 8, 6)
-    (one,) = found([Plateau()], {"train/loss": (10 * np.arange(1200), loss)})
+    (one,) = found([LossPlateau()], {"train/loss": (10 * np.arange(1200), loss)})
     assert one.severity == "warning" and "fell again" not in one.message
     loss[800:] = 7.6 * np.exp(-np.arange(400) / 800)
-    (one,) = found([Plateau()], {"train/loss": (10 * np.arange(1200), loss)})
+    (one,) = found([LossPlateau()], {"train/loss": (10 * np.arange(1200), loss)})
     assert one.severity == "info" and "fell again" in one.message
 
 
-def test_a_slow_begin_is_a_remark_once_the_model_has_learnt() -> None:
+def test_a_slow_begin_is_an_info_finding_once_the_model_has_learnt() -> None:
     loss = 4.8 + 0.27 * np.exp(-np.arange(1000) / 40) + np.random.default_rng(0).normal(0, 0.01, 1000)
     rates = cosine(1000, 3e-4)
     still = [one for one in look(loss, lr=rates) if one.key == "slow"]

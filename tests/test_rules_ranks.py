@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.record import Record
-from barograph.rules.ranks import RULES, MissingRank, RankNonFinite, RanksDrifted, SameBatch, Straggler
+from barograph.core.record import Record
+from barograph.doctor.rules.ranks.ranks import RULES, MissingRank, RankNonFinite, RanksDrifted, SameBatch, StragglerRank
 
 
 def said(step: int, **fields: object) -> Record:
@@ -24,10 +24,10 @@ def test_a_straggler_is_passed_on_and_taken_back_when_it_was_brief() -> None:
         140,
         {"rank": 2, "recovered": False, "slower_by": 0.35, "since": 110, "host": "a", "device": "cuda:2"},
     )
-    (one,) = findings([Straggler()], {}, events=[slow]).values()
+    (one,) = findings([StragglerRank()], {}, events=[slow]).values()
     assert (one.severity, one.step, one.found, one.key) == ("warning", 110, 140, "2")
     well = Record("straggler", 0, 200, {"rank": 2, "recovered": True, "slower_by": 0.01, "since": 160})
-    (one,) = findings([Straggler()], {}, events=[slow, well]).values()
+    (one,) = findings([StragglerRank()], {}, events=[slow, well]).values()
     assert one.severity == "info" and "keeps up again" in one.message
 
 

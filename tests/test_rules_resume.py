@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.rules.resume import RULES
+from barograph.doctor.rules.run.resume import RULES
 
 SEGMENTS = np.repeat([1, 2], 300)
 
@@ -68,7 +68,7 @@ def test_another_stage_is_no_resume() -> None:
     assert look(loss, np.concatenate([np.arange(300), np.arange(300)])) == []
 
 
-def test_a_schedule_that_begins_anew_is_a_remark() -> None:
+def test_a_schedule_that_begins_anew_is_an_info_finding() -> None:
     rate = np.linspace(1e-3, 5e-4, 600)
     rate[300:] = np.linspace(1e-5, 1e-3, 300)
     finding = next(one for one in look(falling(600), train__lr=rate) if one.rule == "resumed_schedule")

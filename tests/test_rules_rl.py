@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, found, warned
 
-from barograph.rules.rl import RULES, RewardCollapse
+from barograph.doctor.rules.rl.rl import RULES, RewardCollapse
 
 STEPS = np.arange(480)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
-from barograph.rules.schedule import RULES
+from barograph.doctor.rules.optimizer.schedule import RULES
 
 
 def cosine(count: int, warm: int = 20, floor: float = 0.0, peak: float = 1e-3) -> np.ndarray:
@@ -55,11 +55,11 @@ def test_a_rate_of_zero_long_before_the_end_is_told_of() -> None:
     assert critical.severity == "critical"
 
 
-def test_a_rate_that_never_decays_is_a_remark() -> None:
+def test_a_rate_that_never_decays_is_an_info_finding() -> None:
     assert [(one.rule, one.severity) for one in look(np.full(400, 1e-3))] == [("learning_rate_constant", "info")]
 
 
-def test_a_rate_that_is_not_the_declared_one_is_a_remark() -> None:
+def test_a_rate_that_is_not_the_declared_one_is_an_info_finding() -> None:
     config = {"optimizer.lr": "1e-4"}
     assert "learning_rate_declared" in {one.rule for one in look(cosine(400), config=config)}
     assert look(cosine(400), config={"optimizer.lr": 1e-3}) == []

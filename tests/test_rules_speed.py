@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.record import Record
-from barograph.rules.efficiency import ImpossibleUtilization, InputBound, LowEfficiency
-from barograph.rules.speed import RULES, Stalled, StepTimeDrift, StepTimeOutliers, ThroughputDrop
+from barograph.core.record import Record
+from barograph.doctor.rules.speed.efficiency import ImpossibleUtilization, InputBound, LowEfficiency
+from barograph.doctor.rules.speed.speed import RULES, Stalled, StepTimeDrift, StepTimeOutliers, ThroughputDrop
 
 
 def severities(found: dict) -> set:

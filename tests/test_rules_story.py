@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.rules.finding import SEVERITIES, Finding
-from barograph.rules.story import tell
+from barograph.doctor.kernel.finding import SEVERITIES, Finding
+from barograph.doctor.kernel.story import tell
 
 
 def finding(
@@ -44,7 +44,7 @@ def test_a_slow_disk_is_not_the_cause_of_a_spike() -> None:
     assert len(told) == 2
 
 
-def test_remarks_stay_remarks_and_a_storm_of_one_rule_is_one_finding() -> None:
+def test_info_findings_stay_single_and_a_storm_of_one_rule_is_one_finding() -> None:
     assert len(tell([finding("a", "plateau", 1, "info"), finding("b", "overfit", 2, "info")])) == 2
     told = tell([finding("loss_spike", "spike", 1000 * step, "info") for step in range(100)])
     assert len(told) == 1 and told[0].last_step == 99_000 and told[0].evidence["times"] == 100

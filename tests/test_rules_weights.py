@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.rules.weights import RULES, FrozenLayer, SpectralChange, WeightNonFinite, WeightNormGrowth
+from barograph.doctor.rules.activations.weights import (
+    RULES,
+    FrozenLayers,
+    SpectralChange,
+    WeightNonFinite,
+    WeightNormGrowth,
+)
 
 NAN = float("nan")
 
@@ -24,7 +30,7 @@ def test_a_block_that_is_not_trained_any_more_warns_once() -> None:
     rows = blocks()
     for what in ("up", "down", "bias"):
         rows[f"h.1.{what}"] = rows[f"h.1.{what}"][:12]  # no row from step 120 on
-    (one,) = only(findings([FrozenLayer()], table("gradients", "norm", rows)), "frozen_layer")
+    (one,) = only(findings([FrozenLayers()], table("gradients", "norm", rows)), "frozen_layer")
     assert (one.severity, one.key, one.step, one.found) == ("warning", "h.1", 120, 130)
     assert one.causes[0].startswith("layer frozen")
 
@@ -34,21 +40,21 @@ def test_updates_of_zero_tell_it_to_the_step() -> None:
     for what in ("up", "down"):
         rows[f"h.1.{what}"][118:] = 0.0
     columns = table("updates", "ratio", rows, 1) | {"train/lr": numpy.full(200, 1e-3)}
-    (one,) = only(findings([FrozenLayer()], columns), "frozen_layer")
+    (one,) = only(findings([FrozenLayers()], columns), "frozen_layer")
     assert (one.step, one.found) == (118, 119)
 
 
 def test_layers_frozen_from_the_start_and_experts_without_tokens_inform() -> None:
     rows = blocks() | {"embedding.weight": [0.0] * 20}
-    (one,) = only(findings([FrozenLayer()], table("gradients", "norm", rows)), "frozen_layer")
+    (one,) = only(findings([FrozenLayers()], table("gradients", "norm", rows)), "frozen_layer")
     assert (one.severity, one.key) == ("info", "start")
     rows = blocks() | {f"moe.experts.{at}": [0.2] * 12 + [0.0] * 8 for at in range(2)}
-    assert {one.severity for one in findings([FrozenLayer()], table("gradients", "norm", rows)).values()} <= {"info"}
+    assert {one.severity for one in findings([FrozenLayers()], table("gradients", "norm", rows)).values()} <= {"info"}
 
 
 def test_a_model_that_stands_still_as_a_whole_has_no_frozen_layer() -> None:
     rows = {name: [*values[:10], *[0.0] * 10] for name, values in blocks().items()}
-    assert not findings([FrozenLayer()], table("gradients", "norm", rows))
+    assert not findings([FrozenLayers()], table("gradients", "norm", rows))
 
 
 def test_weights_and_moments_that_are_no_numbers_are_critical() -> None:

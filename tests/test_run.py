@@ -12,7 +12,7 @@ import pytest
 from run_starts import only, start, strict
 
 import barograph
-from barograph import manifest
+from barograph.core import manifest
 
 
 def test_what_is_logged_comes_back(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_tables_of_another_shape_are_told_what_they_should_be(tmp_path: Path, ca
         run.log_layers(1, {"a": 2.0})  # type: ignore[dict-item]
         run.log_wide(1, {"a": 2.0})  # type: ignore[arg-type]
         run.log_expert_loads(1, {"a": 3})  # type: ignore[dict-item]
-    assert "run.log_layers takes (step, {layer: {statistic: number}})" in caplog.text
-    assert "run.log_wide takes ({name: number, …}, step), and the first is of type int" in caplog.text
-    assert "run.log_expert_loads takes (step, {layer: [load, …]})" in caplog.text
+    assert "run.model.layers takes (step, {layer: {statistic: number}})" in caplog.text
+    assert "run.model.wide takes ({name: number, …}, step), and the first is of type int" in caplog.text
+    assert "run.model.expert_loads takes (step, {layer: [load, …]})" in caplog.text
 
 
 @pytest.mark.parametrize("config", [[1, 2], "lr=3", 3])
@@ -317,7 +317,7 @@ def test_a_checkpoints_metadata_comes_back_on_resume(tmp_path: Path) -> None:
         restored = run.restore()
     assert restored is not None and restored["step"] == 10
     assert restored["dataloader_state_dict"] == state
-    assert restored["loop_state"] == loop
+    assert restored["loop_state"] == loop | {"min_val_loss": 2.0}
 
 
 def test_the_manifest_ends_with_the_last_values_whatever_call_logged_them(tmp_path: Path) -> None:

@@ -16,42 +16,16 @@ from typing import Any
 
 import pytest
 from nvml_answers import LOST, Fail, Nvml, h100, old
+from patience import patient
 
 import barograph
-from barograph.config import Settings
+from barograph.core.record import Record, numbers
 from barograph.probes.machine import nvml
 from barograph.probes.machine import sampler as machine
 from barograph.probes.machine.nvml import Nvidia
 from barograph.probes.machine.readings import MissingError, News
 from barograph.probes.machine.sampler import Machine
-from barograph.record import Record, numbers
-
-
-class Recorder:
-    """A run as probes see it, that keeps what it is given."""
-
-    rank, world_size = 0, 1
-
-    def __init__(self, folder: Path, **settings: Any):
-        self.dir, self.settings = folder, Settings(**settings)
-        self.at_finish: list[Callable[[], Any]] = []
-        self.current_step = 7
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.warnings: list[str] = []
-
-    def record(self, kind: str, step: int, fields: dict[str, Any]) -> None:
-        json.dumps(fields, allow_nan=False)
-        self.records.append((kind, step, fields))
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.warnings.append(sentence)
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [fields for name, _, fields in self.records if name == kind]
-
-    def finish(self) -> None:
-        for call in self.at_finish:
-            call()
+from barograph.testing import FakeRun
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +36,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Recorder]:
-    recorder = Recorder(tmp_path)
+def run(tmp_path: Path) -> Iterator[FakeRun]:
+    recorder = FakeRun(tmp_path, step=7)
     yield recorder
     recorder.finish()
 
@@ -75,13 +49,13 @@ def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
         time.sleep(0.005)
 
 
-def watched(run: Recorder, *devices: Any, **options: Any) -> tuple[Machine, Nvml]:
+def watched(run: FakeRun, *devices: Any, **options: Any) -> tuple[Machine, Nvml]:
     library = Nvml(list(devices))
     options = {"sample_seconds": 0.02, "record_seconds": 0.1, "backends": [Nvidia(library, {})]} | options
     return Machine(run, **options).start(), library
 
 
-def test_records_come_at_their_pace_with_the_runs_step(run: Recorder) -> None:
+def test_records_come_at_their_pace_with_the_runs_step(run: FakeRun) -> None:
     sampler, _ = watched(run, h100(), h100(1))
     until(lambda: len(run.of("gpu")) >= 6 and len(run.of("host")) >= 3)
     assert [fields["id"] for fields in run.of("gpu")[:4]] == [0, 1, 0, 1]
@@ -94,13 +68,13 @@ def test_records_come_at_their_pace_with_the_runs_step(run: Recorder) -> None:
     assert run.warnings == [] and run.of("info") == []
 
 
-def test_the_end_writes_what_came_since_the_last_record_and_then_nothing(run: Recorder) -> None:
+def test_the_end_writes_what_came_since_the_last_record_and_then_nothing(run: FakeRun) -> None:
     _, library = watched(run, h100(), record_seconds=3600.0)
     until(lambda: len(run.of("gpu")) == 1 and len(run.of("host")) == 1)  # the first record comes soon
     time.sleep(0.1)
     began = time.monotonic()
     run.finish()
-    assert time.monotonic() - began < machine.STOP_SECONDS + 0.3
+    assert time.monotonic() - began < patient(machine.STOP_SECONDS + 0.3)
     assert len(run.of("gpu")) == 2 and len(run.of("host")) == 2
     assert library.initialised == 0
     count = len(run.records)
@@ -109,21 +83,21 @@ def test_the_end_writes_what_came_since_the_last_record_and_then_nothing(run: Re
 
 
 def test_settings_say_how_often_there_is_a_record(tmp_path: Path) -> None:
-    assert Machine(Recorder(tmp_path, machine_seconds=25.0))._record_seconds == 25
-    assert Machine(Recorder(tmp_path), record_seconds=0.5)._record_seconds == 1  # not more often than samples
+    assert Machine(FakeRun(tmp_path, machine_seconds=25.0))._record_seconds == 25
+    assert Machine(FakeRun(tmp_path), record_seconds=0.5)._record_seconds == 1  # not more often than samples
 
 
-def test_a_very_short_run_asks_nobody(run: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_short_run_asks_nobody(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "QUIET_SECONDS", 30.0)
     device = h100()
     _, library = watched(run, device)
     began = time.monotonic()
     run.finish()
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < patient(0.4)
     assert run.records == [] and library.initialised == 0 and not device.calls
 
 
-def test_without_a_gpu_the_log_says_so_once_and_the_console_nothing(run: Recorder) -> None:
+def test_without_a_gpu_the_log_says_so_once_and_the_console_nothing(run: FakeRun) -> None:
     reason = MissingError("no NVIDIA driver here")
 
     def nothing() -> None:
@@ -138,7 +112,7 @@ def test_without_a_gpu_the_log_says_so_once_and_the_console_nothing(run: Recorde
     assert run.warnings == [] and run.of("gpu") == []
 
 
-def test_a_lost_gpu_is_one_warning_and_one_record_and_the_other_goes_on(run: Recorder) -> None:
+def test_a_lost_gpu_is_one_warning_and_one_record_and_the_other_goes_on(run: FakeRun) -> None:
     first, second = h100(), h100(1)
     watched(run, first, second)
     until(lambda: len(run.of("gpu")) >= 2)
@@ -153,7 +127,7 @@ def test_a_lost_gpu_is_one_warning_and_one_record_and_the_other_goes_on(run: Rec
     assert (said["event"], said["id"], said["text"]) == ("lost", 0, warning)
 
 
-def test_a_hanging_driver_is_told_once_holds_up_nobody_and_is_told_when_it_is_back(run: Recorder) -> None:
+def test_a_hanging_driver_is_told_once_holds_up_nobody_and_is_told_when_it_is_back(run: FakeRun) -> None:
     device = h100()
     sampler, _ = watched(run, device)
     sampler._host_thread_hangs = 0.15
@@ -173,7 +147,7 @@ def test_a_hanging_driver_is_told_once_holds_up_nobody_and_is_told_when_it_is_ba
     assert len(run.warnings) == 1
 
 
-def test_the_end_of_a_run_does_not_wait_for_a_hanging_driver(run: Recorder) -> None:
+def test_the_end_of_a_run_does_not_wait_for_a_hanging_driver(run: FakeRun) -> None:
     device = h100()
     gate = threading.Event()
     device.answers["nvmlDeviceGetUtilizationRates"] = lambda: gate.wait(20)
@@ -181,14 +155,14 @@ def test_the_end_of_a_run_does_not_wait_for_a_hanging_driver(run: Recorder) -> N
     until(lambda: "nvmlDeviceGetUtilizationRates" in device.calls)
     began = time.monotonic()
     run.finish()
-    assert time.monotonic() - began < machine.STOP_SECONDS + 0.3
+    assert time.monotonic() - began < patient(machine.STOP_SECONDS + 0.3)
     count = len(run.records)
     gate.set()
     time.sleep(0.1)
     assert len(run.records) == count, "a record after the run's last one"
 
 
-def test_a_backend_that_raises_what_nobody_foresaw_is_one_warning(run: Recorder) -> None:
+def test_a_backend_that_raises_what_nobody_foresaw_is_one_warning(run: FakeRun) -> None:
     broken: Any = SimpleNamespace(
         name="broken", open=lambda: None, sample=lambda now: 1 / 0, close=lambda: None, news=list, models=list
     )
@@ -198,7 +172,7 @@ def test_a_backend_that_raises_what_nobody_foresaw_is_one_warning(run: Recorder)
     assert "ZeroDivisionError" in warning
 
 
-def test_news_that_are_no_warning_go_to_the_log_alone(run: Recorder) -> None:
+def test_news_that_are_no_warning_go_to_the_log_alone(run: FakeRun) -> None:
     waiting = [News("k", "note", "a note", {"id": 3}, warning=False)]
     quiet: Any = SimpleNamespace(
         name="quiet", open=lambda: None, sample=lambda now: None, close=lambda: None, models=list,
@@ -210,7 +184,7 @@ def test_news_that_are_no_warning_go_to_the_log_alone(run: Recorder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on, of threads in the parent
-def test_a_forked_child_has_no_sampler_and_does_not_wait(run: Recorder) -> None:
+def test_a_forked_child_has_no_sampler_and_does_not_wait(run: FakeRun) -> None:
     sampler, _ = watched(run, old())
     until(lambda: run.of("gpu"))
     reader, writer = os.pipe()
@@ -257,10 +231,10 @@ def test_nothing_is_loaded_on_a_machine_without_drivers(tmp_path: Path) -> None:
     script = (
         "import sys, time, pathlib\n"
         "sys.path.insert(0, 'tests')\n"
-        "from test_sampler import Recorder\n"
+        "from barograph.testing import FakeRun\n"
         "from barograph.probes.machine.sampler import Machine\n"
         "loaded = lambda: sorted({'pynvml', 'amdsmi', 'psutil', 'torch'} & set(sys.modules))\n"
-        "run = Recorder(pathlib.Path(sys.argv[1]))\n"
+        "run = FakeRun(pathlib.Path(sys.argv[1]))\n"
         "Machine(run).start().stop()\n"
         "print(loaded())\n"
         "machine = Machine(run, 0.05, 0.1).start()\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph import segments
-from barograph.segments import Segment, live_cuts
+from barograph.core import segments
+from barograph.core.segments import Segment, live_cuts
 
 
 def test_the_first_is_a_start_and_later_ones_continue_the_last(tmp_path: Path) -> None:

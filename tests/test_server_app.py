@@ -17,8 +17,8 @@ import pytest
 from served_runs import QUIET, Browser, finished, trained
 
 import barograph
-from barograph.server import app as app_module
-from barograph.server.slow import SlowAnswers, StillWorking
+from barograph.views.server import app as app_module
+from barograph.views.server.slow import SlowAnswers, StillWorking
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = [
@@ -105,7 +105,7 @@ def test_names_are_not_sent_twice(browser: Browser) -> None:
 
 def test_findings_are_those_of_the_doctor(browser: Browser, tmp_path: Path) -> None:
     from barograph.doctor import diagnose
-    from barograph.reading.query import StoredRun
+    from barograph.query.stored import StoredRun
 
     wanted = json.loads(json.dumps(diagnose(StoredRun(tmp_path / "p" / "a"))))
     assert browser.get("/api/runs/p/a/findings") == wanted
@@ -151,11 +151,11 @@ def test_compare(browser: Browser) -> None:
 def test_the_report_is_a_file_that_cannot_run_here(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     class Room:
         @staticmethod
-        def document(run: Any) -> str:
+        def report_html(run: Any) -> str:
             return f"<html><script>1</script>{run.id}</html>"
 
-    monkeypatch.setitem(sys.modules, "barograph.reporting", Room)
-    monkeypatch.setitem(sys.modules, "barograph.reporting.webpage", Room)
+    monkeypatch.setitem(sys.modules, "barograph.views.report", Room)
+    monkeypatch.setitem(sys.modules, "barograph.views.report.webpage", Room)
     answer = browser.http.get("/api/runs/p/a/report.html")
     assert answer.status_code == 200 and answer.text.endswith("a</html>")
     assert answer.headers["content-disposition"] == 'attachment; filename="a.html"'

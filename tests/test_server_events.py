@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from served_runs import finished, trained
 
-from barograph.reading import curation
-from barograph.server import events as events_module
-from barograph.server.app import Server
-from barograph.server.events import Hub, TooMany
+from barograph.query import curation
+from barograph.views.server import events as events_module
+from barograph.views.server.app import Server
+from barograph.views.server.events import Hub, TooMany
 
 
 class Ear:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.server.frames import Frame, unpack
+from barograph.views.server.frames import Frame, unpack
 
 
 @given(st.lists(st.lists(st.floats(width=64), max_size=20), max_size=8), st.text(max_size=40))

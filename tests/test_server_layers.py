@@ -11,7 +11,7 @@ import pytest
 from served_runs import QUIET, Browser
 
 import barograph
-from barograph.server.layers import in_depth, tables
+from barograph.views.server.layers import in_depth, tables
 
 LAYERS = ["embed.weight", *(f"layers.{at}.mlp" for at in range(12)), "head.weight"]
 

@@ -8,8 +8,9 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import patient
 
-from barograph.server.names import below, families, matching
+from barograph.views.server.names import below, families, matching
 
 NAMES = sorted(
     ["loss", "train/loss", "train/lr", "gradients/a/norm", "gradients/a/mean", "gradients/b/norm", "x/", "/y"]
@@ -69,7 +70,7 @@ def test_patterns_that_hang_others_take_no_time(pattern: str) -> None:
     names = ["a" * 60 + "!" for _ in range(2_000)]
     began = time.monotonic()
     matching(names, pattern, 10)
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < patient(2.0)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "(?<=a)b", r"(a)\1", "a{5000}", "((a{900}){900}){900}", "x" * 2000])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from served_runs import finished
 
-from barograph.server.places import Places, ServedRun
+from barograph.store.seal import seal
+from barograph.views.server.places import Places, ServedRun
 
 
 @pytest.fixture
@@ -107,16 +108,14 @@ def test_a_link_within_the_root_is_a_run(root: Path) -> None:
     assert "p/again" in Places(root).scan()
 
 
-@pytest.mark.parametrize("file", ["training.json", "run_manifest.json", "store", "segments", "store/writer"])
+@pytest.mark.parametrize("file", ["training.json", "run_manifest.json", "store", "segments", "store/training"])
 def test_files_of_a_run_that_lead_outside_are_not_read(root: Path, tmp_path: Path, file: str) -> None:
     outside = finished(tmp_path / "elsewhere", "secret", 5)
     places = Places(root)
     found = places.find("p/a")
-    if file == "store/writer":
-        path = next((found.dir / "store").iterdir())
-        target = next((outside / "store").iterdir())
-    else:
-        path, target = found.dir / file, outside / file
+    for folder in (found.dir, outside):
+        seal(folder, final=True)
+    path, target = found.dir / file, outside / file
     os.rename(path, tmp_path / "aside")
     path.symlink_to(target)
     with pytest.raises(KeyError, match="outside of the served folder"):
@@ -124,13 +123,13 @@ def test_files_of_a_run_that_lead_outside_are_not_read(root: Path, tmp_path: Pat
     assert "p/a" not in Places(root).scan()
 
 
-def test_a_log_that_a_writer_names_outside_is_not_read(root: Path, tmp_path: Path) -> None:
+def test_a_log_that_a_store_names_outside_is_not_read(root: Path, tmp_path: Path) -> None:
     outside = finished(tmp_path / "elsewhere", "secret", 7)
     places = Places(root)
     found = places.find("p/a")
-    writer = next((found.dir / "store").iterdir()) / "writer.json"
-    said = json.loads(writer.read_text())
-    writer.write_text(json.dumps(said | {"log": str(outside / "training.json")}))
+    writer = found.dir / "store" / "r0-1" / "writer.json"  # as version 0.1.0 named a writer's log
+    writer.parent.mkdir(parents=True)
+    writer.write_text(json.dumps({"log": str(outside / "training.json")}))
     run = ServedRun(found, places.root)
     assert all(path.resolve().is_relative_to(places.root) for path in run.log_files())
     assert run.series("train/loss").step.max() == 4

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.columns import smooth
-from barograph.server.sampling import sampled
+from barograph.core.columns import smooth
+from barograph.views.server.sampling import sampled
 
 values = st.lists(st.floats(width=64), min_size=1, max_size=300)
 

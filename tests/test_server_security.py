@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from served_runs import Browser, finished
 
-from barograph.server.security import POLICY, Access, is_loopback
+from barograph.views.server.security import POLICY, Access, is_loopback
 
 TOKEN = "a-token-of-more-than-16"
 

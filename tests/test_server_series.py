@@ -12,9 +12,9 @@ import pytest
 from served_runs import QUIET, Browser, finished, trained
 
 import barograph
-from barograph.reading.query import StoredRun
-from barograph.server import series as series_module
+from barograph.query.stored import StoredRun
 from barograph.store.seal import seal
+from barograph.views.server import series as series_module
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if step % 100 == 50:
                 run.log({"eval/loss": step / 1000}, step=step)
         run.finish()
-    for writer in (place / "p" / "sealed" / "store").iterdir():
-        seal(writer, closed=True, wait=True)
+    seal(place / "p" / "sealed", final=True, wait=True)
     return place
 
 
@@ -191,7 +190,7 @@ def test_reading_that_takes_too_long_is_left_out_with_a_sentence(root: Path, mon
 
 
 def test_columns_are_packed_without_losing_a_bit() -> None:
-    from barograph.server.reading import _Packed
+    from barograph.views.server.reading import _Packed
 
     random = np.random.default_rng(0)
     for step in (np.arange(0, 900, 3), np.sort(random.integers(0, 99, 300)), np.array([5]), np.empty(0, np.int64)):

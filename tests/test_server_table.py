@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from served_runs import finished, trained
 
-from barograph import manifest
-from barograph.reading import curation
-from barograph.server import rows as rows_module
-from barograph.server.places import Places
-from barograph.server.table import Table
+from barograph.core import manifest
+from barograph.query import curation
+from barograph.views.server import rows as rows_module
+from barograph.views.server.places import Places
+from barograph.views.server.table import RunTable
 
 
 def one_row(root: Path, key: str) -> dict[str, Any]:
-    return Table(Places(root)).whole_row(key).data
+    return RunTable(Places(root)).whole_row(key).data
 
 
 def test_a_row_of_a_run_that_ended(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_row_of_a_run_that_ended(tmp_path: Path) -> None:
 
 def test_what_people_edited_stands_over_the_manifest(tmp_path: Path) -> None:
     folder = finished(tmp_path, "a", 5)
-    table = Table(Places(tmp_path))
+    table = RunTable(Places(tmp_path))
     table.refresh()
     curation.edit(folder, name="<script>", notes="n", tags=["x"], pinned=True, archived=True)
     assert table.refresh(force=True) == ["p/a"]
@@ -54,7 +54,7 @@ def test_what_people_edited_stands_over_the_manifest(tmp_path: Path) -> None:
 
 def test_a_run_in_progress_is_followed(tmp_path: Path) -> None:
     run = trained(tmp_path, "a", 10, total_steps=100)
-    table = Table(Places(tmp_path))
+    table = RunTable(Places(tmp_path))
     row = table.whole_row("p/a")
     assert row.live and row.data["status"] == "running" and row.data["step"] == 9
     time.sleep(0.02)
@@ -89,10 +89,45 @@ def test_findings_are_counted_from_the_log(tmp_path: Path) -> None:
     assert one_row(tmp_path, "p/a")["findings"] == {"critical": 1, "warning": 1, "info": 0}
 
 
+def wrong(folder: Path, host: str, rule: str, severity: str) -> None:
+    finding = {
+        "log": "finding",
+        "time": "2026-01-01T00:00:00",
+        "step": 3,
+        "rule": rule,
+        "severity": severity,
+        "key": "",
+    }
+    with open(folder / f"sidecar-{host}.json", "a") as log:
+        log.write("[\n" + json.dumps(finding) + "\n]\n")
+
+
+def test_findings_of_sidecars_are_counted_and_new_ones_seen(tmp_path: Path) -> None:
+    folder = finished(tmp_path, "a", 5)
+    table = RunTable(Places(tmp_path))
+    table.refresh()
+    wrong(folder, "here", "r", "critical")
+    assert table.refresh(force=True) == ["p/a"]
+    assert table.whole_row("p/a").data["findings"] == {"critical": 1, "warning": 0, "info": 0}
+    wrong(folder, "there", "s", "warning")
+    assert table.refresh(force=True) == ["p/a"]
+    assert table.whole_row("p/a").data["findings"] == {"critical": 1, "warning": 1, "info": 0}
+
+
+def test_findings_of_a_run_in_progress_come_from_its_sidecar(tmp_path: Path) -> None:
+    run = trained(tmp_path, "a", 5)
+    table = RunTable(Places(tmp_path))
+    table.whole_row("p/a")
+    wrong(Path(run.dir), "here", "r", "critical")
+    assert table.advance(["p/a"]) == ["p/a"]
+    assert table.row("p/a").data["findings"] == {"critical": 1, "warning": 0, "info": 0}
+    run.finish()
+
+
 def test_only_runs_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         finished(tmp_path, name, 3)
-    table = Table(Places(tmp_path))
+    table = RunTable(Places(tmp_path))
     assert sorted(table.refresh()) == ["p/a", "p/b", "p/c"]
     assert table.wait_filled(20)
     read: list[Path] = []
@@ -106,7 +141,7 @@ def test_only_runs_that_changed_are_read_again(tmp_path: Path, monkeypatch: pyte
 def test_what_was_filled_in_is_told(tmp_path: Path) -> None:
     finished(tmp_path, "a", 3)
     told: list[str] = []
-    table = Table(Places(tmp_path), told.extend)
+    table = RunTable(Places(tmp_path), told.extend)
     table.refresh()
     assert table.wait_filled(20)
     assert told == ["p/a"] and table.get("p/a").data["best"]
@@ -125,7 +160,7 @@ def test_a_damaged_manifest_still_has_a_row(tmp_path: Path, damage: bytes) -> No
 def test_a_huge_configuration_is_cut_in_the_row(tmp_path: Path) -> None:
     folder = finished(tmp_path, "a", 3)
     manifest.update(folder, config={f"k{at}": "x" * 2000 for at in range(2000)} | {"long": list(range(10_000))})
-    assert len(Table(Places(tmp_path)).row("p/a").raw) < 500_000
+    assert len(RunTable(Places(tmp_path)).row("p/a").raw) < 500_000
 
 
 def test_a_fork_names_its_parent(tmp_path: Path) -> None:
@@ -134,7 +169,7 @@ def test_a_fork_names_its_parent(tmp_path: Path) -> None:
     path = folder / "segments" / "0001.json"
     said = json.loads(path.read_text())
     path.write_text(json.dumps(said | {"source": str(tmp_path / "p" / "a"), "start_step": 5, "kind": "fork"}))
-    table = Table(Places(tmp_path))
+    table = RunTable(Places(tmp_path))
     table.refresh()
     row = table.row("p/b").data
     assert row["parent"] == "p/a" and row["fork_step"] == 5
@@ -143,7 +178,7 @@ def test_a_fork_names_its_parent(tmp_path: Path) -> None:
 
 def test_a_run_that_is_deleted_is_gone(tmp_path: Path) -> None:
     finished(tmp_path, "a", 3)
-    table = Table(Places(tmp_path))
+    table = RunTable(Places(tmp_path))
     table.refresh()
     os.rename(tmp_path / "p" / "a", tmp_path / ".away")
     assert table.refresh(force=True) == ["p/a"] and table.rows() == []

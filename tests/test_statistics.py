@@ -18,7 +18,14 @@ from barograph.probes.stats import device as stats_device
 from barograph.probes.stats.cpu import plan
 from barograph.probes.stats.moments import measure
 from barograph.probes.stats.sketch import RELATIVE_ERROR, gather
-from barograph.probes.stats.statistics import COLUMNS, Statistics, _statistics, collect, flatten, merge
+from barograph.probes.stats.statistics import (
+    COLUMNS,
+    Statistics,
+    _statistics,
+    flatten,
+    merge_statistics,
+    tensor_statistics,
+)
 from barograph.probes.stats.workers import team, threads_alive
 
 SIZES = (0, 1, 2, 1023, 1024, 1025, 5000, 8191, 8192, 9217, 65_536, 70_000, 1_200_001)
@@ -71,7 +78,7 @@ def with_faults() -> Any:
 @pytest.mark.parametrize("sketch", [False, True])
 def test_many_tensors_of_all_sizes_equal_the_reference(sketch: bool) -> None:
     tensors = [normal(size, seed=size) for size in SIZES] + [with_faults(), torch.zeros(3000), -torch.zeros(70_000)]
-    found = collect(tensors, sketch=sketch).result()
+    found = tensor_statistics(tensors, sketch=sketch).result()
     assert len(found) == len(tensors) and (found.sketches is not None) == sketch
     for number, tensor in enumerate(tensors):
         same(found, number, reference(tensor))
@@ -97,7 +104,7 @@ def test_many_tensors_of_all_sizes_equal_the_reference(sketch: bool) -> None:
 )
 def test_awkward_values_equal_the_reference(values: Any, why: str) -> None:
     for sketch in (False, True):
-        same(collect([values], sketch=sketch).result(), 0, reference(values))
+        same(tensor_statistics([values], sketch=sketch).result(), 0, reference(values))
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,7 +127,7 @@ def test_any_small_tensors_equal_the_reference(
         values[marked < faults / 2] = float("inf")
         values[marked > 1 - faults] = 0
         tensors.append(values)
-    found = collect(tensors, sketch=True).result()
+    found = tensor_statistics(tensors, sketch=True).result()
     for number, tensor in enumerate(tensors):
         same(found, number, reference(tensor))
         assert found.sketches is not None and found.sketches.dense(number).sum() == torch.isfinite(tensor).sum()
@@ -143,14 +150,14 @@ def test_any_small_tensors_equal_the_reference(
 )
 def test_every_dtype_counts_with_its_own_values(dtype: torch.dtype) -> None:
     tensors = [(normal(size, scale=20.0, seed=size)).to(dtype) for size in (0, 1, 1500, 100_003)]
-    found = collect(tensors, sketch=True).result()
+    found = tensor_statistics(tensors, sketch=True).result()
     for number, tensor in enumerate(tensors):
         same(found, number, reference(tensor))
 
 
 def test_float64_goes_beyond_the_range_of_float32() -> None:
     tensors = [normal(50_000).double() * scale for scale in (1e200, 1e-200, 1e300, 1e-300)]
-    found = collect(tensors, sketch=True).result()
+    found = tensor_statistics(tensors, sketch=True).result()
     for number, tensor in enumerate(tensors):
         same(found, number, reference(tensor))
     huge = found.percentiles((0, 100))[0]
@@ -161,7 +168,7 @@ def test_the_layout_in_memory_does_not_matter() -> None:
     square = normal(300, 400)
     views = [square.t(), square[:, ::2], square[5:17, 3:9], square[0].expand(50, 400), square.view(3, 100, 400).mT]
     views += [normal(4, 3, 20, 20).to(memory_format=torch.channels_last), square[0, 0], square.flip(0)]
-    found = collect(views, sketch=True).result()
+    found = tensor_statistics(views, sketch=True).result()
     for number, view in enumerate(views):
         same(found, number, reference(view))
 
@@ -179,16 +186,16 @@ def test_sparse_gradients_count_their_implicit_zeros() -> None:
     rows = torch.zeros(60, 30)
     rows[::7] = normal(9, 30)
     tensors = [sparse, rows.to_sparse(), rows.to_sparse_csr(), torch.zeros(5, 5).to_sparse()]
-    found = collect(tensors, sketch=True).result()
+    found = tensor_statistics(tensors, sketch=True).result()
     for number, tensor in enumerate(tensors):
         same(found, number, reference(tensor.to_dense()))
-    dense = collect([tensor.to_dense() for tensor in tensors], sketch=True).result()
+    dense = tensor_statistics([tensor.to_dense() for tensor in tensors], sketch=True).result()
     assert np.array_equal(found.percentiles(), dense.percentiles())
 
 
 def test_a_complex_element_counts_as_its_two_parts() -> None:
     values = torch.complex(normal(5000), normal(5000, seed=1))
-    found = collect([values, values.conj()]).result()
+    found = tensor_statistics([values, values.conj()]).result()
     parts = reference(torch.view_as_real(values))
     same(found, 0, parts)
     assert found.norm[0] == pytest.approx(float(torch.linalg.vector_norm(values.to(torch.complex128))), rel=2e-6)
@@ -198,21 +205,21 @@ def test_a_complex_element_counts_as_its_two_parts() -> None:
 def test_gradients_of_a_graph_are_read_without_touching_it() -> None:
     weight = normal(100, 100).requires_grad_()
     (weight * 2).sum().backward()
-    found = collect([weight, weight.grad]).result()
+    found = tensor_statistics([weight, weight.grad]).result()
     assert found.mean[1] == 2.0 and weight.grad is not None and weight.grad.grad_fn is None
     with torch.inference_mode():
-        assert collect([torch.ones(2000)], sketch=True).result().mean[0] == 1.0
+        assert tensor_statistics([torch.ones(2000)], sketch=True).result().mean[0] == 1.0
 
 
 def test_nothing_gives_empty_columns() -> None:
-    found = collect([], sketch=True).result()
+    found = tensor_statistics([], sketch=True).result()
     assert len(found) == 0 and found.percentiles().shape == (0, 7) and found.total_norm == 0
     assert found.histograms(4)[1].shape == (0, 4)
 
 
 def test_percentiles_and_histogram_of_real_sizes() -> None:
     values = normal(1_300_000)
-    found = collect([values, with_faults()], sketch=True).result()
+    found = tensor_statistics([values, with_faults()], sketch=True).result()
     ordered = np.sort(values.double().numpy())
     q = np.array([0, 1, 5, 25, 50, 75, 95, 99, 100])
     exact = ordered[np.maximum(np.ceil(q * len(ordered) / 100).astype(int) - 1, 0)]
@@ -221,13 +228,13 @@ def test_percentiles_and_histogram_of_real_sizes() -> None:
     assert np.abs(counts - np.histogram(ordered, edges)[0]).max() < 0.02 * counts.max()
     assert found.histogram(1, 8)[1].sum() == pytest.approx(200_000 - found.nans[1] - found.infs[1])
     with pytest.raises(ValueError, match="sketch=True"):
-        collect([values]).result().percentiles()
+        tensor_statistics([values]).result().percentiles()
 
 
 def test_the_same_tensors_give_the_same_numbers() -> None:
     tensors = [normal(size, seed=size) for size in SIZES] + [with_faults()]
     for sketch in (False, True):
-        one, two = (collect(tensors, sketch=sketch).result() for _ in range(2))
+        one, two = (tensor_statistics(tensors, sketch=sketch).result() for _ in range(2))
         for name in COLUMNS:
             assert np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True)
         if sketch and one.sketches is not None and two.sketches is not None:
@@ -237,7 +244,7 @@ def test_the_same_tensors_give_the_same_numbers() -> None:
 def test_the_tensors_are_left_as_they_were() -> None:
     tensors = [with_faults(), normal(5000).half(), normal(5000).double()]
     before = [tensor.clone() for tensor in tensors]
-    collect(tensors, sketch=True).result()
+    tensor_statistics(tensors, sketch=True).result()
     assert all(torch.equal(one.nan_to_num(), two.nan_to_num()) for one, two in zip(tensors, before, strict=True))
 
 
@@ -252,29 +259,29 @@ def test_the_tensors_are_left_as_they_were() -> None:
 )
 def test_what_has_no_values_is_refused_by_name(tensor: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        collect([tensor], names=["w"])
+        tensor_statistics([tensor], names=["w"])
 
 
 def test_names_go_with_the_rows() -> None:
-    assert collect([torch.ones(2)], names=["a"]).result().names == ("a",)
+    assert tensor_statistics([torch.ones(2)], names=["a"]).result().names == ("a",)
     with pytest.raises(ValueError, match="1 tensors but 2 names"):
-        collect([torch.ones(2)], names=["a", "b"])
+        tensor_statistics([torch.ones(2)], names=["a", "b"])
 
 
 def test_shards_merge_into_the_statistics_of_the_whole() -> None:
     wholes = [with_faults(), 5 + normal(40_000), normal(9), torch.zeros(0), torch.full((8,), float("nan"))]
-    shards = [collect([t.tensor_split(4)[rank] for t in wholes], sketch=True).result() for rank in range(4)]
-    merged, whole = merge(shards), collect(wholes, sketch=True).result()
+    shards = [tensor_statistics([t.tensor_split(4)[rank] for t in wholes], sketch=True).result() for rank in range(4)]
+    merged, whole = merge_statistics(shards), tensor_statistics(wholes, sketch=True).result()
     for number, tensor in enumerate(wholes):
         same(merged, number, reference(tensor))
     assert np.array_equal(merged.percentiles(), whole.percentiles(), equal_nan=True)
     assert merged.total_norm == pytest.approx(whole.total_norm, rel=1e-6)
     with pytest.raises(ValueError, match="different tensors"):
-        merge([shards[0], collect([torch.ones(1)]).result()])
+        merge_statistics([shards[0], tensor_statistics([torch.ones(1)]).result()])
     with pytest.raises(ValueError, match="no sketches"):
-        merge([shards[0], collect([t.tensor_split(4)[1] for t in wholes]).result()])
+        merge_statistics([shards[0], tensor_statistics([t.tensor_split(4)[1] for t in wholes]).result()])
     with pytest.raises(ValueError, match="nothing to merge"):
-        merge([])
+        merge_statistics([])
 
 
 def test_a_dtensor_counts_with_its_local_part(tmp_path: Path) -> None:
@@ -286,10 +293,10 @@ def test_a_dtensor_counts_with_its_local_part(tmp_path: Path) -> None:
     try:
         mesh = DeviceMesh("cpu", [0])
         local = normal(100, 30)
-        found = collect([DTensor.from_local(local, mesh, [Shard(0)])]).result()
+        found = tensor_statistics([DTensor.from_local(local, mesh, [Shard(0)])]).result()
         same(found, 0, reference(local))
         with pytest.raises(ValueError, match="partial sums"):
-            collect([DTensor.from_local(local, mesh, [Partial()])])
+            tensor_statistics([DTensor.from_local(local, mesh, [Partial()])])
     finally:
         distributed.destroy_process_group()
 
@@ -333,7 +340,7 @@ def test_a_tensor_in_many_batches_equals_the_reference(monkeypatch: pytest.Monke
     plan.cache_clear()
     tensors = [with_faults(), normal(30_000).double(), normal(3000), 7 + normal(100_000)]
     for sketch in (False, True):
-        found = collect(tensors, sketch=sketch).result()
+        found = tensor_statistics(tensors, sketch=sketch).result()
         for number, tensor in enumerate(tensors):
             same(found, number, reference(tensor))
 
@@ -343,7 +350,7 @@ def test_scratch_stays_below_16_megabytes() -> None:
     import tracemalloc
 
     tensors = [normal(3_000_000).bfloat16(), normal(4_000_000), *[normal(5000) for _ in range(50)]]
-    collect(tensors, sketch=True).result()
+    tensor_statistics(tensors, sketch=True).result()
     sizes: list[int] = []
     real = torch.empty
 
@@ -355,7 +362,7 @@ def test_scratch_stays_below_16_megabytes() -> None:
     tracemalloc.start()  # sees NumPy's arrays
     torch.empty = spying
     try:
-        collect(tensors, sketch=True).result()
+        tensor_statistics(tensors, sketch=True).result()
         assert tracemalloc.get_traced_memory()[1] + sum(sizes) < 16e6
         assert sum(sizes) > 1e6, "the spy has seen nothing"
     finally:
@@ -368,7 +375,7 @@ def test_the_training_keeps_its_threads() -> None:
     try:
         torch.set_num_threads(2)
         for _ in range(3):
-            collect([normal(100_000)], sketch=True).result()
+            tensor_statistics([normal(100_000)], sketch=True).result()
         assert torch.get_num_threads() == 2
         workers = team()
         assert workers is not None and workers.size == 2 and 2 <= threads_alive() <= 6
@@ -383,7 +390,7 @@ def test_the_training_keeps_its_threads() -> None:
         assert inside == [1, 1], "a thread of its own team of OpenMP threads slows the whole process down"
         torch.set_num_threads(1)
         assert team() is None
-        same(collect([normal(100_000)], sketch=True).result(), 0, reference(normal(100_000)))
+        same(tensor_statistics([normal(100_000)], sketch=True).result(), 0, reference(normal(100_000)))
     finally:
         torch.set_num_threads(before)
 
@@ -413,14 +420,14 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
     script = """
 import os, sys, torch
-from barograph.probes.stats.statistics import collect
+from barograph.probes.stats.statistics import tensor_statistics
 torch.set_num_threads(2)
 tensor = torch.randn(20000)  # so few that OpenMP is not used, which forbids to fork after it
-collect([tensor], sketch=True).result()
+tensor_statistics([tensor], sketch=True).result()
 child = os.fork()
 if not child:
     torch.set_num_threads(2)
-    os._exit(int(collect([tensor], sketch=True).result().max[0] != float(tensor.max())))
+    os._exit(int(tensor_statistics([tensor], sketch=True).result().max[0] != float(tensor.max())))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
@@ -430,7 +437,7 @@ def test_importing_it_does_not_import_torch() -> None:
     import subprocess
 
     script = (
-        "import sys; from barograph.probes.stats import statistics; statistics.collect([]).result(); "
+        "import sys; from barograph.probes.stats import statistics; statistics.tensor_statistics([]).result(); "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
@@ -445,7 +452,7 @@ def by_torch(tensors: list[Any]) -> Statistics:
 def test_the_way_of_devices_without_triton_equals_the_reference() -> None:
     tensors = [normal(size, seed=size) for size in SIZES[:-1]] + [with_faults(), 3 + normal(5000), normal(99).half()]
     tensors += [torch.full((500,), float("nan")), torch.arange(50), normal(500, scale=1e-30), normal(500, scale=1e30)]
-    found, here = by_torch(tensors), collect(tensors, sketch=True).result()
+    found, here = by_torch(tensors), tensor_statistics(tensors, sketch=True).result()
     for number, tensor in enumerate(tensors):
         same(found, number, reference(tensor))
     assert np.array_equal(found.percentiles(), here.percentiles(), equal_nan=True)

@@ -2,323 +2,273 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
+import random
+import signal
+import struct
+import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_rows import Book, closed_files, fill, names_of
+from written_runs import WrittenRun
 
-from barograph.store import packing, sort
+from barograph.log import blocks
+from barograph.store import folder as folders
+from barograph.store import merge, packing, sort, write
 from barograph.store import seal as sealing
-from barograph.store.reader import StoreReader
-from barograph.store.schema import SEALING_LOCK, StoreFile, parse_names
-from barograph.store.seal import choose, main, seal
-from barograph.store.writer import Writer
+from barograph.store.merge import choose
+from barograph.store.run import RunStore
+from barograph.store.schema import StoreFile
+from barograph.store.seal import main, seal
+
+Rows = dict[str, list[tuple[int, int, float]]]
 
 
 @pytest.fixture
 def few_merge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "MERGE_PARTS", 3)
+    monkeypatch.setattr(merge, "MERGE_PARTS", 3)
+
+
+def rows(folder: Path) -> Rows:
+    """Everything: series and histograms, as (segment, step, value) in order; of a histogram its last count."""
+    look = RunStore(folder).look()
+    found: Rows = {}
+    for name in look.names():
+        points = look.points(name)
+        columns = (points.segment, points.step, points.value)
+        found[name] = list(zip(*(column.tolist() for column in columns), strict=True))
+    for name in look.histogram_names():
+        held = look.histograms(name)
+        last = [float(row[-1]) for row in held.counts]
+        found[f"histogram {name}"] = list(zip(held.segment.tolist(), held.step.tolist(), last, strict=True))
+    return found
+
+
+def logged(run: WrittenRun, steps: range) -> None:
+    writer = run.rank(0)
+    for step in steps:
+        writer.metrics(step, loss=step / 2, lr=-step)
+        writer.wide(step, **{"act/a": float(step), "act/b": -float(step)})
+        writer.histogram(step, "h", [1.0, float(step)])
+
+
+def parts(run: WrittenRun, table: str = "points") -> list[Path]:
+    return sorted((run.dir / "store" / "training").glob(f"*.{table}.parquet"))
 
 
 # -- sealing ----------------------------------------------------------------------------------------
 
 
 def test_sealed_rows_are_sorted_by_series_in_a_file_that_anyone_can_read(tmp_path: Path) -> None:
-    book, writer = Book(), Writer(tmp_path / "w", rank=3)
-    book.write(writer, ["b", "a"], [5, 6, 4], segment=2)
-    book.write(writer, ["c", "a"], [1, 5, 5], segment=1)
-    writer.close()
-    assert seal(tmp_path / "w", closed=True) == ["000001-000001.points.parquet"]
-    table = pq.read_table(tmp_path / "w" / "000001-000001.points.parquet")
+    run = WrittenRun(tmp_path)
+    for rank, names in ((3, ("b", "a")), (0, ("c", "a"))):
+        for step in (5, 6, 4):
+            run.rank(rank).metrics(step, **dict.fromkeys(names, 1.0))
+    seal(run.dir, final=True)
+    (path,) = (run.dir / "store" / "training-rank3-1").glob("*.points.parquet")
+    table = pq.read_table(path)
     assert [str(column) for column in table.schema.types] == [
         "dictionary<values=string, indices=int32, ordered=0>",
         *("int64", "timestamp[us, tz=UTC]", "double", "int32", "int32"),
     ]
     found = list(zip(*(table.column(c).to_pylist() for c in ("name", "segment", "step")), strict=True))
-    assert found == sorted(found) and found[0] == ("a", 1, 1)
+    assert found == sorted(found) and found[0] == ("a", 1, 4)
     assert set(table.column("rank").to_pylist()) == {3}
-    assert (
-        json.loads(pq.read_metadata(tmp_path / "w" / "000001-000001.points.parquet").metadata[b"barograph"])["format"]
-        == 1
-    )
-    book.check(tmp_path)
-    alone = Writer(tmp_path / "other" / "w")
-    Book().write(alone, ["b", "a"], [5, 6, 4])
-    alone.close()
-    (name,) = seal(tmp_path / "other" / "w", closed=True)
-    assert pq.read_table(tmp_path / "other" / "w" / name).column("step").to_pylist() == [4, 5, 6, 4, 5, 6]
+    header = json.loads(pq.read_metadata(path).metadata[b"barograph"])
+    assert header["log"] == [[0, run.rank(3).log.position]] and header["first"] == {"1": [header["first"]["1"][0], 5]}
+    assert [mark[1:3] for mark in header["segments"]] == [[1, 3]]
 
 
 def test_other_programs_find_long_names_that_begin_alike(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    names = sorted("layer/" + "x" * 10_000 + f"/{number}" for number in range(40))
-    book, writer = Book(), Writer(tmp_path / "w")
-    book.write(writer, names, list(range(4000)))
-    writer.close()
-    seal(tmp_path / "w", closed=True)
-    path = tmp_path / "w" / "000001-000001.points.parquet"
-    assert pq.ParquetFile(path).num_row_groups > 2
-    reader = StoreReader(tmp_path)
-    for name in (names[0], names[17], names[-1]):
-        expected = [row[3] for row in book.rows[name]]
-        assert reader.points(name).value.tolist() == expected
-        rows = duckdb.execute(
-            "select value from read_parquet(?) where name = ? order by step", [str(path), name]
-        ).fetchall()
-        assert [row[0] for row in rows] == expected
+    names = [f"{'long/' * 30}{number}" for number in range(50)]
+    run = WrittenRun(tmp_path)
+    for step in range(3):
+        run.rank(0).wide(step, **{name: float(at) for at, name in enumerate(names)})
+    seal(run.dir, final=True)
+    (path,) = parts(run)
+    for at in (0, 17, 49):
+        found = pq.read_table(path, filters=[("name", "==", names[at])])
+        assert found.column("value").to_pylist() == [float(at)] * 3
 
 
-# the worst values there are (noise in all 24 bits); a series alone in its row group pays for its times too
-@pytest.mark.parametrize(("series", "rows", "most"), [(1000, 300, 5.0), (2, 150_000, 5.1)])
-def test_a_sealed_point_takes_few_bytes(tmp_path: Path, series: int, rows: int, most: float) -> None:
-    random_numbers = np.random.default_rng(0)
-    writer = Writer(tmp_path / "w")
-    times = 1_700_000_000_000_000 + np.cumsum(50_000 + random_numbers.integers(0, 1000, rows))
-    values = random_numbers.standard_normal((rows, series)).astype(np.float32).astype(np.float64)
-    writer.write_points(tuple(f"layers/{n:04d}/grad_norm" for n in range(series)), np.arange(rows), times, values)
-    writer.close()
-    seal(tmp_path / "w", closed=True)
-    assert sum(path.stat().st_size for path in (tmp_path / "w").iterdir()) / (series * rows) <= most
-
-
-def test_the_file_a_live_writer_has_open_is_left_alone(tmp_path: Path) -> None:
-    book, writer = Book(), Writer(tmp_path / "w", seal_points=20)
-    fill(book, writer, 5, ["a", "b"])
-    assert writer.points_in_file
-    before = names_of(tmp_path / "w", ".live.arrows")
-    assert len(before) > 1
-    seal(tmp_path / "w")
-    assert names_of(tmp_path / "w", ".live.arrows") == before[-1:]
-    fill(book, writer, 1, ["a", "b"], 5)
-    book.check(tmp_path)
-    writer.close()
-    seal(tmp_path / "w")
-    assert names_of(tmp_path / "w", ".live.arrows") == []
-    book.check(tmp_path)
+@pytest.mark.parametrize(("series", "steps", "most"), [(1000, 300, 5.0), (2, 50_000, 5.2)])
+def test_a_sealed_point_takes_few_bytes(tmp_path: Path, series: int, steps: int, most: float) -> None:
+    chance = random.Random(1)
+    run = WrittenRun(tmp_path)
+    names = tuple(f"layer.{number}/norm" for number in range(series))
+    pack = struct.Struct(f"<{series}d").pack
+    writer = run.rank(0)
+    for step in range(steps):
+        values = struct.unpack(f"<{series}f", struct.pack(f"<{series}f", *(chance.random() for _ in names)))
+        writer.blocks.row(names, pack(*values), step, 10**15 + step * 250_123, 1, 0)
+    run.close()
+    seal(run.dir, final=True)
+    assert sum(path.stat().st_size for path in parts(run)) / (series * steps) < most
 
 
 def test_two_sealers_never_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Book()
-    closed_files(tmp_path / "w", book, 2)
+    run = WrittenRun(tmp_path)
+    logged(run, range(10))
+    before = rows(run.dir)
     inner: list[Any] = []
-    real = sealing.sorted_windows
+    real = write.sorted_windows
 
     def during(*arguments: Any) -> Any:
-        inner.append(seal(tmp_path / "w", closed=True))
+        inner.append(seal(run.dir, final=True))
         return real(*arguments)
 
-    monkeypatch.setattr(sealing, "sorted_windows", during)
-    assert seal(tmp_path / "w", closed=True)
-    assert inner and inner == [None] * len(inner)
-    book.check(tmp_path)
+    monkeypatch.setattr(write, "sorted_windows", during)
+    assert seal(run.dir, final=True)
+    assert inner and inner == [[]] * len(inner)
+    assert rows(run.dir) == before
 
 
 def test_the_last_sealing_waits_for_those_before_it_however_many_come(tmp_path: Path) -> None:
-    book = Book()
-    closed_files(tmp_path / "w", book, 2)
-    before = names_of(tmp_path / "w", ".live.arrows")
-    lock = os.open(tmp_path / "w" / SEALING_LOCK, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    run = WrittenRun(tmp_path)
+    logged(run, range(10))
     with ThreadPoolExecutor() as threads:
-        waiting = [threads.submit(seal, tmp_path / "w", closed=True, wait=True) for _ in range(3)]
-        time.sleep(0.1)
-        assert before and names_of(tmp_path / "w", ".live.arrows") == before
-        os.close(lock)
+        with sealing._alone(run.dir / "store", False) as alone:
+            assert alone
+            waiting = [threads.submit(seal, run.dir, final=True, wait=True) for _ in range(3)]
+            time.sleep(0.1)
+            assert not parts(run)
         assert sum(bool(one.result(30)) for one in waiting) == 1
-    assert not names_of(tmp_path / "w", ".live.arrows")
-    book.check(tmp_path)
+    assert len(parts(run)) == 1
 
 
-def test_files_that_are_not_ours_stay_and_are_not_covered(tmp_path: Path) -> None:
-    book = Book()
-    closed_files(tmp_path / "w", book, 4)
-    folder = tmp_path / "w"
-    strangers = {
-        "000002.live.arrows": b"not an Arrow stream at all, but long enough to be one",
-        "notes.txt": b"mine",
-        "7.live.arrows": b"",
-        "000009-000012.points.parquet": b"PAR1 nonsense PAR1",
-    }
-    lost = Writer(folder)
-    lost.close()
-    (folder / "000002.live.arrows").rename(folder / "kept")
-    for name, content in strangers.items():
-        (folder / name).write_bytes(content)
-    assert seal(folder, closed=True)
-    assert {name: (folder / name).read_bytes() for name in strangers} == strangers
-    assert not any(file.first <= 2 <= file.last and file.table != "live" for file in parse_names(os.listdir(folder)))
-    (folder / "kept").replace(folder / "000002.live.arrows")
-    reader = StoreReader(tmp_path)
-    book.check(reader)
-    assert len(reader.problems) == 1 and "000009-000012" in reader.problems[0]
-
-
-def test_a_damaged_live_file_is_sealed_without_the_damage_and_kept_aside(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "w")
-    for step in range(3):
-        writer.write_points(("x",), np.array([step]), np.array([step]), np.array([[1234.5 + step]]))
-        writer.flush()
-    writer.close()
-    path = tmp_path / "w" / "000001.live.arrows"
-    content = bytearray(path.read_bytes())
-    content[content.index(np.float64(1235.5).tobytes()) + 3] ^= 1
-    path.write_bytes(content)
-    seal(tmp_path / "w", closed=True)
-    assert StoreReader(tmp_path).points("x").value.tolist() == [1234.5, 1236.5]
-    assert (tmp_path / "w" / "000001.live.arrows.damaged").read_bytes() == content
-    assert names_of(tmp_path / "w", ".live.arrows") == []
-
-
-def test_a_damaged_sealed_file_hides_nothing(tmp_path: Path) -> None:
-    book, folder = Book(), tmp_path / "w"
-    closed_files(folder, book, 2)
-    shutil.copytree(folder, tmp_path / "copy")
-    seal(folder, closed=True)
-    (part,) = names_of(folder, ".points.parquet")
-    (folder / part).write_bytes((folder / part).read_bytes()[:-30])
-    for name in names_of(tmp_path / "copy", ".live.arrows"):
-        shutil.copy(tmp_path / "copy" / name, folder / name)
-    shutil.rmtree(tmp_path / "copy")
-    (folder / names_of(folder, ".histograms.parquet")[0]).unlink()
-    reader = StoreReader(tmp_path)
-    book.check(reader)
-    assert len(reader.problems) == 1
-    seal(folder, closed=True)
-    book.check(tmp_path)
-
-
-def test_empty_files_of_dead_writers_go_away(tmp_path: Path) -> None:
-    book, folder = Book(), tmp_path / "w"
-    closed_files(folder, book, 1)
-    (folder / "000002.live.arrows").write_bytes(b"")
-    (folder / "000003.live.arrows").write_bytes((folder / "000001.live.arrows").read_bytes()[:100])
-    (folder / "000001.live.arrows").rename(folder / "000004.live.arrows")
-    seal(folder, closed=True)
-    book.check(tmp_path)
-    assert names_of(folder, ".live.arrows") == []
-    (folder / "000009.live.arrows").write_bytes(b"")
-    assert seal(folder, closed=True) == [] and names_of(folder, ".live.arrows") == []
+def test_files_that_are_not_ours_stay_and_hide_nothing(tmp_path: Path) -> None:
+    run = WrittenRun(tmp_path)
+    logged(run, range(10))
+    before = rows(run.dir)
+    home = run.dir / "store" / "training"
+    home.mkdir(parents=True)
+    (home / "notes.txt").write_bytes(b"mine")
+    (home / "000001-000012.points.parquet").write_bytes(b"PAR1 nonsense PAR1")
+    assert rows(run.dir) == before
+    seal(run.dir, final=True)
+    assert rows(run.dir) == before
+    assert (home / "notes.txt").read_bytes() == b"mine"
 
 
 def test_names_too_long_for_an_index_stay_readable_unsealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "MOST_INDEX_BYTES", 10)
-    book = Book()
-    closed_files(tmp_path / "w", book, 1)
-    assert seal(tmp_path / "w", closed=True) == []
-    assert names_of(tmp_path / "w", ".parquet") == []
-    book.check(tmp_path)
-
-
-def test_files_on_both_sides_of_a_sealed_one_are_not_sealed_together(tmp_path: Path) -> None:
-    """The file of both would hide the one between them."""
-    book, folder = Book(), tmp_path / "w"
-    for number, sealable in enumerate([False, True, False]):
-        closed_files(folder, book, 1, [f"series {number}"])
-        if sealable:
-            (folder / "000001.live.arrows").rename(folder / "aside")
-            seal(folder, closed=True)
-            (folder / "aside").rename(folder / "000001.live.arrows")
-    book.check(tmp_path)
-    seal(folder, closed=True)
-    book.check(tmp_path)
+    run = WrittenRun(tmp_path)
+    logged(run, range(10))
+    before = rows(run.dir)
+    assert not [path for path in seal(run.dir, final=True) if "points" in path.name]
+    assert rows(run.dir) == before
 
 
 def test_a_disk_that_fills_while_sealing_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Book()
-    closed_files(tmp_path / "w", book, 2)
-    before = names_of(tmp_path / "w", ".arrows")
+    run = WrittenRun(tmp_path)
+    logged(run, range(10))
+    before = rows(run.dir)
 
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(packing.PartWriter, "add", full)
     with pytest.raises(OSError, match="No space"):
-        seal(tmp_path / "w", closed=True)
-    assert names_of(tmp_path / "w", ".arrows") == before and not list((tmp_path / "w").glob(".tmp*"))
+        seal(run.dir, final=True)
+    assert not list((run.dir / "store" / "training").glob("*.parquet")) and rows(run.dir) == before
     monkeypatch.undo()
-    seal(tmp_path / "w", closed=True)
-    book.check(tmp_path)
+    seal(run.dir, final=True)
+    assert rows(run.dir) == before
+
+
+def test_the_command_seals_a_run_and_says_one_sentence_if_it_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = WrittenRun(tmp_path)
+    logged(run, range(10))
+    before = rows(run.dir)
+    assert main([str(run.dir), "--final"]) == 0 and len(parts(run)) == 1
+    assert rows(run.dir) == before
+    assert main([str(tmp_path / "missing")]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "missing" in said
 
 
 # -- any rows ---------------------------------------------------------------------------------------
 
-BLOCKS = st.lists(
+ACTIONS = st.lists(
     st.tuples(
+        st.sampled_from(["metrics", "wide", "histogram", "seal", "final", "segment", "resume", "kill"]),
         st.lists(st.sampled_from(["a", "b", "b/c", "é", "z" * 300]), unique=True, min_size=1, max_size=4),
-        st.lists(st.integers(-2, 9), max_size=9),
-        st.integers(1, 3),
-        st.sampled_from(["", "flush", "close", "seal"]),
+        st.integers(-2, 9),
     ),
-    max_size=16,
+    max_size=30,
 )
 
 
-@given(BLOCKS, st.integers(1, 12), st.integers(2, 5), st.sampled_from([4, 65_536]))
+@given(ACTIONS, st.integers(1, 12), st.integers(2, 5), st.sampled_from([4, 65_536]))
 @settings(max_examples=60, deadline=None)
-def test_rows_are_the_same_live_sealed_and_merged(blocks: Any, window: int, merge: int, group: int) -> None:
+def test_rows_are_the_same_logged_sealed_and_merged(actions: Any, window: int, merged: int, group: int) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sort, "WINDOW_ROWS", {"points": window, "histograms": window})
-        patch.setattr(sealing, "MERGE_PARTS", merge)
+        patch.setattr(merge, "MERGE_PARTS", merged)
         patch.setattr(packing, "GROUP_ROWS", {"points": group, "histograms": group})
-        folder, book = Path(root) / "w", Book()
-        reader = StoreReader(root)
-        writer = Writer(folder)
-        for names, steps, segment, then in blocks:
-            book.write(writer, names, steps, segment)
-            if steps:
-                book.write_histogram(writer, names[0], steps[0], 1 + len(steps) % 3, segment)
-            if then in ("close", "seal"):
-                writer.close()
-                if then == "seal":
-                    seal(folder, closed=True)
-                writer = Writer(folder)
-            elif then:
-                writer.flush()
-        writer.close()
-        for name in [name for name, rows in book.rows.items() if not rows]:
-            del book.rows[name]
-        book.check(reader)
-        seal(folder, closed=True)
-        book.check(reader)
-        book.check(Path(root))
-        assert not reader.problems and names_of(folder, ".live.arrows") == []
+        patch.setattr(sealing, "SEAL_BYTES", 500)
+        patch.setattr(blocks, "PIECE_BYTES", 700)
+        run, wanted = WrittenRun(Path(root)), Rows()
+        for value, (action, names, step) in enumerate(actions):
+            writer, segment = run.rank(0), run.segment.number
+            if action in ("metrics", "wide"):
+                (writer.metrics if action == "metrics" else writer.wide)(step, **dict.fromkeys(names, float(value)))
+                for name in names:
+                    wanted.setdefault(name, []).append((segment, step, float(value)))
+            elif action == "histogram":
+                writer.histogram(step, names[0], [1.0, value])
+                wanted.setdefault(f"histogram {names[0]}", []).append((segment, step, float(value)))
+            elif action in ("seal", "final"):
+                seal(run.dir, final=action == "final")
+            elif action == "segment":
+                run.new_segment("rewind", step)
+            elif action == "resume":
+                run.resume()
+            else:
+                writer.kill()
+                run.ranks.clear()
+        for name, found in wanted.items():
+            wanted[name] = sorted(found, key=lambda row: row[:2])
+        kept = rows(run.dir)
+        assert {name: sorted(found) for name, found in kept.items()} == {n: sorted(f) for n, f in wanted.items()}
+        run.close()
+        seal(run.dir, final=True)
+        assert {name: sorted(found) for name, found in rows(run.dir).items()} == {
+            name: sorted(found) for name, found in wanted.items()
+        }
+        assert not RunStore(run.dir).problems and not blocks.pieces(run.dir)
 
 
 # -- merging ----------------------------------------------------------------------------------------
 
 
 def test_the_number_of_sealed_files_stays_small(tmp_path: Path, few_merge: None) -> None:
-    book, folder = Book(), tmp_path / "w"
-    most = 0
+    run, most = WrittenRun(tmp_path), 0
     for number in range(40):
-        writer = Writer(folder)
-        fill(book, writer, 2, ["loss", "lr"], number * 2)
-        writer.close()
-        seal(folder, closed=True)
-        most = max(most, len(names_of(folder, ".points.parquet")))
+        logged(run, range(number * 2, number * 2 + 2))
+        seal(run.dir, final=True)
+        most = max(most, len(parts(run)))
     assert most <= 9  # at most two of a size, and 40 files double less than six times
-    book.check(tmp_path)
+    assert [step for _, step, _ in rows(run.dir)["loss"]] == list(range(80))
 
 
 def test_merging_looks_at_neighbours_and_rewrites_only_what_doubles() -> None:
-    def files(*rows: int) -> list[tuple[StoreFile, int]]:
-        return [(StoreFile(n, n, "points", str(n)), count) for n, count in enumerate(rows)]
+    def files(*counts: int) -> list[tuple[StoreFile, int]]:
+        return [(StoreFile(n, n, "points", str(n)), count) for n, count in enumerate(counts)]
 
-    def chosen(*rows: int) -> list[int]:
-        return [file.first for file in choose(files(*rows))]
+    def chosen(*counts: int) -> list[int]:
+        return [file.first for file in choose(files(*counts))]
 
     assert chosen(*[5] * 7) == []
     assert chosen(*[5] * 8) == list(range(8))
@@ -326,86 +276,142 @@ def test_merging_looks_at_neighbours_and_rewrites_only_what_doubles() -> None:
     assert chosen(1000, *[5] * 7) == []
     assert chosen(*[5] * 4, -1, *[5] * 4) == []
     assert chosen(-1, *[5] * 8, -1) == list(range(1, 9))
-    assert chosen(*[sealing.MERGE_ROWS // 8 + 1] * 8) == []
+    assert chosen(*[merge.MERGE_ROWS // 8 + 1] * 8) == []
 
 
-@given(st.lists(st.integers(1, 2_000_000), min_size=1, max_size=300))
-@settings(max_examples=30)
-def test_each_row_is_rewritten_a_logarithm_of_times(sizes: list[int]) -> None:
-    files: list[tuple[StoreFile, int]] = []
-    rewritten = 0
-    for number, size in enumerate(sizes):
-        files.append((StoreFile(number, number, "points", ""), size))
-        while group := choose(files):
-            place = files.index(next(file for file in files if file[0] == group[0]))
-            total = sum(rows for _, rows in files[place : place + len(group)])
-            assert total <= sealing.MERGE_ROWS and len(group) >= sealing.MERGE_PARTS
-            rewritten += total
-            files[place : place + len(group)] = [(StoreFile(group[0].first, group[-1].last, "points", ""), total)]
-    assert rewritten <= sum(sizes) * (1 + np.log2(sum(sizes) / min(sizes)))
-    assert sum(rows for _, rows in files) == sum(sizes)
+# -- killed -----------------------------------------------------------------------------------------
+
+POINTS_OF_FAILURE = [
+    (os, "rename"),
+    (os, "remove"),
+    (os, "fsync"),
+    (Path, "unlink"),
+    (Path, "touch"),
+    (write, "sync_folder"),
+    (packing.PartWriter, "add"),
+    (packing.PartWriter, "close"),
+    (folders.os, "listdir"),
+]
 
 
-def test_one_series_longer_than_a_window_is_merged_if_its_pieces_follow_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_merge: None
+@pytest.mark.parametrize("place", POINTS_OF_FAILURE, ids=lambda place: place[1])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_any_step_nothing_is_lost_or_doubled(
+    tmp_path: Path, few_merge: None, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], after: bool
 ) -> None:
-    monkeypatch.setattr(sort, "WINDOW_ROWS", {"points": 20, "histograms": 20})
-    book, folder = Book(), tmp_path / "w"
-    for first in (0, 50, 100):
-        writer = Writer(folder)
-        book.write(writer, ["long", "z"], list(range(first, first + 50)))
-        writer.close()
-        seal(folder, closed=True)
-    assert names_of(folder, ".parquet") == ["000001-000003.points.parquet"]
-    book.check(tmp_path)
+    """The sealer dies just before or just after the nth call, for every n there is; then another one comes."""
+    monkeypatch.setattr(blocks, "PIECE_BYTES", 400)
+    for nth in range(200):
+        run = WrittenRun(tmp_path, str(nth))
+        for turn in range(3):
+            logged(run, range(turn * 3, turn * 3 + 3))
+            if turn < 2:
+                seal(run.dir, final=True)
+        run.close()
+        before = rows(run.dir)
+        with pytest.MonkeyPatch.context() as patch:
+            calls = [0]
+            real = getattr(*place)
+
+            def dying(
+                *arguments: Any, calls: list[int] = calls, nth: int = nth, real: Any = real, **options: Any
+            ) -> Any:
+                calls[0] += 1
+                if calls[0] == nth + 1 and not after:
+                    raise SystemExit
+                result = real(*arguments, **options)
+                if calls[0] == nth + 1:
+                    raise SystemExit
+                return result
+
+            patch.setattr(*place, dying)
+            died = True
+            try:
+                seal(run.dir, final=True)
+                died = False
+            except SystemExit:
+                pass
+        assert rows(run.dir) == before
+        seal(run.dir, final=True)
+        assert rows(run.dir) == before
+        home = run.dir / "store" / "training"
+        assert not list(home.glob(".tmp*")) and not blocks.pieces(run.dir)
+        if not died:
+            assert nth > 0, "the call was never made"
+            return
+    pytest.fail("more calls than expected")
 
 
-def test_a_long_series_that_goes_back_is_left_in_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_merge: None
-) -> None:
-    monkeypatch.setattr(sort, "WINDOW_ROWS", {"points": 20, "histograms": 20})
-    book, folder = Book(), tmp_path / "w"
-    for first in (100, 50, 0):
-        writer = Writer(folder)
-        book.write(writer, ["long"], list(range(first, first + 50)))
-        writer.close()
-        seal(folder, closed=True)
-    assert len(names_of(folder, ".parquet")) == 3
-    book.check(tmp_path)
+WRITER = """
+import sys
+from barograph.core.record import Record, encode
+from barograph.log import blocks
+from barograph.log.blocks import BlockWriter, doubles
+from barograph.log.write import JsonLog
+from pathlib import Path
+blocks.PIECE_BYTES = 3000
+folder, step = Path(sys.argv[1]), int(sys.argv[2])
+log = JsonLog(folder / "training.json")
+rows = BlockWriter(folder, "training", {})
+while True:
+    log.append(encode(Record("metrics", step, step, {"a": step})))
+    rows.row(("b", "c"), doubles([step, -step]), step, step, 1, log.position)
+    rows.histogram("h", doubles([0, 1, 2, 1, step]), 0, step, step, 1, log.position)
+    step += 1
+    sys.stdout.write(f"{step}\\n"); sys.stdout.flush()
+"""
+SEALER = """
+import sys
+from barograph.store import merge, packing, seal
+seal.SEAL_BYTES = 2000
+merge.MERGE_PARTS = 3
+packing.GROUP_ROWS = dict(points=64, histograms=16)
+while True:
+    seal.seal(sys.argv[1])
+"""
 
 
-# -- from a shell -----------------------------------------------------------------------------------
+def killed_and_started_again(folder: Path, kills: int, seed: int) -> None:
+    chance = random.Random(seed)
+    run = WrittenRun(folder)
+    run.close()
+    step = 0
+    for _ in range(kills):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(run.dir), str(step)], stdout=subprocess.PIPE)
+        sealer = subprocess.Popen([sys.executable, "-c", SEALER, str(run.dir)])
+        assert writer.stdout is not None
+        writer.stdout.readline()  # it works; now let it work for a random moment
+        time.sleep(chance.random() * 0.5)
+        for process in chance.sample([writer, sealer], 2):
+            process.send_signal(signal.SIGKILL)
+        told = writer.communicate()[0].split(b"\n")[:-1]
+        sealer.wait()
+        found = rows(run.dir)
+        steps = [step for _, step, _ in found["a"]]
+        assert steps == list(range(len(steps))), "lost or doubled"
+        assert len(steps) >= (int(told[-1]) if told else step), "what was acknowledged is lost"
+        for name in ("b", "c", "histogram h"):
+            others = [step for _, step, _ in found[name]]
+            assert others == list(range(len(others))) and len(others) >= (int(told[-1]) if told else step), name
+            assert abs(len(others) - len(steps)) <= 1
+        step = len(steps)
+        for name in ("b", "c", "histogram h"):  # the row of the step whose record was written before the kill
+            if len(found[name]) < step:
+                log = run.rank(0)
+                if name == "histogram h":
+                    log.blocks.histogram("h", struct.pack("<5d", 0, 1, 2, 1, step - 1), 0, step - 1, 1, 1, 0)
+                else:
+                    log.blocks.row((name,), struct.pack("<d", step - 1), step - 1, 1, 1, 0)
+        run.close()
+    seal(run.dir, final=True)
+    assert [step for _, step, _ in rows(run.dir)["a"]] == list(range(step))
+    assert not blocks.pieces(run.dir)
 
 
-def test_the_command_seals_a_folder_and_says_one_sentence_if_it_cannot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "nice", lambda increment: increment)
-    threads = pa.cpu_count(), pa.io_thread_count()
-    book = Book()
-    closed_files(tmp_path / "w", book, 1)
-    try:
-        assert main([str(tmp_path / "w"), "--closed"]) == 0
-        assert main([str(tmp_path / "nothing")]) == 1
-        (tmp_path / "file").write_text("")
-        assert main([str(tmp_path / "file")]) == 1
-    finally:
-        pa.set_cpu_count(threads[0])
-        pa.set_io_thread_count(threads[1])
-    assert len(names_of(tmp_path / "w", ".points.parquet")) == 1
-    out, err = capsys.readouterr()
-    assert not out and len(err.splitlines()) == 2 and "not there any more" in err
-    book.check(tmp_path)
+def test_killed_at_random_moments_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    killed_and_started_again(tmp_path, 3, 1)
 
 
-def test_the_file_of_a_writer_that_lives_is_left_alone_whoever_says_that_it_is_gone(tmp_path: Path) -> None:
-    """A run that has ended for its first rank is sealed by `barograph gc` while another rank still writes."""
-    writer = Writer(tmp_path / "w")
-    column = np.array([1])
-    writer.write_points(("a",), column, column, np.array([[1.0]]))
-    writer.flush()
-    assert seal(tmp_path / "w", closed=True) == []
-    assert list((tmp_path / "w").glob("*.live.arrows"))
-    writer.close()
-    assert seal(tmp_path / "w", closed=True)
-    assert not list((tmp_path / "w").glob("*.live.arrows"))
+@pytest.mark.slow
+def test_killed_forty_times_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    killed_and_started_again(tmp_path, 40, 2)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.probes.ranks.straggler import Finding, Straggler, excesses, median
+from barograph.probes.ranks.straggler import StragglerFinding, StragglerWatch, excesses, median
 
 
 def training(
@@ -40,8 +40,8 @@ def training(
     return found
 
 
-def findings(times: list[tuple[int, list[float], list[float]]]) -> list[Finding]:
-    judge = Straggler()
+def findings(times: list[tuple[int, list[float], list[float]]]) -> list[StragglerFinding]:
+    judge = StragglerWatch()
     return [finding for step, steps, waits in times for finding in judge.observe(step, steps, waits)]
 
 
@@ -87,14 +87,14 @@ def test_all_ranks_slow_at_once_name_nobody() -> None:
 
 
 def test_without_wait_times_the_durations_are_compared() -> None:
-    judge = Straggler()
+    judge = StragglerWatch()
     found = [f for step in range(60) for f in judge.observe(step, [10.0, 10.1, 13.0 + step % 2, 9.9])]
     assert [finding.rank for finding in found] == [2]
     assert found[0].waits_least is None
 
 
 def test_times_that_are_none_are_left_out_and_a_new_number_of_ranks_starts_anew() -> None:
-    judge = Straggler()
+    judge = StragglerWatch()
     for step in range(100):
         assert judge.observe(step, [math.nan, 1.0, 2.0]) == []
         assert judge.observe(step, [0.0, 1.0]) == []
@@ -118,7 +118,7 @@ def test_the_excess_is_over_the_median_of_the_others(work: list[float]) -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.floats(1, 2), st.floats(1, 2)), min_size=170, max_size=260))
 def test_the_counts_of_slow_steps_are_those_of_the_windows(times: list[tuple[float, float]]) -> None:
-    judge = Straggler()
+    judge = StragglerWatch()
     for step, pair in enumerate(times):
         judge.observe(step, pair)
     for rank in range(2):

@@ -1,11 +1,14 @@
 """The lines of the other documents, to the character."""
 
+import inspect
 from typing import Any
 
 import pytest
 
-from barograph.record import Record
-from barograph.sinks.console import Console
+from barograph.core.options import Settings
+from barograph.core.record import Record
+from barograph.training.console.console import Console
+from barograph.training.logger import TrainingRunLogger
 
 SPEEDRUN = "step:1000/1750 val_loss:3.2847 train_time:180420.0ms step_avg:180.42ms"
 PICO = (
@@ -119,3 +122,28 @@ def test_none_shows_nothing():
 def test_an_unknown_style_names_the_nearest(wrong, nearest):
     with pytest.raises(ValueError, match=f"{wrong!r} is unknown; did you mean {nearest!r}"):
         Console(style=wrong)
+
+
+def test_the_plain_line_names_each_value_and_leaves_out_what_is_missing():
+    console = Console(style="plain", total_steps=400, clock=iter(range(0, 1000, 10)).__next__)
+    for step in range(1, 12):
+        drawn(console, "step", step, **STEP)
+    shown = drawn(console, "step", 12, loss=2.31, norm=0.8, lr=3e-4, step_tokens=12_300, duration_ms=1000, mfu=0.4512)
+    assert shown.startswith("step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | mfu 45.1%")
+    assert drawn(Console(style="plain"), "step", 12, loss=2.31) == "step 12 | loss 2.31"
+    assert drawn(Console(style="plain"), "step", 12, loss=float("nan"), lr=0.02) == "step 12 | loss nan | lr 0.02"
+    assert drawn(console, "eval", 12, loss=2.25).startswith("eval at step 12/400 | loss 2.25 | gap -0.0")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shown"),
+    [(950, "950"), (9999, "9.999k"), (12_340, "12.34k"), (123_456, "123.5k"), (2.5e9, "2.5B")],
+)
+def test_the_plain_line_has_tokens_per_second_with_a_letter_for_their_size(tokens: float, shown: str):
+    line = drawn(Console(style="plain"), "step", 1, step_tokens=tokens, duration_ms=1000)
+    assert line == f"step 1 | {shown} tok/s"
+
+
+def test_a_run_speaks_plainly_and_a_training_run_logger_as_its_document_says():
+    assert Settings().console == "plain"
+    assert inspect.signature(TrainingRunLogger).parameters["console"].default == "surogate"

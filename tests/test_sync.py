@@ -18,10 +18,9 @@ import mirror_runs
 import pytest
 from mirror_runs import Story, as_single, ours, tensorboard_points, wandb_points
 
-from barograph.mirrors import position, replay
-from barograph.mirrors.position import Turn
-from barograph.mirrors.send import copy_to_tensorboard, send
-from barograph.mirrors.sync import sync
+from barograph.trackers.position import Turn
+from barograph.trackers.send import copy_to_tensorboard, send
+from barograph.trackers.sync import sync
 
 pytest.importorskip("tensorboard")
 
@@ -179,7 +178,7 @@ def test_two_senders_take_turns(tmp_path: Path, capsys: Any) -> None:
     body = """
         import sys, time
         from pathlib import Path
-        from barograph.mirrors.position import Turn
+        from barograph.trackers.position import Turn
         print(Turn(Path(sys.argv[1]), "tensorboard").take(), flush=True)
         time.sleep(60)
     """
@@ -212,10 +211,7 @@ def test_an_export_is_one_event_file_with_the_names_asked_for(tmp_path: Path) ->
     assert not (story.dir / "mirrors").exists()
 
 
-def test_an_earlier_part_of_a_resumed_run_is_not_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # as if many seconds lay between the parts, and the last records of the first came right before its end
-    monkeypatch.setattr(position, "_WINDOW", 400_000)
-    monkeypatch.setattr(replay, "_AHEAD", 1000)
+def test_an_earlier_part_of_a_resumed_run_is_not_sent_again(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.train(range(60))
     story.resume()
@@ -224,6 +220,34 @@ def test_an_earlier_part_of_a_resumed_run_is_not_sent_again(tmp_path: Path, monk
         time.sleep(0.5)
         story.train(range(part * 60, part * 60 + 60))
         story.run.flush()
+    story.finish()
+    assert send(story.dir, "tensorboard").done
+    check_tensorboard(story, tmp_path)
+
+
+def test_wide_rows_that_were_sealed_before_they_were_sent_are_sent_once(tmp_path: Path) -> None:
+    from barograph.store.seal import seal
+
+    story = Story(tmp_path)
+    story.train(range(100))
+    assert send(story.dir, "tensorboard", tensorboard(tmp_path)).done
+    story.train(range(100, 200))
+    story.finish()
+    seal(story.dir, final=True)
+    assert not list(story.dir.glob("*.wide")), "sealed block files are gone"
+    assert send(story.dir, "tensorboard").done
+    check_tensorboard(story, tmp_path)
+    assert send(story.dir, "tensorboard").new == 0
+
+
+def test_a_clock_that_goes_back_leaves_out_no_wide_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(tmp_path)
+    story.train(range(100))
+    assert send(story.dir, "tensorboard", tensorboard(tmp_path)).done
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() - 3600 * 10**9)
+    story.train(range(100, 200))
+    monkeypatch.undo()
     story.finish()
     assert send(story.dir, "tensorboard").done
     check_tensorboard(story, tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from mirror_runs import Story, ours
 from wandb_server import StoredRun, serving
 
-from barograph.mirrors import position
+from barograph.trackers import position
 
 pytest.importorskip("wandb")
 

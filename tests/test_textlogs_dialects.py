@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textlog_readings import LOGS, find, read
 
-from barograph.aliases import Names
+from barograph.core.aliases import Names
 from barograph.importing.textlogs import SOURCES
 
 # file, dialect, then for some series: name, number of points, first and last point
@@ -127,7 +127,7 @@ def test_a_dialect_reads_its_lines(file: str, kind: str, series: list[tuple[str,
 
 def test_every_dialect_has_a_log_here_and_a_line_in_the_documentation() -> None:
     assert {kind for _, kind, _ in EXPECTED} == {dialect.kind for dialect in SOURCES}
-    text = (Path(__file__).parents[1] / "docs" / "textlogs.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "reference" / "textlogs.md").read_text()
     for dialect in SOURCES:
         assert dialect.about
         assert f"`{dialect.kind}`" in text

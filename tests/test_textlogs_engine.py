@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from textlog_readings import LOGS, collect, find, read
 
-from barograph.importing.source import Mark, Points
+from barograph.importing.source import ImportedPoints, ImportMark
 from barograph.importing.textlogs import SOURCES, chunks
 
 DIALECTS = {dialect.kind: dialect for dialect in SOURCES}
@@ -40,7 +40,9 @@ def test_an_evaluation_before_the_first_row_of_a_restart_belongs_to_it(tmp_path:
     text = "".join(map(iteration, [0, 10, 20, 30])) + "step 20: train loss 2.4, val loss 2.6\n"
     path = write(tmp_path / "small.log", text + "".join(map(iteration, [20, 30])))
     dialect, found = find(path)[0]
-    kinds = [type(item).__name__ if not isinstance(item, Points) else item.names[0] for item in dialect.read(found)]
+    kinds = [
+        type(item).__name__ if not isinstance(item, ImportedPoints) else item.names[0] for item in dialect.read(found)
+    ]
     assert kinds.index("Restart") < kinds.index("train loss")
 
 
@@ -148,7 +150,7 @@ def test_a_log_read_while_it_grows_gives_the_same_points(tmp_path: Path, file: s
     path = tmp_path / file
     live = found._replace(path=path)
     seen: dict[str, list[tuple[int, float]]] = {}
-    mark: Mark | None = None
+    mark: ImportMark | None = None
     for end in [*range(len(text) // 3, len(text), max(len(text) // 11, 1)), len(text)]:
         path.write_bytes(text[:end])
         reading = collect(dialect, live, mark)
@@ -220,12 +222,12 @@ def test_documents_that_quote_a_log_are_none(tmp_path: Path) -> None:
 COUNTER = """
 import resource, sys
 from pathlib import Path
-from barograph.importing.source import Found, Points
+from barograph.importing.source import FoundRun, ImportedPoints
 from barograph.importing.textlogs import SOURCES
 dialect = next(one for one in SOURCES if one.kind == "nanogpt")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-found = Found(dialect.kind, Path(sys.argv[1]), "", "run")
-count = sum(len(item.steps) for item in dialect.read(found) if isinstance(item, Points))
+found = FoundRun(dialect.kind, Path(sys.argv[1]), "", "run")
+count = sum(len(item.steps) for item in dialect.read(found) if isinstance(item, ImportedPoints))
 print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from textlog_readings import LOGS, find
 
-from barograph.importing.source import Found, Mark, Points
+from barograph.importing.source import FoundRun, ImportedPoints, ImportMark
 from barograph.importing.textlogs import SOURCES, templates
 from barograph.importing.textlogs.engine import Dialect
 from barograph.importing.textlogs.forms import Lines
@@ -48,16 +48,16 @@ def damage(text: bytes, chance: random.Random) -> bytes:
     return text
 
 
-def drain(dialect: Dialect, found: Found, since: Mark | None = None) -> int:
+def drain(dialect: Dialect, found: FoundRun, since: ImportMark | None = None) -> int:
     count = 0
     last: object = None
     for item in dialect.read(found, since):
         last = item
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             assert item.values.shape == (len(item.steps), len(item.names))
             assert len(item.times) == len(item.steps)
             count += len(item.steps)
-    assert isinstance(last, Mark)
+    assert isinstance(last, ImportMark)
     return count
 
 
@@ -73,7 +73,7 @@ def test_damaged_logs_are_read_without_a_crash_or_a_hang(tmp_path: Path, rounds:
         for _, found in find(path):
             assert found.path == path
         for dialect in chance.sample(SOURCES, 3):
-            count = drain(dialect, Found(dialect.kind, path, "", "damaged"))
+            count = drain(dialect, FoundRun(dialect.kind, path, "", "damaged"))
             assert count <= 40 * (text.count(b"\n") + text.count(b"\r") + 2), number
         assert time.process_time() - begin < 10, (number, sample)
 
@@ -85,7 +85,7 @@ def test_any_bytes_are_read(tmp_path: Path, text: bytes) -> None:
     path.write_bytes(text)
     find(path)
     for dialect in SOURCES:
-        drain(dialect, Found(dialect.kind, path, "", "bytes"))
+        drain(dialect, FoundRun(dialect.kind, path, "", "bytes"))
 
 
 WORST = [
@@ -123,7 +123,7 @@ def test_hostile_lines_take_no_longer_than_a_few_seconds(tmp_path: Path, number:
     path.write_bytes(WORST[number])
     for dialect in SOURCES:
         begin = time.process_time()
-        drain(dialect, Found(dialect.kind, path, "", "hostile"))
+        drain(dialect, FoundRun(dialect.kind, path, "", "hostile"))
         assert time.process_time() - begin < 8, dialect.kind
     begin = time.process_time()
     find(path)

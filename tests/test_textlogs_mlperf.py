@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from barograph.core.manifest import read as read_manifest
 from barograph.importing.collect import collect
 from barograph.importing.registry import identify
-from barograph.importing.source import Fact, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs.mlperf import SOURCE
-from barograph.manifest import read as read_manifest
-from barograph.reading.query import StoredRun
+from barograph.query.stored import StoredRun
 
 LOG = Path(__file__).parent / "mlperf" / "result_0.txt"
 LINE = ':::MLLOG {"time_ms": %d, "event_type": "%s", "key": "%s", "value": %s, "metadata": {%s}}\n'
@@ -21,15 +21,15 @@ LINE = ':::MLLOG {"time_ms": %d, "event_type": "%s", "key": "%s", "value": %s, "
 def rows(items: list[Item]) -> dict[str, list[tuple[str, int, float]]]:
     found: dict[str, list[tuple[str, int, float]]] = {}
     for one in items:
-        if isinstance(one, Points):
+        if isinstance(one, ImportedPoints):
             for column, name in enumerate(one.names):
                 values = zip(one.steps.tolist(), one.values[:, column].tolist(), strict=True)
                 found.setdefault(name, []).extend((one.x, step, value) for step, value in values)
     return found
 
 
-def read(path: Path, since: Mark | None = None) -> list[Item]:
-    return list(SOURCE.read(Found("mlperf", path, "", "x"), since))
+def read(path: Path, since: ImportMark | None = None) -> list[Item]:
+    return list(SOURCE.read(FoundRun("mlperf", path, "", "x"), since))
 
 
 def test_numbers_stand_where_their_metadata_says(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def read(path: Path, offset: int = 0, searching: bool = False) -> tuple[list[byt
     """The records, the damage, and where the last record ends."""
     bodies, damage, end = [], [], offset
     for part in tfrecord.read_blocks(path, offset, searching, 256):
-        if isinstance(part, tfrecord.Block):
+        if isinstance(part, tfrecord.RecordBlock):
             for start, length in zip(part.starts.tolist(), part.lengths.tolist(), strict=True):
                 bodies.append(part.data[start : start + length])
             end = part.end

@@ -8,17 +8,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.top import chart
-from barograph.top.fold import Columns
-from barograph.top.screen import plain, width
-from barograph.top.words import duration, figure, size
+from barograph.core.text import narrow, width
+from barograph.views.top import chart
+from barograph.views.top.fold import FoldColumns
+from barograph.views.top.screen import plain
 
 
-def _columns(values: list[float]) -> Columns:
+def _columns(values: list[float]) -> FoldColumns:
     column = np.array(values, np.float64)
     finite = np.where(np.isfinite(column), column, np.nan)
     odd = (~np.isfinite(column)).astype(np.int64)
-    return Columns(finite, finite, odd)
+    return FoldColumns(finite, finite, odd)
 
 
 def _dots(lines: list[str]) -> int:
@@ -47,7 +47,7 @@ def test_a_spike_reaches_the_top_and_a_dip_the_bottom() -> None:
 
 def test_points_far_apart_are_joined_and_nothing_is_drawn_through_a_nan() -> None:
     sparse = _columns([1.0] + [math.nan] * 18 + [1.0])
-    gap = Columns(sparse.low, sparse.high, np.zeros(20, np.int64))
+    gap = FoldColumns(sparse.low, sparse.high, np.zeros(20, np.int64))
     assert _dots(chart.curve(gap, chart.Scale(0.0, 2.0), 10, 2, True)) == 20
     broken = chart.curve(sparse, chart.Scale(0.0, 2.0), 10, 2, True)
     assert _dots(broken) == 2
@@ -81,12 +81,4 @@ def test_a_live_chart_stands_still_while_points_are_added() -> None:
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
 def test_a_figure_fits_its_column(value: float) -> None:
-    assert 1 <= len(figure(value)) <= 9
-
-
-def test_figures_durations_and_sizes_read_well() -> None:
-    assert [figure(one) for one in (2.34567, 0.0012345, 12345.6, 1_000_000, 3e-7, 0.0)] == [
-        "2.3457", "0.0012", "12346", "1.00e+06", "3.00e-07", "0",
-    ]  # fmt: skip
-    assert [duration(one) for one in (0.5, 59, 61, 7260, 100_000)] == ["500ms", "59s", "1m01s", "2h01m", "1d03h"]
-    assert [size(one) for one in (12, 2048, 80 * 2**30)] == ["12 B", "2.0 KiB", "80.0 GiB"]
+    assert 1 <= len(narrow(value)) <= 9

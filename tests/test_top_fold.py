@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.top.fold import Fold
+from barograph.views.top.fold import Fold
 
 _VALUES = st.floats(width=32, allow_nan=True, allow_infinity=True)
 _POINTS = st.lists(st.tuples(st.integers(0, 3000), _VALUES), min_size=1, max_size=120)

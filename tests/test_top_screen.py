@@ -6,8 +6,9 @@ import pyte
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.top.keys import Keys
-from barograph.top.screen import Row, Screen, Span, clean, clipped, cut, padded, plain, width
+from barograph.core.text import clip, fit, padded, short, width
+from barograph.views.top.keys import KeyReader
+from barograph.views.top.screen import Row, Screen, Span, plain
 
 _TEXTS = st.text(st.sampled_from("ab 12漢é─⠿█"), max_size=14)
 _ROWS = st.lists(
@@ -42,6 +43,14 @@ def test_a_terminal_shows_each_page_after_the_last(pages: list[list[Row]]) -> No
                 assert shown.display[at].rstrip() == text[:12].rstrip()
 
 
+def test_the_last_cell_of_the_last_row_is_never_written() -> None:
+    shown, stream = _terminal(12, 2)
+    screen = Screen(12, 2)
+    for text, expected in (("0123456789漢", "0123456789"), ("0123456789ab", "0123456789a"), ("", "")):
+        stream.feed(screen.update([[], [Span(text)]]))
+        assert _display(shown) == ["", expected]
+
+
 def test_a_page_that_is_the_same_costs_no_byte_and_a_digit_a_few() -> None:
     rows: list[Row] = [[Span(f"row {at} of a page of many", "cyan")] for at in range(40)]
     screen = Screen(120, 40)
@@ -68,19 +77,19 @@ def test_without_colour_none_is_sent() -> None:
 
 @given(st.text(max_size=60), st.integers(0, 20))
 def test_text_is_cut_to_cells_and_can_not_drive_a_terminal(text: str, cells: int) -> None:
-    shown = cut(clean(text), cells)
-    assert width(shown) <= cells and width(clipped(clean(text), cells)) <= cells
-    assert width(padded(clean(text), cells)) == cells
-    assert all(one.isprintable() for one in clean(text))
+    shown = fit(short(text), cells)
+    assert width(shown) <= cells and width(clip(short(text), cells)) <= cells
+    assert width(padded(short(text), cells)) == cells
+    assert all(one.isprintable() for one in short(text))
 
 
 def test_a_name_that_is_cut_keeps_both_ends() -> None:
-    assert cut("train/tokens_per_second", 11) == "train…econd"
-    assert clean("\x1b[2J\u202e\x07x") == "\\e[2J\\u202e\\x07x"
+    assert fit("train/tokens_per_second", 11) == "train…econd"
+    assert short("\x1b[2J\u202e\x07x") == "\\e[2J\\u202e\\x07x"
 
 
 def test_keys_come_whole_in_pieces_and_in_a_row() -> None:
-    keys = Keys()
+    keys = KeyReader()
     assert keys.feed(b"q1\t\x1b[A\x1b[B") == ["q", "1", "tab", "up", "down"]
     assert keys.feed(b"\x1b") == [] and keys.waiting
     assert keys.feed(b"[5~") == ["pageup"] and not keys.waiting
@@ -90,7 +99,7 @@ def test_keys_come_whole_in_pieces_and_in_a_row() -> None:
 
 @given(st.binary(max_size=80))
 def test_no_bytes_break_the_reading_of_keys(data: bytes) -> None:
-    keys = Keys()
+    keys = KeyReader()
     for at in range(0, len(data), 3):
         keys.feed(data[at : at + 3])
     keys.flush()

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pyte
 import pytest
+from patience import patient
 
 import barograph
 
-_SHOW = "import sys; from barograph.top.command import top; sys.exit(top(sys.argv[1], every=0.2))"
+_SHOW = "import sys; from barograph.views.top.command import top; sys.exit(top(sys.argv[1], every=0.2))"
 _FAIL = (
-    "import sys; from barograph.top import command, page\n"
+    "import sys; from barograph.views.top import command, page\n"
     "whole, calls = page.Viewer.rows, []\n"
     "def rows(self, *size, **more):\n"
     "    calls.append(1)\n"
@@ -82,10 +83,10 @@ class Line:
                     continue
                 return
 
-    def until(self, words: str, seconds: float = 20.0) -> str:
-        """The page, once it holds the words."""
-        end = time.monotonic() + seconds
-        while words not in self.text():
+    def until(self, words: str, seconds: float = 20.0, row: int | None = None) -> str:
+        """The page, once it holds the words; row: where they must stand."""
+        end = time.monotonic() + patient(seconds)
+        while words not in (self.text() if row is None else self.screen.display[row]):
             assert time.monotonic() < end, f"{words!r} never came:\n{self.text()}"
             assert self.process.poll() is None or words in self.text(), self.error()
             self.read(0.05)
@@ -150,14 +151,14 @@ def line(run: barograph.Run, script: str = _SHOW, **environment: str) -> Iterato
 
 def test_it_follows_a_run_and_draws_only_what_changes(run: barograph.Run) -> None:
     with line(run) as top:
-        page = top.until("2.5500")
+        page = top.until("2.55")
         assert "train/loss" in page and "running" in page and "step 49 of 1,000" in page
         top.read(1.0)
         before = len(top.sent)
         for step in range(50, 60):
             run.log({"train/loss": 1.25, "train/norm": 1.0, "train/lr": 1e-3}, step=step)
         top.until("step 59 of 1,000")
-        assert "1.2500" in top.until("1.2500")
+        top.until("train/loss 1.25 ")
         top.read(0.5)
         assert len(top.sent) - before < 4000
         top.press(b"q")
@@ -167,17 +168,14 @@ def test_it_follows_a_run_and_draws_only_what_changes(run: barograph.Run) -> Non
 
 def test_another_size_is_filled_at_once(run: barograph.Run) -> None:
     with line(run) as top:
-        top.until("? help")
-        assert "? help" in top.screen.display[23]
+        top.until("? help", row=23)
         top.resize(120, 40)
-        top.read(1.5)
-        assert "? help" in top.screen.display[39] and "? help" not in top.screen.display[23]
+        top.until("? help", row=39)
+        assert "? help" not in top.screen.display[23]
         top.resize(60, 12)
-        top.read(1.5)
-        assert "? help" in top.screen.display[11]
+        top.until("? help", row=11)
         top.resize(10, 3)
-        top.read(1.0)
-        assert top.screen.display[0].startswith("make the w")
+        top.until("make the w", row=0)
         top.resize(80, 24)
         top.until("train/loss")
 
@@ -282,7 +280,7 @@ def test_a_rewind_replaces_what_was_drawn(run: barograph.Run) -> None:
         page = top.until("step 19 of 1,000")
         assert "99" in page
         run.finish()
-        top.until("finished")
+        top.until("finished", 60)
 
 
 def test_names_that_would_drive_the_terminal_are_written_out(tmp_path: Path) -> None:
@@ -340,17 +338,17 @@ def test_a_run_that_ends_and_is_resumed_is_followed_on(tmp_path: Path) -> None:
     with line(first) as top:
         top.until("step 29")
         first.finish()
-        top.until("finished")
+        top.until("finished", 60)
         second = begin(resume=str(first.dir))
         for step in range(20, 40):
             second.log({"train/loss": 1.5}, step=step)
         second.flush()
-        top.until("running")
+        top.until("running", 60)
         top.until("step 39")
-        page = top.until("1.5000")
+        page = top.until("train/loss 1.5 ")
         assert page.splitlines()[2].split("max")[1].split()[0] == "3"
         second.finish("failed")
-        top.until("failed")
+        top.until("failed", 60)
         top.press(b"q")
         assert top.end() == 0
 
@@ -373,10 +371,10 @@ def test_a_training_that_is_killed_is_told(tmp_path: Path) -> None:
         folder = training.stdout.readline().strip()
         top = Line(_SHOW, folder)
         try:
-            top.until("running")
+            top.until("running", 60)
             training.kill()
             training.wait()
-            top.until("crashed")
+            top.until("crashed", 60)
         finally:
             top.close()
     finally:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import barograph
-from barograph.writing.processes import open_runs
-from barograph.writing.tracker import MetricsConfig, MetricsTracker, StepMetrics, backend_metrics, metrics_config
+from barograph.integrations.tracker import MetricsConfig, MetricsTracker, StepMetrics, backend_metrics, metrics_config
+from barograph.training.ending import open_runs
 
 
 @pytest.fixture(autouse=True)

@@ -18,22 +18,8 @@ from torch import nn
 import barograph
 from barograph.probes.memory import storages
 from barograph.probes.memory import usage as memory
-from barograph.probes.memory.usage import ActivationMeter, segments
-
-
-class Recorder:
-    """A run that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.said: list[str] = []
-        self.current_step = 0
-
-    def record(self, kind: str, step: int, fields: dict[str, Any]) -> None:
-        self.records.append((kind, step, fields))
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.said.append(sentence)
+from barograph.probes.memory.usage import ActivationMeter, memory_segments
+from barograph.testing import FakeRun
 
 
 def pageable(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -48,13 +34,13 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, *size: int) -> N
 def test_weights_gradients_and_optimizer_are_the_bytes_of_their_tensors() -> None:
     model = nn.Linear(100, 10, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())
-    assert pageable(segments(model, optimizer)) == {"weights": 4000}
+    assert pageable(memory_segments(model, optimizer)) == {"weights": 4000}
     trained(model, optimizer, 2, 100)
     # two moments of 4,000 bytes, and AdamW's step, one float32
-    assert pageable(segments(model, optimizer)) == {"weights": 4000, "gradients": 4000, "optimizer": 8004}
+    assert pageable(memory_segments(model, optimizer)) == {"weights": 4000, "gradients": 4000, "optimizer": 8004}
     optimizer.zero_grad(set_to_none=True)
-    assert "gradients" not in pageable(segments(model, optimizer))
-    for row in segments(model, optimizer):
+    assert "gradients" not in pageable(memory_segments(model, optimizer))
+    for row in memory_segments(model, optimizer):
         assert list(row) == ["name", "device", "managed", "pinned", "pageable"]
 
 
@@ -62,12 +48,12 @@ def test_tied_weights_views_and_buffers_count_once() -> None:
     model = nn.ModuleDict({"embed": nn.Embedding(50, 8), "head": nn.Linear(8, 50, bias=False)})
     model["head"].weight = model["embed"].weight  # type: ignore[index, assignment]
     model["norm"] = nn.BatchNorm1d(8)  # two parameters, two float buffers, and a count of int64
-    assert pageable(segments(model)) == {"weights": 50 * 8 * 4 + 4 * 8 * 4 + 8}
+    assert pageable(memory_segments(model)) == {"weights": 50 * 8 * 4 + 4 * 8 * 4 + 8}
     flat = nn.Parameter(torch.randn(1000))
     views = nn.Module()
     views.first = nn.Parameter(flat.data[:10])
     views.second = nn.Parameter(flat.data[10:])
-    assert pageable(segments([views, views])) == {"weights": 4000}  # the flat storage, whole and once
+    assert pageable(memory_segments([views, views])) == {"weights": 4000}  # the flat storage, whole and once
 
 
 @settings(max_examples=30, deadline=None)
@@ -75,11 +61,11 @@ def test_tied_weights_views_and_buffers_count_once() -> None:
 def test_any_sharing_of_parameters_sums_to_the_distinct_ones(sizes: list[int], ties: list[int]) -> None:
     parameters = [nn.Parameter(torch.zeros(size)) for size in sizes]
     model = nn.ParameterList([*parameters, *(parameters[tie % len(parameters)] for tie in ties)])
-    assert pageable(segments(model)) == {"weights": 4 * sum(sizes)}
+    assert pageable(memory_segments(model)) == {"weights": 4 * sum(sizes)}
 
 
 def test_meta_and_fake_tensors_hold_nothing() -> None:
-    assert segments(nn.Linear(1000, 1000, device="meta")) == []
+    assert memory_segments(nn.Linear(1000, 1000, device="meta")) == []
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode():
@@ -96,7 +82,7 @@ def test_a_sharded_parameter_counts_as_this_ranks_shard() -> None:
         mesh = init_device_mesh("cpu", (1,))
         model = nn.Linear(16, 16, bias=False)
         model.weight = nn.Parameter(distribute_tensor(model.weight.data, mesh, [Shard(0)]))
-        assert pageable(segments(model)) == {"weights": 16 * 16 * 4}
+        assert pageable(memory_segments(model)) == {"weights": 16 * 16 * 4}
         # the global shape is not what counts: a shard of a larger tensor
         half = torch.distributed.tensor.DTensor.from_local(torch.zeros(4, 16), mesh, [Shard(0)], run_check=False)
         assert [held.bytes for held in storages.holdings(half)] == [4 * 16 * 4]
@@ -107,7 +93,7 @@ def test_a_sharded_parameter_counts_as_this_ranks_shard() -> None:
 def test_sparse_gradients_count_as_their_indices_and_values() -> None:
     model = nn.Embedding(1000, 4, sparse=True)
     model(torch.tensor([1, 2, 3])).sum().backward()
-    assert pageable(segments(model))["gradients"] == 3 * 8 + 3 * 4 * 4
+    assert pageable(memory_segments(model))["gradients"] == 3 * 8 + 3 * 4 * 4
 
 
 @pytest.mark.parametrize(
@@ -117,14 +103,14 @@ def test_adapters_are_told_by_the_names_their_libraries_give(name: str) -> None:
     base = nn.Linear(8, 8, bias=False)
     setattr(base, name, nn.ParameterDict({"default": nn.Parameter(torch.zeros(2, 8))}))
     model = nn.Sequential(base)
-    assert pageable(segments(model)) == {"weights": 256, "lora": 64}
+    assert pageable(memory_segments(model)) == {"weights": 256, "lora": 64}
 
 
 def test_a_name_that_only_resembles_an_adapters_is_a_weight() -> None:
     model = nn.Module()
     model.flora_weight = nn.Parameter(torch.zeros(4))
     model.soft_prompt = nn.Parameter(torch.zeros(4))
-    assert pageable(segments(model)) == {"weights": 32}
+    assert pageable(memory_segments(model)) == {"weights": 32}
 
 
 def test_quantised_weights_and_their_scales_are_qlora() -> None:
@@ -138,7 +124,7 @@ def test_quantised_weights_and_their_scales_are_qlora() -> None:
     four.weight.quant_state = SimpleNamespace(
         absmax=torch.zeros(4, dtype=torch.uint8), code=torch.zeros(16), state2=nested
     )
-    assert pageable(segments(four)) == {"qlora": 128 + 4 + 64 + 4 + 1024}
+    assert pageable(memory_segments(four)) == {"qlora": 128 + 4 + 64 + 4 + 1024}
     # GPTQ's and AWQ's buffers
     gptq = nn.Module()
     for name, tensor in {
@@ -148,7 +134,7 @@ def test_quantised_weights_and_their_scales_are_qlora() -> None:
         "bias": torch.zeros(8),
     }.items():
         gptq.register_buffer(name, tensor)
-    assert pageable(segments(gptq)) == {"weights": 32, "qlora": 16 * 8 * 4 + 8 + 16}
+    assert pageable(memory_segments(gptq)) == {"weights": 32, "qlora": 16 * 8 * 4 + 8 + 16}
 
 
 def test_wrapped_quantised_tensors_count_their_inner_tensors() -> None:
@@ -163,20 +149,20 @@ def test_paged_state_is_managed_memory() -> None:
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
     trained(model, optimizer, 1, 4)
     optimizer.state[model.weight]["momentum_buffer"].is_paged = True  # as bitsandbytes marks it
-    (row,) = [row for row in segments(model, optimizer) if row["name"] == "optimizer"]
+    (row,) = [row for row in memory_segments(model, optimizer) if row["name"] == "optimizer"]
     assert (row["managed"], row["pageable"]) == (64, 0)
 
 
 def test_master_copies_of_an_optimizer_are_the_optimizers() -> None:
     model = nn.Linear(8, 8, bias=False, dtype=torch.bfloat16)
     copies = [model.weight.detach().float().requires_grad_()]
-    assert pageable(segments(model, torch.optim.SGD(copies))) == {"weights": 128, "optimizer": 256}
+    assert pageable(memory_segments(model, torch.optim.SGD(copies))) == {"weights": 128, "optimizer": 256}
 
 
 def test_segments_are_what_log_allocator_takes(tmp_path: Path) -> None:
     model = nn.Linear(8, 8)
     with barograph.init(project="p", name="r", dir=str(tmp_path), verbosity=-2, git=False) as run:
-        run.log_allocator(segments(model, activations_bytes=123))
+        run.log_allocator(memory_segments(model, activations_bytes=123))
     (found,) = [item for item in barograph.read_log(run.log_file) if item["log"] == "allocator"]
     assert [(row["name"], row["pageable"]) for row in found["stats"]] == [("weights", 288), ("activations", 123)]
 
@@ -237,8 +223,8 @@ def test_without_an_accelerator_there_are_no_device_figures_and_none_is_started(
     monkeypatch.setattr(torch.cuda, "_lazy_init", start)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert memory.figures() is None
-    run = Recorder()
-    memory.record(run, 7)  # type: ignore[arg-type]
+    run = FakeRun()
+    memory.record(run, 7)
     ((kind, step, fields),) = run.records
     assert (kind, step) == ("memory", 7)
     assert fields["rss_bytes"] > 1 << 20
@@ -298,6 +284,6 @@ if torch.cuda.is_available():
         holder = nn.Linear(16, 16, bias=False, device="cuda")
         host = nn.Module()
         host.register_buffer("pinned", torch.zeros(1000).pin_memory())
-        assert segments(holder)[0]["device"] >= 1024
-        assert segments(host)[0]["pinned"] >= 4000
+        assert memory_segments(holder)[0]["device"] >= 1024
+        assert memory_segments(host)[0]["pinned"] >= 4000
         del block

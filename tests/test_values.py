@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.values import DeviceValues, flatten, number, on_device, plain, text
+from barograph.core.values import DeviceValues, flatten, number, on_device, plain, text
 
 
 def made(value: Any) -> tuple[Any, list[str]]:

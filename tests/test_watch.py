@@ -72,7 +72,7 @@ def test_weights_are_those_after_the_step_and_updates_are_measured(run: Notes) -
         row = run.tables["updates", 0][name]
         assert row["update_norm"] == pytest.approx(float((now - old[name]).norm()), rel=1e-4)
         assert row["ratio"] == pytest.approx(row["update_norm"] / float(old[name].norm()), rel=1e-5)
-        # of plain SGD S2's product is the update
+        # of plain SGD the stability guide's product is the update
         assert row["lr_ratio"] == pytest.approx(row["ratio"], rel=1e-3)
         assert run.tables["weights", 0][name]["norm"] == pytest.approx(float(now.norm()), rel=1e-5)
     assert run.fields(0)["update_p50"] > 0
@@ -220,7 +220,7 @@ def test_a_compiled_model_is_seen_under_plain_names_without_being_compiled_again
     assert run.fields(4)["grad_norm"] == pytest.approx(expected, rel=1e-5)
     assert run.fields(4)["grad_norm_before"] == pytest.approx(expected, rel=1e-5)
     assert set(run.tables["gradients", 4]) == {name for name, _ in model.named_parameters()}
-    assert run.said("compiled")
+    assert run.warned("compiled")
 
 
 @pytest.mark.slow
@@ -239,7 +239,7 @@ def test_a_model_that_is_compiled_after_the_watch_began_stays_one_graph(run: Not
     watch.flush()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert run.tables["gradients", 4]["head.weight"]["norm"] > 0
-    assert run.said("no activations were seen")
+    assert run.warned("no activations were seen")
 
 
 def test_several_optimizers_make_one_step(run: Notes) -> None:
@@ -327,7 +327,7 @@ def test_gradients_that_are_used_and_freed_in_backward_are_seen_as_they_come(run
         loss_of(model).backward()
         run.log(step)
     watch.flush()
-    assert run.said("freed while backward runs")
+    assert run.warned("freed while backward runs")
     assert run.fields(4)["grad_norm"] > 0
     assert set(run.tables["gradients", 4]) == {name for name, _ in model.named_parameters()}
     total = math.sqrt(math.fsum(row["norm"] ** 2 for row in run.tables["gradients", 4].values()))

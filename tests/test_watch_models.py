@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from watched_models import TOKENS, Model, Notes, gradient_norm, hooks_left, loss_of  # noqa: E402
 
 import barograph  # noqa: E402
-from barograph.config import Settings  # noqa: E402
+from barograph.core.options import Settings  # noqa: E402
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 QUIET = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
@@ -103,7 +103,7 @@ def test_weights_beyond_the_squares_of_32_bits_are_finite(run: Notes) -> None:
 
 def test_a_model_without_blocks_says_how_activations_are_chosen(run: Notes) -> None:
     train(run, nn.ParameterDict({"w": nn.Parameter(torch.ones(2))}), steps=2, loss=lambda model: model["w"].sum())
-    assert run.said("the model has no blocks whose activations could be watched; name modules with modules=[...]")
+    assert run.warned("the model has no blocks whose activations could be watched; name modules with modules=[...]")
 
 
 def test_a_model_of_half_precision_is_seen(run: Notes) -> None:
@@ -125,7 +125,7 @@ def test_nan_in_a_gradient_is_counted_and_shows_in_the_norm(run: Notes) -> None:
 def test_a_model_with_nothing_to_see_says_so(run: Notes, model: Any) -> None:
     watch = ModelWatch(run, model, **EACH)
     watch.flush()
-    assert run.said("no trainable parameters")
+    assert run.warned("no trainable parameters")
 
 
 def test_integer_buffers_and_frozen_parameters_are_left_out(run: Notes) -> None:
@@ -160,7 +160,7 @@ def test_parameters_that_never_receive_a_gradient_are_named(run: Notes) -> None:
     model = Model()
     model.unused = nn.Linear(3, 3)
     train(run, model, steps=8)
-    assert run.said("unused.bias, unused.weight") and run.said("2 of 16 parameters")
+    assert run.warned("unused.bias, unused.weight") and run.warned("2 of 16 parameters")
     assert run.fields(7)["without_gradient"] == 2
 
 
@@ -174,7 +174,7 @@ def test_gradients_cleared_before_the_step_are_explained(run: Notes) -> None:
         optimizer.step()
         run.log(step)
     watch.flush()
-    assert run.said("gone at optimizer.step()")
+    assert run.warned("gone at optimizer.step()")
 
 
 def test_a_replaced_model_is_explained(run: Notes) -> None:
@@ -186,7 +186,7 @@ def test_a_replaced_model_is_explained(run: Notes) -> None:
         optimizer.step()
         run.log(step)
     watch.flush()
-    assert run.said("holds none of the watched model's parameters")
+    assert run.warned("holds none of the watched model's parameters")
 
 
 def test_an_optimizer_that_is_never_stepped_is_explained(run: Notes) -> None:
@@ -195,7 +195,7 @@ def test_an_optimizer_that_is_never_stepped_is_explained(run: Notes) -> None:
     for step in range(12):
         run.log(step)
     watch.poll()
-    assert run.said("was never stepped")
+    assert run.warned("was never stepped")
 
 
 def test_an_optimizer_without_hooks_is_named(run: Notes) -> None:
@@ -203,7 +203,7 @@ def test_an_optimizer_without_hooks_is_named(run: Notes) -> None:
         param_groups = ()
 
     ModelWatch(run, Model(), Homemade()).close()
-    assert run.said("Homemade")
+    assert run.warned("Homemade")
 
 
 def test_a_hook_of_ours_that_fails_costs_one_warning_and_no_step(run: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_hook_of_ours_that_fails_costs_one_warning_and_no_step(run: Notes, mon
     before = model.head.weight.detach().clone()
     train(run, model)
     assert not torch.equal(before, model.head.weight)
-    assert sum("broken on purpose" in sentence for sentence in run.warnings.values()) <= 3 and run.warnings
+    assert sum("broken on purpose" in sentence for sentence in run.warnings) <= 3 and run.warnings
 
 
 @pytest.mark.parametrize("options", [{"gradients": -1}, {"weights": 2.5}, {"budget": 2.0}, {"updates": True}])

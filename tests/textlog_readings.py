@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barograph.importing.source import Fact, Found, Mark, Points, Restart, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Restart, Unread
 from barograph.importing.textlogs import SOURCES
 from barograph.importing.textlogs.engine import Dialect
 
@@ -19,33 +19,33 @@ class Reading(NamedTuple):
     restarts: list[Restart]
     unread: list[Unread]
     facts: list[Fact]
-    mark: Mark
+    mark: ImportMark
 
     @property
     def state(self) -> dict[str, Any]:
         return self.mark.state
 
 
-def find(path: Path) -> list[tuple[Dialect, Found]]:
+def find(path: Path) -> list[tuple[Dialect, FoundRun]]:
     with path.open("rb") as file:
         head = file.read(1 << 16)
     return [(dialect, found) for dialect in SOURCES for found in dialect.find(path, head)]
 
 
-def read(path: Path, key: str = "", since: Mark | None = None) -> Reading:
+def read(path: Path, key: str = "", since: ImportMark | None = None) -> Reading:
     dialect, found = next(one for one in find(path) if one[1].key == key)
     return collect(dialect, found, since)
 
 
-def collect(dialect: Dialect, found: Found, since: Mark | None = None) -> Reading:
+def collect(dialect: Dialect, found: FoundRun, since: ImportMark | None = None) -> Reading:
     rows: dict[str, list[tuple[int, int, float, int]]] = {}
     axes: dict[str, str] = {}
     restarts: list[Restart] = []
     unread: list[Unread] = []
     facts: list[Fact] = []
-    marks: list[Mark] = []
+    marks: list[ImportMark] = []
     for item in dialect.read(found, since):
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             assert item.values.shape == (len(item.steps), len(item.names)) == (len(item.times), len(item.names))
             for column, name in enumerate(item.names):
                 axes[name] = item.x
@@ -57,7 +57,7 @@ def collect(dialect: Dialect, found: Found, since: Mark | None = None) -> Readin
             unread.append(item)
         elif isinstance(item, Fact):
             facts.append(item)
-        elif isinstance(item, Mark):
+        elif isinstance(item, ImportMark):
             marks.append(item)
     for entries in rows.values():
         entries.sort(key=lambda row: row[:2])  # blocks of different names may be interleaved

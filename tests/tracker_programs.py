@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from barograph.importing.source import Fact, Item, Mark, Points, Restart, Unread
+from barograph.importing.source import Fact, ImportedPoints, ImportMark, Item, Restart, Unread
 
-SOURCE = str(Path(__file__).parents[1] / "src")
+TESTS = Path(__file__).parent
+SOURCE = f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"  # tests: for a limit that knows how slow the machine is
 QUIET = {
     "MLFLOW_ALLOW_FILE_STORE": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -89,7 +90,7 @@ def points(items: Iterable[Item]) -> dict[str, list[tuple[int, str]]]:
     """The points among items, likewise."""
     found: dict[str, list[tuple[int, str]]] = {}
     for item in items:
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             assert item.values.shape == (len(item.steps), len(item.names)) and len(item.times) == len(item.steps)
             for column, name in enumerate(item.names):
                 rows = zip(item.steps.tolist(), item.values[:, column].tolist(), strict=True)
@@ -107,10 +108,10 @@ def facts(items: Iterable[Item], kind: str) -> list[Fact]:
 
 def check_items(items: list[Item]) -> None:
     """What holds for whatever a source gives: known types, plain values, a mark at the end."""
-    assert items and isinstance(items[-1], Mark)
+    assert items and isinstance(items[-1], ImportMark)
     for item in items:
         assert isinstance(item, Item.__args__)  # type: ignore[attr-defined]
-        if isinstance(item, Mark):
+        if isinstance(item, ImportMark):
             assert json.loads(json.dumps(item.state)) == item.state
         if isinstance(item, Unread):
             assert item.why and len(item.text) <= 1000

@@ -3,68 +3,31 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from barograph.config import Settings
+from barograph.testing import FakeRun
 
 TOKENS = torch.arange(40).reshape(2, 20) % 50
 
 
-class Notes:
-    """A run that remembers. `log` counts steps as a real one does."""
+class Notes(FakeRun):
+    """A stand-in whose `log` counts steps as a real run does, with what the tests of the watch ask for."""
 
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
-        self.dir, self.settings = Path("."), Settings()
-        self.rank, self.world_size = rank, world_size
-        self.at_finish: list[Any] = []
-        self._next_step = 0
-        self.records: list[tuple[str, int, dict[str, Any]]] = []
-        self.tables: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
-        self.histograms: dict[tuple[str, int], tuple[Any, Any]] = {}
-        self.warnings: dict[str, str] = {}
-        self.lock: Any = None
-
-    @property
-    def current_step(self) -> int:
-        return max(0, self._next_step - 1)
-
-    @property
-    def next_step(self) -> int:
-        return self._next_step
+    lock: Any = None
 
     def log(self, step: int) -> None:
-        self._next_step = step + 1
-
-    def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
-        self.records.append((kind, step, fields))
-
-    def log_layers(
-        self, step: int, layers: dict[str, dict[str, float]], prefix: str = "layers", *, advance: bool = True
-    ) -> None:
-        self._next_step = step + 1 if advance else self._next_step  # as the real one
-        self.tables[prefix, step] = {name: dict(row) for name, row in layers.items()}
-
-    def log_histogram(self, name: str, values: Any, step: int, *, edges: Any = None, advance: bool = True) -> None:
-        self._next_step = step + 1 if advance else self._next_step
-        self.histograms[name, step] = (edges, values)
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        self.warnings.setdefault(key or sentence, sentence)
+        self.next_step = step + 1
 
     @property
     def steps(self) -> list[int]:
-        return [step for kind, step, _ in self.records if kind == "model"]
+        return [record.step for record in self.records if record.kind == "model"]
 
     def fields(self, step: int) -> dict[str, Any]:
-        return next(fields for kind, at, fields in self.records if kind == "model" and at == step)
-
-    def said(self, words: str) -> bool:
-        return any(words in sentence for sentence in self.warnings.values())
+        return next(record.fields for record in self.records if record.kind == "model" and record.step == step)
 
 
 class Block(nn.Module):

@@ -18,8 +18,8 @@ import numpy as np
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.rules.examiner import Examiner
-from barograph.rules.facts import facts_of
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.kernel.facts import facts_of
 
 NAMES = ("train/loss", "train/norm", "train/lr", "train/duration_ms", "train/tokens_per_second",
          *(f"other/{at}" for at in range(15)))  # fmt: skip

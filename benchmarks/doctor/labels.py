@@ -43,7 +43,7 @@ OF_MEMORY = ("memory_leak",)
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
     """The label of one trace."""
     fault, healthy = placed
-    from barograph.reading.query import StoredRun
+    from barograph.query.stored import StoredRun
 
     run = StoredRun(out / trace.name)
     made: dict[str, Any] = {"program": trace.program, "seed": trace.seed, "kind": trace.kind}

@@ -179,7 +179,7 @@ def examine(task: tuple[str, str, dict[str, Any], bool, bool]) -> dict[str, Any]
     """Every tool's findings in one trace, judged. A tool that raises has found nothing, and that is counted."""
     from peers import Columns, peers
 
-    from barograph.reading.query import StoredRun
+    from barograph.query.stored import StoredRun
 
     folder, name, label, ours, others = task
     columns = Columns(StoredRun(Path(folder) / name))
@@ -205,7 +205,7 @@ def examine(task: tuple[str, str, dict[str, Any], bool, bool]) -> dict[str, Any]
 
 def _diagnosed(path: Path) -> list[dict[str, Any]]:
     from barograph.doctor import diagnose  # type: ignore[import-not-found, unused-ignore]
-    from barograph.reading.query import StoredRun
+    from barograph.query.stored import StoredRun
 
     found: list[dict[str, Any]] = diagnose(StoredRun(path))["findings"]
     return found

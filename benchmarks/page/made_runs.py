@@ -79,8 +79,7 @@ def _curves(root: Path, name: str, metrics: int, steps: int, seed: int) -> Path:
             run.log({"train/loss": 3.0 * math.exp(-step / steps) + noise, **rest}, step=step)
         run.finish()
     made = next((folder / "p").iterdir())
-    for writer in (made / "store").iterdir():  # as it is some seconds after a run's end
-        seal(writer, closed=True, wait=True)
+    seal(made, final=True, wait=True)  # as it is some seconds after a run's end
     return made
 
 

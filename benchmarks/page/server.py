@@ -27,7 +27,10 @@ import httpx
 import made_runs
 
 SOURCE = Path(__file__).parents[2] / "src"
-START = "import sys; from barograph.server.command import view; sys.exit(view(sys.argv[1], port=0, open_browser=False))"
+START = (
+    "import sys; from barograph.views.server.command import view; "
+    "sys.exit(view(sys.argv[1], port=0, open_browser=False))"
+)
 REST_SECONDS = 8.0
 
 

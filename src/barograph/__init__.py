@@ -6,101 +6,51 @@
     run.log({"train/loss": 2.31, "train/lr": 3e-4}, step=1)
     run.finish()
 
-Names are loaded when they are used: importing the package loads no other library.
+Names are loaded when they are used: importing the package loads no other library. The one list of them, and of the
+modules that they come from, is `__init__.pyi` beside this file.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from barograph.adapters.tensorboard import TensorBoardBackend
-    from barograph.adapters.wandb import WandBBackend
-    from barograph.ask.filters import runs
-    from barograph.ask.frames import frame
-    from barograph.ask.sql import sql
-    from barograph.comparing.comparison import compare
-    from barograph.config import ConfigError
-    from barograph.importing.read import read
-    from barograph.logtext import LogFileError, read_log
-    from barograph.notebook.display import charts
-    from barograph.probes.model.monitor import TrainingMonitor
-    from barograph.probes.widths.mup import coord_check
-    from barograph.probes.widths.transfer import transfer_check
-    from barograph.reading.query import StoredRun
-    from barograph.writing.logger import LogVerbosity, TrainingRunLogger
-    from barograph.writing.run import Run
-    from barograph.writing.simple import SimpleLogger
-    from barograph.writing.start import fork, init
-    from barograph.writing.tracker import MetricsConfig, MetricsTracker, StepMetrics
+from barograph.core import display as _display
 
 __version__ = "0.1.0"
+_homes: dict[str, str] = {}
 
-_HOMES = {
-    "charts": "notebook.display",
-    "compare": "comparing.comparison",
-    "ConfigError": "config",
-    "LogFileError": "logtext",
-    "LogVerbosity": "writing.logger",
-    "MetricsConfig": "writing.tracker",
-    "MetricsTracker": "writing.tracker",
-    "Run": "writing.run",
-    "SimpleLogger": "writing.simple",
-    "coord_check": "probes.widths.mup",
-    "fork": "writing.start",
-    "StepMetrics": "writing.tracker",
-    "StoredRun": "reading.query",
-    "TensorBoardBackend": "adapters.tensorboard",
-    "TrainingMonitor": "probes.model.monitor",
-    "TrainingRunLogger": "writing.logger",
-    "WandBBackend": "adapters.wandb",
-    "init": "writing.start",
-    "read": "importing.read",
-    "read_log": "logtext",
-    "runs": "ask.filters",
-    "frame": "ask.frames",
-    "sql": "ask.sql",
-    "transfer_check": "probes.widths.transfer",
-}
-
-__all__ = [
-    "ConfigError",
-    "LogFileError",
-    "LogVerbosity",
-    "MetricsConfig",
-    "MetricsTracker",
-    "Run",
-    "SimpleLogger",
-    "StepMetrics",
-    "StoredRun",
-    "TensorBoardBackend",
-    "TrainingMonitor",
-    "TrainingRunLogger",
-    "WandBBackend",
-    "charts",
-    "compare",
-    "coord_check",
-    "fork",
-    "frame",
-    "init",
-    "read",
-    "read_log",
-    "runs",
-    "sql",
-    "transfer_check",
-]
+# what shows a thing that lives in a room below the one that draws it
+_display.register({
+    "stored run": "barograph.query.stored:StoredRun",
+    "run in a notebook": "barograph.views.notebook.display:of_run",
+    "run's folder in a notebook": "barograph.views.notebook.display:of_folder",
+    "comparison in a notebook": "barograph.views.notebook.display:of_comparison",
+    "comparison as text": "barograph.views.compare.tables:page",
+    "comparison as Markdown": "barograph.views.compare.markdown:document",
+    "comparison as HTML": "barograph.views.compare.webpage:document",
+    "scaling law as text": "barograph.views.compare.scaling_page:page",
+    "width check as text": "barograph.views.widths:check_text",
+    "width check as PNG": "barograph.views.widths:check_png",
+})  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+def _names() -> dict[str, str]:
+    """The public names with their modules, from the stub's lines `from MODULE import NAME as NAME`."""
+    if not _homes:
+        with open(__file__.rpartition(".")[0] + ".pyi", encoding="utf-8") as stub:
+            lines = [line.split() for line in stub if line.startswith("from barograph.")]
+        _homes.update((words[5], words[1]) for words in lines)
+    return _homes
+
+
+def __getattr__(name: str) -> object:
+    if name == "__all__":
+        return sorted(_names())
+    if name.startswith("_") or name not in _names():
         raise AttributeError(f"module 'barograph' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"barograph.{home}"), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(_names()[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return ["__version__", *sorted(_names())]

@@ -1,8 +1,8 @@
 // The notebook's widget (notebook/widget.py): a run's or a comparison's charts, with no server behind them.
-import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { Chart, COLOURS, type Wishes } from "./widget/chart.ts";
-import { figure, type Frame, type Panel, readFrame } from "./widget/frame.ts";
+import { element } from "./shell/element.ts";
+import { Chart, type Shared } from "./widget/chart.ts";
+import { type Frame, type Panel, readFrame } from "./widget/frame.ts";
 import "./widget/widget.css";
 
 /** What anywidget hands to a view. */
@@ -14,19 +14,10 @@ interface Model {
 }
 
 const MOST_BUCKETS = 4000;
-let count = 0;
-
-function element<K extends keyof HTMLElementTagNameMap>(name: K, style = "", text = ""): HTMLElementTagNameMap[K] {
-  const made = document.createElement(name);
-  if (style) made.className = style;
-  if (text) made.textContent = text; // names are hostile input: never as HTML
-  return made;
-}
 
 class View {
   private charts: Chart[] = [];
-  private captions: HTMLElement[] = [];
-  private readonly wishes: Wishes;
+  private readonly shared: Shared;
   private readonly head = element("header");
   private readonly grid = element("div", "panels");
   private readonly below = element("div");
@@ -39,12 +30,14 @@ class View {
     private readonly model: Model,
     root: HTMLElement,
   ) {
-    this.wishes = {
+    this.shared = {
       log: false,
       range: null,
       onRange: (low, high) => this.zoom(low, high),
       onReset: () => this.unzoom(),
-      group: uPlot.sync(`barograph-${++count}`),
+      onCursor: (x, from) => {
+        for (const chart of this.charts) chart.readAt(x, chart === from);
+      },
     };
     const box = element("div", "barograph");
     box.append(this.head, this.grid, this.below);
@@ -53,7 +46,7 @@ class View {
     this.log.title = "logarithmic axes; points at or below zero are left out";
     this.reset.title = "show everything again; drag over a chart to look closer";
     this.log.onclick = () => {
-      this.wishes.log = !this.wishes.log;
+      this.shared.log = !this.shared.log;
       this.paint();
     };
     this.reset.onclick = () => this.unzoom();
@@ -67,7 +60,7 @@ class View {
     if (!frame) return;
     this.whole = frame;
     this.heading(frame);
-    if (this.wishes.range && this.charts.length) this.ask();
+    if (this.shared.range && this.charts.length) this.ask();
     else this.draw(frame.panels);
   };
 
@@ -75,11 +68,7 @@ class View {
   readonly answered = (content: { kind?: string; id?: number }, buffers: DataView[]): void => {
     if (content.kind !== "range" || content.id !== this.asked || !buffers[0]) return;
     const frame = readFrame(buffers[0]);
-    if (frame && this.wishes.range) this.draw(frame.panels);
-  };
-
-  readonly resized = (): void => {
-    for (const chart of this.charts) chart.resize();
+    if (frame && this.shared.range) this.draw(frame.panels);
   };
 
   close(): void {
@@ -88,20 +77,20 @@ class View {
   }
 
   private zoom(low: number, high: number): void {
-    this.wishes.range = [low, high];
+    this.shared.range = [low, high];
     this.reset.disabled = false;
-    for (const chart of this.charts) chart.place(); // what is there already, until the exact answer comes
+    for (const chart of this.charts) chart.show(); // what is there already, until the exact answer comes
     this.ask();
   }
 
   private unzoom(): void {
-    this.wishes.range = null;
+    this.shared.range = null;
     this.reset.disabled = true;
     if (this.whole) this.draw(this.whole.panels);
   }
 
   private ask(): void {
-    const range = this.wishes.range;
+    const range = this.shared.range;
     if (!range) return;
     const wide = this.grid.querySelector("figure")?.clientWidth ?? 480;
     const buckets = Math.min(MOST_BUCKETS, Math.ceil(wide * devicePixelRatio));
@@ -110,10 +99,10 @@ class View {
   }
 
   private paint(): void {
-    this.log.setAttribute("aria-pressed", String(this.wishes.log));
+    this.log.setAttribute("aria-pressed", String(this.shared.log));
     if (!this.whole) return;
     this.draw(this.whole.panels);
-    if (this.wishes.range) this.ask();
+    if (this.shared.range) this.ask();
   }
 
   private heading(frame: Frame): void {
@@ -131,48 +120,27 @@ class View {
     }
     const tools = element("span", "tools");
     if (frame.live) tools.append(element("span", "fact", "live"));
-    this.log.setAttribute("aria-pressed", String(this.wishes.log));
-    this.reset.disabled = !this.wishes.range;
+    this.log.setAttribute("aria-pressed", String(this.shared.log));
+    this.reset.disabled = !this.shared.range;
     tools.append(this.log, this.reset);
     this.head.append(tools);
     if (frame.rows.length) this.below.append(table(frame));
   }
 
   private draw(panels: Panel[]): void {
-    if (this.charts.length !== panels.length) {
-      this.close();
-      this.captions = [];
-      this.grid.replaceChildren();
-      for (const panel of panels) {
-        const figureElement = element("figure");
-        const caption = element("figcaption");
-        const place = element("div");
-        figureElement.append(caption, place);
-        this.grid.append(figureElement);
-        this.captions.push(caption);
-        this.charts.push(new Chart(place, panel, this.wishes));
-      }
+    if (this.charts.length === panels.length) {
+      panels.forEach((panel, at) => {
+        this.charts[at]?.update(panel);
+      });
+      return;
     }
-    panels.forEach((panel, at) => {
-      this.charts[at]?.update(panel);
-      this.caption(this.captions[at], panel);
-    });
-  }
-
-  private caption(caption: HTMLElement | undefined, panel: Panel): void {
-    if (!caption) return;
-    caption.replaceChildren();
-    panel.lines.forEach((line, at) => {
-      const item = element("span");
-      const dot = element("span", "dot");
-      dot.style.background = COLOURS[at % COLOURS.length] ?? "#888";
-      item.title = line.name;
-      const short = line.name.length > 60 ? `${line.name.slice(0, 30)}…${line.name.slice(-29)}` : line.name;
-      item.append(dot, short, " ", element("span", "last", figure(line.last)));
-      if (line.oddCount) item.append(element("span", "odd", ` ${line.oddCount.toLocaleString("en")} not finite`));
-      caption.append(item);
-    });
-    if (!panel.lines.length) caption.textContent = panel.title;
+    this.close();
+    this.grid.replaceChildren();
+    for (const panel of panels) {
+      const figure = element("figure");
+      this.grid.append(figure);
+      this.charts.push(new Chart(figure, panel, this.shared));
+    }
   }
 }
 
@@ -191,12 +159,9 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const view = new View(model, el);
   model.on("change:frame", view.changed);
   model.on("msg:custom", view.answered as (...given: never[]) => void);
-  const watcher = new ResizeObserver(view.resized);
-  watcher.observe(el);
   return () => {
     model.off("change:frame", view.changed);
     model.off("msg:custom", view.answered as (...given: never[]) => void);
-    watcher.disconnect();
     view.close();
   };
 }

@@ -1,16 +1,47 @@
+import type { SeriesHeader } from "../src/api/types.ts";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { decodeFrame } from "../src/api/frame.ts";
-import { centre, curveOf, extent, nearest, placeOf, read, SPARSE, statistics, type Columns } from "../src/chart/curve.ts";
+import {
+  centre,
+  curveOf,
+  extent,
+  nearest,
+  placeOf,
+  read,
+  SPARSE,
+  statistics,
+  type Columns,
+} from "../src/chart/curve.ts";
 
 function exact(x: number[], y: number[]): Columns {
   const values = Float64Array.from(y);
-  return { exact: true, x: Float64Array.from(x), y: values, low: values, high: values, first: values, last: values, count: new Float64Array(0), smooth: new Float64Array(0) };
+  return {
+    exact: true,
+    x: Float64Array.from(x),
+    y: values,
+    low: values,
+    high: values,
+    first: values,
+    last: values,
+    count: new Float64Array(0),
+    smooth: new Float64Array(0),
+  };
 }
 
 function bucketed(x: number[], low: number[], high: number[], mean: number[], count: number[]): Columns {
   const f = (values: number[]): Float64Array => Float64Array.from(values);
-  return { exact: false, x: f(x), y: f(mean), low: f(low), high: f(high), first: f(mean), last: f(mean), count: f(count), smooth: new Float64Array(0) };
+  return {
+    exact: false,
+    x: f(x),
+    y: f(mean),
+    low: f(low),
+    high: f(high),
+    first: f(mean),
+    last: f(mean),
+    count: f(count),
+    smooth: new Float64Array(0),
+  };
 }
 
 /** A frame as the server makes it. */
@@ -21,14 +52,29 @@ function frame(entry: Record<string, unknown>, columns: Record<string, number[]>
     refs[name] = { at: data.length, n: values.length };
     data.push(...values);
   }
-  let header = JSON.stringify({ series: [{ run: "p/r", name: "full/name", points: 0, total: 1000, exact: true, last_step: 9, last_value: "NaN", marks: [], columns: refs, ...entry }] });
+  let header = JSON.stringify({
+    series: [
+      {
+        run: "p/r",
+        name: "full/name",
+        points: 0,
+        total: 1000,
+        exact: true,
+        last_step: 9,
+        last_value: "NaN",
+        marks: [],
+        columns: refs,
+        ...entry,
+      },
+    ],
+  });
   while ((4 + new TextEncoder().encode(header).length) % 8) header += " ";
   const text = new TextEncoder().encode(header);
   const buffer = new ArrayBuffer(4 + text.length + 8 * data.length);
   new DataView(buffer).setUint32(0, text.length, true);
   new Uint8Array(buffer, 4).set(text);
   new Float64Array(buffer, 4 + text.length).set(data);
-  return decodeFrame<{ series: any[] }>(buffer);
+  return decodeFrame<{ series: [SeriesHeader] }>(buffer);
 }
 
 test("a curve has the name that was asked for, not the one that the server found", () => {
@@ -59,10 +105,21 @@ test("a sparse series is not smoothed", () => {
 
 test("a run that stays broken has signs to its end, though not every point is listed", () => {
   const marks = [{ x: 20, step: 20, kind: "nan" }];
-  const columns = { x: [0, 10, 20, 30, 40], mean: [1, 2, 3, NaN, NaN], min: [1, 2, 3, NaN, NaN], max: [1, 2, 3, NaN, NaN], first: [1, 2, 3, NaN, -Infinity], count: [9, 9, 9, 9, 9] };
+  const columns = {
+    x: [0, 10, 20, 30, 40],
+    mean: [1, 2, 3, NaN, NaN],
+    min: [1, 2, 3, NaN, NaN],
+    max: [1, 2, 3, NaN, NaN],
+    first: [1, 2, 3, NaN, -Infinity],
+    count: [9, 9, 9, 9, 9],
+  };
   const made = frame({ exact: false, marks, marks_total: 19 }, columns);
   const signs = curveOf(made, made.header.series[0]).signs.map(({ x, kind }) => [x, kind]);
-  assert.deepEqual(signs, [[20, "nan"], [30, "nan"], [40, "-inf"]]); // prettier-ignore
+  assert.deepEqual(signs, [
+    [20, "nan"],
+    [30, "nan"],
+    [40, "-inf"],
+  ]);
   const whole = frame({ exact: false, marks, marks_total: 1 }, columns);
   assert.equal(curveOf(whole, whole.header.series[0]).signs.length, 1);
 });
@@ -110,13 +167,25 @@ test("a logarithmic axis counts what it leaves out, exactly where it can", () =>
 
 test("the middle of the values leaves a spike out", () => {
   const y = Array.from({ length: 1000 }, (_, at) => (at === 500 ? 1e6 : at / 1000));
-  const found = centre([exact(y.map((_, at) => at), y)], 0, 1000);
+  const found = centre(
+    [
+      exact(
+        y.map((_, at) => at),
+        y,
+      ),
+    ],
+    0,
+    1000,
+  );
   assert.ok(found && found[1] < 1.1);
 });
 
 test("statistics of a range: mean, slope and change, with what is not finite left out", () => {
   const found = statistics(exact([0, 1, 2, 3, 4, 5], [9, 1, 3, NaN, 7, 9]), 1, 5);
-  assert.deepEqual([found.points, found.odd, found.first, found.last, found.change, found.low, found.high], [4, 1, 1, 9, 8, 1, 9]);
+  assert.deepEqual(
+    [found.points, found.odd, found.first, found.last, found.change, found.low, found.high],
+    [4, 1, 1, 9, 8, 1, 9],
+  );
   assert.ok(Math.abs(found.slope - 2) < 1e-12);
   assert.equal(found.mean, 5);
 });

@@ -5,6 +5,7 @@ import { arranged, EMPTY, moved, readLayout } from "../src/chart/layout.ts";
 import { pickMain } from "../src/run/main.ts";
 
 test("families of the names that a run has", () => {
+  // prettier-ignore
   const expected: Record<string, string> = {
     "train/loss": "loss", "eval/loss": "loss", loss: "loss", val_loss: "loss", "eval/bits_per_byte": "loss", "val/perplexity": "loss",
     "train/lr": "model", "train/norm": "model", "model/grad_norm": "model", lr: "model", grad_norm: "model",
@@ -13,16 +14,32 @@ test("families of the names that a run has", () => {
     "moe/aux_loss": "moe", "moe/h.0/load/3": "moe", "train/moe_aux_loss": "moe",
     "data/tokens_seen": "data", "train/epoch": "data", "eval/accuracy": "evaluation",
     "gradients/blocks.0.qkv.weight/norm": "gradients", "my/own": "my", "<script>alert(1)</script>/x": "<script>alert(1)<",
-  }; // prettier-ignore
+  };
   for (const [name, family] of Object.entries(expected)) assert.equal(familyOf(name), family, name);
 });
 
 test("for one run the losses stand together, and so do layers, quantiles and devices", () => {
-  const names = ["train/loss", "eval/loss", "train/lr", "gpu/0/power", "gpu/1/power", "model/update_p5", "model/update_p95", "gradients/a/norm", "gradients/b/norm"];
+  const names = [
+    "train/loss",
+    "eval/loss",
+    "train/lr",
+    "gpu/0/power",
+    "gpu/1/power",
+    "model/update_p5",
+    "model/update_p95",
+    "gradients/a/norm",
+    "gradients/b/norm",
+  ];
   const found = familiesOf(names, true);
-  assert.deepEqual(found.map((family) => family.id), ["loss", "model", "machine", "gradients"]);
+  assert.deepEqual(
+    found.map((family) => family.id),
+    ["loss", "model", "machine", "gradients"],
+  );
   assert.deepEqual(found[0]?.panels[0]?.names, ["train/loss", "eval/loss"]);
-  assert.deepEqual(found[2]?.panels.map((panel) => [panel.id, panel.names.length]), [["gpu/*/power", 2]]);
+  assert.deepEqual(
+    found[2]?.panels.map((panel) => [panel.id, panel.names.length]),
+    [["gpu/*/power", 2]],
+  );
   const layers = found[3]?.panels[0];
   assert.ok(layers);
   assert.equal(found[3]?.closed, true);
@@ -31,11 +48,17 @@ test("for one run the losses stand together, and so do layers, quantiles and dev
 
 test("for many runs each metric has its own panel", () => {
   const found = familiesOf(["train/loss", "eval/loss"], false);
-  assert.deepEqual(found[0]?.panels.map((panel) => panel.names), [["train/loss"], ["eval/loss"]]);
+  assert.deepEqual(
+    found[0]?.panels.map((panel) => panel.names),
+    [["train/loss"], ["eval/loss"]],
+  );
 });
 
 test("a panel of more layers than can be told apart keeps the first, the last and an even choice, and says so", () => {
-  const [family] = familiesOf(Array.from({ length: 400 }, (_, at) => `weights/blocks.${at}/norm`), true);
+  const [family] = familiesOf(
+    Array.from({ length: 400 }, (_, at) => `weights/blocks.${at}/norm`),
+    true,
+  );
   const panel = family?.panels[0];
   assert.equal((panel?.names.length ?? 0) + (panel?.left ?? 0), 400);
   assert.equal(panel?.names[0], "weights/blocks.0/norm");
@@ -61,7 +84,10 @@ test("stems: what differs in one place", () => {
 test("names that every object has are names like others, and one that begins with a slash has a family too", () => {
   const names = ["constructor/x", "__proto__/x", "toString/y", "hasOwnProperty", "/starts"];
   assert.deepEqual(names.map(familyOf), ["constructor", "__proto__", "toString", "other", "other"]);
-  assert.deepEqual(familiesOf(names, true).map((family) => family.title), ["__proto__", "constructor", "other", "toString"]);
+  assert.deepEqual(
+    familiesOf(names, true).map((family) => family.title),
+    ["__proto__", "constructor", "other", "toString"],
+  );
 });
 
 test("accounts stand closed below other families, and open where a run has nothing else", () => {
@@ -83,17 +109,36 @@ test("a layout puts moved panels first, in its order, and leaves hidden ones out
 });
 
 test("a layout from anybody's file: what is damaged reads as nothing", () => {
-  for (const bad of [null, 5, "x", [], { order: 5, own: "x", hidden: [1, 2, {}] }]) assert.deepEqual(readLayout(bad).order, []);
-  const read = readLayout({ own: [{ match: "^a" }, { match: 5 }, null, { match: "x".repeat(501) }], hidden: ["a", 7], wide: "yes" });
+  for (const bad of [null, 5, "x", [], { order: 5, own: "x", hidden: [1, 2, {}] }])
+    assert.deepEqual(readLayout(bad).order, []);
+  const read = readLayout({
+    own: [{ match: "^a" }, { match: 5 }, null, { match: "x".repeat(501) }],
+    hidden: ["a", 7],
+    wide: "yes",
+  });
   assert.deepEqual(read.own, [{ id: "^a", title: "^a", match: "^a", logY: false }]);
   assert.deepEqual(read.hidden, ["a"]);
   assert.equal(read.wide, false);
 });
 
 test("the main curves of runs that name them differently", () => {
-  const ours = pickMain(["train/loss", "train/loss_smooth", "eval/loss", "train/lr", "train/norm", "train/tokens_per_second", "model/grad_norm"]);
-  assert.deepEqual([ours.rate, ours.losses, ours.norm, ours.speed], [["train/lr"], ["train/loss", "eval/loss"], ["train/norm"], ["train/tokens_per_second"]]);
+  const ours = pickMain([
+    "train/loss",
+    "train/loss_smooth",
+    "eval/loss",
+    "train/lr",
+    "train/norm",
+    "train/tokens_per_second",
+    "model/grad_norm",
+  ]);
+  assert.deepEqual(
+    [ours.rate, ours.losses, ours.norm, ours.speed],
+    [["train/lr"], ["train/loss", "eval/loss"], ["train/norm"], ["train/tokens_per_second"]],
+  );
   const others = pickMain(["loss", "val_loss", "learning_rate", "grad_norm", "dt"]);
-  assert.deepEqual([others.rate, others.losses, others.norm, others.speed], [["learning_rate"], ["loss", "val_loss"], ["grad_norm"], ["dt"]]);
+  assert.deepEqual(
+    [others.rate, others.losses, others.norm, others.speed],
+    [["learning_rate"], ["loss", "val_loss"], ["grad_norm"], ["dt"]],
+  );
   assert.deepEqual(pickMain([]), { rate: [], losses: [], norm: [], speed: [], machine: [] });
 });

@@ -11,7 +11,18 @@ function fake(hold = false) {
   const asked: { query: SeriesQuery; signal?: AbortSignal; answer: () => void }[] = [];
   const loader = new Loader((query, signal) => {
     return new Promise((done, failed) => {
-      const header = { series: query.series.map((one) => ({ ...one, points: 1, total: 1, exact: true, last_step: 1, last_value: 1, marks: [], columns: {} })) };
+      const header = {
+        series: query.series.map((one) => ({
+          ...one,
+          points: 1,
+          total: 1,
+          exact: true,
+          last_step: 1,
+          last_value: 1,
+          marks: [],
+          columns: {},
+        })),
+      };
       const answer = (): void => done({ header, column: () => new Float64Array(0) } as never);
       signal?.addEventListener("abort", () => failed(new DOMException("", "AbortError")));
       asked.push({ query, signal, answer });
@@ -21,7 +32,8 @@ function fake(hold = false) {
   return { loader, asked };
 }
 
-const series = (count: number, from = 0) => Array.from({ length: count }, (_, at) => ({ run: "p/r", name: `n${from + at}` }));
+const series = (count: number, from = 0) =>
+  Array.from({ length: count }, (_, at) => ({ run: "p/r", name: `n${from + at}` }));
 
 test("wishes of one moment travel together, each series once", async () => {
   const { loader, asked } = fake();
@@ -29,15 +41,27 @@ test("wishes of one moment travel together, each series once", async () => {
   const [a, b] = await Promise.all([loader.load(series(3), WISH, signal), loader.load(series(3, 2), WISH, signal)]);
   assert.equal(asked.length, 1);
   assert.equal(asked[0]?.query.series.length, 5);
-  assert.deepEqual(a?.map((curve) => curve.name), ["n0", "n1", "n2"]);
-  assert.deepEqual(b?.map((curve) => curve.name), ["n2", "n3", "n4"]);
+  assert.deepEqual(
+    a?.map((curve) => curve.name),
+    ["n0", "n1", "n2"],
+  );
+  assert.deepEqual(
+    b?.map((curve) => curve.name),
+    ["n2", "n3", "n4"],
+  );
 });
 
 test("another range is another request", async () => {
   const { loader, asked } = fake();
   const signal = new AbortController().signal;
   await Promise.all([loader.load(series(1), WISH, signal), loader.load(series(1), { ...WISH, view: [1, 2] }, signal)]);
-  assert.deepEqual(asked.map(({ query }) => [query.from, query.to]), [[null, null], [1, 2]]); // prettier-ignore
+  assert.deepEqual(
+    asked.map(({ query }) => [query.from, query.to]),
+    [
+      [null, null],
+      [1, 2],
+    ],
+  );
 });
 
 test("a request is aborted when nobody wants it any more, and not before", async () => {
@@ -60,7 +84,7 @@ test("two requests are under way at most, in the order wished; what was given up
   const { loader, asked } = fake(true);
   const controls = [0, 1, 2, 3].map(() => new AbortController());
   const all = controls.map((control, at) => loader.load(series(100, at * 100), WISH, control.signal));
-  all.forEach((one) => one.catch(() => undefined));
+  for (const one of all) one.catch(() => undefined);
   await soon();
   assert.equal(asked.length, 2);
   controls[2]?.abort();

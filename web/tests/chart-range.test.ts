@@ -1,8 +1,19 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { followed, formatView, History, padded, panned, parseView, sensible, within, zoomed } from "../src/chart/range.ts";
+import {
+  followed,
+  formatView,
+  History,
+  padded,
+  panned,
+  parseView,
+  sensible,
+  within,
+  zoomed,
+} from "../src/chart/range.ts";
 
-const near = (a: number, b: number): void => assert.ok(Math.abs(a - b) <= 1e-9 * Math.max(1, Math.abs(b)), `${a} is not ${b}`);
+const near = (a: number, b: number): void =>
+  assert.ok(Math.abs(a - b) <= 1e-9 * Math.max(1, Math.abs(b)), `${a} is not ${b}`);
 
 test("a zoom keeps the place under the pointer", () => {
   const [from, to] = zoomed([0, 100], 25, 0.5);

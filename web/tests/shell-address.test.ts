@@ -4,7 +4,19 @@ import test from "node:test";
 import { formatQuery, joinList, placeOf, plainKey, runPlace, splitList, withQuery } from "../src/shell/address.ts";
 import { readState, writeState } from "../src/runs/state.ts";
 
-const HOSTILE = ["train/loss", "a,b", "50%", "%2C", "x=1&y=2#z?", "<script>alert(1)</script>", "日本語 🚀", "a+b c", "%", ",,", "\u202e"];
+const HOSTILE = [
+  "train/loss",
+  "a,b",
+  "50%",
+  "%2C",
+  "x=1&y=2#z?",
+  "<script>alert(1)</script>",
+  "日本語 🚀",
+  "a+b c",
+  "%",
+  ",,",
+  "\u202e",
+];
 
 test("every path leads to its view", () => {
   assert.deepEqual(placeOf("/"), { view: "runs" });
@@ -20,7 +32,11 @@ test("every path leads to its view", () => {
 test("the place of a run reads back as its key", () => {
   for (const name of HOSTILE) {
     const key = `project/${encodeURIComponent(name)}`;
-    assert.deepEqual(placeOf(new URL(runPlace(key, "doctor"), "http://h").pathname), { view: "run", key, tab: "doctor" });
+    assert.deepEqual(placeOf(new URL(runPlace(key, "doctor"), "http://h").pathname), {
+      view: "run",
+      key,
+      tab: "doctor",
+    });
     assert.equal(plainKey(key), `project/${name}`);
   }
   assert.equal(plainKey("a/%zz"), "a/%zz");
@@ -66,11 +82,22 @@ test("the state of the table reads back from its address", () => {
   assert.deepEqual([...state.selected], ["p/a", "p/b"]);
   assert.deepEqual([...state.hidden], ["p/c"]);
   assert.deepEqual([...state.only], ["p/d"]);
-  assert.deepEqual([state.layout, state.axis, state.smooth, state.most, state.archived], ["table", "tokens", 0.9, 50, true]);
+  assert.deepEqual(
+    [state.layout, state.axis, state.smooth, state.most, state.archived],
+    ["table", "tokens", 0.9, 50, true],
+  );
 });
 
 test("what is so by default stands in no address, and nonsense is read as the default", () => {
-  const written = writeState({ filter: "", sort: { id: "created", down: true }, layout: "split", axis: "step", smooth: 0, most: 10, archived: false });
+  const written = writeState({
+    filter: "",
+    sort: { id: "created", down: true },
+    layout: "split",
+    axis: "step",
+    smooth: 0,
+    most: 10,
+    archived: false,
+  });
   assert.equal(formatQuery(withQuery(new URLSearchParams(), written)), "");
   const state = readState(new URLSearchParams("smooth=x&most=-3&view=what&group=nothing&cols=none&sort="));
   assert.deepEqual([state.smooth, state.most, state.layout, state.group, state.columns], [0, 10, "split", null, []]);

@@ -8,16 +8,23 @@ import { tagsOf } from "../src/runs/edit.tsx";
 import { fits } from "../src/runs/picker.tsx";
 
 function row(key: string, more: Partial<Row> = {}): Row {
+  // prettier-ignore
   return {
-    key, project: "p", id: key, name: key, status: "finished", created: 0, wall_seconds: 1, tags: [], notes: "", pinned: false, archived: false,
-    config: {}, step: 10, total_steps: 10, remaining_seconds: null, last: {}, best: {}, findings: {}, parent: null, fork_step: null, ...more,
-  }; // prettier-ignore
+    key, project: "p", id: key, name: key, status: "finished", status_since: null, created: 0, wall_seconds: 1, tags: [], notes: "", pinned: false, archived: false,
+    config: {}, step: 10, total_steps: 10, remaining_seconds: null, last: {}, best: {}, findings: { critical: 0, warning: 0, info: 0 }, parent: null, fork_step: null, ...more,
+  };
 }
 
 const keys = (rows: Row[]): string => rows.map((one) => one.key).join("");
 
 test("missing values and NaN stand last in both directions", () => {
-  const rows = [row("a", { last: { l: 2 } }), row("b"), row("c", { last: { l: "NaN" } }), row("d", { last: { l: 1 } }), row("e", { last: { l: "Infinity" } })];
+  const rows = [
+    row("a", { last: { l: 2 } }),
+    row("b"),
+    row("c", { last: { l: "NaN" } }),
+    row("d", { last: { l: 1 } }),
+    row("e", { last: { l: "Infinity" } }),
+  ];
   assert.equal(keys(sortRows(rows, { id: "last:l", down: false })), "daecb");
   assert.equal(keys(sortRows(rows, { id: "last:l", down: true })), "eadcb");
 });
@@ -29,7 +36,8 @@ test("the order of cells is an order", () => {
       for (const b of cells) {
         assert.ok(Math.sign(compareCells(a, b, down)) + Math.sign(compareCells(b, a, down)) === 0, `${a} ${b}`);
         for (const c of cells) {
-          if (compareCells(a, b, down) <= 0 && compareCells(b, c, down) <= 0) assert.ok(compareCells(a, c, down) <= 0, `${a} ${b} ${c}`);
+          if (compareCells(a, b, down) <= 0 && compareCells(b, c, down) <= 0)
+            assert.ok(compareCells(a, c, down) <= 0, `${a} ${b} ${c}`);
         }
       }
     }
@@ -49,17 +57,40 @@ test("a second click on a head turns the order round", () => {
 });
 
 test("groups hold every run once, closed ones show their head, runs without a value come last", () => {
-  const rows = [row("a", { config: { lr: 2 } }), row("b", { config: { lr: 1 } }), row("c"), row("d", { config: { lr: 1 } })];
+  const rows = [
+    row("a", { config: { lr: 2 } }),
+    row("b", { config: { lr: 1 } }),
+    row("c"),
+    row("d", { config: { lr: 1 } }),
+  ];
   const found = lines(rows, "config:lr", new Set());
-  assert.deepEqual(found.map((line) => (line.kind === "group" ? `${line.name === NONE ? "none" : line.value}:${line.count}` : line.row.key)), ["1:2", "b", "d", "2:1", "a", "none:1", "c"]);
+  assert.deepEqual(
+    found.map((line) =>
+      line.kind === "group" ? `${line.name === NONE ? "none" : line.value}:${line.count}` : line.row.key,
+    ),
+    ["1:2", "b", "d", "2:1", "a", "none:1", "c"],
+  );
   const closed = lines(rows, "config:lr", new Set(["1", NONE]));
-  assert.deepEqual(closed.map((line) => (line.kind === "group" ? line.open : line.row.key)), [false, true, "a", false]);
+  assert.deepEqual(
+    closed.map((line) => (line.kind === "group" ? line.open : line.row.key)),
+    [false, true, "a", false],
+  );
 });
 
 test("the text 1 and the number 1 are groups of their own, and a run with two tags is in both", () => {
-  assert.equal(lines([row("a", { config: { k: "one" } }), row("b", { config: { k: 1 } }), row("c", { config: { k: true } })], "config:k", new Set()).filter((line) => line.kind === "group").length, 3);
+  assert.equal(
+    lines(
+      [row("a", { config: { k: "one" } }), row("b", { config: { k: 1 } }), row("c", { config: { k: true } })],
+      "config:k",
+      new Set(),
+    ).filter((line) => line.kind === "group").length,
+    3,
+  );
   const tagged = lines([row("a", { tags: ["x", "y"] }), row("b", { tags: ["x"] })], "tags", new Set());
-  assert.deepEqual(tagged.map((line) => (line.kind === "group" ? line.value : line.row.key)), ["x", "a", "b", "y", "a"]);
+  assert.deepEqual(
+    tagged.map((line) => (line.kind === "group" ? line.value : line.row.key)),
+    ["x", "a", "b", "y", "a"],
+  );
 });
 
 test("what is drawn are the first runs that are not hidden, also those of closed groups", () => {
@@ -80,7 +111,9 @@ test("lines in sight cover what is seen and stay within the table", () => {
 });
 
 test("ten thousand rows sort and group within a frame or two", () => {
-  const rows = Array.from({ length: 10_000 }, (_, at) => row(`r${at}`, { created: at, last: { l: Math.sin(at) }, config: { lr: at % 7 } }));
+  const rows = Array.from({ length: 10_000 }, (_, at) =>
+    row(`r${at}`, { created: at, last: { l: Math.sin(at) }, config: { lr: at % 7 } }),
+  );
   const before = performance.now();
   const found = lines(sortRows(rows, { id: "last:l", down: false }), "config:lr", new Set());
   assert.equal(found.length, 10_007);
@@ -104,18 +137,32 @@ test("a column's id says what it shows, and names of prototypes show nothing", (
 });
 
 test("the columns by default are the losses and what tells the runs apart", () => {
-  const rows = [1, 2, 3].map((at) => row(`r${at}`, { config: { lr: at, same: 1, seed: at }, last: { "train/loss": 1, "eval/loss": 2 }, best: { "eval/loss": 2 } }));
+  const rows = [1, 2, 3].map((at) =>
+    row(`r${at}`, {
+      config: { lr: at, same: 1, seed: at },
+      last: { "train/loss": 1, "eval/loss": 2 },
+      best: { "eval/loss": 2 },
+    }),
+  );
   const ids = defaultColumns(rows);
   assert.ok(ids.includes("best:eval/loss") && ids.includes("last:train/loss") && ids.includes("config:lr"));
   assert.ok(!ids.includes("config:same") && !ids.includes("project"));
   assert.deepEqual(varying(rows), ["lr", "seed"]);
   assert.equal(fitted("config:lr", rows)?.numeric, true);
   assert.equal(fitted("config:lr", [...rows, row("x", { config: { lr: "auto" } })])?.numeric, false);
-  assert.deepEqual(available(rows).map((group) => group.title), ["Run", "Last value", "Best value", "Configuration"]);
+  assert.deepEqual(
+    available(rows).map((group) => group.title),
+    ["Run", "Last value", "Best value", "Configuration"],
+  );
 });
 
 test("labels tell runs of one name apart", () => {
-  const labels = labelsOf([row("a", { name: "x" }), row("b", { name: "x", project: "q" }), row("c", { name: "x" }), row("d", { name: "y" })]);
+  const labels = labelsOf([
+    row("a", { name: "x" }),
+    row("b", { name: "x", project: "q" }),
+    row("c", { name: "x" }),
+    row("d", { name: "y" }),
+  ]);
   assert.deepEqual([...labels.values()], ["p/a", "q/x", "p/c", "y"]);
 });
 

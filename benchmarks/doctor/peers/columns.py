@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from barograph.reading.query import StoredRun
-from barograph.rules.roles import candidates
+from barograph.doctor.kernel.roles import candidates
+from barograph.query.stored import StoredRun
 
 # What a log for other tools calls a role. The names are ones that runmedic, losslint and gradsnitch all know.
 EXPORTED = {"norm": "grad_norm", "lr": "lr", "throughput": "tokens_per_s"}

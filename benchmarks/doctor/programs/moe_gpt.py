@@ -1,7 +1,7 @@
 """A small GPT whose feed-forward layers are mixtures of four experts, two a token, with balance loss and z-loss.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run. It logs the way S0's trainer does: `log_step` with its own clock, `log_eval`, `log_moe_stats`, loads.
+Out:  the run. It logs as Surogate's trainer does: `log_step` with its own clock, `log_eval`, `log_moe_stats`, loads.
 
 The text is made here: a small language of words from a Markov chain, spelled in 64 letters, so that it shares neither
 data nor vocabulary with the other programs.

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from barograph import __version__
-from barograph.cli import asking, filing, judging, logs, looking, trying, watching
+from barograph.cli import asking, attending, filing, judging, logs, looking, trying, watching
 from barograph.cli.commands import Commands
 
 
@@ -45,9 +45,15 @@ def _sorry(sentence: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="barograph", description="Telemetry for training language models.")
+    parser = argparse.ArgumentParser(
+        prog="barograph",
+        usage="barograph [-h] [--version] COMMAND ...",
+        description="Telemetry for training language models.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"barograph {__version__}")
     commands = Commands(parser)
-    for group in (looking, watching, judging, asking, filing, logs, trying):
+    for group in (looking, watching, attending, judging, asking, filing, logs, trying):
         group.add(commands)
+    parser.epilog = f"{commands.listing()}\n\n`barograph COMMAND --help` explains a command and its options."
     return parser

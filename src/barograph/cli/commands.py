@@ -9,27 +9,50 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+GROUPS = {
+    "look": "look at runs",
+    "understand": "understand them",
+    "keep": "keep them in order",
+    "exchange": "bring in and out",
+    "run": "run something",
+}
+
 
 class Commands:
-    """The commands of a parser."""
+    """The commands of a parser, in groups by what they are for."""
 
     def __init__(self, parser: argparse.ArgumentParser):
-        self._made = parser.add_subparsers(dest="command", metavar="COMMAND")
+        self._parsers = parser.add_subparsers(
+            prog="barograph", dest="command", metavar="COMMAND", help=argparse.SUPPRESS
+        )
+        self._texts: dict[str, dict[str, str]] = {title: {} for title in GROUPS.values()}
 
-    def add(self, name: str, function: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        """A command. text: what it does, as a verb phrase without a full stop."""
-        made = self._made.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        made.set_defaults(function=function)
-        return made
+    def add(
+        self, name: str, function: Callable[[argparse.Namespace], int], group: str, text: str, more: str = ""
+    ) -> argparse.ArgumentParser:
+        """A command. text: what it does, a verb phrase without a full stop; more: further sentences of its help."""
+        self._texts[GROUPS[group]][name] = text
+        description = f"{text[0].upper()}{text[1:]}. {more}".strip()
+        parser = self._parsers.add_parser(name, description=description)
+        parser.set_defaults(function=function)
+        return parser
+
+    def listing(self) -> str:
+        """Every command in a line, under the headings of their groups."""
+        blocks = [
+            "\n".join([title, *(f"  {name:<9} {text}" for name, text in texts.items())])
+            for title, texts in self._texts.items()
+        ]
+        return "\n\n".join(blocks)
 
     @staticmethod
-    def common(made: argparse.ArgumentParser, run: bool = True, as_json: bool = True) -> None:
+    def common(parser: argparse.ArgumentParser, run: bool = True, as_json: bool = True) -> None:
         """The arguments that most commands have: RUN, --dir, --json."""
         if run:
-            made.add_argument("run", metavar="RUN", help="a run's id, name, folder, or a log file")
-        made.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
+            parser.add_argument("run", metavar="RUN", help="a run's id, name or folder, or a log file")
+        parser.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
         if as_json:
-            made.add_argument("--json", action="store_true", help="print JSON")
+            parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def words(text: str) -> list[str]:
@@ -42,7 +65,7 @@ def count(word: str) -> int:
     try:
         number = int(word)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number") from None
     if number < 0:
         raise argparse.ArgumentTypeError("must be 0 or more")
     return number

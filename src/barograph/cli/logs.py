@@ -10,28 +10,28 @@ import argparse
 from pathlib import Path
 
 from barograph.cli.commands import Commands
-from barograph.config import BACKENDS
+from barograph.core.options import BACKENDS
 
 
 def add(commands: Commands) -> None:
     """Declare them."""
-    made = commands.add("import", _import, "read other tools' logs and keep them as runs")
-    made.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="files and folders of any known kind")
-    made.add_argument("--project", help="the project they go to (default: what the source says)")
-    made.add_argument("--name", help="what to call the run, where it is one")
-    made.add_argument("--kind", help="take the paths for this kind of log instead of finding out")
-    made.add_argument("--aliases", type=Path, metavar="FILE", help="a YAML file with names of yours")
-    made.add_argument("--follow", action="store_true", help="keep reading while the other program writes")
-    made.add_argument("--dry-run", action="store_true", help="say what would be read, and write nothing")
-    commands.common(made, run=False)
+    parser = commands.add("import", _import, "exchange", "read other tools' logs and store them as runs")
+    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="files and folders of any known kind")
+    parser.add_argument("--project", help="the project to store them in (default: as in the source)")
+    parser.add_argument("--name", help="the run's name, if the paths hold one run")
+    parser.add_argument("--kind", help="the kind of log, instead of detecting it")
+    parser.add_argument("--aliases", type=Path, metavar="FILE", help="a YAML file with your names for metrics")
+    parser.add_argument("--follow", action="store_true", help="keep reading while the other program writes")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be read, and write nothing")
+    commands.common(parser, run=False)
 
-    made = commands.add("sync", _sync, "send runs to another tracker, live or after the fact, each point once")
-    made.add_argument("runs", nargs="+", metavar="RUN", help="runs' ids, names or folders")
-    made.add_argument("--to", required=True, choices=BACKENDS, help="the tracker that gets a copy")
-    made.add_argument("--follow", action="store_true", help="go on while the run is written")
-    made.add_argument("--out", metavar="WHERE", help="the folder, project or address that gets it")
-    made.add_argument("--name", metavar="NAME", help="what the run is called there")
-    commands.common(made, run=False)
+    parser = commands.add("sync", _sync, "exchange", "send runs to W&B, Aim, TensorBoard, MLflow or Trackio")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="runs' ids, names or folders")
+    parser.add_argument("--to", required=True, choices=BACKENDS, help="the tracker to send to")
+    parser.add_argument("--follow", action="store_true", help="keep sending while the run is written")
+    parser.add_argument("--out", metavar="WHERE", help="the folder, project or address to send to")
+    parser.add_argument("--name", metavar="NAME", help="the run's name there")
+    commands.common(parser, run=False)
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -51,8 +51,8 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _sync(options: argparse.Namespace) -> int:
-    from barograph.mirrors.sync import sync
-    from barograph.reading.catalog import find
+    from barograph.query.catalog import find
+    from barograph.trackers.sync import sync
 
     found = [find(run, options.dir) for run in options.runs]
     folders = [

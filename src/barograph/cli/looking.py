@@ -13,45 +13,67 @@ from pathlib import Path
 from typing import Any
 
 from barograph.cli.commands import Commands, count
-from barograph.record import json_text
+from barograph.core.record import json_text
+from barograph.core.text import escape
 
 
 def add(commands: Commands) -> None:
     """Declare them."""
-    made = commands.add("ls", _ls, "list the runs")
-    made.add_argument("words", nargs="*", metavar="WORD", help="only runs that have these, or config.lr>1e-4")
-    commands.common(made, run=False)
-    made.add_argument("--project", help="only this project's runs")
-    made.add_argument("--tag", help="only runs with this tag")
-    made.add_argument("--all", action="store_true", help="archived runs too")
+    parser = commands.add("ls", _ls, "look", "list the runs")
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="only runs with these words, or a condition such as config.lr>1e-4"
+    )
+    commands.common(parser, run=False)
+    parser.add_argument("--project", help="only this project's runs")
+    parser.add_argument("--tag", help="only runs with this tag")
+    parser.add_argument("--all", action="store_true", help="include archived runs")
 
-    made = commands.add("show", _show, "show what a run was and where it stands")
-    commands.common(made)
-    made.add_argument("--names", action="store_true", help="list every series")
-    made.add_argument("--blackbox", action="store_true", help="the last steps before something went wrong")
+    parser = commands.add("show", _show, "look", "show one run: settings, status, segments, metrics")
+    commands.common(parser)
+    parser.add_argument("--names", action="store_true", help="list the names of all series")
+    parser.add_argument("--blackbox", action="store_true", help="show the last steps before something went wrong")
 
-    made = commands.add("tail", _tail, "print a run's latest records and follow it while it goes on")
-    commands.common(made)
-    made.add_argument("-n", "--lines", type=count, default=20, help="how many records to begin with (default 20)")
-    made.add_argument("--no-follow", action="store_true", help="print and stop")
+    parser = commands.add("tail", _tail, "look", "print a run's latest records, then new ones as they come")
+    commands.common(parser)
+    parser.add_argument("-n", "--lines", type=count, default=20, help="records to print first (default 20)")
+    parser.add_argument("--no-follow", action="store_true", help="print and stop")
 
-    made = commands.add("export", _export, "write a run's series to a file")
-    commands.common(made, as_json=False)
-    made.add_argument("--to", choices=("csv", "jsonl", "parquet", "tensorboard"), default="csv", help="default csv")
-    made.add_argument("--out", type=Path, help="the file (default: RUN.FORMAT here)")
-    made.add_argument("--layout", choices=("wide", "long"), help="a row a step or a point (Parquet: long)")
-    made.add_argument("--series", action="append", default=[], metavar="PATTERN", help="only series such as 'train/*'")
-    made.add_argument("--branch", choices=("live", "all"), default="live", help="all: superseded steps too")
+    parser = commands.add(
+        "export", _export, "exchange", "write a run's metrics as CSV, JSON lines, Parquet, TensorBoard"
+    )
+    commands.common(parser, as_json=False)
+    parser.add_argument(
+        "--to", choices=("csv", "jsonl", "parquet", "tensorboard"), default="csv", help="the format (default csv)"
+    )
+    parser.add_argument("--out", type=Path, help="the file (default: RUN.FORMAT here)")
+    parser.add_argument(
+        "--layout", choices=("wide", "long"), help="wide: a row for each step; long: for each value (Parquet is long)"
+    )
+    parser.add_argument(
+        "--series", action="append", default=[], metavar="PATTERN", help="only series such as 'train/*'"
+    )
+    parser.add_argument(
+        "--branch",
+        choices=("live", "all"),
+        default="live",
+        help="all: also steps that a resume or rewind replaced (default live)",
+    )
 
-    made = commands.add("gc", _gc, "seal what ended or killed runs left unsealed, clear leftovers and old trash")
-    made.add_argument("--trash-days", type=count, default=30, metavar="N", help="deleted runs kept (default 30 days)")
-    commands.common(made, run=False)
+    parser = commands.add("gc", _gc, "keep", "compact the files of ended runs, empty the old trash")
+    parser.add_argument(
+        "--trash-days",
+        type=count,
+        default=30,
+        metavar="N",
+        help="remove runs that were deleted more than N days ago (default 30)",
+    )
+    commands.common(parser, run=False)
 
 
 def _ls(options: argparse.Namespace) -> int:
-    from barograph.keeping.search import choose
-    from barograph.reading import overview
-    from barograph.reading.catalog import runs
+    from barograph.query.catalog import runs
+    from barograph.query.search import choose
+    from barograph.views import overview
 
     found = [run for run in runs(options.dir, options.project, tag=options.tag) if options.all or not run.archived]
     rows = [overview.summary(run) for run in (choose(found, options.words) if options.words else found)]
@@ -68,43 +90,45 @@ def _ls(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from barograph.reading import overview
-    from barograph.reading.catalog import find
+    from barograph.query.catalog import find
+    from barograph.views import overview
 
     run = find(options.run, options.dir)
     if options.json:
         print(json_text(overview.detail(run)))
     elif options.blackbox:
-        from barograph.blackbox.files import read
-        from barograph.blackbox.table import lines
+        from barograph.training.blackbox.files import read_blackbox
+        from barograph.views.blackbox import lines
 
-        boxes = read(run.dir)
+        boxes = read_blackbox(run.dir)
         if not boxes:
             raise KeyError(f"{run.id} has no black box: nothing went wrong that would have written one")
         print("\n\n".join("\n".join(lines(box)) for box in boxes))
     elif options.names:
-        print("\n".join(overview.printable(name) for name in run.names()))
+        print("\n".join(escape(name) for name in run.names()))
     else:
         print(overview.page(run))
     return 0
 
 
 def _tail(options: argparse.Namespace) -> int:
-    from barograph.reading.catalog import find
-    from barograph.reading.follow import follow
+    from barograph.query.catalog import find
+    from barograph.views.follow import follow
 
     run = find(options.run, options.dir)
     console = None
     if options.json:
-        from barograph.record import Record, encode
+        from barograph.core.record import Record, encode
 
         def show(record: Record) -> None:
             print(encode(record).decode(), flush=True)
     else:
-        from barograph.sinks.console import Console
+        from barograph.training.console.console import Console
 
         about = run.manifest
-        console = Console(1, total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"), patient=True)
+        console = Console(
+            1, "plain", total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"), patient=True
+        )
         show = console.draw
     wait = None if options.no_follow else lambda: time.sleep(0.2)
     for record in follow(run, options.lines, wait, drawn=not options.json):
@@ -115,14 +139,14 @@ def _tail(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from barograph.reading.catalog import find
-    from barograph.reading.export import export
+    from barograph.query.catalog import find
+    from barograph.query.export import export
 
     run = find(options.run, options.dir)
     if options.to == "tensorboard":
         from fnmatch import fnmatchcase
 
-        from barograph.mirrors.send import copy_to_tensorboard
+        from barograph.trackers.send import copy_to_tensorboard
 
         out, patterns = options.out or Path(run.id), options.series
         path = run.log_files()[0] if Path(options.run).is_file() else run.dir
@@ -136,10 +160,10 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _gc(options: argparse.Namespace) -> int:
-    from barograph.keeping.trash import purge
-    from barograph.liveness import OPEN
-    from barograph.reading.catalog import DEFAULT_DIR, runs
-    from barograph.spool import carry_leftovers
+    from barograph.core.liveness import OPEN
+    from barograph.log.spool import carry_leftovers
+    from barograph.query.catalog import DEFAULT_DIR, runs
+    from barograph.query.trash import purge
     from barograph.store.seal import seal
 
     report: list[dict[str, Any]] = []
@@ -147,11 +171,9 @@ def _gc(options: argparse.Namespace) -> int:
     root = Path(options.dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
     gone = [one.as_dict() for one in purge(root, options.trash_days * 86_400.0)]
     for run in runs(options.dir):
-        for folder in sorted((run.dir / "store").glob("*/")):
-            before = _size(folder)
-            seal(folder, closed=run.status not in OPEN, wait=True)
-            if (after := _size(folder)) != before:
-                report.append({"run": run.id, "writer": folder.name, "bytes_before": before, "bytes_after": after})
+        before = _size(run.dir)
+        if seal(run.dir, final=run.status not in OPEN, wait=True):
+            report.append({"run": run.id, "bytes_before": before, "bytes_after": _size(run.dir)})
     if options.json:
         print(json_text({"sealed": report, "purged": gone}))
     elif not report and not gone:
@@ -164,4 +186,6 @@ def _gc(options: argparse.Namespace) -> int:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    """Bytes of a run's sealed parts and block files."""
+    files = (*folder.glob("store/*/*"), *folder.glob("*.wide"))
+    return sum(path.stat().st_size for path in files if path.is_file())

@@ -13,21 +13,25 @@ from barograph.cli.commands import Commands
 
 def add(commands: Commands) -> None:
     """Declare them."""
-    made = commands.add("demo", _demo, "train a small GPT on Python's own source text, with everything on")
-    made.add_argument("--steps", type=int, help="optimizer steps (default: about a minute's worth)")
-    made.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
-    made.add_argument("--seed", type=int, default=0, help="the same seed gives the same losses (default 0)")
-    made.add_argument("--moe", action="store_true", help="a mixture of experts")
-    made.add_argument("--mup", action="store_true", help="check a parametrisation over widths instead of training")
-    made.add_argument("--quiet", action="store_true", help="a progress bar and the summary alone")
-    made.add_argument("--fault", metavar="KIND", help="break the training on purpose, and have the doctor look at it")
-    made.add_argument("--resume", metavar="RUN", help="go on with a demo's run from its last checkpoint")
+    parser = commands.add("demo", _demo, "run", "train a small GPT on Python's source text, as an example")
+    parser.add_argument("--steps", type=int, help="optimizer steps (default: about a minute of training)")
+    parser.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same losses (default 0)")
+    parser.add_argument("--moe", action="store_true", help="train a mixture of experts")
+    parser.add_argument(
+        "--mup", action="store_true", help="run a coordinate check of µP over widths instead of one training"
+    )
+    parser.add_argument("--quiet", action="store_true", help="show only a progress bar and the summary")
+    parser.add_argument("--fault", metavar="KIND", help="break the training on purpose, to see what the doctor finds")
+    parser.add_argument("--resume", metavar="RUN", help="continue a run of the demo from its last checkpoint")
 
-    made = commands.add("bench", _bench, "measure what the device at hand can do, for the speed of light")
-    made.add_argument("what", choices=("peak",), help="peak: the achievable TFLOP/s of matrix products")
-    made.add_argument("--device", metavar="DEVICE", help="cpu, cuda or cuda:N; the first GPU if there is one")
-    made.add_argument("--seconds", type=float, default=3.0, metavar="N", help="seconds for each precision (default 3)")
-    made.add_argument("--json", action="store_true", help="print JSON")
+    parser = commands.add("bench", _bench, "run", "measure the peak TFLOP/s of this device")
+    parser.add_argument("what", choices=("peak",), help="peak: the TFLOP/s that matrix products reach")
+    parser.add_argument("--device", metavar="DEVICE", help="cpu, cuda or cuda:N; the first GPU if there is one")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, metavar="N", help="seconds for each precision (default 3)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -84,7 +84,7 @@ class NotANumber(Fault):
             middle[0].grad.view(-1)[0] = float("inf")
 
 
-class MissingZeroGrad(Fault):
+class MissingZeroGradFault(Fault):
     about = "gradients are not cleared any more between steps"
 
     def clears(self) -> bool:
@@ -104,7 +104,7 @@ class StaleOptimizer(Fault):
             weight.grad = torch.zeros_like(weight)
 
 
-class FrozenLayer(Fault):
+class FrozenLayerFault(Fault):
     about = "one block of the model learns nothing any more"
 
     def gradients(self, loop: Loop, number: int) -> None:
@@ -155,7 +155,7 @@ class WeightDecay(Fault):
             group["weight_decay"] *= 1000
 
 
-class DeadExpert(Fault):
+class DeadExpertFault(Fault):
     about = "the router sends all tokens to the same experts"
     moe = True
 
@@ -176,13 +176,13 @@ FAULTS: dict[str, type[Fault]] = {
     "learning-rate": HighLearningRate,
     "bad-batch": BadBatch,
     "nan": NotANumber,
-    "zero-grad": MissingZeroGrad,
+    "zero-grad": MissingZeroGradFault,
     "stale-optimizer": StaleOptimizer,
-    "frozen-layer": FrozenLayer,
+    "frozen-layer": FrozenLayerFault,
     "shifted-targets": ShiftedTargets,
     "repeated-data": RepeatedData,
     "slow-loader": SlowLoader,
     "other-tokens": OtherTokens,
     "weight-decay": WeightDecay,
-    "dead-expert": DeadExpert,
+    "dead-expert": DeadExpertFault,
 }

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from barograph.demo import model as gpt
 from barograph.demo.faults import Fault
-from barograph.demo.text import Corpus, Loader, fixed_windows
+from barograph.demo.text import Corpus, TextLoader, fixed_windows
 
 if TYPE_CHECKING:
     from barograph.probes.data.batch_watch import DataWatch
-    from barograph.writing.run import Run
+    from barograph.training.run import Run
 
 PROMPT = b"class Reader:\n    def "
 SAMPLE_BYTES = 320
@@ -59,8 +59,8 @@ class Plan:
     beta2: float = 0.97
     clip: float = 1.0
 
-    def shape(self) -> gpt.Shape:
-        return gpt.Shape(experts=8) if self.moe else gpt.Shape()
+    def shape(self) -> gpt.ModelShape:
+        return gpt.ModelShape(experts=8) if self.moe else gpt.ModelShape()
 
     def share(self, step: int) -> float:
         """Share of the learning rate at a step from 1: linear warm-up over a tenth, then a cosine."""
@@ -90,7 +90,7 @@ class Loop:
         torch.manual_seed(plan.seed)
         shape = plan.shape()
         self.model = gpt.ByteGPT(shape)
-        self.loader = Loader(corpus.train.text, shape.context, plan.batch, plan.seed)
+        self.loader = TextLoader(corpus.train.text, shape.context, plan.batch, plan.seed)
         self.eval_bytes = tensor(fixed_windows(corpus.held_out.text, shape.context, EVAL_WINDOWS))
         weights = list(self.model.parameters())
         groups = [
@@ -131,12 +131,12 @@ class Loop:
                 place = self.loader.state()
                 batch = fault.batch(tensor(self.loader.next_batch()), number)
             if self._data is None:
-                self._data = run.watch_data()
+                self._data = run.data.watch()
                 run.watch(self.model, self.optimizer, **WATCH)
                 if self._seen is not None:
                     self._data.restore(self._seen)
             self._data.observe(batch[:, 1:], step=number, epoch=place["epoch"], position=place)
-            meter = run.measure_activations(self.model) if number == self._first else nullcontext()
+            meter = run.model.measure_activations(self.model) if number == self._first else nullcontext()
             with meter as activations:
                 with run.phase("forward"):
                     logits, routings = self.model(batch[:, :-1])
@@ -148,7 +148,7 @@ class Loop:
                 norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), plan.clip))  # before clipping
                 self.optimizer.step()
             if number == self._first:
-                run.log_memory(number, self.model, self.optimizer, activations)
+                run.model.memory(number, self.model, self.optimizer, activations)
             if fault.clears():
                 self.model.zero_grad()
             value = loss.item()
@@ -213,7 +213,7 @@ class Loop:
         written = PROMPT + gpt.generate(self.model, PROMPT, SAMPLE_BYTES, self.plan.seed)
         self.run.log_section_end(self.step)
         text = written.decode("utf-8", "replace")
-        self.run.log_sample(self.step, text, PROMPT.decode())
+        self.run.data.sample(self.step, text, PROMPT.decode())
         return text
 
     # -- checkpoints ---------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Loop:
         except OSError as error:
             self.run.log_message(self.step, f"No checkpoint at step {self.step}: {error.strerror or error}.")
             return None
-        self.run.save_checkpoint(
+        self.run.checkpoints.save(
             path,
             self.step,
             val_loss=self.val_loss,

@@ -1,6 +1,6 @@
 """The demo's model: a small GPT over bytes, dense or with a mixture of experts in each block.
 
-In:   a `Shape`; byte values as a tensor of whole numbers, shape (batch, time).
+In:   a `ModelShape`; byte values as a tensor of whole numbers, shape (batch, time).
 Out:  logits over the next byte, shape (batch, time, 256); for a mixture of experts also what its
       routers did (`Routing`), from which `router_loss` and `moe_stats` are computed.
 
@@ -24,7 +24,7 @@ Z_WEIGHT = 0.001
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """Sizes of a model. `experts` 0 means one dense feed-forward layer in each block.
 
     `hidden` is the inner width of the dense layer; each expert has `hidden / top_k`, so that a token
@@ -48,8 +48,8 @@ class Routing(NamedTuple):
     loads: Tensor  # (experts,) whole numbers: tokens sent to each expert
 
 
-class MoEStats(TypedDict):
-    """Router health of a forward pass, in S0's terms; `valid` is False for a dense model."""
+class RoutingStats(TypedDict):
+    """Router health of a forward pass, in Surogate's terms; `valid` is False for a dense model."""
 
     aux_loss: float
     z_loss: float
@@ -70,7 +70,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Causal self-attention over (batch, time, width)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.heads = shape.heads
         self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=False)
@@ -89,7 +89,7 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """The dense layer: up, squared ReLU (So et al. 2021; cheaper than GELU on a CPU), down."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.up = nn.Linear(shape.width, shape.hidden, bias=False)
         self.down = nn.Linear(shape.hidden, shape.width, bias=False)
@@ -101,7 +101,7 @@ class FeedForward(nn.Module):
 class Experts(nn.Module):
     """A mixture of experts: each token goes to the `top_k` experts that its router finds most probable."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         inner = shape.hidden // shape.top_k
         self.top_k = shape.top_k
@@ -138,10 +138,10 @@ def route(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor, Routing]:
     return best / best.sum(-1, keepdim=True), chosen, Routing(aux_loss, z_loss, loads)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then a feed-forward layer or experts, each on normalised input and added to the stream."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.width)
         self.attention = Attention(shape)
@@ -160,12 +160,12 @@ class ByteGPT(nn.Module):
     cosine: Tensor
     sine: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         """Weights are drawn from torch's global generator: seed it first."""
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(BYTES, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.layers))
         self.norm = nn.RMSNorm(shape.width)
         size = shape.width // shape.heads
         angles = torch.outer(torch.arange(shape.context), 10_000.0 ** (-torch.arange(0, size, 2) / size))
@@ -208,13 +208,13 @@ def router_loss(routings: Sequence[Routing]) -> Tensor:
 
 
 @torch.no_grad()
-def moe_stats(routings: Sequence[Routing]) -> MoEStats:
-    """S0's router health: the weighted losses summed over layers; the share of experts that got tokens and
+def moe_stats(routings: Sequence[Routing]) -> RoutingStats:
+    """Surogate's router health: the weighted losses summed over layers; the share of experts that got tokens and
     the greatest load over the mean load, both averaged over layers."""
     if not routings:
-        return MoEStats(aux_loss=0.0, z_loss=0.0, expert_utilization=0.0, load_imbalance=0.0, valid=False)
+        return RoutingStats(aux_loss=0.0, z_loss=0.0, expert_utilization=0.0, load_imbalance=0.0, valid=False)
     loads = torch.stack([routing.loads for routing in routings]).double()
-    return MoEStats(
+    return RoutingStats(
         aux_loss=AUX_WEIGHT * sum(routing.aux_loss.item() for routing in routings),
         z_loss=Z_WEIGHT * sum(routing.z_loss.item() for routing in routings),
         expert_utilization=(loads > 0).double().mean().item(),

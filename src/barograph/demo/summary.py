@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barograph.reading import inside, overview, query
-from barograph.sinks.parts import escape
-from barograph.sinks.terminal import wants_colour
+from barograph.core.terminal import wants_colour
+from barograph.core.text import escape
+from barograph.query import stored as query
+from barograph.views import inside, overview
 
 if TYPE_CHECKING:
     from barograph.demo.loop import Loop

@@ -1,7 +1,7 @@
 """The demo's text: Python source files of the standard library, and the loader that deals them out.
 
 In:   the folder where this Python keeps its library, a seed.
-Out:  a `Corpus` (training bytes and held-out bytes), and batches of byte windows from a `Loader`
+Out:  a `Corpus` (training bytes and held-out bytes), and batches of byte windows from a `TextLoader`
       whose place can be saved and restored.
 
 Pure Python: no torch here, so the text can be checked without it.
@@ -37,8 +37,8 @@ class NoSources(Exception):
     """This Python has no readable source files; the message says where they were looked for."""
 
 
-class LoaderState(TypedDict):
-    """Where a `Loader` stands: the next batch is number `rg_idx` of shard `pq_idx` in pass `epoch` (from 1)."""
+class TextLoaderState(TypedDict):
+    """Where a `TextLoader` stands: the next batch is number `rg_idx` of shard `pq_idx` in pass `epoch` (from 1)."""
 
     pq_idx: int
     rg_idx: int
@@ -116,7 +116,7 @@ def _join(files: list[tuple[str, bytes]], limit: int) -> Split:
     return Split(tuple(names), SEPARATOR.join(parts))
 
 
-class Loader:
+class TextLoader:
     """Deals out batches of windows of `context + 1` bytes: the last byte of a window is the next one's first.
 
     For each pass over the text the windows are shuffled and dealt into shards of `SHARD_BATCHES` batches,
@@ -152,14 +152,14 @@ class Loader:
         """How many passes were dealt out, such as 1.25 for a quarter of the second."""
         return self._epoch - 1 + self._next / self.batches_per_epoch
 
-    def state(self) -> LoaderState:
+    def state(self) -> TextLoaderState:
         """The place of the next batch."""
         if self._next == self.batches_per_epoch:
             return {"pq_idx": 0, "rg_idx": 0, "epoch": self._epoch + 1}
         shard, batch = divmod(self._next, SHARD_BATCHES)
         return {"pq_idx": shard, "rg_idx": batch, "epoch": self._epoch}
 
-    def restore(self, state: LoaderState) -> None:
+    def restore(self, state: TextLoaderState) -> None:
         """Go to a place that `state()` gave; raises `ValueError` where this text has no such place."""
         place = state["pq_idx"] * SHARD_BATCHES + state["rg_idx"]
         if state["epoch"] < 1 or not 0 <= place < self.batches_per_epoch:

@@ -14,29 +14,32 @@ import hashlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import barograph
-from barograph import liveness, manifest
+from barograph.core import liveness, manifest, options
+from barograph.core.progress import Work, progress
 from barograph.demo import summary, text
-from barograph.reading import catalog, query
-from barograph.sinks.progress import Work, progress
+from barograph.query import catalog
+from barograph.query import stored as query
 
 if TYPE_CHECKING:
     from barograph.demo.loop import Loop, Plan
-    from barograph.writing.run import Run
+    from barograph.training.run import Run
 
 PROJECT = "demo"
 MOST_THREADS = 4  # the matrices are small: more threads would mostly wait for each other
 Folder = str | os.PathLike[str]
 
 
-class Refusal(Exception):
+class DemoRefusal(Exception):
     """The demo cannot do what was asked: one sentence, and the exit code."""
 
     def __init__(self, sentence: str, code: int = 2) -> None:
@@ -67,7 +70,7 @@ def run_demo(
         _check(steps, seed)
         stored = _find(resume, dir) if resume is not None else None
         loop = _prepare(steps, dir, seed, moe, stored, quiet, fault)
-    except Refusal as refusal:
+    except DemoRefusal as refusal:
         print(f"barograph: {refusal}", file=sys.stderr)
         return refusal.code
     return _train(loop, dir, quiet, began, fault)
@@ -78,7 +81,7 @@ def run_mup(dir: Folder | None = None, seed: int = 0) -> int:
     try:
         _check(None, seed)
         _import_torch(quiet=False)
-    except Refusal as refusal:
+    except DemoRefusal as refusal:
         print(f"barograph: {refusal}", file=sys.stderr)
         return refusal.code
     from barograph.demo.widths import run_widths
@@ -91,20 +94,20 @@ def run_mup(dir: Folder | None = None, seed: int = 0) -> int:
 
 def _check(steps: int | None, seed: int) -> None:
     if steps is not None and steps < 1:
-        raise Refusal(f"--steps is {steps}, but a training needs at least 1 step.")
+        raise DemoRefusal(f"--steps is {steps}, but a training needs at least 1 step.")
     if not 0 <= seed < 2**63:
-        raise Refusal(f"--seed is {seed}, but it has to be a whole number from 0 to 2^63 - 1.")
+        raise DemoRefusal(f"--seed is {seed}, but it has to be a whole number from 0 to 2^63 - 1.")
 
 
 def _find(which: str, dir: Folder | None) -> query.StoredRun:
     try:
         stored = catalog.find(which, dir)
     except KeyError as error:
-        raise Refusal(str(error.args[0])) from None
+        raise DemoRefusal(str(error.args[0])) from None
     if stored.project != PROJECT or not isinstance(stored.config.get("plan"), Mapping):
-        raise Refusal(f"{stored.id} is not a run of the demo, so the demo can't go on with it.")
+        raise DemoRefusal(f"{stored.id} is not a run of the demo, so the demo can't go on with it.")
     if stored.status in liveness.ALIVE:
-        raise Refusal(f"{stored.id} is still running; stop it first, or wait for its end.")
+        raise DemoRefusal(f"{stored.id} is still running; stop it first, or wait for its end.")
     return stored
 
 
@@ -121,11 +124,11 @@ def _import_torch(quiet: bool) -> None:
     except ImportError as error:
         missing = error.name == "torch"
         why = "it is not installed" if missing else f"it can't be loaded ({error})"
-        raise Refusal(f"The demo needs PyTorch, and {why}; {hint}", 1) from None
+        raise DemoRefusal(f"The demo needs PyTorch, and {why}; {hint}", 1) from None
     except OSError as error:  # a library of torch's that is not there
-        raise Refusal(f"The demo needs PyTorch, and it can't be loaded ({error}); {hint}", 1) from None
+        raise DemoRefusal(f"The demo needs PyTorch, and it can't be loaded ({error}); {hint}", 1) from None
     if not hasattr(torch.nn, "RMSNorm"):
-        raise Refusal(f"The demo needs PyTorch 2.4 or newer, and {torch.__version__} is installed; {hint}", 1)
+        raise DemoRefusal(f"The demo needs PyTorch 2.4 or newer, and {torch.__version__} is installed; {hint}", 1)
     torch.set_num_threads(min(MOST_THREADS, torch.get_num_threads()))
 
 
@@ -146,16 +149,16 @@ def _prepare(
     broken = None
     if fault is not None:
         if stored is not None:
-            raise Refusal("--fault breaks a new training; leave --resume out.")
+            raise DemoRefusal("--fault breaks a new training; leave --resume out.")
         if fault not in FAULTS:
             near = difflib.get_close_matches(fault, FAULTS, 1, 0.0)[0]
-            raise Refusal(f"There is no fault {fault!r}; the nearest is {near}. There are: {', '.join(FAULTS)}.")
+            raise DemoRefusal(f"There is no fault {fault!r}; the nearest is {near}. There are: {', '.join(FAULTS)}.")
         steps, moe = steps or STEPS, moe or FAULTS[fault].moe
         broken = FAULTS[fault](max(1, steps * 2 // 5))
     try:
         corpus = text.read_corpus()
     except text.NoSources as error:
-        raise Refusal(str(error), 1) from None
+        raise DemoRefusal(str(error), 1) from None
     if stored is None:
         plan, checkpoint = Plan(seed=seed, moe=moe, **({} if steps is None else {"steps": steps})), None
     else:
@@ -165,7 +168,7 @@ def _prepare(
         try:
             loop.restore(stored.dir / "checkpoints" / str(checkpoint.get("checkpoint")), checkpoint)
         except (OSError, ValueError) as error:
-            raise Refusal(f"{error}.", 1) from None
+            raise DemoRefusal(f"{error}.", 1) from None
     digest = hashlib.sha256(corpus.train.text).hexdigest()
     config = {
         "plan": asdict(plan),
@@ -185,14 +188,14 @@ def _continued(stored: query.StoredRun, steps: int | None) -> tuple[Plan, dict[s
 
     about = manifest.last_checkpoint(stored.dir / "checkpoints")
     if about is None:
-        raise Refusal(f"{stored.id} has no checkpoint to go on from; start a new run.")
+        raise DemoRefusal(f"{stored.id} has no checkpoint to go on from; start a new run.")
     try:
         plan = Plan(**stored.config["plan"])
     except TypeError:
-        raise Refusal(f"{stored.id} was made by another version of the demo; start a new run.") from None
+        raise DemoRefusal(f"{stored.id} was made by another version of the demo; start a new run.") from None
     plan = plan if steps is None else replace(plan, steps=steps)
     if plan.steps <= about["step"]:
-        raise Refusal(f"{stored.id} has done {about['step']} steps; to go on, give --steps a greater number.")
+        raise DemoRefusal(f"{stored.id} has done {about['step']} steps; to go on, give --steps a greater number.")
     return plan, about
 
 
@@ -208,14 +211,16 @@ def _begin(
     if stored is not None:
         given |= {"resume": str(stored.dir), "resume_step": done + 1}
     try:
-        # strict for a moment: a folder that can't be written is refused here, not replaced by another
-        run = barograph.init(PROJECT, config=config, dir=dir, total_steps=steps, strict=True, **given)
+        # a folder that can't be written is refused here, not replaced by another
+        folder = Path(dir or options.load({}).dir) / PROJECT
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        run = barograph.init(PROJECT, config=config, dir=dir, total_steps=steps, **given)
     except OSError as error:
         where = error.filename or dir
-        raise Refusal(f"The run's folder can't be written ({error.strerror or error}: {where}).") from None
+        raise DemoRefusal(f"The run's folder can't be written ({error.strerror or error}: {where}).") from None
     except (barograph.ConfigError, barograph.LogFileError) as error:  # of the environment, or a file
-        raise Refusal(str(error)) from None
-    run.strict = False
+        raise DemoRefusal(str(error)) from None
     return run
 
 
@@ -227,7 +232,7 @@ def _expect(loop: Loop) -> None:
         peak = achieved.stored().get("fp32") or achieved.measure("cpu", "fp32", 0.5)
     except achieved.MeasureError:
         return
-    loop.run.speed_of_light(
+    loop.run.model.speed_of_light(
         loop.model, sequence=loop.model.shape.context, dtypes="fp32", devices=1, peak_tflops=peak.tflops
     )
 

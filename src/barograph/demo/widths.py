@@ -39,7 +39,7 @@ class Readout(nn.Linear):
         return answer
 
 
-class Attention(nn.Module):
+class WidthAttention(nn.Module):
     def __init__(self, width: int, mup: bool) -> None:
         super().__init__()
         self.qkv = nn.Linear(width, 3 * width, bias=False)
@@ -58,11 +58,11 @@ class Attention(nn.Module):
         return answer
 
 
-class Block(nn.Module):
+class WidthBlock(nn.Module):
     def __init__(self, width: int, mup: bool) -> None:
         super().__init__()
         self.attention_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, mup)
+        self.attention = WidthAttention(width, mup)
         self.up = nn.Linear(width, 4 * width, bias=False)
         self.down = nn.Linear(4 * width, width, bias=False)
 
@@ -77,7 +77,7 @@ class GPT(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(CONTEXT, width)
-        self.blocks = nn.ModuleList(Block(width, mup) for _ in range(2))
+        self.blocks = nn.ModuleList(WidthBlock(width, mup) for _ in range(2))
         self.norm = nn.LayerNorm(width)
         self.readout = Readout(width, vocabulary, mup)
         for name, weight in self.named_parameters():
@@ -123,8 +123,8 @@ def adam(rate: float, mup: bool) -> Any:
 def run_widths(dir: str | os.PathLike[str] | None = None, seed: int = 0) -> int:
     """Check both parametrisations, record and tell; returns the exit code."""
     import barograph
+    from barograph.analysis.widths.mup import coord_check
     from barograph.demo.text import NoSources, fixed_windows, read_corpus
-    from barograph.probes.widths.mup import coord_check
 
     try:
         text = read_corpus().train.text

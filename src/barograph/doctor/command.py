@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from barograph.core.record import json_text
+from barograph.core.terminal import wants_colour
 from barograph.doctor import report
 from barograph.doctor.diagnosis import diagnose
+from barograph.doctor.kernel.finding import SEVERITIES
+from barograph.doctor.kernel.registry import find_rule, rule_classes
 from barograph.importing.resolve import resolve
-from barograph.record import json_text
-from barograph.rules.finding import SEVERITIES
-from barograph.rules.registry import find_rule, rule_classes
-from barograph.sinks.terminal import wants_colour
 
 FOUND = 3
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
+from barograph.core.record import mark_non_finite
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
 from barograph.doctor.sparkline import around
-from barograph.reading.query import StoredRun
-from barograph.record import mark_non_finite
-from barograph.rules.examiner import Examiner
-from barograph.rules.registry import make_rules
+from barograph.query.stored import HasFolder, StoredRun, stored_run
 
 
 def diagnose(
-    run: StoredRun,
+    run: StoredRun | HasFolder,
     *,
     thresholds: Mapping[str, float] | None = None,
     silenced: Iterable[str] = (),
@@ -28,9 +28,10 @@ def diagnose(
 ) -> dict[str, Any]:
     """`{"run", "source", "findings", "checked", "abstained"}` of a run; the worst finding first.
 
-    thresholds: `rule.threshold`, or a name of S2's ALERT_THRESHOLDS, → value. silenced: rules to leave out.
+    thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
     source: the path that was read, if it is not the run's folder. Raises ValueError for a name that doesn't exist.
     """
+    run = stored_run(run)
     examiner = replay(run, make_rules(thresholds, silenced))
     result = summary(examiner, run.id, source or str(run.dir))
     for finding in result["findings"]:

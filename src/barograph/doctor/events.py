@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from barograph.logtext import WHITE, records_of
-from barograph.record import Record, decode
-from barograph.rules.facts import EVENTS, RARE, is_event
+from barograph.core.record import Record, decode
+from barograph.doctor.kernel.facts import EVENTS, RARE, is_event
+from barograph.log.read import WHITE, records_of
 
 _PIECE = 1 << 20  # bytes; what fits a processor's cache is read and searched twice as fast as 32 MB
 _HEAD = b'{"log":"'

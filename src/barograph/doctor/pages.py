@@ -3,7 +3,7 @@
 In:   a rule's class: its words and thresholds.
 Out:  Markdown, as it stands in docs/rules/, and as `barograph doctor --explain RULE` prints it.
 
-`python -m barograph.doctor.pages docs/rules` writes all pages.
+`python -m barograph.doctor.pages docs/rules` writes all pages, and docs/sources.md beside the folder.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ import inspect
 import sys
 from pathlib import Path
 
-from barograph.rules.registry import rule_classes
-from barograph.rules.rule import Rule
-from barograph.rules.thresholds import ALERT_THRESHOLDS
+from barograph.doctor.kernel.registry import rule_classes
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.sources import cite, sources_page
+from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
-_NEEDS = {
-    "=": "the series `{}`",
-    "!": "a record `{}`",
-}
+_NEEDS = {"=": "the series `{}`", "!": "a record `{}`"}
 
 
 def page_of(rule: type[Rule]) -> str:
@@ -40,9 +38,13 @@ def page_of(rule: type[Rule]) -> str:
         lines += [f"| `{rule.name}.{name}` | {value:g} | {why} |" for name, (value, why) in rule.thresholds.items()]
         lines += [""]
     named = [(name, threshold) for name, (_, of, threshold) in ALERT_THRESHOLDS.items() if of == rule.name]
-    lines += [f"S2 calls `{rule.name}.{threshold}` `{name}`; either name may be set." for name, threshold in named]
+    lines += [
+        f"The stability guide calls `{rule.name}.{threshold}` `{name}`; either name may be set."
+        for name, threshold in named
+    ]
     lines += [""] if named else []
-    lines += ["## Source", "", rule.source, "", "## Silence it, or set it otherwise", "", "```python"]
+    cited = [f"- {cite(entry)}" for entry in rule.sources] or ["Barograph's own."]
+    lines += ["## Sources", "", *cited, "", "## Silence it, or set it otherwise", "", "```python"]
     lines += [f'barograph.init(..., silence=["{rule.name}"])']
     if rule.thresholds:
         name, (value, _) = next(iter(rule.thresholds.items()))
@@ -75,6 +77,7 @@ def write(folder: Path) -> None:
             path.unlink()
     for name, page in pages.items():
         (folder / name).write_text(page)
+    (folder.parent / "sources.md").write_text(sources_page())
 
 
 if __name__ == "__main__":

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.core.liveness import ALIVE, LOST, reason
+from barograph.core.record import Record
 from barograph.doctor.events import events_of
-from barograph.liveness import ALIVE
-from barograph.reading.query import StoredRun
-from barograph.record import Record
-from barograph.rules.examiner import Examiner
-from barograph.rules.facts import facts_of
-from barograph.rules.rule import Rule
+from barograph.doctor.kernel.examiner import Examiner
+from barograph.doctor.kernel.facts import facts_of
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.outlook import outlook_of
+from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # step, time, value, segment
+    BlockColumns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # step, time, value, segment
 
 _PIECE = 8192  # rows of the longest series
 _FEW = 32  # pieces that a short run is cut into
@@ -44,7 +45,7 @@ def replay(run: StoredRun, rules: Iterable[Rule] | None = None) -> Examiner:
 
 def feed(
     examiner: Examiner,
-    columns: dict[str, Columns],
+    columns: dict[str, BlockColumns],
     events: list[tuple[int, Record]],
     keys: dict[str, NDArray[Any]],
     cuts: NDArray[Any],
@@ -69,7 +70,7 @@ def feed(
             examiner.examine()
     if "ends" in seen.facts:
         seen.facts["finished"] = True
-    examiner.examine()
+    examiner.catch_up()
 
 
 def _facts(run: StoredRun) -> dict[str, Any]:
@@ -81,10 +82,12 @@ def _facts(run: StoredRun) -> dict[str, Any]:
         planned_steps=about.get("total_steps"),
         source=source.get("kind") if isinstance(source, dict) else "barograph",
         ends=run.status not in ALIVE or None,
+        outlook=outlook_of,
+        lost={"status": run.status, "reason": reason(about)} if run.status in LOST else None,
     )
 
 
-def _in_order(column: Columns) -> Columns:
+def _in_order(column: BlockColumns) -> BlockColumns:
     """A series in the order in which it was logged."""
     step, time, value, segment = column
     if len(segment) and (segment[1:] < segment[:-1]).any():
@@ -94,7 +97,7 @@ def _in_order(column: Columns) -> Columns:
 
 
 def _cuts(
-    columns: dict[str, Columns], events: list[tuple[int, Record]]
+    columns: dict[str, BlockColumns], events: list[tuple[int, Record]]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
     """Where each row stands in the order of logging, and where the pieces end."""
     if not columns:

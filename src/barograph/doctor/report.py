@@ -10,15 +10,15 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from barograph.rules.finding import SEVERITIES
-from barograph.sinks.parts import escape
+from barograph.core.text import escape
+from barograph.doctor.kernel.finding import SEVERITIES
 
 _MARKS = {"critical": "✖", "warning": "▲", "info": "○"}
 _CODES = {"critical": "\x1b[1;31m", "warning": "\x1b[33m", "info": "\x1b[36m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
-_FEW = 6  # remarks shown unless asked for all
+_FEW = 6  # info findings shown unless asked for all
 
 
-class Style:
+class ColourStyle:
     """Colour, or none."""
 
     def __init__(self, colour: bool):
@@ -30,18 +30,18 @@ class Style:
 
 def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False, everything: bool = False) -> str:
     """One run's findings, the worst first, and what was and was not looked at."""
-    style = Style(colour)
+    style = ColourStyle(colour)
     findings: Sequence[Mapping[str, Any]] = diagnosis["findings"]
     lines = [style(escape(diagnosis["run"]), "bold") + "  " + verdict(findings)]
-    remarks = 0
+    infos = 0
     for finding in findings:
         if finding["severity"] == "info":
-            remarks += 1
-            if remarks > _FEW and not everything:
+            infos += 1
+            if infos > _FEW and not everything:
                 continue
-        lines += ["", *_told(finding, style, max(40, width))]
-    if remarks > _FEW and not everything:
-        lines += ["", f"  … {remarks - _FEW} more remarks: --all shows them"]
+        lines += ["", *_finding_lines(finding, style, max(40, width))]
+    if infos > _FEW and not everything:
+        lines += ["", f"  … {infos - _FEW} more info findings: --all shows them"]
     lines += ["", *_looked(diagnosis, style, width, everything)]
     return "\n".join(lines)
 
@@ -49,14 +49,14 @@ def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False
 def verdict(findings: Sequence[Mapping[str, Any]]) -> str:
     """`2 critical, 1 warning`, or that nothing is wrong."""
     counts = {severity: sum(one["severity"] == severity for one in findings) for severity in SEVERITIES}
-    words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
-    told = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
+    words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("info", "info")}
+    parts = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
     if not counts["critical"] and not counts["warning"]:
-        told.insert(0, "nothing is wrong")
-    return ", ".join(told)
+        parts.insert(0, "nothing is wrong")
+    return ", ".join(parts)
 
 
-def _told(finding: Mapping[str, Any], style: Style, width: int) -> Iterator[str]:
+def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -> Iterator[str]:
     severity = finding["severity"]
     until = f" to {finding['last_step']:,}" if finding["last_step"] > finding["step"] else ""
     head = f"{_MARKS[severity]} {severity.upper():<8}"
@@ -72,9 +72,9 @@ def _told(finding: Mapping[str, Any], style: Style, width: int) -> Iterator[str]
         before = "before" if one["step"] < finding["step"] else "with it" if one["step"] == finding["step"] else "then"
         yield from _wrapped(one["message"], width, f"    {before:<8}", 12, f"step {one['step']:,} {one['rule']}: ")
     for at, cause in enumerate(finding["causes"][:3]):
-        yield from _wrapped(cause, width, "    because " if not at else "    or      ", 12)
+        yield from _wrapped(cause, width, "    cause   " if not at else "    or      ", 12)
     for at, remedy in enumerate(finding["remedies"][:5]):
-        yield from _wrapped(remedy, width, "    do      " if not at else "            ", 12, "· ")
+        yield from _wrapped(remedy, width, "    try     " if not at else "            ", 12, "· ")
     if severity != "info":
         yield style(
             f"    {round(100 * finding['confidence'])}% sure; about this rule: --explain {finding['rule']}", "dim"
@@ -87,7 +87,7 @@ def _wrapped(content: Any, width: int, first: str, indent: int = 4, lead: str = 
     ) or [first]
 
 
-def _looked(diagnosis: Mapping[str, Any], style: Style, width: int, everything: bool) -> Iterator[str]:
+def _looked(diagnosis: Mapping[str, Any], style: ColourStyle, width: int, everything: bool) -> Iterator[str]:
     checked, abstained = diagnosis["checked"], diagnosis["abstained"]
     count = f"  {len(checked)} rules looked at the run; {len(abstained)} could not."
     if not abstained:
@@ -98,8 +98,8 @@ def _looked(diagnosis: Mapping[str, Any], style: Style, width: int, everything: 
         for one in abstained:
             lacks[one["needs"]] = lacks.get(one["needs"], 0) + 1
         most = sorted(lacks, key=lambda need: -lacks[need])[:4]
-        told = f"{count} What most of them lack: {'; '.join(most)}. --all names them."
-        for row in _wrapped(told, width, "  ", 2):
+        text = f"{count} What most of them lack: {'; '.join(most)}. --all names them."
+        for row in _wrapped(text, width, "  ", 2):
             yield style(row, "dim")
         return
     yield style(count, "dim")

@@ -1,7 +1,7 @@
 """A few characters that show what happened around a step.
 
-In:   values.
-Out:  bars from the smallest to the largest; `×` for NaN, `^` and `v` for the infinities.
+In:   a series, the place in it.
+Out:  the steps of the first and the last, and the values as a row of bars.
 """
 
 from __future__ import annotations
@@ -10,27 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.core.text import sparkline
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_BARS = "▁▂▃▄▅▆▇█"
 BEFORE, AFTER = 40, 20  # rows shown around the first bad one
-
-
-def bars(values: NDArray[Any]) -> str:
-    """One character a value."""
-    finite = values[numpy.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
-    span = high - low
-    return "".join(_bar(float(value), low, span) for value in values)
-
-
-def _bar(value: float, low: float, span: float) -> str:
-    if value != value:
-        return "×"
-    if value in (numpy.inf, -numpy.inf):
-        return "^" if value > 0 else "v"
-    return _BARS[min(7, int((value - low) / span * 8))] if span > 0 else _BARS[3]
 
 
 def around(step: NDArray[Any], value: NDArray[Any], where: int, segment: NDArray[Any], which: int) -> dict[str, Any]:
@@ -44,4 +29,4 @@ def around(step: NDArray[Any], value: NDArray[Any], where: int, segment: NDArray
     low, high = max(0, at - BEFORE), min(len(step), at + AFTER)
     if high - low < 2:
         return {}
-    return {"from": int(step[low]), "to": int(step[high - 1]), "bars": bars(value[low:high])}
+    return {"from": int(step[low]), "to": int(step[high - 1]), "bars": sparkline(value[low:high].tolist())}

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from barograph import manifest
-from barograph.aliases import Names, conversions
-from barograph.importing.source import Found, Source
-from barograph.record import format_time
+from barograph.core import manifest
+from barograph.core.aliases import Names, conversions
+from barograph.core.record import format_time
+from barograph.importing.source import FoundRun, ImportSource
 
 IMPORTED = "imported"  # how a run ended is not known: its source does not say
 _MOST_NAMES = 10_000  # originals told
@@ -26,8 +26,8 @@ _FINAL_SERIES = 200
 class _Import(Protocol):
     """What a collector is to this module."""
 
-    source: Source
-    found: Found
+    source: ImportSource
+    found: FoundRun
     project: str
     name: str
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from barograph.importing.rocksdb import items
 from barograph.importing.series import MARKS
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedDistribution, ImportedPoints, ImportMark, Item, Unread
 from barograph.importing.sqlite import has, open_database, select, tables, word
 
 _SENTINEL = 0xFE
@@ -57,14 +57,14 @@ class Aim:
     kind = "aim"
     about = "Aim: .aim repositories"
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         """The runs of a repository: a folder with `meta/chunks` and `seqs/chunks`."""
         if head or not (path / "meta" / "chunks").is_dir() or not (path / "seqs" / "chunks").is_dir():
             return []
         known = _known_runs(path)
         return [_found(path, folder.name, known) for folder in sorted((path / "meta" / "chunks").iterdir())]
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         """One sequence after the other, its steps in order; the system's at the end."""
         meta = _meta(found.path, found.key)
         yield from meta.damage
@@ -75,12 +75,12 @@ class Aim:
 SOURCE = Aim()
 
 
-def _found(path: Path, key: str, known: Mapping[str, Mapping[str, Any]]) -> Found:
+def _found(path: Path, key: str, known: Mapping[str, Mapping[str, Any]]) -> FoundRun:
     about = known.get(key, {})
     meta = _meta(path, key)
     attributes = {name: value for name, value in meta.attributes.items() if name not in _HIDDEN}
     config = attributes.pop("hparams", {})
-    return Found(
+    return FoundRun(
         kind=SOURCE.kind,
         path=path,
         key=key,
@@ -267,7 +267,7 @@ class _Columns:
 class _Reader:
     """One run's sequences, read in the order of their keys."""
 
-    def __init__(self, found: Found, meta: _Meta, state: Mapping[str, Any]):
+    def __init__(self, found: FoundRun, meta: _Meta, state: Mapping[str, Any]):
         self._folder = found.path / "seqs" / "chunks" / found.key
         self._meta = meta
         known = state.get("sequences")
@@ -290,11 +290,11 @@ class _Reader:
             else:
                 yield from self._sequence(sequence, columns)
                 if count % _MARKED == _MARKED - 1:
-                    yield Mark({"sequences": dict(self._read)})
+                    yield ImportMark({"sequences": dict(self._read)})
         for sequence, columns in system:
             yield from self._system(sequence, columns)
         yield from damaged
-        yield Mark({"sequences": dict(self._read)})
+        yield ImportMark({"sequences": dict(self._read)})
 
     def _sequences(self, damaged: list[Unread]) -> Iterator[tuple[_Sequence, _Columns]]:
         """Each sequence once all of it has gone by: its keys stand side by side."""
@@ -366,7 +366,7 @@ class _Reader:
                 self._clock = (times[order], steps[order])
             new = self._new(sequence, times)
             if new.any():
-                yield Points((self._name(sequence),), steps[new], times[new], values[new, None])
+                yield ImportedPoints((self._name(sequence),), steps[new], times[new], values[new, None])
         elif kind in _OBJECTS:
             steps, times, _, hashes = columns.aligned("time")
             new = self._new(sequence, times)
@@ -384,7 +384,9 @@ class _Reader:
             counts = np.frombuffer(blob, np.dtype(str(about["dtype"]))).astype(np.float64)
             low, high = _lists({"range": about["range"]})["range"]
             if kind == "aim.distribution" and len(counts):
-                return Distribution(name, step, time, np.linspace(float(low), float(high), len(counts) + 1), counts)
+                return ImportedDistribution(
+                    name, step, time, np.linspace(float(low), float(high), len(counts) + 1), counts
+                )
         except (KeyError, TypeError, ValueError):
             pass
         return Unread(self._folder, 0, name[:80], f"a value of the type {kind} is not whole")
@@ -398,4 +400,4 @@ class _Reader:
             times, values = times[new][order], values[new][order]
             at = np.searchsorted(moments, times, "right") - 1
             own = steps[np.maximum(at, 0)] if len(steps) else np.zeros(len(times), np.int64)
-            yield Points((self._name(sequence),), own, times, values[:, None])
+            yield ImportedPoints((self._name(sequence),), own, times, values[:, None])

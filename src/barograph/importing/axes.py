@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from barograph.aliases import normal
-from barograph.record import parse_time
+from barograph.core.aliases import normal
+from barograph.core.record import parse_time
 
 # In the order in which they are chosen; what they count.
 _STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -51,7 +51,7 @@ _COMMA = re.compile(r"[+-]?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
 _TENSOR = re.compile(r"tensor\(\s*([^\s,()\[\]]+)\s*[,)].*")
 
 
-class Axes(NamedTuple):
+class ImportAxes(NamedTuple):
     """Which columns a table's rows are placed by; None where there is none.
 
     x: what the step column counts; "row" where rows are counted because nothing else is.
@@ -66,7 +66,7 @@ class Axes(NamedTuple):
     split: str | None
 
 
-def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> Axes:
+def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> ImportAxes:
     """The axes of a table by its columns' names and its first rows (cells as text or JSON values)."""
     known: dict[str, str] = {}
     for column in columns:
@@ -80,7 +80,7 @@ def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> Axes:
     if name is None or value is None or name == value or not _are_words(name, rows):
         name = value = None
     split = next((known[one] for one in _SPLITS if one in known and _splits(known[one], rows)), None)
-    return Axes(step, x, time, name, value, split)
+    return ImportAxes(step, x, time, name, value, split)
 
 
 def _cells(column: str, rows: list[dict[str, Any]]) -> list[Any]:

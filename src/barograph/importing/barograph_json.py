@@ -17,13 +17,22 @@ from typing import Any
 
 import numpy
 
+from barograph.core.manifest import FILE as MANIFEST
+from barograph.core.manifest import read as read_manifest
+from barograph.core.record import KINDS, Record, decode, numbers, parse_time
 from barograph.importing.jsonrecords import pieces, whole_records
 from barograph.importing.rows import MOST_STEP, table
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
-from barograph.manifest import FILE as MANIFEST
-from barograph.manifest import read as read_manifest
-from barograph.reading.query import StoredRun
-from barograph.record import KINDS, Record, decode, numbers, parse_time
+from barograph.importing.source import (
+    Fact,
+    FoundRun,
+    ImportedDistribution,
+    ImportedPoints,
+    ImportMark,
+    Item,
+    Restart,
+    Unread,
+)
+from barograph.query.stored import StoredRun
 
 _CHUNK = 8 << 20  # more than twice the longest record that is repaired
 _ROWS = 4096
@@ -43,7 +52,7 @@ class JsonLogSource:
         self.kind, self.about, self._theirs = kind, about, theirs
         self._second = "", 0  # the second of the time read last
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n\0")
         if not text.startswith(b"["):
             return []
@@ -53,9 +62,9 @@ class JsonLogSource:
         if bool(_THEIR_TIME.search(head)) != self._theirs:
             return []
         name = path.parent.name if path.stem in ("training", "log", "metrics") else path.stem
-        return [Found(self.kind, path, "", name or path.stem, created=parse_time(first["time"]) / 1e6)]
+        return [FoundRun(self.kind, path, "", name or path.stem, created=parse_time(first["time"]) / 1e6)]
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         first: dict[str, Any] = {"offset": 0, "line": 1, "records": 0, "step": None, "segment": 1}
         state = dict(since.state) if since else first
         with open(found.path, "rb") as file:
@@ -65,13 +74,13 @@ class JsonLogSource:
                 data = file.read(_CHUNK)
                 last = len(data) < _CHUNK
                 yield from self._chunk(found.path, data, last, state)
-                yield Mark(dict(state))
+                yield ImportMark(dict(state))
                 if last or state["offset"] == begin:
                     return
 
     def _chunk(self, path: Path, data: bytes, last: bool, state: dict[str, Any]) -> Iterator[Item]:
         """The items in a stretch of the file; `state` says how far it was read."""
-        rows = Rows()
+        rows = BarographRows()
         begin, line, counted, used = int(state["offset"]), int(state["line"]), 0, 0
         whole, stop = whole_records(data)
         for record in whole:
@@ -92,7 +101,7 @@ class JsonLogSource:
         state["line"] = line + data.count(b"\n", counted, used)
         state["offset"] = begin + used
 
-    def _record(self, item: dict[str, Any], state: dict[str, Any], rows: Rows) -> Iterator[Item]:
+    def _record(self, item: dict[str, Any], state: dict[str, Any], rows: BarographRows) -> Iterator[Item]:
         kind, step = item["log"], item.get("step")
         if kind in _ROW_KINDS and type(step) is int and -MOST_STEP <= step <= MOST_STEP:
             names = tuple(item)
@@ -127,8 +136,8 @@ class JsonLogSource:
             yield Fact("info", record.step, record.time, {"type": kind, **fields})
 
     def _order(
-        self, kind: str, step: int, item: dict[str, Any], state: dict[str, Any], rows: Rows
-    ) -> Iterator[Points | Restart]:
+        self, kind: str, step: int, item: dict[str, Any], state: dict[str, Any], rows: BarographRows
+    ) -> Iterator[ImportedPoints | Restart]:
         """A restart, where a segment begins or the steps go back."""
         back = kind == "step" and state["step"] is not None and step < state["step"]
         if state.pop("pending", False) or back:
@@ -167,13 +176,13 @@ def _is_unsupported(name: str, value: Any) -> bool:
     return (isinstance(value, (int, float)) and value in _UNSUPPORTED) or (name.endswith("_util") and value == -1)
 
 
-class Rows:
+class BarographRows:
     """Rows put into blocks of the same names."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, ...], tuple[list[int], list[int], list[list[float]]]] = {}
 
-    def add(self, names: tuple[str, ...], step: int, time: int, values: list[float]) -> Points | None:
+    def add(self, names: tuple[str, ...], step: int, time: int, values: list[float]) -> ImportedPoints | None:
         """Keep a row; gives a block when one is full."""
         if not names:
             return None
@@ -183,15 +192,17 @@ class Rows:
         kept.append(values)
         return self._block(names, *self._groups.pop(names)) if len(steps) >= _ROWS else None
 
-    def take(self) -> Iterator[Points]:
+    def take(self) -> Iterator[ImportedPoints]:
         """What is left."""
         for names, columns in self._groups.items():
             yield self._block(names, *columns)
         self._groups.clear()
 
-    def _block(self, names: tuple[str, ...], steps: list[int], times: list[int], values: list[list[float]]) -> Points:
+    def _block(
+        self, names: tuple[str, ...], steps: list[int], times: list[int], values: list[list[float]]
+    ) -> ImportedPoints:
         step, when = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
-        return Points(names, step, when, table(values))
+        return ImportedPoints(names, step, when, table(values))
 
 
 class RunFolderSource:
@@ -201,7 +212,7 @@ class RunFolderSource:
     about = "a run's folder of Barograph"
     rewrites = True
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         if head or not path.is_dir() or not (path / "segments").is_dir() or not (path / "training.json").is_file():
             return []
         about = read_manifest(path)
@@ -212,9 +223,9 @@ class RunFolderSource:
         given["tags"] = tuple(given.get("tags", ()))
         created = parse_time(about.get("created")) / 1e6
         name, project = str(about.get("name") or path.name), str(about.get("project") or "")
-        return [Found(self.kind, path, "", name, project, created=created, **given)]
+        return [FoundRun(self.kind, path, "", name, project, created=created, **given)]
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         run = StoredRun(found.path)
         before: dict[str, Any] = since.state if since else {}
         counts: dict[str, int] = dict(before.get("counts") or {})
@@ -222,11 +233,11 @@ class RunFolderSource:
         logs: dict[str, Any] = dict(before.get("logs") or {})
         names, known = run.names(), [one for one in run.segments if one.number > 1]
         if before and before.get("wide") and before.get("signature") != _signature(found.path):
-            yield Mark({})
+            yield ImportMark({})
             counts, distributions, logs, before = {}, {}, {}, {}
         signature = _signature(found.path)
         if before and before.get("signature") == signature:
-            yield since or Mark(before)
+            yield since or ImportMark(before)
             return
         restarted = int(before.get("segments") or 0)
         for made in known[restarted:]:
@@ -242,24 +253,24 @@ class RunFolderSource:
             begin = counts.get(name, 0)
             if len(series) > begin:
                 when = numpy.rint(series.time[begin:] * 1e6).astype(numpy.int64)
-                yield Points((name,), series.step[begin:], when, series.value[begin:, None])
+                yield ImportedPoints((name,), series.step[begin:], when, series.value[begin:, None])
             counts[name] = len(series)
         for name in run.histogram_names():
             rows = run.histograms(name)
             for row in rows[distributions.get(name, 0) :]:
-                yield Distribution(name, row.step, round(row.time * 1e6), row.edges, row.counts)
+                yield ImportedDistribution(name, row.step, round(row.time * 1e6), row.edges, row.counts)
             distributions[name] = len(rows)
         for problem in run.problems:
             yield Unread(found.path, 0, "", problem)
         state = {"signature": signature, "segments": len(known), "logs": logs, "wide": len(names) > _MOST_SERIES}
         if not state["wide"]:
             state |= {"counts": counts, "histograms": distributions}
-        yield Mark(state)
+        yield ImportMark(state)
 
     def _facts(self, path: Path, logs: dict[str, Any]) -> Iterator[Item]:
         """Records whose numbers the store does not hold."""
-        from barograph.logtext import records_from
-        from barograph.record import HAS_NUMBERS
+        from barograph.core.record import HAS_NUMBERS
+        from barograph.log.read import records_from
 
         for record, end in records_from(path, int(logs.get(path.name, 0))):
             logs[path.name] = end

@@ -1,7 +1,7 @@
 """Columns with gaps as blocks without gaps, in order, with restarts where the steps go back.
 
 In:   steps, times and columns of a stretch of a table; where a row has no value of a column.
-Out:  `Points` and `Restart`.
+Out:  `ImportedPoints` and `Restart`.
 
 A table begins anew where rows that have the same columns as rows before go back in their steps. A row of other
 columns may come late: an evaluation of an earlier step, a test at the end with step 0.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from barograph.importing.source import Points, Restart
+from barograph.importing.source import ImportedPoints, Restart
 
 _MOST_PATTERNS = 64  # sets of names in one stretch; beyond, a block for each column
 _MOST_BACK = 0.02  # a table whose steps go back more often than in this share of rows is not in their order
@@ -72,7 +72,7 @@ def split(
     given: NDArray[numpy.bool_],
     x: str,
     order: Order | None,
-) -> Iterator[Points | Restart]:
+) -> Iterator[ImportedPoints | Restart]:
     """Rows as blocks. names n; steps, times m; values, given m × n: which of the values there are."""
     if not len(steps) or not names:
         return
@@ -95,13 +95,13 @@ def split(
             for column, name in enumerate(names):
                 rows = begin + numpy.flatnonzero(given[begin:end, column])
                 if len(rows):
-                    yield Points((name,), steps[rows], times[rows], values[rows, column : column + 1], x)
+                    yield ImportedPoints((name,), steps[rows], times[rows], values[rows, column : column + 1], x)
             continue
         for number, chosen in enumerate(columns):
             rows = begin + numpy.flatnonzero(which[begin:end] == number)
             if len(rows) and len(chosen):
                 mine = tuple(names[column] for column in chosen)
-                yield Points(mine, steps[rows], times[rows], values[numpy.ix_(rows, chosen)], x)
+                yield ImportedPoints(mine, steps[rows], times[rows], values[numpy.ix_(rows, chosen)], x)
 
 
 def _bits(packed: NDArray[Any], width: int) -> NDArray[numpy.bool_]:

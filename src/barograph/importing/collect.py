@@ -22,14 +22,24 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from barograph import manifest, segments
-from barograph.aliases import Alias, Names
+from barograph.core import manifest, segments
+from barograph.core.aliases import Alias, Names
+from barograph.core.names import folder_name
+from barograph.core.record import HAS_NUMBERS, KINDS, Record, format_time, numbers
 from barograph.importing import about, folders, journal
 from barograph.importing.files import RunFiles
 from barograph.importing.rows import derive, records_of
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Source, Unread
-from barograph.naming import folder_name
-from barograph.record import HAS_NUMBERS, KINDS, Record, format_time, numbers
+from barograph.importing.source import (
+    Fact,
+    FoundRun,
+    ImportedDistribution,
+    ImportedPoints,
+    ImportMark,
+    ImportSource,
+    Item,
+    Restart,
+    Unread,
+)
 
 COMMIT_POINTS = 1_000_000  # 8 MB of values; a commit costs two syncs of a file, some milliseconds
 COMMIT_SECONDS = 2.0
@@ -89,8 +99,8 @@ class Collector:
 
     def __init__(
         self,
-        source: Source,
-        found: Found,
+        source: ImportSource,
+        found: FoundRun,
         root: str | os.PathLike[str],
         *,
         project: str = "",
@@ -126,11 +136,11 @@ class Collector:
     def _read_all(self, advance: Callable[[Mapping[str, Any]], object]) -> Tally:
         if self._read_before and self._is_replaced():
             self._begin_anew()
-        since = Mark(self._mark) if self._mark is not None else None
+        since = ImportMark(self._mark) if self._mark is not None else None
         self._identity = folders.identity(self.found.path) or self._identity
         begun = False
         for item in self._items(since):
-            if isinstance(item, Mark):
+            if isinstance(item, ImportMark):
                 if not item.state and since is not None and not begun:
                     self._begin_anew()  # the source finds something else than what was read before
                     self._identity = folders.identity(self.found.path)
@@ -147,7 +157,7 @@ class Collector:
         self._read_before = True
         return self.tally
 
-    def _items(self, since: Mark | None) -> Iterator[Item]:
+    def _items(self, since: ImportMark | None) -> Iterator[Item]:
         """The source's items; what it raises becomes SourceFailed, and what came behind its last mark is dropped."""
         last: Item | None = None
         reason = ""
@@ -166,18 +176,18 @@ class Collector:
                 break
             yield item
             last = item
-        if not reason and last is not None and not isinstance(last, Mark):
+        if not reason and last is not None and not isinstance(last, ImportMark):
             reason = "it ended without a mark"
         if reason:
             self._go_back()
             raise SourceFailed(f"{self.found.path}: the importer of {self.source.kind} failed ({reason})")
 
     def _take(self, item: Item) -> None:
-        if isinstance(item, Points):
+        if isinstance(item, ImportedPoints):
             self._take_points(item)
         elif isinstance(item, Fact):
             self._take_fact(item)
-        elif isinstance(item, Distribution):
+        elif isinstance(item, ImportedDistribution):
             self._look_at_time(int(item.time))
             name = self._names.of(item.name).name
             self._files.add_histogram(name, item.step, item.time, item.edges, item.counts, self._segment)
@@ -197,7 +207,7 @@ class Collector:
                 self.tally.examples.append(where | {"why": item.why})
         self._dirty = True
 
-    def _take_points(self, item: Points) -> None:
+    def _take_points(self, item: ImportedPoints) -> None:
         series, factors = self._names.take(item.names)
         values = numpy.asarray(item.values, numpy.float64)
         steps, times = numpy.asarray(item.steps, numpy.int64), numpy.asarray(item.times, numpy.int64)
@@ -442,8 +452,8 @@ def _size(path: Path) -> int:
 
 
 def collect(
-    source: Source,
-    found: Found,
+    source: ImportSource,
+    found: FoundRun,
     root: str | os.PathLike[str],
     *,
     project: str = "",

@@ -15,20 +15,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from barograph import config
-from barograph.aliases import Alias, parse_aliases, read_aliases
+from barograph.core import options as config
+from barograph.core.aliases import Alias, parse_aliases, read_aliases
+from barograph.core.progress import progress
+from barograph.core.record import json_text
+from barograph.core.text import escape
 from barograph.importing import folders
 from barograph.importing.collect import Collector, SourceFailed, Tally
 from barograph.importing.registry import identify, source_of
 from barograph.importing.rehearsal import Rehearsal, rehearse
-from barograph.importing.source import Found, Source, Unread
-from barograph.record import json_text
-from barograph.sinks.progress import progress
+from barograph.importing.source import FoundRun, ImportSource, Unread
 
 _SHOWN_NAMES = 12
 _SHOWN_PROBLEMS = 5
 
-Findings = list[tuple[Source, Found]]
+Findings = list[tuple[ImportSource, FoundRun]]
 
 
 def run_import(
@@ -143,8 +144,8 @@ def _import_all(
 
 
 def import_one(
-    source: Source,
-    found: Found,
+    source: ImportSource,
+    found: FoundRun,
     root: Path,
     project: str,
     name: str,
@@ -161,14 +162,14 @@ def import_one(
                 failure = str(error)
             folder = collector.finish(failure)
             return result(source, found, folder, collector.project, collector.tally)
-    except folders.Busy as busy:
+    except folders.FolderBusy as busy:
         return result(source, found, None, project, Tally()) | {"busy": str(busy)}
     except OSError as error:
         where = error.filename or found.path
         return result(source, found, None, project, Tally(failure=f"{where}: {error.strerror or error}"))
 
 
-def result(source: Source, found: Found, folder: Path | None, project: str, tally: Tally) -> dict[str, Any]:
+def result(source: ImportSource, found: FoundRun, folder: Path | None, project: str, tally: Tally) -> dict[str, Any]:
     """What came of one run."""
     told = asdict(tally)
     return {
@@ -211,17 +212,17 @@ def _show(results: list[dict[str, Any]], problems: list[Unread], as_json: bool) 
 
 def result_lines(one: Mapping[str, Any]) -> list[str]:
     """A few lines about one imported run."""
-    lines = [f"{one['kind']}  {printable(one['path'])}" + (f"  [{printable(one['key'])}]" if one["key"] else "")]
+    lines = [f"{one['kind']}  {escape(one['path'])}" + (f"  [{escape(one['key'])}]" if one["key"] else "")]
     if one["busy"]:
-        return [*lines, f"  {printable(one['busy'])}; left to it"]
+        return [*lines, f"  {escape(one['busy'])}; left to it"]
     if one["dir"]:
-        lines.append(f"  → {printable(one['dir'])}")
+        lines.append(f"  → {escape(one['dir'])}")
         lines.append(f"  {_new(one)}")
     if one["replaced"]:
         lines.append("  the path held something else when it was imported before; that run stays as it was")
     lines += unread_lines(one["unread"])
     if one["failure"]:
-        lines.append(f"  ! {printable(one['failure'])}")
+        lines.append(f"  ! {escape(one['failure'])}")
     return lines
 
 
@@ -244,18 +245,20 @@ def unread_lines(unread: Mapping[str, Any]) -> list[str]:
     for example in unread["examples"]:
         where = f"{Path(example['file']).name}:{example['where']}" if example["where"] else Path(example["file"]).name
         text = f": {example['text']}" if example["text"] else ""
-        lines.append(f"    {printable(where)}  {printable(example['why'])}{printable(text)[:100]}")
+        lines.append(f"    {escape(where)}  {escape(example['why'])}{escape(text)[:100]}")
     return lines
 
 
 def _show_problems(problems: list[Unread]) -> None:
     for one in problems[:_SHOWN_PROBLEMS]:
-        print(f"! {printable(one.file)}: {printable(one.why)}", file=sys.stderr)
+        print(f"! {escape(one.file)}: {escape(one.why)}", file=sys.stderr)
     if len(problems) > _SHOWN_PROBLEMS:
         print(f"! … and {len(problems) - _SHOWN_PROBLEMS:,} more that could not be looked at", file=sys.stderr)
 
 
-def _show_rehearsals(seen: list[tuple[Source, Found, Rehearsal]], problems: list[Unread], as_json: bool) -> None:
+def _show_rehearsals(
+    seen: list[tuple[ImportSource, FoundRun, Rehearsal]], problems: list[Unread], as_json: bool
+) -> None:
     if as_json:
         runs = []
         for source, found, one in seen:
@@ -270,15 +273,15 @@ def _show_rehearsals(seen: list[tuple[Source, Found, Rehearsal]], problems: list
     _show_problems(problems)
 
 
-def _rehearsal_lines(source: Source, found: Found, one: Rehearsal) -> list[str]:
-    key = f"  [{printable(found.key)}]" if found.key else ""
-    lines = [f"{source.kind}  {printable(found.path)}{key}"]
+def _rehearsal_lines(source: ImportSource, found: FoundRun, one: Rehearsal) -> list[str]:
+    key = f"  [{escape(found.key)}]" if found.key else ""
+    lines = [f"{source.kind}  {escape(found.path)}{key}"]
     steps = f", steps {one.first_step:,} to {one.last_step:,}" if one.last_step is not None else ""
     counted = "" if one.x <= {"step"} else f", placed by {' and '.join(sorted(one.x))}"
     lines.append(f"  {one.points:,} numbers in {one.rows:,} rows{steps}{counted}")
     for original, (series, factor) in sorted(one.names.items(), key=lambda item: item[1])[:_SHOWN_NAMES]:
         times = f" × {factor:g}" if factor != 1.0 else ""
-        renamed = f"{printable(original)}{times} → {printable(series)}" if series != original else printable(original)
+        renamed = f"{escape(original)}{times} → {escape(series)}" if series != original else escape(original)
         lines.append(f"    {one.counts[original]:>9,}  {renamed}")
     if len(one.names) > _SHOWN_NAMES:
         lines.append(f"               … and {len(one.names) - _SHOWN_NAMES:,} more names")
@@ -288,13 +291,8 @@ def _rehearsal_lines(source: Source, found: Found, one: Rehearsal) -> list[str]:
     if others:
         lines.append(f"  {', '.join(others)}")
     lines += unread_lines({"count": one.unread, "examples": one.examples})
-    return [*lines, f"  ! {printable(one.failure)}"] if one.failure else lines
+    return [*lines, f"  ! {escape(one.failure)}"] if one.failure else lines
 
 
 def _fields(one: Unread) -> dict[str, Any]:
     return {"file": str(one.file), "where": one.where, "text": one.text, "why": one.why}
-
-
-def printable(text: Any) -> str:
-    """Text that can't drive a terminal: control characters are written out."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(text))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from barograph.importing.axes import MISSING, Axes, choose, moment, number
+from barograph.importing.axes import MISSING, ImportAxes, choose, moment, number
 from barograph.importing.axes import moments as read_moments
 from barograph.importing.source import Unread
 
@@ -38,12 +38,12 @@ class Layout:
     delimiter: str
     begin: int
     lines: int  # of the header
-    axes: Axes
+    axes: ImportAxes
     comma: bool = False  # the decimal mark is a comma
     texts: frozenset[str] = field(default_factory=frozenset)  # columns of words
 
 
-class Stretch(NamedTuple):
+class DelimitedStretch(NamedTuple):
     """Rows as columns: `cells` m numbers a column, NaN where `given` says there is none; `words` of text columns."""
 
     cells: dict[str, NDArray[numpy.float64]]
@@ -142,7 +142,7 @@ def without_header(head: bytes, whole: bool) -> Layout | None:
             and rising >= 0.9 * (len(counts) - 1)
             and all(number(cell, comma) is not None or cell.strip().lower() in MISSING for cell in cells)
         ):
-            axes = Axes(columns[0], "step", None, None, None, None)
+            axes = ImportAxes(columns[0], "step", None, None, None, None)
             return Layout(columns, delimiter, offset, head.count(b"\n", 0, skipped), axes, comma)
     return None
 
@@ -219,7 +219,7 @@ def _is_text(column: str, sample: list[dict[str, Any]], comma: bool) -> bool:
     return bool(cells) and words > 0.5 * len(cells)
 
 
-class Reader:
+class DelimitedReader:
     """Reads a table's rows from byte `offset` on, a stretch at a time. Afterwards `offset`, `line` say how far."""
 
     def __init__(self, path: Path, made: Layout, offset: int, line: int, patient: bool = False):
@@ -228,7 +228,7 @@ class Reader:
         self._wanted = [column for column in made.columns if column]
         self._texts = [column for column in self._wanted if column in made.texts]
 
-    def stretches(self) -> Iterator[Stretch | Unread]:
+    def stretches(self) -> Iterator[DelimitedStretch | Unread]:
         """Rows that are whole, and those that could not be understood."""
         with open(self.path, "rb") as file:
             size = CHUNK
@@ -276,7 +276,7 @@ class Reader:
                 return len(data)
         return end
 
-    def _plain(self, data: bytes) -> Stretch | None:
+    def _plain(self, data: bytes) -> DelimitedStretch | None:
         """A stretch of plain numbers, by Arrow; None if it holds anything else."""
         import pyarrow
         from pyarrow import csv as arrow_csv
@@ -308,9 +308,9 @@ class Reader:
                 cells[name] = column.to_numpy(zero_copy_only=False).astype(numpy.float64)
                 valid = column.is_valid().to_numpy()
                 given[name] = valid.astype(bool)
-        return Stretch(cells, given, words, table.num_rows)
+        return DelimitedStretch(cells, given, words, table.num_rows)
 
-    def _careful(self, data: bytes) -> Iterator[Stretch | Unread]:
+    def _careful(self, data: bytes) -> Iterator[DelimitedStretch | Unread]:
         """Cell by cell: rows that fit are taken, cells that are no numbers told."""
         columns, comma, texts = self.layout.columns, self.layout.comma, set(self._texts)
         kept: dict[str, list[float]] = {column: [] for column in self._wanted if column not in texts}
@@ -346,7 +346,7 @@ class Reader:
                     kept[column].append(numpy.nan if value is None else value)
                     there[column].append(value is not None)
             rows += 1
-        yield Stretch(
+        yield DelimitedStretch(
             {name: numpy.array(values, numpy.float64) for name, values in kept.items()},
             {name: numpy.array(flags, bool) for name, flags in there.items()},
             words,
@@ -354,7 +354,7 @@ class Reader:
         )
 
 
-def moments(stretch: Stretch, column: str | None) -> NDArray[numpy.int64]:
+def moments(stretch: DelimitedStretch, column: str | None) -> NDArray[numpy.int64]:
     """The times of a stretch's rows in microseconds since 1970, 0 where there is none."""
     if column is None:
         return numpy.zeros(stretch.rows, numpy.int64)

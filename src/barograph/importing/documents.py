@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from barograph.importing.axes import Axes, choose, moment, number
+from barograph.importing.axes import ImportAxes, choose, moment, number
 from barograph.importing.objects import ObjectRows, flatten
-from barograph.importing.source import Item, Points
+from barograph.importing.source import ImportedPoints, Item
 
 _DEPTH = 4
-_NO_AXES = Axes(None, "row", None, None, None, None)
+_NO_AXES = ImportAxes(None, "row", None, None, None, None)
 
 
-class Columns(NamedTuple):
+class DocumentColumns(NamedTuple):
     """Series of one length. names n; steps, times m; values m × n."""
 
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class Columns(NamedTuple):
 class Document(NamedTuple):
     """What a document holds: columns, lists of objects with where they stand, and scalars."""
 
-    columns: list[Columns]
+    columns: list[DocumentColumns]
     objects: list[tuple[str, list[dict[str, Any]]]]
     scalars: dict[str, Any]
 
@@ -79,7 +79,7 @@ def _is_numbers(value: Any) -> bool:
     )
 
 
-def _columns(named: dict[str, list[Any]], short: dict[str, list[Any]]) -> Iterator[Columns]:
+def _columns(named: dict[str, list[Any]], short: dict[str, list[Any]]) -> Iterator[DocumentColumns]:
     """Lists of numbers of one section; one of them may say the steps of the others of its length."""
     length = {name: len(cells) for name, cells in short.items()}
     for size in sorted(set(length.values())):
@@ -100,7 +100,7 @@ def _columns(named: dict[str, list[Any]], short: dict[str, list[Any]]) -> Iterat
             rows = [row for row, cell in enumerate(cells) if cell is not None]
             values = numpy.array([[cells[row]] for row in rows], numpy.float64)
             if rows:
-                yield Columns((name,), whole[0][rows], whole[1][rows], values, x)
+                yield DocumentColumns((name,), whole[0][rows], whole[1][rows], values, x)
 
 
 def _last(name: str, short: dict[str, list[Any]]) -> str:
@@ -128,13 +128,13 @@ def _list(where: str, value: list[Any], found: Document, _: dict[str, Any]) -> N
         times = [moment(row[0]) for row in table] if width == 3 else [0] * len(table)
         values = numpy.array([[row[-1]] for row in table], numpy.float64)
         made = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
-        found.columns.append(Columns((name,), *made, values, "step"))
+        found.columns.append(DocumentColumns((name,), *made, values, "step"))
 
 
 def items(found: Document, where: Path) -> Iterator[Item]:
     """A document's series as items."""
     for columns in found.columns:
-        yield Points(*columns)
+        yield ImportedPoints(*columns)
     for prefix, rows in found.objects:
         flat = [flatten(row) for row in rows[:200]]
         axes = choose(dict.fromkeys(name for row in flat for name in row), flat)
@@ -148,4 +148,8 @@ def items(found: Document, where: Path) -> Iterator[Item]:
 
 
 def _led(item: Item, lead: str) -> Item:
-    return item._replace(names=tuple(lead + name for name in item.names)) if lead and isinstance(item, Points) else item
+    return (
+        item._replace(names=tuple(lead + name for name in item.names))
+        if lead and isinstance(item, ImportedPoints)
+        else item
+    )

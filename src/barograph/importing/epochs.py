@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from barograph.aliases import normal
+from barograph.core.aliases import normal
 
 _MOST = 10_000  # epochs whose beginning is remembered
 

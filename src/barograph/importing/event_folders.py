@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from barograph.importing.event_values import read_event
 from barograph.importing.protobuf import Malformed
-from barograph.importing.tfrecord import Block, read_blocks
+from barograph.importing.tfrecord import RecordBlock, read_blocks
 
 SPLITS = frozenset({"train", "training", "validation", "val", "valid", "eval", "evaluation", "test"})
 _MOMENT = re.compile(r"\d{9,10}(\.\d+)?")
@@ -27,7 +27,7 @@ _MOST_FOLDERS = 100_000
 PEEK = 256 << 10  # bytes of a file that are looked at to see what it is
 
 
-class Part(NamedTuple):
+class EventPart(NamedTuple):
     """A file of a run: `role` is "", "split" or "scalars", and `folder` the part's name below the run's folder."""
 
     file: Path
@@ -88,7 +88,7 @@ def _first_tag(file: Path) -> str:
     """The tag of a file's first value."""
     try:
         for item in read_blocks(file, chunk=PEEK):
-            if not isinstance(item, Block):
+            if not isinstance(item, RecordBlock):
                 break
             for start, length in zip(item.starts[:20].tolist(), item.lengths[:20].tolist(), strict=True):
                 for value in read_event(item.data, start, start + length).values:
@@ -99,7 +99,7 @@ def _first_tag(file: Path) -> str:
     return ""
 
 
-def run_parts(folder: Path) -> tuple[list[Part], list[Path]]:
+def run_parts(folder: Path) -> tuple[list[EventPart], list[Path]]:
     """A run's files in the order of their making, none if the folder is no run; and the folders that are no parts."""
     own = event_files(folder)
     parts = [_part(file, "", "") for file in own]
@@ -116,12 +116,12 @@ def run_parts(folder: Path) -> tuple[list[Part], list[Path]]:
     return sorted(parts, key=lambda part: (part.made, part.folder, part.file.name)), others
 
 
-def _part(file: Path, folder: str, role: str) -> Part:
+def _part(file: Path, folder: str, role: str) -> EventPart:
     made = _MADE.search(file.name)
-    return Part(file, folder, role, int(made[1]) if made and len(made[1]) < 19 else 0)
+    return EventPart(file, folder, role, int(made[1]) if made and len(made[1]) < 19 else 0)
 
 
-def runs_below(folder: Path) -> Iterator[tuple[Path, list[Part]]]:
+def runs_below(folder: Path) -> Iterator[tuple[Path, list[EventPart]]]:
     """Every run in a folder: its own folder and its files."""
     waiting, seen = [folder], 0
     while waiting and seen < _MOST_FOLDERS:

@@ -27,7 +27,7 @@ from barograph.importing.protobuf import (
     read_text,
     read_varints,
 )
-from barograph.importing.tfrecord import Block
+from barograph.importing.tfrecord import RecordBlock
 
 # DataType → how NumPy reads it from tensor_content. 14, bfloat16, is the upper half of a float.
 CONTENT_TYPES = {
@@ -49,7 +49,7 @@ class Tensor(NamedTuple):
     texts: list[bytes]
 
 
-class Columns(NamedTuple):
+class EventColumns(NamedTuple):
     """m scalars: which row of the block, the tag's number, step, microseconds since 1970, value."""
 
     rows: NDArray[np.int64]
@@ -58,9 +58,11 @@ class Columns(NamedTuple):
     times: NDArray[np.int64]
     values: NDArray[np.float64]
 
-    def part(self, which: Any) -> Columns:
+    def part(self, which: Any) -> EventColumns:
         """Some of the scalars, by a slice or by their numbers."""
-        return Columns(self.rows[which], self.tags[which], self.steps[which], self.times[which], self.values[which])
+        return EventColumns(
+            self.rows[which], self.tags[which], self.steps[which], self.times[which], self.values[which]
+        )
 
 
 class _Events(NamedTuple):
@@ -213,7 +215,7 @@ class ScalarDecoder:
         """Begin anew: numbers given before mean nothing any more."""
         self.tags, self._numbers, self._forms, self._keys = [], {}, {}, 0
 
-    def decode(self, block: Block) -> tuple[Columns, NDArray[np.int64]]:
+    def decode(self, block: RecordBlock) -> tuple[EventColumns, NDArray[np.int64]]:
         """A block's scalars, and the rows that hold something else or nothing readable."""
         view = np.frombuffer(block.data, np.uint8)
         starts, stops = block.starts, block.starts + block.lengths
@@ -241,7 +243,7 @@ class ScalarDecoder:
             self._read_group(events, int(lengths[group[0]]), group)
         known = tags >= 0
         usual[rows[known]] = True
-        columns = Columns(rows[known], tags[known], whole_steps[known], times[known], values[known])
+        columns = EventColumns(rows[known], tags[known], whole_steps[known], times[known], values[known])
         return columns, np.flatnonzero(~usual)
 
     def _read_group(self, events: _Events, length: int, group: NDArray[np.int64]) -> None:

@@ -1,7 +1,7 @@
 """What TensorBoard's events hold beside plain scalars: histograms, texts, hyper-parameters, restarts.
 
 In:   one `Event` message.
-Out:  its parts by name; `Distribution` and `Fact` items.
+Out:  its parts by name; `ImportedDistribution` and `Fact` items.
 
 Field numbers: `event.proto`, `summary.proto` of TensorFlow, `plugin_data.proto` of the hparams plugin (Apache-2.0).
 """
@@ -28,7 +28,7 @@ from barograph.importing.protobuf import (
     read_text,
     signed,
 )
-from barograph.importing.source import Distribution, Fact
+from barograph.importing.source import Fact, ImportedDistribution
 
 _LONGEST_TEXT = 1 << 20  # characters of one text that are kept
 _SAMPLE_WORDS = ("sample", "generat", "completion", "prompt")
@@ -37,7 +37,7 @@ _START = 1  # SessionLog.START: whoever writes begins anew at this event's step
 _LARGEST = 1e300  # writers put the largest double where a histogram has no edge
 
 
-class Value(NamedTuple):
+class EventValue(NamedTuple):
     """One `Summary.Value`: its tag, and of what it holds the one that is there; places are in the event's bytes."""
 
     tag: str
@@ -54,7 +54,7 @@ class Event(NamedTuple):
 
     time: int
     step: int
-    values: list[Value]
+    values: list[EventValue]
     starts: bool  # a writer begins anew: what was logged from this step on counts no more
     message: str
 
@@ -62,7 +62,7 @@ class Event(NamedTuple):
 def read_event(data: bytes, start: int, stop: int) -> Event:
     """An `Event`. Raises `Malformed`."""
     seconds, step, starts, message = 0.0, 0, False, ""
-    values: list[Value] = []
+    values: list[EventValue] = []
     for number, wire, first, last in read_fields(data, start, stop):
         if number == 1 and wire == FIXED64:
             seconds = read_double(data, first)
@@ -81,7 +81,7 @@ def read_event(data: bytes, start: int, stop: int) -> Event:
     return Event(int(to_microseconds(np.array([seconds]))[0]), step, values, starts, message)
 
 
-def _read_value(data: bytes, start: int, stop: int) -> Value:
+def _read_value(data: bytes, start: int, stop: int) -> EventValue:
     found: dict[str, Any] = {"tag": ""}
     for number, wire, first, last in read_fields(data, start, stop):
         if number == 1 and wire == BYTES:
@@ -98,10 +98,10 @@ def _read_value(data: bytes, start: int, stop: int) -> Value:
             found["tensor"] = (first, last)
         elif number == 9 and wire == BYTES:
             found["plugin"], found["content"] = read_plugin(data, first, last)
-    return Value(**found)
+    return EventValue(**found)
 
 
-def read_histogram(data: bytes, place: tuple[int, int], name: str, event: Event) -> Distribution | None:
+def read_histogram(data: bytes, place: tuple[int, int], name: str, event: Event) -> ImportedDistribution | None:
     """A `HistogramProto`: upper edges of buckets and counts. None if it is empty or no histogram."""
     low, high = np.inf, -np.inf
     packed: dict[int, list[NDArray[np.float64]]] = {6: [], 7: []}
@@ -125,7 +125,9 @@ def read_histogram(data: bytes, place: tuple[int, int], name: str, event: Event)
     return _distribution(name, event, edges, counts)
 
 
-def read_histogram_tensor(values: NDArray[Any], shape: tuple[int, ...], name: str, event: Event) -> Distribution | None:
+def read_histogram_tensor(
+    values: NDArray[Any], shape: tuple[int, ...], name: str, event: Event
+) -> ImportedDistribution | None:
     """Rows of left edge, right edge and count. Between buckets that don't touch stands an empty one."""
     if len(shape) != 2 or shape[1] != 3 or shape[0] < 1 or len(values) != shape[0] * 3:
         return None
@@ -138,7 +140,7 @@ def read_histogram_tensor(values: NDArray[Any], shape: tuple[int, ...], name: st
     return _distribution(name, event, edges, np.insert(rows[:, 2], gaps, 0.0))
 
 
-def _distribution(name: str, event: Event, edges: NDArray[Any], counts: NDArray[Any]) -> Distribution | None:
+def _distribution(name: str, event: Event, edges: NDArray[Any], counts: NDArray[Any]) -> ImportedDistribution | None:
     if (
         not np.isfinite(edges).all()
         or (np.diff(edges) < 0).any()
@@ -146,7 +148,7 @@ def _distribution(name: str, event: Event, edges: NDArray[Any], counts: NDArray[
         or (counts < 0).any()
     ):
         return None
-    return Distribution(name, event.step, event.time, edges, counts)
+    return ImportedDistribution(name, event.step, event.time, edges, counts)
 
 
 def read_texts(data: bytes, place: tuple[int, int]) -> list[str]:

@@ -17,18 +17,18 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from barograph import manifest, segments
+from barograph.core import segments
+from barograph.core.record import Record, encode
 from barograph.importing import journal
-from barograph.record import Record, encode
+from barograph.log.write import JsonLog
+from barograph.store.run import RunStore
 from barograph.store.seal import seal
-from barograph.store.writer import Writer
-from barograph.writing.jsonlog import JsonLog
+from barograph.store.write import ImportWriter
 
 _WAITING_POINTS = 500_000  # small blocks of the same names wait for each other up to this many values
 _WAITING_RECORDS = 100_000  # put in the order of their steps before they are written, 50 MB
 _WAITING_ROWS = 1_000
 _SEAL_HERE = 500_000  # more numbers than this are sealed by a process of its own
-_NO_ROWS: NDArray[Any] = numpy.empty(0, numpy.int64)
 
 
 class RunFiles:
@@ -45,8 +45,7 @@ class RunFiles:
         self._added = 0
         self._position, self._created = position, created
         self._log: JsonLog | None = None
-        self._writer: Writer | None = None
-        self._sealer: subprocess.Popen[bytes] | None = None
+        self._writer: ImportWriter | None = None
         self._groups: dict[tuple[tuple[str, ...], int], list[tuple[Any, Any, Any]]] = {}
         self._rows: dict[tuple[tuple[str, ...], int], tuple[list[int], list[int], list[list[float]]]] = {}
         self._records: list[Record] = []
@@ -88,7 +87,7 @@ class RunFiles:
         self, name: str, step: int, time: int, edges: NDArray[Any], counts: NDArray[Any], segment: int
     ) -> None:
         """A distribution."""
-        self._opened()[1].write_histogram(name, step, time, edges, counts, segment)
+        self._opened()[1].histogram(name, step, time, edges, counts, segment)
         self.uncommitted += 2 * len(counts)
 
     def add_segment(self, made: segments.Segment) -> None:
@@ -104,21 +103,15 @@ class RunFiles:
         self._write_records(log)
         position = log.append(encode(Record("info", self.clock, step, {"type": journal.TYPE} | fields)))
         self._check(log)
-        log.sync()  # before the flush: after a power cut the store must not be ahead of the log file
-        writer.write_points((), _NO_ROWS, _NO_ROWS, numpy.empty((0, 0)), log_end=position)
+        log.sync()  # before the commit: after a power cut the store must not be ahead of the log file
         for made in self._segments:
             self._write_segment(made)
-        writer.flush()
+        writer.commit(position, self._marks())
         self._segments.clear()
         self.uncommitted, self._position = 0, position
-        if writer.sealable and (self._sealer is None or self._sealer.poll() is not None):
-            writer.sealable = 0
-            self._sealer = _start_sealer(self.store)
 
     def discard(self) -> None:
         """Let go of the files; what was not committed does not count. The next import removes it."""
-        if self._writer is not None:
-            self._writer.let_go()  # no flush: as if this process had been killed
         if self._log is not None:
             self._log.close()
         self._writer = self._log = None
@@ -130,35 +123,35 @@ class RunFiles:
         """
         if self._writer is None:
             return False
-        self._writer.close()
         if self._log is not None:
             self._log.close()
         self._writer = self._log = None
-        before, self._sealer = self._sealer, None
-        if self._added > _SEAL_HERE and (sealer := _start_sealer(self.store, "--closed")) is not None:
-            _leave(self.store, before, sealer)  # it waits for the one before; its memory is not ours
+        if self._added > _SEAL_HERE and (sealer := _start_sealer(self.folder)) is not None:
+            _leave(self.folder, sealer)  # its memory is not ours
         else:
-            if before is not None:
-                before.wait()
             with contextlib.suppress(OSError):  # readable as it is; `barograph gc` tries again
-                seal(self.store, closed=True, wait=True)  # a `barograph gc` at work left our last file alone
+                seal(self.folder, final=True)
         return True
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _opened(self) -> tuple[JsonLog, Writer]:
+    def _opened(self) -> tuple[JsonLog, ImportWriter]:
         if self._log is None or self._writer is None:
             self.store.mkdir(parents=True, exist_ok=True)
             (self.folder / segments.FOLDER).mkdir(exist_ok=True)
             self._log = JsonLog(self.folder / journal.LOG)
-            about = {"log": journal.LOG, "log_start": 0, "segment": 1, "rank": 0}
-            manifest.write_json(self.store / "writer.json", about)
             if not self._position:
                 first = segments.Segment(1, time=self._created)
                 self._write_segment(first)
                 self._records.insert(0, Record("segment", self._created, 0, first.fields() | {"rank": 0}))
-            self._writer = Writer(self.store, log_start=self._position)
+            self._writer = ImportWriter(self.store, self._position)
         return self._log, self._writer
+
+    def _marks(self) -> list[Any]:
+        """The segments that the log has begun, with the bytes at which they begin."""
+        store = RunStore(self.folder)
+        log = next(log for log in store.find_logs() if log.path.name == journal.LOG)
+        return log.marks_behind(0, [], store.is_ours)
 
     def _write_rows(self) -> None:
         rows, self._rows = self._rows, {}
@@ -167,10 +160,10 @@ class RunFiles:
             self.uncommitted -= len(steps) * len(series)  # counted by add_block once more
             self.add_block(series, segment, step, when, numpy.array(values, numpy.float64))
 
-    def _write_groups(self, writer: Writer) -> None:
+    def _write_groups(self, writer: ImportWriter) -> None:
         for (series, segment), blocks in self._groups.items():
             step, when, value = blocks[0] if len(blocks) == 1 else map(numpy.concatenate, zip(*blocks, strict=True))
-            writer.write_points(series, step, when, value, segment=segment)
+            writer.points(series, step, when, value, segment)
         self._groups.clear()
         self._waiting = 0
 
@@ -212,29 +205,28 @@ def in_order(records: list[Record]) -> list[Record]:
     return [records[at] for at in sorted(range(len(records)), key=keys.__getitem__)]
 
 
-_left: dict[Path, list[subprocess.Popen[bytes]]] = {}
+_left: dict[Path, subprocess.Popen[bytes]] = {}
 
 
-def _leave(store: Path, *sealers: subprocess.Popen[bytes] | None) -> None:
+def _leave(folder: Path, sealer: subprocess.Popen[bytes]) -> None:
     """Let sealing go on behind; that of one run at a time, however many are imported."""
-    for others in _left.values():
-        for one in others:
-            one.wait()
+    for other in _left.values():
+        other.wait()
     _left.clear()
-    _left[store] = [one for one in sealers if one is not None]
+    _left[folder] = sealer
 
 
 def stop_sealing(root: Path) -> None:
     """Before a folder is removed: end the sealing in it."""
-    for store in [store for store in _left if store.is_relative_to(root)]:
-        for one in _left.pop(store):
-            one.terminate()
-            one.wait()
+    for folder in [folder for folder in _left if folder.is_relative_to(root)]:
+        sealer = _left.pop(folder)
+        sealer.terminate()
+        sealer.wait()
 
 
-def _start_sealer(folder: Path, *options: str) -> subprocess.Popen[bytes] | None:
-    """Seal what is full in a process of its own, while reading goes on."""
-    command = [sys.executable, "-m", "barograph.store.seal", str(folder), *options]
+def _start_sealer(folder: Path) -> subprocess.Popen[bytes] | None:
+    """Merge what was imported in a process of its own."""
+    command = [sys.executable, "-m", "barograph.store.seal", str(folder), "--final"]
     with contextlib.suppress(OSError):
         return subprocess.Popen(
             command,

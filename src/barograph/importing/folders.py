@@ -18,19 +18,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from barograph.importing.source import Found
-from barograph.naming import folder_name
+from barograph.core.names import folder_name
+from barograph.importing.source import FoundRun
 
 LOCK = ".importing"
 _HEAD_BYTES = 4096
 _SQLITE = b"SQLite format 3\0"  # a database changes its first page when it grows
 
 
-class Busy(Exception):
+class FolderBusy(Exception):
     """Another process imports this run now."""
 
 
-def fingerprint(found: Found) -> str:
+def fingerprint(found: FoundRun) -> str:
     """Twelve letters that tell a run of a path from all others."""
     text = f"{os.path.realpath(found.path)}\0{found.key}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
@@ -47,7 +47,7 @@ def generations(project: Path, print_: str) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def folder_for(project: Path, found: Found, name: str, number: int) -> Path:
+def folder_for(project: Path, found: FoundRun, name: str, number: int) -> Path:
     """The folder of a run's first import, or of one that follows a replaced file. Made if missing."""
     base = folder_name(name)[:70].rstrip("-.")
     folder = project / (f"{base}-{fingerprint(found)}" + (f"-{number}" if number > 1 else ""))
@@ -62,7 +62,7 @@ def hold(folder: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise Busy(f"{folder.name} is being imported by another process now") from None
+        raise FolderBusy(f"{folder.name} is being imported by another process now") from None
     except OSError:
         pass  # a file system without locks
     return handle

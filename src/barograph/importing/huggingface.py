@@ -24,7 +24,7 @@ from typing import Any
 import numpy
 
 from barograph.importing.rows import MOST_STEP
-from barograph.importing.source import Fact, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 
 FILE = "trainer_state.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -45,7 +45,7 @@ class HuggingFaceSource:
     about = "Hugging Face Trainer's trainer_state.json, its checkpoints' too"
     rewrites = True  # each save writes the whole file; `read` finds out itself what is new
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
         if not path.name.endswith(".json") or not text.startswith(b"{"):
             return []
@@ -53,37 +53,37 @@ class HuggingFaceSource:
             folder = path.parent
             if _CHECKPOINT.fullmatch(folder.absolute().name):  # every checkpoint has the history up to its step
                 folder = folder.absolute().parent
-            return [Found(self.kind, folder, FILE, folder.absolute().name)]
+            return [FoundRun(self.kind, folder, FILE, folder.absolute().name)]
         if b'"log_history"' in text and b'"global_step"' in text:  # under another name
-            return [Found(self.kind, path, "", path.stem)]
+            return [FoundRun(self.kind, path, "", path.stem)]
         return []
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         path = _newest(found.path) if found.path.is_dir() else found.path
         before: dict[str, Any] = since.state if since else {}
         state, why = _load(path) if path is not None else (None, "there is no trainer_state.json any more")
         if path is None or state is None:
             if before.get("unread") == why:  # told before
-                yield Mark(before)
+                yield ImportMark(before)
                 return
             yield Unread(path or found.path, 0, "", why)
-            yield Mark(before | {"unread": why})
+            yield ImportMark(before | {"unread": why})
             return
         history = [entry for entry in state.get("log_history") or () if isinstance(entry, dict)]
         chain, known = _chain(history), str(before.get("chain", ""))
         begin = _shared(chain, known)
         if begin == len(history) and known:  # nothing new: the same state, or one of before
-            yield Mark(before)
+            yield ImportMark(before)
             return
         if known and not begin:
-            yield Mark({})  # another training
+            yield ImportMark({})  # another training
         elif 4 * begin < len(known):
             yield Restart(_step(history[begin]), 0)
         if not begin:
             yield from _facts(state, history)
         yield from _rows(path, history, begin)
         yield from _end(history, begin)
-        yield Mark({"chain": chain})
+        yield ImportMark({"chain": chain})
 
 
 def _newest(folder: Path) -> Path | None:
@@ -188,9 +188,9 @@ def _rows(path: Path, history: list[dict[str, Any]], begin: int) -> Iterator[Ite
         yield _block(names, steps, values)
 
 
-def _block(names: tuple[str, ...], steps: list[int], values: list[list[float]]) -> Points:
+def _block(names: tuple[str, ...], steps: list[int], values: list[list[float]]) -> ImportedPoints:
     whole = numpy.array(steps, numpy.int64)
-    return Points(names, whole, numpy.zeros(len(steps), numpy.int64), numpy.array(values, numpy.float64))
+    return ImportedPoints(names, whole, numpy.zeros(len(steps), numpy.int64), numpy.array(values, numpy.float64))
 
 
 SOURCE = HuggingFaceSource()

@@ -3,12 +3,11 @@
 In:   the folder of an imported run.
 Out:  the last committed state; a log file and segments without anything that came after it.
 
-One flush of the store is the only moment at which an import advances. It says up to which byte the log file
-counts, and the last record before that byte holds the source's mark. So numbers, facts and the mark count
-together or not at all:
+A sealed part is the only thing by which an import advances. It says up to which byte the log file counts, and the
+last record before that byte holds the source's mark. So numbers, facts and the mark count together or not at all:
 
     training.json   … facts … {"log":"info","type":"import","mark":…}│ facts of a batch that never came to its end
-    store/import/   … blocks … flush: the log counts up to here ─────┘ blocks without a flush: readers ignore them
+    store/training/ … parts, the last of which holds the log to here ┘ pending parts: readers ignore them
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from barograph.logtext import records_from
-from barograph.segments import FOLDER as SEGMENTS
+from barograph.core.segments import FOLDER as SEGMENTS
+from barograph.log.read import records_from
 
 LOG = "training.json"
-WRITER = "import"
+WRITER = "training"
 TYPE = "import"  # of the `info` records that hold marks
 
 
@@ -46,9 +45,7 @@ class State:
 
 def recover(folder: Path) -> State:
     """The committed state; what came after it is removed. Raises Damaged if it can't be told."""
-    from barograph.store.reader import StoreReader
-
-    committed = StoreReader(folder / "store").log_end(WRITER)
+    committed = _committed(folder)
     log = folder / LOG
     if committed <= 1:
         _remove_all(folder)
@@ -62,6 +59,20 @@ def recover(folder: Path) -> State:
         if path.stem.isdigit() and int(path.stem) > last:
             path.unlink()
     return state
+
+
+def _committed(folder: Path) -> int:
+    """Up to which byte of the log everything counts. Parts that were never committed are removed."""
+    from barograph.store.run import RunStore
+
+    end = 0
+    for log in RunStore(folder).find_logs():
+        log.list_parts()
+        if log.path.name == LOG:
+            end = log.covered[-1][1] if log.covered else 0
+            for store in log.store:
+                store.remove_pending()
+    return end
 
 
 def _read(log: Path, committed: int) -> State:

@@ -31,7 +31,7 @@ _decode_lines = msgspec.json.Decoder(dict[str, Any]).decode_lines
 _loads = json.JSONDecoder(strict=False)  # line breaks inside a text
 
 
-class Piece(NamedTuple):
+class JsonPiece(NamedTuple):
     """A record, or None for damage; bytes `start` to `end` of the data."""
 
     item: dict[str, Any] | None
@@ -59,7 +59,7 @@ def whole_records(data: bytes) -> tuple[list[dict[str, Any]], int]:
     return records, end
 
 
-def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[Piece]:
+def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[JsonPiece]:
     """What is in the data from `begin` on, in order.
 
     last: nothing follows; else what may be torn at the end waits for the rest.
@@ -76,7 +76,7 @@ def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[Piece]:
         text = data[at:stop].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
         item = _quick(text)
         if item is not None:
-            yield Piece(item, at, at + len(text))
+            yield JsonPiece(item, at, at + len(text))
             at += len(text)
             continue
         piece = _slow(data, at, effort)
@@ -85,7 +85,7 @@ def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[Piece]:
                 return  # torn: its end may still come
             if not last and size - at < _MOST_BYTES:
                 return
-            piece = Piece(None, at, stop)
+            piece = JsonPiece(None, at, stop)
         yield piece
         at = piece.end
 
@@ -97,14 +97,14 @@ def _quick(text: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _slow(data: bytes, at: int, effort: list[int]) -> Piece | None:
+def _slow(data: bytes, at: int, effort: list[int]) -> JsonPiece | None:
     """A record over several lines, or one that needs repair; damage; None if it may not be there whole.
 
     effort: what is left of it; without any a record is sought on its own line alone.
     """
     if data[at : at + 1] != b"{":
         stop = data.find(b"\n", at)
-        return Piece(None, at, stop) if stop >= 0 else None
+        return JsonPiece(None, at, stop) if stop >= 0 else None
     stop = at
     for _ in range(_MOST_LINES):
         line = data.find(b"\n", stop)
@@ -113,16 +113,16 @@ def _slow(data: bytes, at: int, effort: list[int]) -> Piece | None:
         if text.endswith(b"}"):
             effort[0] -= len(text)
             if (item := _repair(text)) is not None:
-                return Piece(item, at, at + len(text))
+                return JsonPiece(item, at, at + len(text))
             if effort[0] < 0 and line >= 0:
-                return Piece(None, at, line)
+                return JsonPiece(None, at, line)
         if line < 0 or closed - at > _MOST_BYTES:
             break
         if _STARTS.match(data, line):  # the next record begins: this one never ended
-            return Piece(None, at, line)
+            return JsonPiece(None, at, line)
         stop = line + 1
     else:
-        return Piece(None, at, data.find(b"\n", at))
+        return JsonPiece(None, at, data.find(b"\n", at))
     return None
 
 

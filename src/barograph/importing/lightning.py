@@ -18,7 +18,7 @@ from typing import Any
 import numpy
 
 from barograph.importing import delimited
-from barograph.importing.source import Found, Item, Mark, Unread
+from barograph.importing.source import FoundRun, ImportMark, Item, Unread
 from barograph.importing.tables import TableRows
 
 FILE = "metrics.csv"
@@ -32,22 +32,22 @@ class LightningSource:
     rewrites = True
     patient = False  # set when a file is followed: a last row without a line break waits for it
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         if path.name != FILE:
             return []
         columns = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].decode("utf-8", "replace").strip().split(",")
         if not {"epoch", "step"} <= {column.strip('"') for column in columns}:
             return []
-        return [Found(self.kind, path, "", _name(path.absolute().parent), config=_hparams(path.with_name(HPARAMS)))]
+        return [FoundRun(self.kind, path, "", _name(path.absolute().parent), config=_hparams(path.with_name(HPARAMS)))]
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         before: dict[str, Any] = since.state if since else {}
         with open(found.path, "rb") as file:
             head = file.read(64 << 10)
         made = delimited.layout(head, len(head) < 64 << 10)
         if made is None:
             yield Unread(found.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
-            yield since or Mark({})
+            yield since or ImportMark({})
             return
         made.axes = made.axes._replace(step="step", x="step", name=None, value=None, split=None)
         state: dict[str, Any] = {"offset": made.begin, "line": made.lines + 1}
@@ -61,17 +61,17 @@ class LightningSource:
         elif before:  # written anew: the rows that were read stand at the beginning again
             skip = int(before.get("rows", 0))
             if _fingerprint(found.path, made, skip) != before.get("print"):
-                yield Mark({})  # the rows of another training
+                yield ImportMark({})  # the rows of another training
                 skip = 0
             else:
                 state |= {"order": before.get("order"), "words": before.get("words")}
-        reader = delimited.Reader(found.path, made, int(state["offset"]), int(state["line"]), self.patient)
+        reader = delimited.DelimitedReader(found.path, made, int(state["offset"]), int(state["line"]), self.patient)
         taker = TableRows(made, found.path, state)
         rows, print_ = int(state.get("rows", 0)), int(state.get("print", 0))
 
-        def mark() -> Mark:
+        def mark() -> ImportMark:
             told = {"offset": reader.offset, "line": reader.line, "rows": rows, "print": print_}
-            return Mark(told | {"header": made.columns, "tail": _tail(found.path, reader.offset)} | taker.state)
+            return ImportMark(told | {"header": made.columns, "tail": _tail(found.path, reader.offset)} | taker.state)
 
         for piece in reader.stretches():
             if isinstance(piece, Unread):
@@ -88,7 +88,7 @@ class LightningSource:
         yield mark()
 
 
-def _add(print_: int, rows: int, piece: delimited.Stretch) -> int:
+def _add(print_: int, rows: int, piece: delimited.DelimitedStretch) -> int:
     """A fingerprint of the steps of all rows so far, however they are cut into stretches."""
     counts = piece.cells.get("step", numpy.full(piece.rows, -1.0))  # none in a column of words
     counted = numpy.clip(numpy.nan_to_num(counts, nan=-1.0), -(2.0**53), 2.0**53)
@@ -100,7 +100,7 @@ def _add(print_: int, rows: int, piece: delimited.Stretch) -> int:
 def _fingerprint(path: Path, made: delimited.Layout, rows: int) -> int:
     """That of a file's first rows; -1 if it has fewer."""
     print_ = seen = 0
-    for piece in delimited.Reader(path, made, made.begin, made.lines + 1).stretches():
+    for piece in delimited.DelimitedReader(path, made, made.begin, made.lines + 1).stretches():
         if isinstance(piece, Unread):
             continue
         kept = _behind(piece, 0, rows - seen)
@@ -110,11 +110,11 @@ def _fingerprint(path: Path, made: delimited.Layout, rows: int) -> int:
     return print_ if seen == rows else -1
 
 
-def _behind(piece: delimited.Stretch, begin: int, end: int | None = None) -> delimited.Stretch:
+def _behind(piece: delimited.DelimitedStretch, begin: int, end: int | None = None) -> delimited.DelimitedStretch:
     if not begin and (end is None or end >= piece.rows):
         return piece
     rows = slice(begin, end)
-    return delimited.Stretch(
+    return delimited.DelimitedStretch(
         {name: column[rows] for name, column in piece.cells.items()},
         {name: column[rows] for name, column in piece.given.items()},
         {name: column[rows] for name, column in piece.words.items()},
@@ -147,7 +147,7 @@ def _hparams(path: Path) -> dict[str, Any]:
         return {}
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class LightningLoader(yaml.SafeLoader):
         """Reads foreign tags as plain values, and makes no object."""
 
     def plain(loader: Any, _: str, node: Any) -> Any:
@@ -157,9 +157,9 @@ def _hparams(path: Path) -> dict[str, Any]:
             return loader.construct_sequence(node, deep=True)
         return loader.construct_scalar(node)
 
-    Loader.add_multi_constructor("", plain)
+    LightningLoader.add_multi_constructor("", plain)
     try:
-        found = yaml.load(text, Loader)
+        found = yaml.load(text, LightningLoader)
     except Exception:  # besides YAMLError: impossible dates, endless nesting
         return {}
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}

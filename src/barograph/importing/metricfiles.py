@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from barograph.importing.series import MARKS
-from barograph.importing.source import Item, Mark, Points, Restart, Unread
+from barograph.importing.source import ImportedPoints, ImportMark, Item, Restart, Unread
 
 _BLOCK = 4 << 20  # bytes of a file in memory at a time
 _MOST_RESTARTS = 200  # as in series.py
@@ -74,8 +74,8 @@ def read(folder: Path, state: Mapping[str, Any], ended: bool) -> Iterator[Item]:
             yield Restart(moments[index - 1].step, moments[index - 1].after)
         for name, reader in readers.items():
             for rows in reader.before(until):
-                yield Points((name,), rows.steps, rows.times, rows.values[:, None])
-    yield Mark({"files": begun | ends})
+                yield ImportedPoints((name,), rows.steps, rows.times, rows.values[:, None])
+    yield ImportMark({"files": begun | ends})
 
 
 def _scanned(file: Path, begun: list[int] | None, ended: bool, backs: list[_Back]) -> Iterator[Unread]:

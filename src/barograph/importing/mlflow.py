@@ -4,7 +4,7 @@ In:   a folder of experiments, of one experiment or of one run; a database file.
 Out:  runs with their parameters, tags and notes, and every point of every metric's history.
 
 MLflow keeps times in milliseconds, and infinity in a database as the largest float; a NaN there is a zero with a
-mark. Names that MLflow refuses are escaped by our own backend (`adapters/mlflow.py`) and come back unescaped.
+mark. Names that MLflow refuses are escaped by our own backend (`trackers/mlflow.py`) and come back unescaped.
 What was deleted in MLflow is not imported.
 """
 
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from barograph.importing import metricfiles
-from barograph.importing.series import Course
-from barograph.importing.source import Found, Item, Mark, Points, Unread
+from barograph.importing.series import SeriesCourse
+from barograph.importing.source import FoundRun, ImportedPoints, ImportMark, Item, Unread
 from barograph.importing.sqlite import MAGIC, Row, has, open_database, rows_after, select, tables, word
 
 ESCAPED = "barograph.escaped"  # the tag that says that names in a run are escaped
@@ -52,7 +52,7 @@ class MLflow:
     kind = "mlflow"
     about = "MLflow: mlruns folders and mlflow.db"
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         """Runs in a folder of the file store, or in a database that has MLflow's tables."""
         try:
             if head.startswith(MAGIC):
@@ -61,7 +61,7 @@ class MLflow:
         except (OSError, sqlite3.Error):
             return []
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         """Points in the order of the database, or by time from the file store."""
         state = since.state if since is not None else {}
         if found.path.is_dir():
@@ -77,20 +77,20 @@ SOURCE = MLflow()
 
 
 def unescape(name: str) -> str:
-    """A name as it was before `adapters/mlflow.py` escaped it."""
+    """A name as it was before `trackers/mlflow.py` escaped it."""
     return _ESCAPE.sub(lambda match: chr(min(int(match[1], 16), sys.maxunicode)) if match[1] else "", name)
 
 
 def _unescaped(item: Item) -> Item:
-    return item._replace(names=tuple(map(unescape, item.names))) if isinstance(item, Points) else item
+    return item._replace(names=tuple(map(unescape, item.names))) if isinstance(item, ImportedPoints) else item
 
 
-def _found(path: Path, key: str, run: _Run) -> Found:
+def _found(path: Path, key: str, run: _Run) -> FoundRun:
     escaped = ESCAPED in run.tags
     named = unescape if escaped else str
     tags = {named(name): value for name, value in run.tags.items() if not name.startswith("mlflow.")}
     tags.pop(ESCAPED, None)
-    return Found(
+    return FoundRun(
         kind=SOURCE.kind,
         path=path,
         key=key,
@@ -125,7 +125,7 @@ def _seconds(milliseconds: Any) -> float:
 # The file store: experiment/run/{meta.yaml, params/, tags/, metrics/}
 
 
-def _runs_in_folder(folder: Path) -> list[Found]:
+def _runs_in_folder(folder: Path) -> list[FoundRun]:
     meta = _meta(folder)
     if meta is not None and ("run_id" in meta or "run_uuid" in meta):
         experiment = _meta(folder.parent) or {}
@@ -141,7 +141,7 @@ def _runs_in_folder(folder: Path) -> list[Found]:
     return made
 
 
-def _runs_of_experiment(folder: Path, experiment: Mapping[str, Any], root: Path) -> list[Found]:
+def _runs_of_experiment(folder: Path, experiment: Mapping[str, Any], root: Path) -> list[FoundRun]:
     made = []
     for child in sorted(folder.iterdir()):
         meta = _meta(child) if child.is_dir() else None
@@ -150,7 +150,7 @@ def _runs_of_experiment(folder: Path, experiment: Mapping[str, Any], root: Path)
     return made
 
 
-def _run_in_folder(folder: Path, meta: Mapping[str, Any], key: str, project: str) -> list[Found]:
+def _run_in_folder(folder: Path, meta: Mapping[str, Any], key: str, project: str) -> list[FoundRun]:
     if meta.get("lifecycle_stage") == "deleted":
         return []
     run = _Run(
@@ -196,7 +196,7 @@ def _texts(folder: Path) -> dict[str, str]:
 # The database
 
 
-def _runs_in_database(path: Path) -> list[Found]:
+def _runs_in_database(path: Path) -> list[FoundRun]:
     with open_database(path) as connection:
         known = tables(connection)
         if not has(known, "runs", "run_uuid", "experiment_id") or not has(known, "metrics", "run_uuid", "key", "value"):
@@ -233,8 +233,8 @@ def _by_run(rows: Iterable[Row]) -> dict[str, dict[str, str]]:
     return made
 
 
-def _database_items(found: Found, state: Mapping[str, Any]) -> Iterator[Item]:
-    after, course = int(state.get("row", 0)), Course(state)
+def _database_items(found: FoundRun, state: Mapping[str, Any]) -> Iterator[Item]:
+    after, course = int(state.get("row", 0)), SeriesCourse(state)
     try:
         with open_database(found.path) as connection:
             known = tables(connection)
@@ -250,16 +250,16 @@ def _database_items(found: Found, state: Mapping[str, Any]) -> Iterator[Item]:
                 for item in _points(found.path, columns, chunk, course):
                     yield _unescaped(item) if escaped else item
                 after = chunk[-1][0]
-                yield Mark({"row": after, **course.state()})
+                yield ImportMark({"row": after, **course.state()})
     except (OSError, sqlite3.Error) as error:
         yield Unread(found.path, after, "", f"the database can't be read: {error}")
-    yield Mark({"row": after, **course.state()})
+    yield ImportMark({"row": after, **course.state()})
 
 
 _OPTIONAL = ("timestamp", "step", "is_nan")  # the first versions had neither step nor is_nan
 
 
-def _points(path: Path, columns: list[str], chunk: list[Row], course: Course) -> Iterator[Item]:
+def _points(path: Path, columns: list[str], chunk: list[Row], course: SeriesCourse) -> Iterator[Item]:
     try:
         arrays = _arrays(columns, chunk)
     except (TypeError, ValueError, OverflowError):  # a cell that holds what its column doesn't allow

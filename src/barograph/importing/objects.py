@@ -1,7 +1,7 @@
 """JSON objects as rows: which of their fields are metrics, and blocks of them.
 
 In:   objects, nested as they may be, with the line each stands in.
-Out:  `Points`, `Restart`, `Fact`s of what stays the same, `Unread`.
+Out:  `ImportedPoints`, `Restart`, `Fact`s of what stays the same, `Unread`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy
 
-from barograph.importing.axes import MISSING, SPLITS, Axes, moment, moments, number
+from barograph.importing.axes import MISSING, SPLITS, ImportAxes, moment, moments, number
 from barograph.importing.epochs import Epochs, column_of
-from barograph.importing.source import Fact, Item, Points, Restart, Unread
+from barograph.importing.source import Fact, ImportedPoints, Item, Restart, Unread
 
 _ROWS = 4096
 _DEPTH = 6
@@ -47,7 +47,7 @@ class ObjectRows:
     where: the file, for what is not understood.
     """
 
-    def __init__(self, axes: Axes, where: Path, state: dict[str, Any] | None = None):
+    def __init__(self, axes: ImportAxes, where: Path, state: dict[str, Any] | None = None):
         self._axes, self._where = axes, where
         state = state or {}
         self._row, self._backs = int(state.get("row", 0)), int(state.get("backs", 0))
@@ -87,13 +87,13 @@ class ObjectRows:
                 yield from self.add(rows[at], lines[at])
             begin = max(end, begin + 1)
 
-    def plain(self, rows: list[dict[str, float]]) -> Points | None:
+    def plain(self, rows: list[dict[str, float]]) -> ImportedPoints | None:
         """Rows of nothing but numbers as a block; None if they have different names, or there is more to them."""
         if len(rows) < _STRETCH or len({*map(tuple, rows)}) != 1:
             return None
         return self._stretch(tuple(rows[0]), rows)
 
-    def _stretch(self, names: tuple[str, ...], rows: list[dict[str, Any]]) -> Points | None:
+    def _stretch(self, names: tuple[str, ...], rows: list[dict[str, Any]]) -> ImportedPoints | None:
         """Rows of plain numbers as a block; None if there is more to them."""
         axes = self._axes
         if axes.name is not None or axes.split is not None or axes.step not in names:
@@ -123,7 +123,7 @@ class ObjectRows:
         times = numpy.zeros(len(rows), numpy.int64)
         if axes.time in names:
             times = moments(table[:, names.index(axes.time)])
-        return Points(kept, steps, times, table[:, columns], axes.x)
+        return ImportedPoints(kept, steps, times, table[:, columns], axes.x)
 
     def add(self, row: Mapping[str, Any], line: int) -> Iterator[Item]:
         """One object."""
@@ -179,7 +179,7 @@ class ObjectRows:
         if len(steps) >= _ROWS:
             yield self._block(names, *self._groups.pop(names))
 
-    def take(self) -> Iterator[Points]:
+    def take(self) -> Iterator[ImportedPoints]:
         """What is left."""
         for names, columns in self._groups.items():
             yield self._block(names, *columns)
@@ -237,9 +237,11 @@ class ObjectRows:
                 self._told.add(name)
                 yield Unread(self._where, line, _shown({name: cell}), f"{name} {why} (in later rows too)")
 
-    def _block(self, names: tuple[str, ...], steps: list[int], times: list[int], values: list[list[float]]) -> Points:
+    def _block(
+        self, names: tuple[str, ...], steps: list[int], times: list[int], values: list[list[float]]
+    ) -> ImportedPoints:
         step, when = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
-        return Points(names, step, when, numpy.array(values, numpy.float64), self._axes.x)
+        return ImportedPoints(names, step, when, numpy.array(values, numpy.float64), self._axes.x)
 
 
 def _shown(row: Mapping[str, Any]) -> str:

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barograph.aliases import Alias
+from barograph.core.aliases import Alias
+from barograph.core.text import escape
 from barograph.importing import command, folders
 from barograph.importing.collect import Collector, SourceFailed
 from barograph.importing.registry import sources
-from barograph.importing.source import Found
+from barograph.importing.source import FoundRun
 
 LOOK_SECONDS = 0.5  # between two looks at known files
 SEARCH_SECONDS = 5.0  # between two searches for new ones
@@ -114,16 +115,16 @@ def _search(
             source.patient = True
         try:
             collector = Collector(source, one, root, project=project, name=name, aliases=aliases, live=True)
-        except (folders.Busy, OSError) as error:
+        except (folders.FolderBusy, OSError) as error:
             print(f"barograph: {one.path}: {error}", file=sys.stderr)
-            known[key], code = None, 0 if isinstance(error, folders.Busy) else 1
+            known[key], code = None, 0 if isinstance(error, folders.FolderBusy) else 1
             continue
         known[key] = Pursuit(collector)
-        print(f"following {command.printable(one.path)} → {collector.folder}", flush=True)
+        print(f"following {escape(one.path)} → {collector.folder}", flush=True)
     return code
 
 
-def _renewed(before: Found, now: Found) -> Found:
+def _renewed(before: FoundRun, now: FoundRun) -> FoundRun:
     """What a second look says of a run, under the name that it has."""
     return now._replace(name=before.name, project=before.project)
 

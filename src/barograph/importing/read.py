@@ -12,14 +12,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from barograph import config
-from barograph.aliases import parse_aliases
+from barograph.core import options as config
+from barograph.core.aliases import parse_aliases
+from barograph.core.segments import FOLDER as SEGMENTS
 from barograph.importing.collect import collect
 from barograph.importing.files import stop_sealing
 from barograph.importing.registry import identify
 from barograph.importing.source import Unread
-from barograph.reading.query import StoredRun
-from barograph.segments import FOLDER as SEGMENTS
+from barograph.query.stored import StoredRun
 
 
 def read(

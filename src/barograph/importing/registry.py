@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from barograph.importing.source import Found, Source, Unread
+from barograph.importing.source import FoundRun, ImportSource, Unread
 
 HEAD_BYTES = 64 << 10
 
@@ -67,9 +67,9 @@ _KEPT_HIDDEN = frozenset({".aim"})
 
 
 @cache
-def sources() -> tuple[Source, ...]:
+def sources() -> tuple[ImportSource, ...]:
     """Every source, in the order in which they are asked."""
-    found: list[Source] = []
+    found: list[ImportSource] = []
     for name in MODULES:
         module = import_module(f"barograph.importing.{name}")
         several = getattr(module, "SOURCES", None)
@@ -77,7 +77,7 @@ def sources() -> tuple[Source, ...]:
     return tuple(found)
 
 
-def source_of(kind: str) -> Source:
+def source_of(kind: str) -> ImportSource:
     """The source of that kind. Raises ValueError naming those that there are."""
     for source in sources():
         if source.kind == kind:
@@ -87,7 +87,7 @@ def source_of(kind: str) -> Source:
 
 def identify(
     path: str | os.PathLike[str], kind: str | None = None, problems: list[Unread] | None = None
-) -> Iterator[tuple[Source, Found]]:
+) -> Iterator[tuple[ImportSource, FoundRun]]:
     """The runs in a file or folder, each with its source.
 
     kind: ask this source alone. problems: gets what could not be looked at. Raises OSError if the path itself
@@ -108,8 +108,8 @@ def identify(
 
 
 def _paths(
-    given: Path, asked: tuple[Source, ...], seen: set[tuple[int, int]], notes: list[Unread]
-) -> Iterator[list[tuple[Source, Found]]]:
+    given: Path, asked: tuple[ImportSource, ...], seen: set[tuple[int, int]], notes: list[Unread]
+) -> Iterator[list[tuple[ImportSource, FoundRun]]]:
     """What each path holds; a stack and no recursion, so that no depth of folders is too much."""
     waiting = [(given, asked)]
     while waiting:
@@ -139,7 +139,9 @@ def _paths(
             notes.append(Unread(path, 0, "", f"could not be read: {error.strerror or error}"))
 
 
-def _ask(path: Path, head: bytes, asked: tuple[Source, ...], notes: list[Unread]) -> list[tuple[Source, Found]]:
+def _ask(
+    path: Path, head: bytes, asked: tuple[ImportSource, ...], notes: list[Unread]
+) -> list[tuple[ImportSource, FoundRun]]:
     """The runs that the first source to know the path finds there."""
     for source in asked:
         try:

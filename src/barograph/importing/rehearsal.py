@@ -13,9 +13,17 @@ from typing import Any
 
 import numpy
 
-from barograph.aliases import Alias, Names
-from barograph.importing.source import Distribution, Fact, Found, Points, Restart, Source, Unread
-from barograph.record import HAS_NUMBERS, Record, numbers
+from barograph.core.aliases import Alias, Names
+from barograph.core.record import HAS_NUMBERS, Record, numbers
+from barograph.importing.source import (
+    Fact,
+    FoundRun,
+    ImportedDistribution,
+    ImportedPoints,
+    ImportSource,
+    Restart,
+    Unread,
+)
 
 _EXAMPLES = 5
 
@@ -39,13 +47,13 @@ class Rehearsal:
     failure: str = ""
 
 
-def rehearse(source: Source, found: Found, aliases: Mapping[str, Alias] | None = None) -> Rehearsal:
+def rehearse(source: ImportSource, found: FoundRun, aliases: Mapping[str, Alias] | None = None) -> Rehearsal:
     """Read a run to its end and keep nothing but counts."""
     seen = Rehearsal()
     names = Names(source.kind, getattr(source, "aliases", None), aliases)
     try:
         for item in source.read(found, None):
-            if isinstance(item, Points):
+            if isinstance(item, ImportedPoints):
                 _points(seen, names, item)
             elif isinstance(item, Fact):
                 seen.facts[item.kind] += 1
@@ -55,7 +63,7 @@ def rehearse(source: Source, found: Found, aliases: Mapping[str, Alias] | None =
                     seen.counts[name] += 1
                     seen.points += 1
                     _steps(seen, item.step, item.step)
-            elif isinstance(item, Distribution):
+            elif isinstance(item, ImportedDistribution):
                 seen.histograms += 1
             elif isinstance(item, Restart):
                 seen.restarts += 1
@@ -69,7 +77,7 @@ def rehearse(source: Source, found: Found, aliases: Mapping[str, Alias] | None =
     return seen
 
 
-def _points(seen: Rehearsal, names: Names, item: Points) -> None:
+def _points(seen: Rehearsal, names: Names, item: ImportedPoints) -> None:
     rows = len(item.steps)
     if not rows:
         return

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from barograph.importing.read import read
-from barograph.reading import catalog
-from barograph.reading.query import StoredRun
+from barograph.query import catalog
+from barograph.query.stored import StoredRun
 
 
 def resolve(path: str, dir: str | None = None) -> Iterator[tuple[StoredRun, str]]:

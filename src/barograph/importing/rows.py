@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from barograph.record import Record
+from barograph.core.record import Record
 
 MOST_STEP = 2**63 - 1  # steps and times are kept in 64 bits
 _THROUGHPUT = (("train/tokens_per_second", "train/step_tokens"), ("eval/tokens_per_second", "eval/eval_tokens"))

@@ -1,7 +1,7 @@
 """Long tables of (name, step, time, value) made into blocks of points, and rewinds found in them.
 
 In:   rows in the order in which they were logged.
-Out:  `Points`, names with the same steps and times side by side, and a `Restart` where a name's step goes back.
+Out:  `ImportedPoints`, names with the same steps and times side by side, and a `Restart` where a name's step goes back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.source import Points, Restart
+from barograph.importing.source import ImportedPoints, Restart
 
 # A run is resumed some dozen times; a name whose step goes back more often counts something else
 # (batches of an epoch, several writers), and a segment each would hide all but the last.
@@ -22,7 +22,7 @@ _MOST_RESTARTS = 200
 MARKS = ("barograph_offset", "barograph_wide")  # a mirror's own numbers, not the training's: mirrors/mirror.py
 
 
-class Course:
+class SeriesCourse:
     """A run's course over its steps: which step each name has come to.
 
     state: what an earlier `state` returned, to go on behind it.
@@ -42,7 +42,7 @@ class Course:
 
     def blocks(
         self, names: Sequence[str], steps: NDArray[Any], times: NDArray[Any], values: NDArray[Any]
-    ) -> Iterator[Points | Restart]:
+    ) -> Iterator[ImportedPoints | Restart]:
         """Rows, one a value, in the order in which they were logged."""
         codes: dict[str, int] = {}
         column = np.fromiter((codes.setdefault(name, len(codes)) for name in names), np.int64, len(names))
@@ -74,7 +74,7 @@ class Course:
 
     def _points(
         self, known: list[str], column: NDArray[Any], steps: NDArray[Any], times: NDArray[Any], values: NDArray[Any]
-    ) -> Iterator[Points]:
+    ) -> Iterator[ImportedPoints]:
         if not len(column):
             return
         order = np.argsort(column, kind="stable")
@@ -91,4 +91,4 @@ class Course:
             names.append(name)
             columns.append(values[rows])
         for names, columns, own_steps, own_times in alike.values():
-            yield Points(tuple(names), own_steps, own_times, np.column_stack(columns))
+            yield ImportedPoints(tuple(names), own_steps, own_times, np.column_stack(columns))

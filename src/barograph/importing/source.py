@@ -1,7 +1,7 @@
 """What a source of runs is: one file a tool or dialect, all with the same few names.
 
 In:   a path that a user gave.
-Out:  `Found` runs in it, and from each a stream of items: points by the thousand, facts, histograms, and what
+Out:  `FoundRun` runs in it, and from each a stream of items: points by the thousand, facts, histograms, and what
       was not understood.
 
 A source never raises for what a file holds: a damaged part is an `Unread`, and reading goes on behind it. It
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 
-class Found(NamedTuple):
+class FoundRun(NamedTuple):
     """A run that a path holds. `key` tells it from the others in that path, also at the next import."""
 
     kind: str  # the source's
@@ -32,7 +32,7 @@ class Found(NamedTuple):
     status: str = ""  # "finished", "failed", "running", …; "" if not known
 
 
-class Points(NamedTuple):
+class ImportedPoints(NamedTuple):
     """Rows of one set of names. NaN where a row has no value of a name is *not* allowed: use another block.
 
     names: as the source has them, n; steps, times: m whole numbers, microseconds since 1970 (0: not known);
@@ -55,7 +55,7 @@ class Fact(NamedTuple):
     fields: dict[str, Any]
 
 
-class Distribution(NamedTuple):
+class ImportedDistribution(NamedTuple):
     """A histogram: `counts[i]` values between `edges[i]` and `edges[i + 1]`."""
 
     name: str
@@ -81,7 +81,7 @@ class Unread(NamedTuple):
     why: str
 
 
-class Mark(NamedTuple):
+class ImportMark(NamedTuple):
     """How far a source has been read: `read` given this later goes on behind it. Plain JSON values.
 
     An empty one, `Mark({})`, given first by a `read` that was to go on, says: this is not what was read before.
@@ -91,16 +91,16 @@ class Mark(NamedTuple):
     state: dict[str, Any]
 
 
-Item = Points | Fact | Distribution | Restart | Unread | Mark
+Item = ImportedPoints | Fact | ImportedDistribution | Restart | Unread | ImportMark
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     """One tool's or dialect's files.
 
     A source may also have these:
 
     aliases: Mapping[str, str | tuple[str, float]], its own originals → canonical name, or that and a factor. They go
-        before the tables of `barograph.aliases`, and behind a user's.
+        before the tables of `barograph.core.aliases`, and behind a user's.
     rewrites: bool, true where the tool writes the whole file anew at each save. A file of another inode or beginning
         is then not taken for another run: `read` finds out itself, and says so by `Mark({})`.
     patient: bool, false at first; set while the file is followed. A last row without a line break waits for it then;
@@ -110,13 +110,13 @@ class Source(Protocol):
     kind: str  # "tensorboard", "nanochat", …
     about: str  # a few words, shown by `barograph import --help` and in the documentation
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         """The runs in a file or folder, or none if it is not this source's.
 
         head: the first 64 kB of a file, b"" for a folder. Cheap: called for every file below what the user
         named. A folder that is claimed is not looked into by other sources.
         """
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
-        """A run's items in the source's order; from behind `since` if given. Ends with a `Mark`, and may give
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        """A run's items in the source's order; from behind `since` if given. Ends with a `ImportMark`, and may give
         marks in between: what comes before one is whole."""

@@ -19,14 +19,14 @@ from typing import Any
 import msgspec
 import numpy
 
-from barograph.aliases import CANONICAL, Names, normal
+from barograph.core.aliases import CANONICAL, Names, normal
 from barograph.importing import delimited, documents
-from barograph.importing.axes import SPLITS, Axes, choose, number
+from barograph.importing.axes import SPLITS, ImportAxes, choose, number
 from barograph.importing.blocks import Order, split
 from barograph.importing.epochs import Epochs, column_of
 from barograph.importing.jsonrecords import BARE
 from barograph.importing.objects import ObjectRows, flatten
-from barograph.importing.source import Fact, Found, Item, Mark, Points, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Unread
 
 _CHUNK = 4 << 20
 _MOST_LINE = 4 << 20
@@ -65,7 +65,7 @@ class LinesSource:
     about = "JSON lines with numbers in them"
     patient = False
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if not text.startswith(b"{"):
             return []
@@ -84,15 +84,15 @@ class LinesSource:
         }
         if not numeric or not (axes.step or any(map(is_metric, numeric))):
             return []
-        return [Found(self.kind, path, "", _name(path))]
+        return [FoundRun(self.kind, path, "", _name(path))]
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         state: dict[str, Any] = dict(since.state) if since else dict(_CHUNK_STATE)
         with open(found.path, "rb") as file:
             head = file.read(64 << 10).removeprefix(b"\xef\xbb\xbf").split(b"\n")[:_SAMPLE_LINES]
             sample = [flatten(row) for row in map(_object, head) if row is not None]
             chosen = choose(dict.fromkeys(name for row in sample for name in row), sample)
-            axes = Axes(*state["axes"]) if "axes" in state else chosen  # a file that grows keeps its axes
+            axes = ImportAxes(*state["axes"]) if "axes" in state else chosen  # a file that grows keeps its axes
             rows = ObjectRows(axes, found.path, state.get("rows"))
             while True:
                 file.seek(state["offset"])
@@ -108,7 +108,7 @@ class LinesSource:
                 yield from rows.take()
                 state = {"offset": state["offset"] + used, "line": state["line"] + data.count(b"\n", 0, used)}
                 state |= {"rows": rows.state, "axes": list(axes)}
-                yield Mark(state)
+                yield ImportMark(state)
                 if at_end:
                     return
 
@@ -159,7 +159,7 @@ class CsvSource:
     about = "CSV and the like, a row a step or a row a point"
     patient = False  # set when a file is followed: a last row without a line break waits for it
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         made = _layout(path, head)
         if made is None:
             return []
@@ -175,28 +175,32 @@ class CsvSource:
             measures = sum(map(is_metric, numeric))
             bare = measures > 1 and not made.texts and made.delimiter in "\t " and path.suffix.lower() in _TEXT_ENDINGS
             known = bool(measures) and (told or bare)
-        return [Found(self.kind, path, "", _name(path))] if known else []
+        return [FoundRun(self.kind, path, "", _name(path))] if known else []
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         with open(found.path, "rb") as file:
             head = file.read(64 << 10)
         made = _layout(found.path, head)
         if made is None:
             yield Unread(found.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
-            yield since or Mark(dict(_CHUNK_STATE))
+            yield since or ImportMark(dict(_CHUNK_STATE))
             return
         state: dict[str, Any] = dict(since.state) if since else {"offset": made.begin, "line": made.lines + 1}
         if "axes" in state:  # a file that grows keeps its axes
-            made.axes, made.texts, made.comma = Axes(*state["axes"]), frozenset(state["texts"]), bool(state["comma"])
-        reader = delimited.Reader(found.path, made, int(state["offset"]), int(state["line"]), self.patient)
+            made.axes, made.texts, made.comma = (
+                ImportAxes(*state["axes"]),
+                frozenset(state["texts"]),
+                bool(state["comma"]),
+            )
+        reader = delimited.DelimitedReader(found.path, made, int(state["offset"]), int(state["line"]), self.patient)
         taker = TableRows(made, found.path, state)
         for piece in reader.stretches():
             if isinstance(piece, Unread):
                 yield piece
                 continue
             yield from taker.take(piece, reader.line)
-            yield Mark({"offset": reader.offset, "line": reader.line} | taker.state)
-        yield Mark({"offset": reader.offset, "line": reader.line} | taker.state)
+            yield ImportMark({"offset": reader.offset, "line": reader.line} | taker.state)
+        yield ImportMark({"offset": reader.offset, "line": reader.line} | taker.state)
 
 
 def _layout(path: Path, head: bytes) -> delimited.Layout | None:
@@ -226,7 +230,7 @@ class TableRows:
         kept = {"axes": list(made.axes), "texts": sorted(made.texts), "comma": made.comma}
         return {"order": self._order.state, "row": self._row, "words": self._words, "epochs": self._epochs.state} | kept
 
-    def take(self, piece: delimited.Stretch, line: int) -> Iterator[Item]:
+    def take(self, piece: delimited.DelimitedStretch, line: int) -> Iterator[Item]:
         """The items of a stretch that begins about `line`."""
         if not piece.rows:
             return
@@ -267,7 +271,9 @@ class TableRows:
             mine = numpy.flatnonzero((words == word) & placed)
             yield from split(names, steps[mine], times[mine], values[mine], given[mine], x, None)
 
-    def _long(self, piece: delimited.Stretch, steps: Any, times: Any, placed: Any, x: str) -> Iterator[Points]:
+    def _long(
+        self, piece: delimited.DelimitedStretch, steps: Any, times: Any, placed: Any, x: str
+    ) -> Iterator[ImportedPoints]:
         """A row a point: the points of each name as a block."""
         axes = self._layout.axes
         assert axes.name is not None and axes.value is not None
@@ -276,9 +282,9 @@ class TableRows:
         for number_, name in enumerate(names.tolist()):
             rows = numpy.flatnonzero((which == number_) & given)
             if len(rows) and name.strip():
-                yield Points((name.strip(),), steps[rows], times[rows], values[rows, None], x)
+                yield ImportedPoints((name.strip(),), steps[rows], times[rows], values[rows, None], x)
 
-    def _said(self, piece: delimited.Stretch) -> Iterator[Fact]:
+    def _said(self, piece: delimited.DelimitedStretch) -> Iterator[Fact]:
         """What a column of words says in the first row where it says something: configuration."""
         axes = self._layout.axes
         for name, words in piece.words.items():
@@ -288,7 +294,7 @@ class TableRows:
                     self._words[name] = word[:100]
                     yield Fact("option", 0, 0, {"name": name, "value": word[:500]})
 
-    def _shown(self, piece: delimited.Stretch, row: int) -> str:
+    def _shown(self, piece: delimited.DelimitedStretch, row: int) -> str:
         cells = {name: values[row] for name, values in piece.cells.items() if piece.given[name][row]}
         return ", ".join(f"{name}={value:g}" for name, value in cells.items())[:200]
 
@@ -298,7 +304,7 @@ class DocumentSource:
     about = "JSON documents with lists of numbers or of objects"
     rewrites = True  # the whole file is written anew; `read` finds out itself what is new
 
-    def find(self, path: Path, head: bytes) -> list[Found]:
+    def find(self, path: Path, head: bytes) -> list[FoundRun]:
         text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if path.suffix.lower() != ".json" or not text.startswith((b"{", b"[")):
             return []
@@ -312,22 +318,22 @@ class DocumentSource:
             )
         else:
             known = bool(_METRIC_LIST.search(head))
-        return [Found(self.kind, path, "", _name(path))] if known else []
+        return [FoundRun(self.kind, path, "", _name(path))] if known else []
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         before: dict[str, Any] = since.state if since else {}
         document, why = _parse(found.path)
         if document is None:
             if before.get("unread") != why:
                 yield Unread(found.path, 0, "", why)
-            yield Mark(before | {"unread": why})
+            yield ImportMark(before | {"unread": why})
             return
         understood = documents.understand(document)
         made = list(documents.items(understood, found.path))
         prints: dict[str, list[Any]] = {}
         fresh: list[Item] = []
         for item in made:
-            if not isinstance(item, Points):
+            if not isinstance(item, ImportedPoints):
                 fresh += [item] if not before else []
                 continue
             key = "\0".join(item.names)
@@ -338,7 +344,7 @@ class DocumentSource:
             if old is None:
                 fresh.append(item)
             elif old[0] > len(item.steps) or _print(item, old[0]) != old[1]:
-                yield Mark({})  # what was read before is not there any more
+                yield ImportMark({})  # what was read before is not there any more
                 yield from self.read(found)
                 return
             elif old[0] < len(item.steps):
@@ -347,10 +353,10 @@ class DocumentSource:
         for name, value in understood.scalars.items() if not before else ():
             yield Fact("option", 0, 0, {"name": name, "value": value})
         yield from fresh
-        yield Mark({"prints": prints})
+        yield ImportMark({"prints": prints})
 
 
-def _print(points: Points, rows: int) -> str:
+def _print(points: ImportedPoints, rows: int) -> str:
     values = numpy.ascontiguousarray(points.values[:rows])
     return hashlib.sha256(numpy.ascontiguousarray(points.steps[:rows]).tobytes() + values.tobytes()).hexdigest()[:16]
 

@@ -1,7 +1,7 @@
 """TensorBoard's event files as runs: scalars, histograms, texts, hyper-parameters, restarts.
 
 In:   a folder with `events.out.tfevents.*` files, in it or in parts of it, or one such file.
-Out:  `Found` runs (see `event_folders`), and from each points by tag, distributions and facts.
+Out:  `FoundRun` runs (see `event_folders`), and from each points by tag, distributions and facts.
 
 Files are read in the order in which they were made. A new segment begins where a writer says so (`SessionLog`
 START, what torch's `purge_step` writes), and where a later file repeats steps of a tag that an earlier one has.
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.event_folders import PEEK, Part, event_files, run_parts, runs_below
-from barograph.importing.event_scalars import Columns, ScalarDecoder, read_tensor
+from barograph.importing.event_folders import PEEK, EventPart, event_files, run_parts, runs_below
+from barograph.importing.event_scalars import EventColumns, ScalarDecoder, read_tensor
 from barograph.importing.event_values import (
     Event,
-    Value,
+    EventValue,
     flatten,
     is_moderate,
     make_options,
@@ -32,8 +32,17 @@ from barograph.importing.event_values import (
     read_texts,
 )
 from barograph.importing.protobuf import Malformed
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
-from barograph.importing.tfrecord import Block, checksum, read_blocks
+from barograph.importing.source import (
+    Fact,
+    FoundRun,
+    ImportedDistribution,
+    ImportedPoints,
+    ImportMark,
+    Item,
+    Restart,
+    Unread,
+)
+from barograph.importing.tfrecord import RecordBlock, checksum, read_blocks
 
 _MOST_POINTS = 500_000  # held before they are given away: 20 MB
 _MOST_TAGS = 256  # tags by which a restart is known; they are in every mark
@@ -61,7 +70,7 @@ class TensorBoardSource:
     kind = "tensorboard"
     about = "TensorBoard event files (events.out.tfevents.*)"
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         if path.is_dir():
             if not run_parts(path)[0]:
                 return
@@ -69,19 +78,19 @@ class TensorBoardSource:
                 key = "" if folder == path else folder.relative_to(path).as_posix()
                 yield self._found(folder, key, parts)
         elif _is_event_file(path, head):
-            yield self._found(path, "", [Part(path, "", "", 0)])
+            yield self._found(path, "", [EventPart(path, "", "", 0)])
 
-    def _found(self, path: Path, key: str, parts: list[Part]) -> Found:
+    def _found(self, path: Path, key: str, parts: list[EventPart]) -> FoundRun:
         config, created = _peek(parts)
         folder = path if path.is_dir() else path.parent
         config = _read_yaml(folder / "hparams.yaml") | config
         name = key or folder.resolve().name
         if not key and (name.lower() in _GENERIC or name.startswith("version_")):
             name = f"{folder.resolve().parent.name}/{name}"
-        return Found(self.kind, path, key, name, config=config, created=created)
+        return FoundRun(self.kind, path, key, name, config=config, created=created)
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
-        parts = run_parts(found.path)[0] if found.path.is_dir() else [Part(found.path, "", "", 0)]
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        parts = run_parts(found.path)[0] if found.path.is_dir() else [EventPart(found.path, "", "", 0)]
         yield from _Reading(found, since).read(parts)
 
 
@@ -93,7 +102,7 @@ def _is_event_file(path: Path, head: bytes) -> bool:
     return "tfevents" in path.name or (right and head[12:13] == b"\x09" and b"brain.Event:" in head[:64])
 
 
-def _peek(parts: list[Part]) -> tuple[dict[str, Any], float]:
+def _peek(parts: list[EventPart]) -> tuple[dict[str, Any], float]:
     """The options at the beginning of a run's first files, and when the run began, in seconds since 1970."""
     config: dict[str, Any] = {}
     created = 0.0
@@ -104,7 +113,7 @@ def _peek(parts: list[Part]) -> tuple[dict[str, Any], float]:
             for item in reading.read_file(part, PEEK):
                 if isinstance(item, Fact) and item.kind == "option":
                     config[item.fields["name"]] = item.fields["value"]
-                if isinstance(item, Mark):
+                if isinstance(item, ImportMark):
                     break
             if reading.first_time:
                 created = min(created or reading.first_time / 1e6, reading.first_time / 1e6)
@@ -129,7 +138,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 class _Reading:
     """One pass over a run's files."""
 
-    def __init__(self, found: Found | None, since: Mark | None):
+    def __init__(self, found: FoundRun | None, since: ImportMark | None):
         state = since.state if since else {}
         self.found = found
         self.first_time = 0
@@ -139,11 +148,11 @@ class _Reading:
         self._restarts: list[int] = list(state.get("restarts", []))
         self._others: dict[str, dict[str, str]] = {key: dict(value) for key, value in state.get("others", {}).items()}
         self._decoders: dict[str, ScalarDecoder] = {}
-        self._held: list[Columns] = []
+        self._held: list[EventColumns] = []
         self._points = 0
         self._passed: dict[str, tuple[int, Path, int]] = {}
 
-    def read(self, parts: list[Part]) -> Iterator[Item]:
+    def read(self, parts: list[EventPart]) -> Iterator[Item]:
         for part in parts:
             try:
                 size = part.file.stat().st_size
@@ -159,13 +168,13 @@ class _Reading:
             yield Unread(file, where, what, f"values of the kind {what!r} are not imported ({count:,} of them)")
         yield self._mark()
 
-    def _mark(self) -> Mark:
+    def _mark(self) -> ImportMark:
         last = {name: list(value) for name, value in self._last.items()}
         files = {key: list(value) for key, value in self._files.items()}
         others = {folder: dict(tags) for folder, tags in self._others.items() if tags}
-        return Mark({"files": files, "last": last, "restarts": list(self._restarts), "others": others})
+        return ImportMark({"files": files, "last": last, "restarts": list(self._restarts), "others": others})
 
-    def read_file(self, part: Part, chunk: int | None = None) -> Iterator[Item]:
+    def read_file(self, part: EventPart, chunk: int | None = None) -> Iterator[Item]:
         """A file's items from where it was left; a mark behind each stretch. chunk: read in pieces of this."""
         decoder = self._decoders.get(part.folder)
         if decoder is None:
@@ -179,7 +188,7 @@ class _Reading:
             read_blocks(part.file, offset, searching, chunk) if chunk else read_blocks(part.file, offset, searching)
         )
         for item in blocks:
-            if isinstance(item, Block):
+            if isinstance(item, RecordBlock):
                 yield from self._read_block(part, decoder, item, earlier)
                 self._files[part.key] = [item.end, False]
             else:
@@ -194,7 +203,7 @@ class _Reading:
         yield from self._flush(part, decoder)
 
     def _read_block(
-        self, part: Part, decoder: ScalarDecoder, block: Block, earlier: dict[str, list[int]] | None
+        self, part: EventPart, decoder: ScalarDecoder, block: RecordBlock, earlier: dict[str, list[int]] | None
     ) -> Iterator[Item]:
         columns, rest = decoder.decode(block)
         if not self.first_time and len(columns.times):
@@ -240,14 +249,14 @@ class _Reading:
         yield from (item for _, item in items)
 
     def _read_value(
-        self, part: Part, decoder: ScalarDecoder, block: Block, event: Event, value: Value, start: int
+        self, part: EventPart, decoder: ScalarDecoder, block: RecordBlock, event: Event, value: EventValue, start: int
     ) -> Iterator[Item | float]:
         """One value as an item; a scalar as a float."""
         data, name = block.data, part.name(value.tag)
         plugin = value.plugin or decoder.others.get(value.tag, "")
         if value.plugin and value.plugin != "scalars" and len(decoder.others) < _MOST_TAGS:
             decoder.others[value.tag] = value.plugin
-        distribution: Distribution | None = None
+        distribution: ImportedDistribution | None = None
         if value.scalar is not None:
             yield value.scalar
             return
@@ -286,7 +295,7 @@ class _Reading:
             yield distribution
 
     def _find_return(
-        self, part: Part, decoder: ScalarDecoder, columns: Columns, earlier: dict[str, list[int]]
+        self, part: EventPart, decoder: ScalarDecoder, columns: EventColumns, earlier: dict[str, list[int]]
     ) -> list[tuple[int, int, int]]:
         """Where a new file first has a step of a tag that an earlier file has already: row, step, time."""
         tags, firsts = np.unique(columns.tags, return_index=True)
@@ -302,12 +311,12 @@ class _Reading:
         step = min(int(columns.steps[one]) for one in found)
         return [(int(columns.rows[first]), step, int(columns.times[first]))]
 
-    def _is_new_start(self, part: Part, step: int) -> bool:
+    def _is_new_start(self, part: EventPart, step: int) -> bool:
         """Whether what the part has had from `step` on is still in force, and no restart has put an end to it."""
         known = self._last.get("\0" + part.folder)
         return known is not None and known[0] >= step and min(self._restarts[known[1] :], default=step + 1) > step
 
-    def _hold(self, part: Part, decoder: ScalarDecoder, columns: Columns) -> None:
+    def _hold(self, part: EventPart, decoder: ScalarDecoder, columns: EventColumns) -> None:
         """Keep scalars until they are many, and what their last steps are."""
         if not len(columns.rows):
             return
@@ -331,7 +340,7 @@ class _Reading:
                 highest = max(highest, before[0])
             self._last["\0" + part.folder] = [highest, generation]
 
-    def _flush(self, part: Part, decoder: ScalarDecoder) -> Iterator[Points]:
+    def _flush(self, part: EventPart, decoder: ScalarDecoder) -> Iterator[ImportedPoints]:
         """The scalars held, tag by tag; tags of the same steps and times together."""
         if not self._held:
             return
@@ -345,7 +354,7 @@ class _Reading:
             key = count_of(tag), steps[mine].tobytes(), times[mine].tobytes()
             together.setdefault(key, []).append((part.name(tag), values[mine]))
         for (unit, its_steps, its_times), columns in together.items():
-            yield Points(
+            yield ImportedPoints(
                 tuple(name for name, _ in columns),
                 np.frombuffer(its_steps, np.int64),
                 np.frombuffer(its_times, np.int64),
@@ -354,12 +363,12 @@ class _Reading:
             )
 
 
-def _merge(columns: Columns, single: list[tuple[int, int, int, int, float]]) -> Columns:
+def _merge(columns: EventColumns, single: list[tuple[int, int, int, int, float]]) -> EventColumns:
     """Columns and single scalars in the order of their rows."""
     if not single:
         return columns
     rows, tags, steps, times, values = zip(*single, strict=True)
-    both = Columns(
+    both = EventColumns(
         np.concatenate([columns.rows, np.array(rows, np.int64)]),
         np.concatenate([columns.tags, np.array(tags, np.int64)]),
         np.concatenate([columns.steps, np.array(steps, np.int64)]),

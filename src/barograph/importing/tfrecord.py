@@ -27,7 +27,7 @@ _SEGMENT = 2048  # bytes; longer records are summed in pieces of this, side by s
 _LENGTH = struct.Struct("<Q").unpack_from
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Records in a piece of a file: record i is `data[starts[i] : starts[i] + lengths[i]]`.
 
     offset: where `data` begins in the file; end: where the record behind the last one begins in the file.
@@ -166,7 +166,9 @@ def _search(file: BinaryIO, position: int, size: int) -> int:
     return size
 
 
-def read_blocks(path: Path, offset: int = 0, searching: bool = False, chunk: int = CHUNK) -> Iterator[Block | Damage]:
+def read_blocks(
+    path: Path, offset: int = 0, searching: bool = False, chunk: int = CHUNK
+) -> Iterator[RecordBlock | Damage]:
     """A file's records from `offset` on, in its order. A record that is not whole yet ends it.
 
     searching: `offset` lies in damage, where no record had been found yet. chunk: bytes read at a time.
@@ -228,16 +230,16 @@ def read_blocks(path: Path, offset: int = 0, searching: bool = False, chunk: int
 
 def _checked(
     data: bytes, view: NDArray[np.uint8], starts: NDArray[np.int64], offset: int, end: int
-) -> Iterator[Block | Damage]:
+) -> Iterator[RecordBlock | Damage]:
     """Records whose lengths are right, less those whose data is damaged."""
     bodies = starts + HEADER
     behind = np.append(starts[1:], end - offset)
     lengths = behind - starts - 16
     right = checksums(view, bodies, lengths) == _words(view, behind - FOOTER)
     if right.all():
-        yield Block(data, bodies, lengths, offset, end)
+        yield RecordBlock(data, bodies, lengths, offset, end)
         return
-    yield Block(data, bodies[right], lengths[right], offset, end)
+    yield RecordBlock(data, bodies[right], lengths[right], offset, end)
     wrong = np.flatnonzero(~right)
     first = int(wrong[0])
     why = f"{len(wrong):,} records are damaged (check sum) and left out; the first is here"

@@ -19,8 +19,17 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from barograph.importing.series import Course
-from barograph.importing.source import Distribution, Fact, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.series import SeriesCourse
+from barograph.importing.source import (
+    Fact,
+    FoundRun,
+    ImportedDistribution,
+    ImportedPoints,
+    ImportMark,
+    Item,
+    Restart,
+    Unread,
+)
 from barograph.importing.sqlite import MAGIC, has, open_database, quoted, rows_after, select, tables, word
 
 _CHUNK = 2000  # rows of JSON in memory at a time
@@ -46,7 +55,7 @@ class Trackio:
     kind = "trackio"
     about = "Trackio: PROJECT.db and PROJECT.parquet"
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         """The runs in a project's database, or in its Parquet file where there is no database beside it."""
         try:
             if head.startswith(MAGIC):
@@ -57,7 +66,7 @@ class Trackio:
             pass
         return []
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         """Rows in the order in which they were logged."""
         state = dict(since.state) if since is not None else {}
         try:
@@ -68,15 +77,15 @@ class Trackio:
                     yield from _merged(found, state, _DatabaseRows(found, connection))
         except (OSError, sqlite3.Error, ValueError) as error:
             yield Unread(found.path, int(state.get("metrics", 0)), "", f"the file can't be read: {error}")
-            yield Mark(state)
+            yield ImportMark(state)
 
 
 SOURCE = Trackio()
 
 
-def _found(path: Path, key: str, name: str, config: Mapping[str, Any], created: int) -> Found:
+def _found(path: Path, key: str, name: str, config: Mapping[str, Any], created: int) -> FoundRun:
     group = config.get("_Group")
-    return Found(
+    return FoundRun(
         kind=SOURCE.kind,
         path=path,
         key=key,
@@ -115,7 +124,7 @@ def _object(cell: Any) -> dict[str, Any] | None:
 class _DatabaseRows:
     """The rows of one run in a database."""
 
-    def __init__(self, found: Found, connection: sqlite3.Connection):
+    def __init__(self, found: FoundRun, connection: sqlite3.Connection):
         self._path, self._key, self._connection = found.path, found.key, connection
         self._tables = tables(connection)
 
@@ -154,7 +163,7 @@ class _DatabaseRows:
 class _ParquetRows:
     """The rows of one run in Parquet files: a column a name."""
 
-    def __init__(self, found: Found):
+    def __init__(self, found: FoundRun):
         self._found = found
 
     def entries(self, table: str, after: int) -> Iterator[list[_Entry] | Unread]:
@@ -187,7 +196,7 @@ def _parquet(path: Path, columns: list[str] | None = None) -> Iterator[list[dict
                 yield batch.to_pylist()
 
 
-def _runs_in_parquet(path: Path) -> list[Found]:
+def _runs_in_parquet(path: Path) -> list[FoundRun]:
     import pyarrow.parquet
 
     if path.stem.endswith(_SIDES):
@@ -213,7 +222,7 @@ def _runs_in_parquet(path: Path) -> list[Found]:
     return [_found(path, key, name, configs.get(key, {}), time) for key, (name, time) in first.items()]
 
 
-def _runs_in_database(path: Path) -> list[Found]:
+def _runs_in_database(path: Path) -> list[FoundRun]:
     with open_database(path) as connection:
         known = tables(connection)
         if not has(known, "metrics", "run_name", "metrics", "timestamp", "step"):
@@ -237,9 +246,9 @@ def _runs_in_database(path: Path) -> list[Found]:
 # Rows become items
 
 
-def _merged(found: Found, state: dict[str, Any], rows: _DatabaseRows | _ParquetRows) -> Iterator[Item]:
+def _merged(found: FoundRun, state: dict[str, Any], rows: _DatabaseRows | _ParquetRows) -> Iterator[Item]:
     """Metrics, and before each rewind what was sampled until then, so that it goes into the same segment."""
-    course, clock = Course(state), _Clock(state)
+    course, clock = SeriesCourse(state), _Clock(state)
     system = _Aside(rows.entries("system_metrics", int(state.get("system", 0))))
     alerts = _Aside(iter([list(rows.alerts(int(state.get("alerts", 0))))]))
 
@@ -267,9 +276,9 @@ def _merged(found: Found, state: dict[str, Any], rows: _DatabaseRows | _ParquetR
             yield item
         if chunk:
             state |= {"metrics": chunk[-1].row, **course.state(), "clock": clock.state()}
-            yield Mark(dict(state))
+            yield ImportMark(dict(state))
     yield from sampled(2**63 - 1)
-    yield Mark(dict(state))
+    yield ImportMark(dict(state))
 
 
 class _Clock:
@@ -315,7 +324,7 @@ class _Aside:
             yield entry
 
 
-def _items(path: Path, entries: list[_Entry], course: Course) -> Iterator[Item]:
+def _items(path: Path, entries: list[_Entry], course: SeriesCourse) -> Iterator[Item]:
     """A chunk's numbers as blocks, the rest as what it is."""
     names: list[str] = []
     steps: list[int] = []
@@ -339,7 +348,9 @@ def _sample(path: Path, entry: _Entry, step: int) -> Iterator[Item]:
     flat = {name: value for name, value in _flat(entry.values, "") if isinstance(value, (int, float))}
     if flat:
         moment = np.array([entry.time], np.int64)
-        yield Points(tuple(flat), np.array([step], np.int64), moment, np.array([list(flat.values())], np.float64))
+        yield ImportedPoints(
+            tuple(flat), np.array([step], np.int64), moment, np.array([list(flat.values())], np.float64)
+        )
 
 
 def _flat(values: Mapping[str, Any], prefix: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
@@ -365,7 +376,7 @@ def _other(path: Path, entry: _Entry, name: str, value: Any) -> Item:
         try:
             edges, counts = (np.array(value[part], np.float64) for part in ("bins", "values"))
             if edges.ndim == counts.ndim == 1 and len(edges) == len(counts) + 1:
-                return Distribution(name, entry.step, entry.time, edges, counts)
+                return ImportedDistribution(name, entry.step, entry.time, edges, counts)
         except (KeyError, TypeError, ValueError):
             pass
         return Unread(path, entry.row, name, "a histogram without edges and counts")

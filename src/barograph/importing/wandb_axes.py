@@ -33,7 +33,7 @@ def unit_of(name: str) -> str:
     return "step" if _STEPS.search(name) else ""
 
 
-class Axes:
+class WandbAxes:
     """A run's step columns. `state` is plain JSON; given again, it goes on where it was."""
 
     def __init__(self, state: dict[str, Any] | None = None):

@@ -1,7 +1,7 @@
 """CSV files exported from W&B's charts: one column a run and metric, with its least and largest beside it.
 
 In:   a file whose columns are like `Step`, `run name - train/loss`, `run name - train/loss__MIN`, `…__MAX`.
-Out:  one `Found` for each run in it, and its points.
+Out:  one `FoundRun` for each run in it, and its points.
 
 W&B draws a chart from at most some thousand points: where it has put several into one, the column is their mean,
 and `__MIN` and `__MAX` are kept as series of their own for those rows.
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.source import Found, Item, Mark, Points, Unread
+from barograph.importing.source import FoundRun, ImportedPoints, ImportMark, Item, Unread
 from barograph.importing.wandb_axes import unit_of, whole_steps
 
 _ROWS_AT_ONCE = 20_000
@@ -28,7 +28,7 @@ _CLOCKS = frozenset({"wall time", "_timestamp", "relative time (wall)", "relativ
 _MOST_TOLD = 5  # cells that are shown; the others are counted
 
 
-class Column(NamedTuple):
+class CsvColumn(NamedTuple):
     """A column of the file: which run's, which metric's, and where."""
 
     run: str
@@ -36,7 +36,7 @@ class Column(NamedTuple):
     place: int
 
 
-def parse_header(line: str) -> tuple[str, list[Column]]:
+def parse_header(line: str) -> tuple[str, list[CsvColumn]]:
     """The name of the first column, and the runs' columns; none if the file is no export of a chart."""
     try:
         cells = next(csv.reader([line.removeprefix("\ufeff")]), [])
@@ -49,7 +49,7 @@ def parse_header(line: str) -> tuple[str, list[Column]]:
     for place, cell in enumerate(cells[1:], 1):
         run, dash, metric = cell.rpartition(" - ")
         if dash and metric:
-            columns.append(Column(run.removeprefix("Name: "), metric, place))
+            columns.append(CsvColumn(run.removeprefix("Name: "), metric, place))
     return cells[0], columns
 
 
@@ -64,13 +64,13 @@ class WandbCsvSource:
     kind = "wandb_csv"
     about = "CSV exports of W&B charts (columns like `run - train/loss`)"
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         if _LEAST.encode() not in head or b" - " not in head:
             return
         for run in dict.fromkeys(column.run for column in parse_header(_header_line(head))[1]):
-            yield Found(self.kind, path, run, run)
+            yield FoundRun(self.kind, path, run, run)
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         done = since.state.get("rows", 0) if since else 0
         try:
             with found.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -78,10 +78,10 @@ class WandbCsvSource:
                 yield from _read_rows(found, file, axis, [one for one in columns if one.run == found.key], done)
         except OSError as error:
             yield Unread(found.path, 0, "", f"could not be read: {error.strerror or error}")
-            yield Mark({"rows": done})
+            yield ImportMark({"rows": done})
 
 
-def _read_rows(found: Found, file: io.TextIOBase, axis: str, columns: list[Column], done: int) -> Iterator[Item]:
+def _read_rows(found: FoundRun, file: io.TextIOBase, axis: str, columns: list[CsvColumn], done: int) -> Iterator[Item]:
     """A run's rows from behind the first `done` on."""
     places = {column.metric: column.place for column in columns}
     own = places.get("_step")
@@ -119,10 +119,10 @@ def _read_rows(found: Found, file: io.TextIOBase, axis: str, columns: list[Colum
         for name in names:
             yield from _read_metric(name, table, places, steps, times, unit)
         done += len(rows)
-        yield Mark({"rows": done})
+        yield ImportMark({"rows": done})
     if wrong > _MOST_TOLD:
         yield Unread(found.path, 1, "", f"{wrong:,} cells are no numbers and left out")
-    yield Mark({"rows": done})
+    yield ImportMark({"rows": done})
 
 
 def _lines(file: io.TextIOBase) -> Iterator[str]:
@@ -160,13 +160,13 @@ def _read_metric(
     steps: NDArray[Any],
     times: NDArray[Any],
     unit: str,
-) -> Iterator[Points]:
+) -> Iterator[ImportedPoints]:
     values = table[places[name]]
     kept = _is_there(values) & np.isfinite(steps) & (steps >= 0) & (steps == np.rint(steps))
     whole = whole_steps(steps[kept])
     if whole is None:
         return
-    yield Points((name,), whole, times[kept], values[kept][:, None], unit)
+    yield ImportedPoints((name,), whole, times[kept], values[kept][:, None], unit)
     ends = [places.get(name + ending) for ending in (_LEAST, _LARGEST)]
     if ends[0] is None or ends[1] is None:
         return
@@ -176,7 +176,7 @@ def _read_metric(
     whole = whole_steps(steps[spread])
     if whole is not None:
         both = np.stack([least[spread], largest[spread]], axis=1)
-        yield Points((name + _LEAST, name + _LARGEST), whole, times[spread], both, unit)
+        yield ImportedPoints((name + _LEAST, name + _LARGEST), whole, times[spread], both, unit)
 
 
 SOURCE = WandbCsvSource()

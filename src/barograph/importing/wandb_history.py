@@ -1,7 +1,7 @@
 """A W&B run's history as points, histograms and facts.
 
 In:   the history and summary messages of one batch of records.
-Out:  `Points` of rows of the same keys, `Distribution`, `Fact`, `Unread`; the steps of the rows.
+Out:  `ImportedPoints` of rows of the same keys, `ImportedDistribution`, `Fact`, `Unread`; the steps of the rows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.source import Distribution, Fact, Item, Points, Unread
-from barograph.importing.wandb_axes import Axes, unit_of, whole_steps
-from barograph.importing.wandb_rows import Keys, group_columns, last_of_each, parse_json, read_items, take_numbers
+from barograph.importing.source import Fact, ImportedDistribution, ImportedPoints, Item, Unread
+from barograph.importing.wandb_axes import WandbAxes, unit_of, whole_steps
+from barograph.importing.wandb_rows import WandbKeys, group_columns, last_of_each, parse_json, read_items, take_numbers
 
 # W&B's own columns of a row
 _INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 1 << 16  # characters of a text in a row
 Spans = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # records; where each begins and ends
 
 
-class Rows(NamedTuple):
+class HistoryRows(NamedTuple):
     """n rows: the record of each, its step, microseconds since 1970."""
 
     records: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     times: NDArray[np.int64]
 
 
-def make_histogram(value: Mapping[str, Any], name: str, step: int, time: int) -> Distribution | None:
+def make_histogram(value: Mapping[str, Any], name: str, step: int, time: int) -> ImportedDistribution | None:
     """W&B's `{"_type": "histogram", "values": counts, "bins": edges}` or `packedBins`: min, size, count."""
     try:
         counts = np.array(value["values"], np.float64)
@@ -51,7 +51,7 @@ def make_histogram(value: Mapping[str, Any], name: str, step: int, time: int) ->
         return None
     if (np.diff(edges) < 0).any() or not np.isfinite(counts).all() or (counts < 0).any():
         return None
-    return Distribution(name, step, time, edges, counts)
+    return ImportedDistribution(name, step, time, edges, counts)
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -68,13 +68,13 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 class History:
     """A run's history, batch by batch. `seen` names have rows; `summary` has values of those that may have none."""
 
-    def __init__(self, file: Path, axes: Axes, seen: list[str], summary: dict[str, Any]):
+    def __init__(self, file: Path, axes: WandbAxes, seen: list[str], summary: dict[str, Any]):
         self.axes = axes
         self.seen = set(seen)
         self.summary = summary
         self.passed: dict[str, tuple[int, int]] = {}  # _type → how many, and the first one's step
         self._file = file
-        self._keys = Keys()
+        self._keys = WandbKeys()
         self._last_own = 0
 
     @property
@@ -82,7 +82,7 @@ class History:
         """Names that have rows, for a mark."""
         return sorted(self.seen)[:_MOST_SEEN]
 
-    def read(self, data: bytes, spans: Spans, where: int) -> Iterator[Item | Rows]:
+    def read(self, data: bytes, spans: Spans, where: int) -> Iterator[Item | HistoryRows]:
         """A batch's rows as items; last the rows themselves. where: the batch's place in the file, for messages."""
         records, starts, stops = spans
         self._keys.shrink()
@@ -136,7 +136,7 @@ class History:
         keys: NDArray[np.int64],
         values: NDArray[np.float64],
         rest: list[tuple[int, str, Any]],
-    ) -> Iterator[Item | Rows]:
+    ) -> Iterator[Item | HistoryRows]:
         names, number = self._keys.names, self._keys.number
         mine = keys == number(b"_timestamp")
         times = np.zeros(len(records), np.int64)
@@ -179,7 +179,7 @@ class History:
             axes = {name: column[its_rows] for name, column in said.items()}
             yield from self._split_axes(its_names, steps[its_rows], times[its_rows], its_values, axes)
         yield from self._other_values(rest, steps, times)
-        yield Rows(records, steps, times)
+        yield HistoryRows(records, steps, times)
 
     def _follow(
         self, rows: NDArray[np.int64], values: NDArray[np.float64], own: NDArray[np.int64]
@@ -204,7 +204,7 @@ class History:
         times: NDArray[np.int64],
         values: NDArray[np.float64],
         axes: dict[str, NDArray[np.float64]],
-    ) -> Iterator[Points]:
+    ) -> Iterator[ImportedPoints]:
         """Columns of one set of rows, by the step metric that each name has and that all of the rows have."""
         groups: dict[str, list[int]] = {}
         for column, name in enumerate(names):
@@ -216,7 +216,7 @@ class History:
             if whole is not None:
                 its_steps, unit = whole, unit_of(said)
             some = values if len(columns) == len(names) else np.ascontiguousarray(values[:, columns])
-            yield Points(tuple(names[column] for column in columns), its_steps, times, some, unit)
+            yield ImportedPoints(tuple(names[column] for column in columns), its_steps, times, some, unit)
 
     def _other_values(
         self, rest: list[tuple[int, str, Any]], steps: NDArray[np.int64], times: NDArray[np.int64]

@@ -1,7 +1,7 @@
 """W&B's offline runs: history, configuration, system metrics, console output.
 
 In:   a folder `offline-run-…` or `run-…` of W&B, or its `run-….wandb` file alone.
-Out:  a `Found` run, and from it points, histograms and facts.
+Out:  a `FoundRun` run, and from it points, histograms and facts.
 
 The `.wandb` file is read by our own code, live, truncated or damaged. What it lacks comes from the files beside it.
 """
@@ -18,8 +18,8 @@ from barograph.importing import wandb_records as records
 from barograph.importing.event_values import flatten, make_options
 from barograph.importing.leveldb import BLOCK, Batch, is_log, read_batches
 from barograph.importing.protobuf import Malformed
-from barograph.importing.source import Fact, Found, Item, Mark, Points, Unread
-from barograph.importing.wandb_axes import STEP_COLUMNS, Axes, whole_steps
+from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Unread
+from barograph.importing.wandb_axes import STEP_COLUMNS, WandbAxes, whole_steps
 from barograph.importing.wandb_folder import (
     RUN_FOLDER,
     is_run_folder,
@@ -32,7 +32,7 @@ from barograph.importing.wandb_folder import (
     shown_line,
     wandb_files,
 )
-from barograph.importing.wandb_history import History, Rows, Spans
+from barograph.importing.wandb_history import History, HistoryRows, Spans
 from barograph.importing.wandb_history import flatten as flatten_row
 from barograph.importing.wandb_rows import read_spans
 
@@ -45,14 +45,14 @@ class WandbOfflineSource:
     kind = "wandb_offline"
     about = "W&B offline runs (offline-run-*/run-*.wandb)"
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         if path.is_dir():
             if is_run_folder(path):
                 yield self._found(path.resolve(), next(iter(wandb_files(path)), None))
         elif is_log(head):
             yield self._found(path, path)
 
-    def _found(self, path: Path, file: Path | None) -> Found:
+    def _found(self, path: Path, file: Path | None) -> FoundRun:
         folder = path if path.is_dir() else path.parent
         named = RUN_FOLDER.fullmatch(folder.name)
         run = records.RunRecord(run_id=named[1] if named else path.stem.removeprefix("run-"))
@@ -60,7 +60,7 @@ class WandbOfflineSource:
         if file is not None:
             run, status = _peek(file, run)
         config = run.config if run.config or path != folder else read_config(folder)
-        return Found(
+        return FoundRun(
             self.kind,
             path,
             run.run_id,
@@ -73,7 +73,7 @@ class WandbOfflineSource:
             status,
         )
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         folder = found.path if found.path.is_dir() else None
         file = next(iter(wandb_files(folder)), None) if folder else found.path
         yield from _Reading(found, file, folder, since).read()
@@ -114,12 +114,12 @@ def _messages(batch: Batch | None) -> Iterator[tuple[int, int, int]]:
 class _Reading:
     """One pass over a run."""
 
-    def __init__(self, found: Found, file: Path | None, folder: Path | None, since: Mark | None):
+    def __init__(self, found: FoundRun, file: Path | None, folder: Path | None, since: ImportMark | None):
         state = since.state if since else {}
         self.found = found
         self.file = file
         self.folder = folder
-        self.axes = Axes(state.get("axes"))
+        self.axes = WandbAxes(state.get("axes"))
         self.history = History(file or found.path, self.axes, state.get("seen", []), dict(state.get("summary", {})))
         self._offset = state.get("offset", 7)
         self._told = state.get("told", -1)  # damage in a file's last block is told once
@@ -133,8 +133,8 @@ class _Reading:
         self._config = flatten(found.config)
         self._stats: dict[tuple[str, ...], list[tuple[int, int, list[float]]]] = {}
 
-    def _mark(self) -> Mark:
-        return Mark(
+    def _mark(self) -> ImportMark:
+        return ImportMark(
             {
                 "offset": self._offset,
                 "axes": self.axes.state,
@@ -210,12 +210,12 @@ class _Reading:
             except Malformed as error:
                 text = batch.data[start : start + 80].decode("latin-1")
                 yield Unread(self.found.path, batch.end, text, f"no record of W&B's: {error}")
-        rows = Rows(*(np.zeros(0, np.int64),) * 3)
+        rows = HistoryRows(*(np.zeros(0, np.int64),) * 3)
         before = self.axes.last
         spans = _join(history, late[records.HISTORY])
         if len(spans[0]):
             for item in self.history.read(batch.data, spans, batch.end):
-                if isinstance(item, Rows):
+                if isinstance(item, HistoryRows):
                     rows = item
                 else:
                     yield item
@@ -231,7 +231,7 @@ class _Reading:
                 text = batch.data[first : first + 80].decode("latin-1")
                 yield Unread(self.found.path, batch.end, text, f"a record of W&B's is damaged: {error}")
         for names, those in self._stats.items():
-            yield Points(
+            yield ImportedPoints(
                 names,
                 np.array([one[0] for one in those], np.int64),
                 np.array([one[1] for one in those], np.int64),
@@ -313,7 +313,7 @@ class _Reading:
             yield Fact("metrics", self.axes.last, self._time, {k: v for k, v in fields.items() if _is_plain(v)})
         self._over = bool(rows or fields)
 
-    def _read_old_row(self, row: dict[str, Any]) -> Iterator[Points]:
+    def _read_old_row(self, row: dict[str, Any]) -> Iterator[ImportedPoints]:
         """A row of wandb-history.jsonl."""
         numbers = {k: float(v) for k, v in flatten_row(row) if isinstance(v, (int, float)) and abs(v) < 1e308}
         step = next((numbers[name] for name in (*STEP_COLUMNS, "_step") if name in numbers), 0.0)
@@ -324,7 +324,9 @@ class _Reading:
         if names:
             steps = whole if whole is not None else np.array([self.axes.last], np.int64)
             self.axes.last = int(steps[0])
-            yield Points(names, steps, np.array([self._time], np.int64), np.array([[numbers[name] for name in names]]))
+            yield ImportedPoints(
+                names, steps, np.array([self._time], np.int64), np.array([[numbers[name] for name in names]])
+            )
 
     def _finish(self, fields: dict[str, Any]) -> Iterator[Fact]:
         """What is known once a run is over."""

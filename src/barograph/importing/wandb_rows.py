@@ -56,7 +56,7 @@ class Items(NamedTuple):
         return Items(self.rows[kept], self.keys[kept], self.starts[kept], self.stops[kept], self.others)
 
 
-class Keys:
+class WandbKeys:
     """Keys and their numbers."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ def read_spans(
 
 
 def read_items(
-    data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64], keys: Keys
+    data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64], keys: WandbKeys
 ) -> tuple[Items, NDArray[np.int64], list[tuple[int, str]]]:
     """The items of n history or summary messages, the rows' own steps (-1: none), and what was damaged: row, why."""
     view = np.frombuffer(data, np.uint8)
@@ -212,7 +212,7 @@ def _split_items(
     rows: NDArray[np.int64],
     begins: NDArray[np.int64],
     ends: NDArray[np.int64],
-    keys: Keys,
+    keys: WandbKeys,
     wrong: list[tuple[int, str]],
 ) -> Items:
     """Items into key and value: those of one key and a JSON text by columns, the others in a loop."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from barograph.config import Settings
+from barograph.core.options import Settings
 
 
 class Recording(Protocol):

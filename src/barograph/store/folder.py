@@ -1,7 +1,7 @@
-"""One writer's folder, looked at again and again while it changes.
+"""One folder of sealed parts, looked at again and again while it changes.
 
-In:   the folder `store/<writer>/` of a run.
-Out:  what holds a table's rows at this moment: sealed parts and live files, opened and kept.
+In:   a folder `store/training/` of a run.
+Out:  the parts that hold a table's rows at this moment, opened and kept.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import time as clock
 from pathlib import Path
 from typing import Any
 
-from barograph.store.live import Block, LiveFile, Replaced
 from barograph.store.part import DamagedPart, GroupCache, Part
-from barograph.store.schema import StoreFile, parse_names, visible
+from barograph.store.schema import StoreFile, number_of, parse_names, visible
 
 LISTING_SETTLES_SECONDS = 2.0  # a folder changed within this may change again within its clock's tick
 VANISHED = (errno.ENOENT, errno.ESTALE)  # deleted, or deleted on another machine
@@ -23,45 +22,20 @@ VANISHED = (errno.ENOENT, errno.ESTALE)  # deleted, or deleted on another machin
 _PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.002, 0.01, 0.05, 0.3)
 
 
-def writer_names(store: Path) -> list[str]:
-    """The writers' folders in a run's store, sorted; none if there is no store."""
-    try:
-        with os.scandir(store) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != ".")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-class LiveSource:
-    """A live file and its blocks so far."""
-
-    def __init__(self, path: Path):
-        self.file = LiveFile(path)
-        self.blocks: list[Block] = []
-
-    def look(self) -> None:
-        """Read what was committed since the last look. Raises OSError if the file can't be read."""
-        try:
-            self.blocks += self.file.read_new()
-        except Replaced:  # the folder was deleted and made again
-            self.file, self.blocks = LiveFile(self.file.path), []
-            self.blocks += self.file.read_new()
-
-
 class Folder:
-    """One writer's folder: what is in it, opened as far as needed and kept."""
+    """What is in one folder, opened as far as needed and kept. problems: gets a sentence for each damaged file."""
 
     def __init__(self, path: Path, cache: GroupCache, problems: dict[Path, str]):
         self.path = path
-        self.lives: dict[str, LiveSource] = {}
         self._cache = cache
         self._problems = problems
         self._parts: dict[StoreFile, tuple[Any, Part | None]] = {}
         self._files: list[StoreFile] | None = None
         self._changed = -1  # the folder's time of change at the last listing, if that can be relied on
 
-    def sources(self, table: str) -> list[Part | LiveSource]:
-        """What holds a table's rows at this moment, oldest first, live files read to their end."""
+    def parts(self, table: str) -> list[Part]:
+        """The parts that hold a table's rows at this moment, oldest first; without those of an import that was not
+        brought to its end."""
         vanished: OSError | None = None
         for pause in _PAUSES:
             if pause:
@@ -77,14 +51,30 @@ class Folder:
                 self._files = None
             else:
                 self._problems.pop(self.path, None)
-                return found
+                if not any(part.header.get("pending") for part in found):
+                    return found
+                committed = self.committed()
+                return [part for part in found if number_of(part.path) <= committed]
         self._problems[self.path] = f"files of {self.path.name} vanish while they are read ({vanished})"
         return []
 
     def look_again(self) -> None:
-        """Trust nothing that was seen: a sealed file was gone when it was read."""
+        """Trust nothing that was seen."""
         self._files = None
         self._parts.clear()
+
+    def committed(self) -> int:
+        """The number of the last part that is none of an import that was not brought to its end."""
+        parts = self._open(self._list(), "points")
+        return max((number_of(part.path) for part in parts if not part.header.get("pending")), default=0)
+
+    def remove_pending(self) -> None:
+        """Remove the parts of an import that was not brought to its end, for who holds the import's lock."""
+        committed = self.committed()
+        for file in self._list():
+            if file.first > committed:
+                (self.path / file.name).unlink(missing_ok=True)
+        self.look_again()
 
     def _list(self) -> list[StoreFile]:
         changed, settled = self._time_of_change()
@@ -99,52 +89,30 @@ class Folder:
         files = parse_names(names)
         self._changed = changed
         self._files = files
-        for name in set(self.lives) - {file.name for file in files}:
-            del self.lives[name]
         for gone in set(self._parts) - set(files):
             del self._parts[gone]
         return files
 
     def _time_of_change(self) -> tuple[int, bool]:
         """The folder's, and whether it lies so far back that it tells every later change."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # opened: see LiveFile.read_new
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # on a network only opening asks the server
         try:
             changed = os.fstat(descriptor).st_mtime_ns
         finally:
             os.close(descriptor)
         return changed, abs(clock.time_ns() - changed) > LISTING_SETTLES_SECONDS * 1e9
 
-    def _open(self, files: list[StoreFile], table: str) -> list[Part | LiveSource]:
-        # a points file hides live files from both tables, so it must be readable whatever is asked for
-        live = [file for file in files if file.table == "live"]
-        over = [file for file in files if file.table == "points" and any(map(file.covers, live))]
-        files = [file for file in files if file not in over or self._part(file) is not None]
+    def _open(self, files: list[StoreFile], table: str) -> list[Part]:
         while True:
-            opened: list[Part | LiveSource] = []
+            opened: list[Part] = []
             for file in visible(files, table):
-                source = self._live(file) if file.table == "live" else self._part(file)
-                if source is not None:
-                    opened.append(source)
-                else:  # an unreadable file hides nothing
+                part = self._part(file)
+                if part is None:  # an unreadable file hides nothing
                     files = [other for other in files if other != file]
                     break
+                opened.append(part)
             else:
                 return opened
-
-    def _live(self, file: StoreFile) -> LiveSource | None:
-        path = self.path / file.name
-        live = self.lives.pop(file.name, None) or LiveSource(path)
-        try:
-            live.look()
-        except OSError as error:
-            if error.errno in VANISHED:
-                raise
-            self._problems[path] = f"{file.name} can't be read: {error.strerror or error}"
-            return None
-        self.lives[file.name] = live  # the most recently read last
-        if live.file.problem:
-            self._problems[path] = live.file.problem
-        return live
 
     def _part(self, file: StoreFile) -> Part | None:
         path = self.path / file.name
@@ -155,7 +123,7 @@ class Folder:
             try:
                 known = identity, Part(path, self._cache)
             except DamagedPart as error:
-                self._problems[path] = str(error)
+                self._problems[path] = f"{error}; what stood in a log is read from there"
                 known = identity, None
             self._parts[file] = known
         return known[1]

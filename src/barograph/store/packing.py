@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from barograph.store.live import Array
+from barograph.store.columns import Array
 from barograph.store.part import pack_index
 from barograph.store.schema import FORMAT, GROUP_ROWS, META_KEY, SEALED_SCHEMAS, SERIES_KEY
 

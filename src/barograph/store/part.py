@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barograph.store.live import SERIALS, Array, plain
+from barograph.store.columns import SERIALS, Array, plain
 from barograph.store.schema import FORMAT, META_KEY, SEALED_SCHEMAS, SERIES_KEY
 
 

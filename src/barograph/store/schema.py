@@ -1,26 +1,21 @@
-"""What lies in a writer's folder: the names of the files, which file hides which, and their columns.
+"""What lies in a folder of sealed parts: the names of the files, which file hides which, and their columns.
 
-In:   file names of one folder `store/<writer>/`.
+In:   file names of one folder, such as `store/training/`.
 Out:  `StoreFile`s, the ones a reader must look at (`visible`) and the ones nobody needs any more (`hidden`).
 
-    000007.live.arrows                 an Arrow stream, written by flushes; blocks as below
-    000001-000006.points.parquet       sealed: rows of the live files 1 to 6, sorted by series
+    000001-000006.points.parquet       rows sorted by series; merged of the parts 1 to 6
     000001-000006.histograms.parquet   the same for histograms; absent if there were none
+    0002.sealed                        the block files up to training.0002.wide were sealed and deleted
 
-A sealed file that covers the numbers A to B hides every file of its table inside A..B, so a crash
-between "the new file is there" and "the old ones are gone" neither loses nor doubles anything.
-Histograms are sealed before points, therefore a points file also hides live files for histograms.
+A file that covers the numbers A to B hides every file of its table inside A..B, so a crash between "the new file is
+there" and "the old ones are gone" neither loses nor doubles anything. Its header, JSON in the file's own metadata, says
+what it holds, and so what need not be read elsewhere:
 
-A batch of a live file holds rows: `step`, `time`, `values`. Its custom metadata (under the key
-`barograph`: eight hexadecimal digits, the CRC-32 of the JSON text behind them) says what the values are:
-
-    keys     number of a list of names, unique in the file; `names` stands at its first batch
-    kind     absent: values[i] belongs to names[i]
-             "histograms": row r belongs to names[r], its values are k+1 edges, then k counts
-    segment, rank
-    log      [start, end): bytes of the writer's log file whose numbers this batch completes
-    commit   the batches since the last commit count from here on; a flush is all or nothing
-    crc      CRC-32 of the bytes of step, time, the lists' offsets and the values
+    log        [[start, end], …]: bytes of the log
+    wide       {"training.0001.wide": [[start, end]], …}: bytes of block files; in a histograms file of its histograms
+    segments   [[end, segment, rank, foreign, fields], …]: the `segment` records in those bytes, with the ends of them
+    first      {segment: [byte, step]}: the first step that each segment logged, and where
+    pending    true: rows of an import that count once a later part does
 """
 
 from __future__ import annotations
@@ -36,21 +31,12 @@ import pyarrow as pa
 FORMAT = 1  # raised when a reader of an older version could misread a file
 META_KEY = b"barograph"
 SERIES_KEY = b"barograph.series"
-WRITING_LOCK = ".writing"  # locked while a writer lives
-SEALING_LOCK = ".sealing"  # locked while a sealer works
+SEALING_LOCK = ".sealing"  # in store/: locked while a sealer works
 TEMPORARY_PREFIX = ".tmp-"
-DAMAGED_SUFFIX = ".damaged"  # put behind a live file that had to be sealed without some blocks
+DAMAGED_SUFFIX = ".damaged"  # put behind a file whose bytes could not be read
 
 Table = Literal["points", "histograms"]
 TABLES: tuple[Table, ...] = ("histograms", "points")  # in the order in which they are sealed
-
-LIVE_SCHEMA = pa.schema(
-    [
-        pa.field("step", pa.int64(), nullable=False),
-        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field("values", pa.list_(pa.float64()), nullable=False),
-    ]
-)
 
 _NAME = pa.field("name", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 _SHARED = [pa.field("step", pa.int64(), nullable=False), pa.field("time", pa.timestamp("us", "UTC"), nullable=False)]
@@ -74,12 +60,11 @@ SEALED_SCHEMAS: dict[str, Any] = {
 # One row group is the least that is decoded to read one series: 65,536 points take 0.4 ms.
 GROUP_ROWS: dict[str, int] = {"points": 65_536, "histograms": 4_096}
 
-_LIVE_NAME = re.compile(r"(\d{6,})\.live\.arrows")
 _SEALED_NAME = re.compile(r"(\d{6,})-(\d{6,})\.(points|histograms)\.parquet")
 
 
 class StoreFile(NamedTuple):
-    """A file by its name: the numbers it covers, and what it holds (`live` for both tables)."""
+    """A file by its name: the numbers it covers, and its table."""
 
     first: int
     last: int
@@ -91,18 +76,12 @@ class StoreFile(NamedTuple):
         return self.first <= other.first and other.last <= self.last
 
 
-def live_name(number: int) -> str:
-    return f"{number:06d}.live.arrows"
-
-
 def sealed_name(first: int, last: int, table: str) -> str:
     return f"{first:06d}-{last:06d}.{table}.parquet"
 
 
 def parse_name(name: str) -> StoreFile | None:
     """What a file name says; None for files that are not the store's."""
-    if match := _LIVE_NAME.fullmatch(name):
-        return StoreFile(int(match[1]), int(match[1]), "live", name)
     if match := _SEALED_NAME.fullmatch(name):
         return StoreFile(int(match[1]), int(match[2]), match[3], name)
     return None
@@ -113,23 +92,22 @@ def parse_names(names: Iterable[str]) -> list[StoreFile]:
     return sorted(file for name in names if (file := parse_name(name)) is not None)
 
 
+def number_of(path: Path) -> int:
+    """The last number that a sealed file covers; 0 for another file."""
+    file = parse_name(path.name)
+    return file.last if file is not None else 0
+
+
 def visible(files: Iterable[StoreFile], table: str) -> list[StoreFile]:
     """The files that hold a table's rows, each row in exactly one of them, oldest first."""
-    files = list(files)
     parts = [file for file in files if file.table == table]
-    over_live = [file for file in files if file.table in (table, "points")]
-    kept = [part for part in parts if not any(_hides(other, part) for other in parts)]
-    kept += [file for file in files if file.table == "live" and not any(part.covers(file) for part in over_live)]
-    return sorted(kept)
+    return sorted(part for part in parts if not any(_hides(other, part) for other in parts))
 
 
 def hidden(files: Iterable[StoreFile]) -> list[StoreFile]:
     """The files whose rows all stand in another file too: left behind by a sealer that was killed."""
     files = list(files)
-    seen: set[StoreFile] = set()
-    for table in TABLES:
-        seen.update(visible(files, table))
-    # a live file that is still needed for one table stays
+    seen = {file for table in TABLES for file in visible(files, table)}
     return [file for file in files if file not in seen]
 
 

@@ -1,11 +1,11 @@
-"""Sealing: closed live files become Parquet sorted by series, small sealed files become bigger ones.
+"""Sealing: what stands in a run's logs and block files alone becomes Parquet, sorted by series.
 
-In:   a writer's folder. From a shell: `python -m barograph.store.seal FOLDER [--closed]`.
-Out:  sealed files; what they cover is deleted after they are safely on the disk.
+In:   a run's folder. From a shell: `python -m barograph.store.seal RUN [--final]`.
+Out:  sealed parts; block files that are sealed whole and that their writer has left are deleted.
 
-Killed at any point, nothing is lost and nothing doubled: a new file is written under a temporary
-name, synced, renamed, and only then the files it hides are removed (see `schema`). The sealer
-never touches the file a live writer has open, and gives way to another sealer at work.
+A part says which bytes of its log and of which block files it holds, so that sealing knows from the parts alone what is
+left to do. Killed at any point, nothing is lost and nothing doubled: a part is written under a temporary name, synced,
+renamed, and only then is deleted what it took the place of. One sealer works at a time.
 """
 
 from __future__ import annotations
@@ -17,61 +17,61 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from barograph.store.live import Block, LiveFile, Replaced
-from barograph.store.packing import NamesTooLong, PartWriter
+from barograph.log.blocks import SEALED_SUFFIX, BlockReader, pieces, sealed_number
+from barograph.log.files import MAIN
+from barograph.log.spool import best_copy
+from barograph.store.columns import Block
+from barograph.store.logs import RunLog
+from barograph.store.merge import clean, merge_all
+from barograph.store.packing import NamesTooLong
 from barograph.store.part import DamagedPart, GroupCache, Part
-from barograph.store.schema import (
-    DAMAGED_SUFFIX,
-    SEALING_LOCK,
-    TABLES,
-    TEMPORARY_PREFIX,
-    WRITING_LOCK,
-    StoreFile,
-    hidden,
-    merge_spans,
-    parse_names,
-    sealed_name,
-    sync_folder,
-    visible,
-)
-from barograph.store.sort import Slice, merge_windows, sorted_windows
+from barograph.store.run import RunStore
+from barograph.store.schema import DAMAGED_SUFFIX, SEALING_LOCK, parse_names, sync_folder
+from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch, first_steps, gaps
+from barograph.store.write import write_blocks
 
-GROUP_BYTES = 20 << 20  # small live files are sealed together up to this many bytes
-MERGE_PARTS = 8  # as many neighbours become one; fewer would rewrite too often
-MERGE_ROWS = 100_000_000  # no sealed file grows beyond this
+SEAL_BYTES = 8 << 20  # of a log, or of its block files, that are worth a part while the run goes on
+_LEAST_BYTES = 1 << 16  # without a number in them, fewer are left to readers
 
 
-def seal(folder: str | Path, *, closed: bool = False, wait: bool = False) -> list[str] | None:
-    """Seal what can be sealed in a writer's folder, then merge. Returns the names of the new files.
+def seal(folder: str | Path, *, final: bool = False, wait: bool = False) -> list[Path]:
+    """Seal what is worth it, or with `final` everything, and merge. Returns the new parts.
 
-    `closed`: the writer is said to be gone, so its last file is sealed too where the writer's lock can't tell;
-    where it can, the lock has the word. Another sealer at work: nothing is done, or with `wait` when it has ended.
-    A file system without locks: nothing is done. None if nothing was done.
-    Raises OSError if the disk does not let it; nothing is lost then.
+    Another sealer at work: nothing is done, or with `wait` when it has ended. Raises OSError if the disk does not let
+    it; nothing is lost then.
     """
     folder = Path(folder)
-    with _sealing(folder, wait) as mine:
-        if not mine:
-            return None
-        _clean(folder)
-        made = []
-        for files in _closed_runs(folder, closed):
-            with contextlib.suppress(NamesTooLong):  # stays as it is: readable, only bigger
-                made += _seal_files(folder, files)
-        for table in TABLES:
-            with contextlib.suppress(NamesTooLong):
-                while name := _merge(folder, table):
-                    made.append(name)
-        return [name for name in made if (folder / name).exists()]
+    written: list[Path] = []
+    with _alone(folder / "store", wait) as alone:
+        if not alone:
+            return []
+        store = RunStore(folder)
+        logs = store.find_logs()
+        for log in logs:
+            log.list_parts()
+            for home in log.store:
+                clean(home.path)
+            if final:
+                _set_damaged_aside(folder, log)
+            log.list_parts()
+        main = next((log for log in logs if log.path.name == MAIN), None)
+        for log in logs:
+            written += _Sealer(store, log, main).seal(final)
+            _delete_sealed_blocks(folder, log)
+            for home in log.store:
+                written += merge_all(home.path)
+    return [path for path in written if path.exists()]
 
 
 @contextlib.contextmanager
-def _sealing(folder: Path, wait: bool) -> Iterator[bool]:
-    """Whether this process is the folder's only sealer."""
-    lock = os.open(folder / SEALING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _alone(store: Path, wait: bool) -> Iterator[bool]:
+    """Whether this process is the run's only sealer."""
+    store.mkdir(exist_ok=True)
+    lock = os.open(store / SEALING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -83,221 +83,174 @@ def _sealing(folder: Path, wait: bool) -> Iterator[bool]:
         os.close(lock)
 
 
-def _clean(folder: Path) -> None:
-    """Remove what an earlier sealer left when it was killed. The lock says that none is at work."""
-    names = os.listdir(folder)
-    for name in names:
-        if name.startswith(TEMPORARY_PREFIX):
-            os.remove(folder / name)
-    files = _readable(folder, parse_names(names))
-    for file in hidden(files):
-        os.remove(folder / file.name)
+class _Sealer:
+    """Seals one log with its block files. main: the main log, which says what segment a sidecar's record belongs to."""
 
+    def __init__(self, store: RunStore, log: RunLog, main: RunLog | None):
+        self._store, self._log = store, log
+        self._home = store.folder / "store" / log.stem
+        self._segment_at = _segments_of(main, store) if log.is_sidecar and main is not None else None
 
-def _readable(folder: Path, files: list[StoreFile]) -> list[StoreFile]:
-    """The files without damaged sealed ones: those must hide nothing."""
-    if not any(file.table != "live" for file in files):
-        return files
-    cache = GroupCache(0)
-    kept = []
-    for file in files:
-        if file.table != "live":
+    def seal(self, final: bool) -> list[Path]:
+        written: list[Path] = []
+        log = self._log
+        while True:
+            log.marks = log.sealed_marks(self._store.is_ours)
+            stretches = list(self._read())
+            log_bytes, block_bytes = (
+                sum(stretch.end - stretch.start for stretch in stretches if isinstance(stretch, kind))
+                for kind in (LogStretch, BlockStretch)
+            )
+            if not stretches or not (final or max(log_bytes, block_bytes) >= SEAL_BYTES):
+                break
+            if not block_bytes and log_bytes < _LEAST_BYTES and not any(stretch.rows for stretch in stretches):
+                break
+            self._home.mkdir(exist_ok=True)
             try:
-                Part(folder / file.name, cache).close()
-            except DamagedPart:
+                written += write_blocks(self._home, self._blocks(stretches), self._header(stretches))
+            except NamesTooLong:  # stays as it is: readable, only slower
+                break
+            self._store.find_logs()  # the folder may be new
+            log.list_parts()
+        return written
+
+    def _read(self) -> Iterator[Stretch]:
+        """What is in no part, about `SEAL_BYTES` of it: of the log, of the block files."""
+        left = SEAL_BYTES
+        for start, stop in gaps(self._log.covered):
+            stretch = LogStretch(self._log.path, self._log.mark_at(start), self._store.is_ours, self._segment_at)
+            if left > 0 and stretch.read(stop, left):
+                left -= stretch.end - stretch.start
+                self._log.marks = sorted({mark.end: mark for mark in (*self._log.marks, *stretch.marks)}.values())
+                yield stretch
+        left = SEAL_BYTES
+        for _, path in pieces(self._store.folder, self._log.stem):
+            for start, stop in gaps(self._log.wide.get(path.name, [])):
+                rows = BlockStretch(path, start, self._log.rank)
+                if left > 0 and rows.read(stop, left):
+                    left -= rows.end - rows.start
+                    yield rows
+                rows.close()
+
+    def _blocks(self, stretches: list[Stretch]) -> list[Block]:
+        blocks: list[Block] = []
+        for stretch in stretches:
+            blocks += stretch.blocks([])
+            if isinstance(stretch, BlockStretch):
+                blocks += stretch.histogram_blocks(self._log.wide_histograms.get(stretch.path.name, []))
+        return blocks
+
+    def _header(self, stretches: list[Stretch]) -> dict[str, Any]:
+        wide: dict[str, list[tuple[int, int]]] = {}
+        spans: list[tuple[int, int]] = []
+        first: dict[int, tuple[int, int]] = {}
+        marks: list[Mark] = []
+        for stretch in stretches:
+            span = (stretch.start, stretch.end)
+            if isinstance(stretch, BlockStretch):
+                wide.setdefault(stretch.path.name, []).append(span)
+            else:
+                spans.append(span)
+                marks += stretch.marks
+            first = first_steps(first, stretch.first)
+        held = {str(segment): found for segment, found in first.items()}
+        return {"log": spans, "wide": wide, "segments": marks, "first": held}
+
+
+def _segments_of(main: RunLog, store: RunStore) -> Any:
+    sealed = main.sealed_marks(store.is_ours)
+    behind = main.covered[-1][1] if main.covered else 0
+    main.marks = [*sealed, *main.marks_behind(behind, sealed, store.is_ours)]
+    return lambda at: main.mark_at(at).segment
+
+
+def _delete_sealed_blocks(folder: Path, log: RunLog) -> None:
+    """Delete block files that are sealed whole and that their writer has left."""
+    files = pieces(folder, log.stem)
+    gone = not files or not _is_written(log)
+    home = folder / "store" / log.stem
+    for number, path in files:
+        spans = log.wide.get(path.name, [])
+        end = spans[0][1] if len(spans) == 1 and spans[0][0] == 0 else 0
+        if not gone and number == files[-1][0]:
+            continue
+        reader = BlockReader(path, end)
+        with contextlib.suppress(OSError):
+            behind = sum(1 for _ in reader.read())
+            if behind or reader.scanned > end:
                 continue
-        kept.append(file)
-    return kept
+            home.mkdir(parents=True, exist_ok=True)  # of a file without a block in it there is no part
+            (home / f"{number:04d}{SEALED_SUFFIX}").touch()
+            sync_folder(home)
+            if reader.problem:  # for whoever wants to look at the bytes that could not be read
+                os.rename(path, path.with_name(path.name + DAMAGED_SUFFIX))
+            else:
+                path.unlink()
+        reader.close()
+    last = sealed_number(folder, log.stem)
+    for number in range(1, last):
+        (home / f"{number:04d}{SEALED_SUFFIX}").unlink(missing_ok=True)
 
 
-# -- live files to sealed ones ------------------------------------------------------------------
-
-
-def _closed_runs(folder: Path, closed: bool) -> Iterator[list[StoreFile]]:
-    """Live files to seal together: neighbours by number, none that a writer may have open."""
-    files = parse_names(os.listdir(folder))  # before the lock is looked at: a new writer's files are not in it
-    live = [file for file in files if file.table == "live"]
-    if live and _writer_lives(folder, unknown=not closed):
-        live.pop()
-    barriers = [file.first for file in files if file.table != "live"]
-    run: list[StoreFile] = []
-    size = 0
-    for file in live:
-        bytes_of = os.stat(folder / file.name).st_size
-        apart = run and any(run[-1].last < number < file.first for number in barriers)
-        if run and (apart or size + bytes_of > GROUP_BYTES):
-            yield run
-            run, size = [], 0
-        run.append(file)
-        size += bytes_of
-    if run:
-        yield run
-
-
-def _writer_lives(folder: Path, unknown: bool) -> bool:
-    """By its lock; `unknown` on a file system that can't tell."""
+def _is_written(log: RunLog) -> bool:
+    """Whether a process has the log open for writing; so is said where it can't be known."""
     try:
-        lock = os.open(folder / WRITING_LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = os.open(best_copy(log.path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return unknown
+        return True
     finally:
-        os.close(lock)
+        os.close(descriptor)
     return False
 
 
-def _seal_files(folder: Path, files: list[StoreFile]) -> list[str]:
-    """Seal a run of live files. A file that is none of ours stays and ends the run it stands in."""
-    blocks: list[Block] = []
-    spans: list[tuple[int, int]] = []
-    taken: list[StoreFile] = []
-    damaged: list[StoreFile] = []
-    made: list[str] = []
-    for file in files:
-        live = LiveFile(folder / file.name, settled=True)
-        try:
-            new = live.read_new()
-        except (FileNotFoundError, Replaced):  # the folder was deleted, or made again
-            return made
-        if live.foreign:
-            made += _write_sealed(folder, taken, blocks, spans, damaged)
-            blocks, spans, taken, damaged = [], [], [], []
-            continue
-        blocks += new
-        spans += live.log_spans
-        taken.append(file)
-        if live.problem:
-            damaged.append(file)
-    return made + _write_sealed(folder, taken, blocks, spans, damaged)
+def _set_damaged_aside(folder: Path, log: RunLog) -> None:
+    """Rename parts that can't be read, so that what they held is sealed anew from the log.
 
-
-def _write_sealed(
-    folder: Path,
-    files: list[StoreFile],
-    blocks: list[Block],
-    spans: list[tuple[int, int]],
-    damaged: list[StoreFile],
-) -> list[str]:
-    if not files:
-        return []
-    made = []
-    for table in TABLES if blocks or spans else ():
-        series, rows, windows = sorted_windows(blocks, table)
-        if table == "histograms" and not rows:
-            continue
-        name = sealed_name(files[0].first, files[-1].last, table)
-        _write_part(folder, name, table, series, rows, windows, spans if table == "points" else [])
-        made.append(name)
-    for file in files:
-        if file in damaged:  # kept aside for whoever wants to look at the bytes that could not be read
-            os.rename(folder / file.name, folder / (file.name + DAMAGED_SUFFIX))
-        else:
-            os.remove(folder / file.name)
-    return made
-
-
-def _write_part(
-    folder: Path,
-    name: str,
-    table: str,
-    series: int,
-    rows: int,
-    windows: Iterator[Slice],
-    spans: list[tuple[int, int]],
-) -> None:
-    """Write a sealed file and have it on the disk under its name."""
-    temporary = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{name}"
-    writer = PartWriter(temporary, table, rows, series)
-    origin: dict[str, set[int]] = {"segment": set(), "rank": set()}
-    try:
-        for window in windows:
-            writer.add(window.names, window.counts, window.rows)
-            for column, found in origin.items():
-                if len(found) < 2:
-                    found.update(window.rows.column(column).unique().to_pylist())
-        # a column of one value is said here, so that readers need not decode it
-        only = {column: found.pop() if len(found) == 1 else None for column, found in origin.items()}
-        writer.close({"log": merge_spans(spans), **only})
-    except Exception:
-        writer.abort()
-        raise
-    if writer.rows != rows:
-        temporary.unlink()
-        raise OSError(f"sealing {name} went wrong: {writer.rows} rows instead of {rows}; nothing was removed")
-    os.rename(temporary, folder / name)
-    sync_folder(folder)
-
-
-# -- sealed files to bigger ones ----------------------------------------------------------------
-
-
-def _merge(folder: Path, table: str) -> str | None:
-    """Merge one group of neighbouring sealed files. None if there is nothing worth merging."""
-    files = parse_names(os.listdir(folder))
-    cache = GroupCache(8 << 20)
-    parts: dict[StoreFile, Part] = {}
-    try:
-        candidates = visible(files, table)
-        for file in candidates:
-            if file.table == table:
-                with contextlib.suppress(DamagedPart):
-                    parts[file] = Part(folder / file.name, cache)
-        group = choose([(file, parts[file].rows if file in parts else -1) for file in candidates])
-        if not group:
-            return None
-        chosen = [parts[file] for file in group]
-        series, rows, windows = merge_windows(chosen, table)
-        if windows is None:
-            return None
-        spans = [span for part in chosen for span in part.log_spans]
-        name = sealed_name(group[0].first, group[-1].last, table)
-        _write_part(folder, name, table, series, rows, windows, spans)
-    finally:
-        for part in parts.values():
-            part.close()
-    for file in group:
-        os.remove(folder / file.name)
-    return name
-
-
-def choose(files: list[tuple[StoreFile, int]]) -> list[StoreFile]:
-    """Which neighbours to merge, out of (file, rows) by number; rows < 0 marks a file to keep apart.
-
-    At least MERGE_PARTS neighbours of which none holds more than half of the rows: each row is then
-    rewritten only when its file at least doubles. The longest such group of at most MERGE_ROWS.
+    A part that holds rows of block files which are deleted stays: what can be read of it is all there is of them.
     """
-    best: list[StoreFile] = []
-    for start in range(len(files)):
-        total = largest = 0
-        for stop in range(start, len(files)):
-            rows = files[stop][1]
-            if rows < 0 or total + rows > MERGE_ROWS:
-                break
-            total, largest = total + rows, max(largest, rows)
-            length = stop - start + 1
-            if length >= MERGE_PARTS and length > len(best) and 2 * largest <= total:
-                best = [file for file, _ in files[start : stop + 1]]
-    return best
+    there = {path.name for _, path in pieces(folder, log.stem)}
+    for home in log.store:
+        for file in parse_names(os.listdir(home.path)):
+            path = home.path / file.name
+            if file.table != "points" or _is_readable(path):
+                continue
+            with contextlib.suppress(DamagedPart):
+                part = Part(path, GroupCache(0))
+                part.close()
+                if not set(part.header.get("wide") or ()) <= there:
+                    continue
+            os.rename(path, path.with_name(path.name + DAMAGED_SUFFIX))
+        home.look_again()
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether every byte of a part is as it was written."""
+    try:
+        part = Part(path, GroupCache(0))
+        for _ in part.read(0, part.rows, ("step", "time", "value")):
+            pass
+        part.close()
+    except DamagedPart:
+        return False
+    return True
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Seal a folder at low priority on one thread."""
-    parser = argparse.ArgumentParser(prog="python -m barograph.store.seal", description="Seal a writer's folder.")
-    parser.add_argument("folder", type=Path, help="a folder store/<writer> of a run")
-    parser.add_argument("--closed", action="store_true", help="the writer is gone: seal its last file too")
+    """Seal a run at low priority on one thread."""
+    parser = argparse.ArgumentParser(prog="python -m barograph.store.seal", description="Seal a run's numbers.")
+    parser.add_argument("folder", type=Path, help="a run's folder")
+    parser.add_argument("--final", action="store_true", help="all of it, though it is not much")
     options = parser.parse_args(arguments)
     with contextlib.suppress(OSError):
         os.nice(19)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     try:
-        # the last sealing of a run comes while the one before may be at work, and nobody comes after it
-        seal(options.folder, closed=options.closed, wait=options.closed)
+        seal(options.folder, final=options.final, wait=options.final)
     except FileNotFoundError:
         print(f"{options.folder} is not there any more; nothing was sealed", file=sys.stderr)
         return 1

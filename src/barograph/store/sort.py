@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from barograph.store.live import Array, Block, HistogramsBlock, PointsBlock, plain
+from barograph.store.columns import Array, Block, HistogramsBlock, PointsBlock, each, plain
 from barograph.store.part import Part
 from barograph.store.schema import SEALED_SCHEMAS
 
@@ -106,8 +106,8 @@ def _sheets(blocks: list[PointsBlock], place: dict[str, int]) -> list[_Sheet]:
         lengths = [len(block.step) for _, block in members]
         step = np.concatenate([block.step for _, block in members])
         time = np.concatenate([block.time for _, block in members])
-        segment = np.repeat(np.array([block.segment for _, block in members], np.int32), lengths)
-        rank = np.repeat(np.array([block.rank for _, block in members], np.int32), lengths)
+        segment = np.concatenate([each(block.segment, rows) for (_, block), rows in zip(members, lengths, strict=True)])
+        rank = np.concatenate([each(block.rank, rows) for (_, block), rows in zip(members, lengths, strict=True)])
         arrival = np.concatenate([np.arange(first, first + len(block.step)) for first, block in members])
         value = np.concatenate([block.value for _, block in members])
         if not in_order(segment, step):
@@ -176,9 +176,11 @@ def _table(table: str, **columns: Any) -> Any:
 
 def _histogram_windows(blocks: list[HistogramsBlock]) -> tuple[int, int, Iterator[Slice]]:
     rows = [
-        (name, block.segment, int(step), block, row)
+        (name, int(segment), int(step), block, row)
         for block in blocks
-        for row, (name, step) in enumerate(zip(block.names, block.step, strict=True))
+        for row, (name, step, segment) in enumerate(
+            zip(block.names, block.step, each(block.segment, len(block.step)), strict=True)
+        )
     ]
     rows.sort(key=lambda row: row[:3])  # stable: equal steps stay in the order of arrival
     most = WINDOW_ROWS["histograms"]
@@ -197,7 +199,7 @@ def _histogram_slice(rows: list[tuple[str, int, int, HistogramsBlock, int]]) -> 
         edges=[block.edges[row] for *_, block, row in rows],
         counts=[block.counts[row] for *_, block, row in rows],
         segment=[segment for _, segment, *_ in rows],
-        rank=[block.rank for *_, block, _ in rows],
+        rank=[block.rank if isinstance(block.rank, int) else int(block.rank[row]) for *_, block, row in rows],
     )
     return Slice(list(counts), list(counts.values()), table)
 

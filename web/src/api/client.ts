@@ -5,8 +5,9 @@
  */
 
 import { decodeFrame, type Frame } from "./frame.ts";
-import { ApiError, type About, type Detail, type Diagnosis, type Edits, type Key, type Names, type Row } from "./types.ts";
-import type { Runs, SeriesHeader, SeriesQuery, Tree } from "./types.ts";
+import { ApiError } from "./values.ts";
+import type { About, Deleted, Detail, Diagnosis, Edits, Key, Names, Row, Runs } from "./types.ts";
+import type { SeriesFrame, SeriesQuery, Tree } from "./types.ts";
 
 export { ApiError };
 
@@ -41,7 +42,8 @@ async function ask(path: string, options: RequestInit = {}, again = PATIENCE): P
     options.signal?.throwIfAborted();
     return ask(path, options, again - 1);
   }
-  if (answer.status === 401) throw new ApiError(401, "This server wants its token: open the address that `barograph view` printed.");
+  if (answer.status === 401)
+    throw new ApiError(401, "This server wants its token: open the address that `barograph view` printed.");
   throw new ApiError(answer.status, await sentence(answer));
 }
 
@@ -66,7 +68,7 @@ export async function getFrame<Header>(path: string, signal?: AbortSignal): Prom
 }
 
 /** Many series in one answer, in the order asked. */
-export async function getSeries(query: SeriesQuery, signal?: AbortSignal): Promise<Frame<{ series: SeriesHeader[] }>> {
+export async function getSeries(query: SeriesQuery, signal?: AbortSignal): Promise<Frame<SeriesFrame>> {
   const body = JSON.stringify(query);
   const headers = { "Content-Type": "application/json" };
   return decodeFrame(await (await ask("/api/series", { method: "POST", body, headers, signal })).arrayBuffer());
@@ -111,7 +113,9 @@ export function getTree(key: Key, prefix: string, signal?: AbortSignal): Promise
 /** The answer of `barograph doctor --json` holds a list of one run. */
 export async function getFindings(key: Key, signal?: AbortSignal): Promise<Diagnosis> {
   const answer = await getJson<Diagnosis | { runs: Diagnosis[] }>(runPath(key, "/findings"), signal);
-  return "runs" in answer ? (answer.runs[0] ?? { run: "", source: "", findings: [], checked: [], abstained: [] }) : answer;
+  return "runs" in answer
+    ? (answer.runs[0] ?? { run: "", source: "", findings: [], checked: [], abstained: [] })
+    : answer;
 }
 
 // -- edits --------------------------------------------------------------------------------------------
@@ -138,8 +142,7 @@ export async function editRun(key: Key, changes: Edits): Promise<Row> {
 
 /** To the trash; the answer's id brings it back. */
 export async function deleteRun(key: Key): Promise<string> {
-  const answer = (await (await edit(runPath(key), "DELETE")).json()) as { id?: string; trash?: string };
-  return String(answer.id ?? answer.trash ?? "");
+  return ((await (await edit(runPath(key), "DELETE")).json()) as Deleted).id;
 }
 
 export async function restoreRun(id: string): Promise<void> {

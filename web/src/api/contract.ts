@@ -7,7 +7,8 @@
  * useTheme), state in the address (`shell/route.ts`: go, useRoute), short numbers and durations in `shell/words.ts`.
  */
 
-import type { Axis, Key } from "./types.ts";
+import type { Axis } from "./values.ts";
+import type { Key } from "./types.ts";
 
 /** `tab`: the last part of /run/KEY/TAB. `query`: the address's parameters as they are. */
 export interface RunViewProps {

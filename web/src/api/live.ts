@@ -8,7 +8,7 @@
  */
 
 import { tellServer } from "./client.ts";
-import type { Key, Row } from "./types.ts";
+import type { Key, PointsEvent, Row, RowsEvent } from "./types.ts";
 
 export interface Listener {
   /** Rows that changed; keys of runs that are no more. */
@@ -58,7 +58,10 @@ function address(): string {
 }
 
 function connect(): void {
-  if (listeners.size === 0) return close();
+  if (listeners.size === 0) {
+    close();
+    return;
+  }
   const wanted = address();
   if (source !== null && wanted === asked) return;
   close();
@@ -79,13 +82,13 @@ function connect(): void {
     }
   });
   mine.addEventListener("rows", (event) => {
-    const { rows, gone } = JSON.parse((event as MessageEvent<string>).data) as { rows?: Row[]; gone?: Key[] };
-    for (const one of [...listeners]) one.onRows?.(rows ?? [], gone ?? []);
+    const { rows, gone } = JSON.parse((event as MessageEvent<string>).data) as RowsEvent;
+    for (const one of [...listeners]) one.onRows?.(rows, gone);
   });
   mine.addEventListener("points", (event) => {
-    const told = JSON.parse((event as MessageEvent<string>).data) as { run: Key; step?: number | null };
+    const points = JSON.parse((event as MessageEvent<string>).data) as PointsEvent;
     for (const one of [...listeners]) {
-      if (one.runs?.includes(told.run)) one.onPoints?.(told.run, told.step ?? null);
+      if (one.runs?.includes(points.run)) one.onPoints?.(points.run, points.step);
     }
   });
   mine.addEventListener("error", () => {

@@ -1,59 +1,66 @@
-/** What the server answers, as types.
- *
- * In:   nothing.
- * Out:  the shapes of the HTTP API; a number that is not finite comes as the words "NaN", "Infinity", "-Infinity".
+/** What the server answers, as types. Made from `schema.py` and `comparisons.py` of
+ *  `src/barograph/views/server`;
+ *  change those, and write this file again: python -m barograph.views.server.typescript web/src/api/types.ts
  */
 
-/** A run's folder under the served root: "/" kept, each part percent-encoded. It stands in URLs as it is. */
+/** A run's folder under the served root: "/" kept, each part percent-encoded. */
 export type Key = string;
 
-export type Num = number | "NaN" | "Infinity" | "-Infinity";
+/** A number that may be not finite. */
+export type Num = number | "-Infinity" | "Infinity" | "NaN";
 
-export type Severity = "critical" | "warning" | "info";
+export type Severity = "critical" | "info" | "warning";
 
-/** `running`, `silent`, `stuck`, `stalled`, `crashed`, `finished`, `failed`, or what a run was ended with. */
-export type Status = string;
+export type SignKind = "+inf" | "-inf" | "nan";
 
+/** Findings by severity. */
+export interface Counts {
+  critical: number;
+  warning: number;
+  info: number;
+}
+
+/** A run as a row of the table. Times are seconds since 1970. */
 export interface Row {
   key: Key;
   project: string;
   id: string;
   name: string;
-  status: Status;
-  status_since?: number | null;
+  /** running, silent, stuck, stalled, crashed, finished, failed, or what a run was ended with. */
+  status: string;
+  status_since: number | null;
   /** What a live run is at, beside its steps. */
-  phase?: "eval" | null;
+  phase?: "eval";
   /** Why something of the run could not be read. */
-  problem?: string | null;
-  /** Seconds since 1970. */
+  problem?: string;
   created: number | null;
   wall_seconds: number | null;
   tags: string[];
   notes: string;
   pinned: boolean;
   archived: boolean;
-  /** Flat: `optimizer.lr` → value. */
+  /** Flat: `optimizer.lr` to its value. */
   config: Record<string, unknown>;
   step: number | null;
   total_steps: number | null;
   remaining_seconds: number | null;
   last: Record<string, Num>;
   best: Record<string, Num>;
-  min?: Record<string, Num>;
-  max?: Record<string, Num>;
-  findings: Partial<Record<Severity, number>>;
+  findings: Counts;
   parent: Key | null;
   fork_step: number | null;
 }
 
+/** All runs, or those that a filter lets through. */
 export interface Runs {
   runs: Row[];
   projects: string[];
   stamp: string;
   /** Sentences about folders that are not served. */
-  left_out?: string[];
+  left_out: string[];
 }
 
+/** The server. */
 export interface About {
   version: string;
   root: string;
@@ -61,73 +68,157 @@ export interface About {
   edit_token: string;
 }
 
-/** A run for its overview: the row and what stands beside it. */
-export interface Detail extends Row {
-  manifest: Record<string, unknown>;
-  segments?: Record<string, unknown>[];
-  lineage?: unknown;
-  goodput?: unknown;
-  energy?: unknown;
-  checkpoints?: Record<string, unknown>[];
-  samples?: { step: number; prompt?: string; text: string }[];
-  problems?: string[];
-  series_count?: number;
-  families?: Record<string, number>;
+/** What was moved to the trash: the id brings it back. */
+export interface Deleted {
+  id: string;
 }
 
+/** A run that came back from the trash. */
+export interface Restored {
+  key: Key;
+}
+
+/** Live: rows that changed, keys of runs that are no more. */
+export interface RowsEvent {
+  rows: Row[];
+  gone: Key[];
+}
+
+/** Live: a run has new points. */
+export interface PointsEvent {
+  run: Key;
+  step: number | null;
+  time: number;
+}
+
+/** A stretch of a run between two starts. */
+export interface Segment {
+  segment: number;
+  parent?: number;
+  start_step?: number;
+  kind: string;
+  time: number;
+  launch?: string;
+  source?: string;
+}
+
+/** Where a run was forked from. */
+export interface Origin {
+  key: Key;
+  step: number | null;
+}
+
+/** A run that was forked from this one. */
+export interface Child {
+  key: Key;
+  name: string;
+  step: number | null;
+}
+
+/** The run's parent and its children; `source`: the folder of a parent that is not served. */
+export interface Relatives {
+  parent: Origin | null;
+  source: string | null;
+  children: Child[];
+}
+
+/** A generated text. */
+export interface Sample {
+  step: number;
+  time: number;
+  prompt?: string;
+  text?: string;
+}
+
+/** A run for its overview: the row and what stands beside it. `config` is nested here, `config_flat` flat. */
+export interface Detail extends Row {
+  manifest: Record<string, unknown>;
+  config_flat: Record<string, unknown>;
+  segments: Segment[];
+  lineage: Relatives;
+  goodput: Record<string, Num>;
+  energy: Record<string, unknown>;
+  checkpoints: Record<string, unknown>[];
+  samples: Sample[];
+  problems: string[];
+  series_count: number;
+  families: Record<string, number>;
+  folder: string;
+}
+
+/** Series of a run: all of them with the histograms, or those that match a pattern with their total. */
 export interface Names {
   names: string[];
   histograms?: string[];
   total?: number;
 }
 
+/** A group of names; `prefix`: its full path with "/" at its end, to ask with. */
+export interface TreeGroup {
+  name: string;
+  prefix: string;
+  count: number;
+}
+
+/** One step of the tree of names. */
 export interface Tree {
-  /** `prefix`: the full path with "/" at its end, to ask with. */
-  groups: { name: string; prefix: string; count: number }[];
+  groups: TreeGroup[];
   leaves: string[];
 }
 
-export type Axis = "step" | "time" | "relative" | "tokens" | "samples" | (string & {});
-
-export interface SeriesQuery {
-  series: { run: Key; name: string; rank?: number }[];
-  x: Axis;
-  from: number | null;
-  to: number | null;
-  buckets: number;
-  branch: "live" | "all";
-  smooth: number;
-  /** Buckets of equal width on a logarithmic x axis. */
-  log?: boolean;
-}
-
-/** A column of a frame: `at` counts float64s from the start of the data. */
-export interface ColumnRef {
-  at: number;
-  n: number;
-}
-
-export interface Mark {
-  x: number;
-  step: number;
-  kind: "nan" | "+inf" | "-inf";
-}
-
-export interface SeriesHeader {
-  run: Key;
+/** The median of a phase of a step, and its share of the step. */
+export interface Phase {
   name: string;
-  points: number;
-  total: number;
-  exact: boolean;
-  last_step: number | null;
-  last_value: Num | null;
-  error?: string;
-  marks: Mark[];
-  marks_total?: number;
-  columns: Partial<Record<"x" | "y" | "min" | "max" | "first" | "last" | "mean" | "count" | "smooth", ColumnRef>>;
-  old?: Partial<Record<string, ColumnRef>>[];
+  ms: number;
+  percent: number;
+  series: string;
 }
 
+/** Where the time of a run went. */
+export interface LostTime {
+  cause: string;
+  seconds: number;
+  percent: number;
+  money: number | null;
+}
+
+/** A rank: where it runs, whether it is there, its last step's time and how long it waited. */
+export interface RankRow {
+  rank: number;
+  host: string | null;
+  alive: boolean | null;
+  status: string | null;
+  step?: number | null;
+  step_ms?: Num;
+  wait_ms?: Num;
+  series?: Record<string, string>;
+  [more: string]: unknown;
+}
+
+/** A device with its last readings, and the series to draw them from. */
+export interface DeviceRow {
+  id: string;
+  series: Record<string, string>;
+  [more: string]: unknown;
+}
+
+/** The machines of a run; what nobody recorded is empty. */
+export interface System {
+  phases: Phase[];
+  goodput: LostTime[];
+  totals: Record<string, Num>;
+  ranks: RankRow[];
+  gpus: DeviceRow[];
+  host: Record<string, Num>;
+  host_series: string[];
+  stragglers: Record<string, unknown>[];
+  stalls: Record<string, unknown>[];
+  cost: Record<string, unknown>;
+  hardware: Record<string, unknown> | null;
+  world_size: number | null;
+}
+
+/** A series around a finding as bars; x, ^ and v where it is not finite. */
 export interface Spark {
   series: string;
   from: number;
@@ -135,6 +226,7 @@ export interface Spark {
   bars: string;
 }
 
+/** A finding that belongs to another one. */
 export interface StoryEntry {
   step: number;
   rule: string;
@@ -143,6 +235,14 @@ export interface StoryEntry {
   message: string;
 }
 
+/** Numbers, short lists and short texts; a drawing, and what belongs to the finding. */
+export interface Evidence {
+  spark?: Spark;
+  story?: StoryEntry[];
+  [more: string]: unknown;
+}
+
+/** What the doctor found. Causes and remedies: the likeliest first. */
 export interface Finding {
   rule: string;
   family: string;
@@ -152,23 +252,143 @@ export interface Finding {
   last_step: number;
   found: number;
   message: string;
-  evidence: Record<string, unknown> & { spark?: Spark; story?: StoryEntry[] };
+  evidence: Evidence;
   causes: string[];
   remedies: string[];
   confidence: number;
   key: string;
   segment: number;
-  series?: string;
 }
 
+/** A rule that could not be checked, and what it needs. */
+export interface Abstained {
+  rule: string;
+  needs: string;
+}
+
+/** The findings of a run. */
 export interface Diagnosis {
   run: string;
   source: string;
   findings: Finding[];
   checked: string[];
-  abstained: { rule: string; needs: string }[];
+  abstained: Abstained[];
 }
 
+/** A column of a frame: `at` counts float64s from the start of the data. */
+export interface ColumnRef {
+  at: number;
+  n: number;
+}
+
+/** A point that is not finite. */
+export interface Mark {
+  x: number;
+  step: number;
+  kind: SignKind;
+}
+
+/** x, y and smooth of points; x, extremes, mean, first, last and count of buckets, and smooth. */
+export interface SeriesColumns {
+  x?: ColumnRef;
+  y?: ColumnRef;
+  min?: ColumnRef;
+  max?: ColumnRef;
+  mean?: ColumnRef;
+  first?: ColumnRef;
+  last?: ColumnRef;
+  count?: ColumnRef;
+  smooth?: ColumnRef;
+  x_min?: ColumnRef;
+  x_max?: ColumnRef;
+  x_last?: ColumnRef;
+}
+
+/** Points of a series in a range: as they are, or in buckets. before, after: the nearest finite point beyond each end
+ * of the range: a line goes on to the edge.
+ */
+export interface SeriesPart {
+  points: number;
+  exact: boolean;
+  columns: SeriesColumns;
+  marks: Mark[];
+  marks_total?: number;
+  before?: [number, number] | null;
+  after?: [number, number] | null;
+}
+
+/** A series in a frame. old: what a resume or a rewind superseded. */
+export interface SeriesHeader extends SeriesPart {
+  run: Key;
+  name: string;
+  rank?: number;
+  total: number;
+  last_step?: number | null;
+  last_value?: Num | null;
+  error?: string;
+  old?: SeriesPart[];
+}
+
+/** Many series of many runs. */
+export interface SeriesFrame {
+  x: string;
+  smooth: number;
+  branch: string;
+  series: SeriesHeader[];
+}
+
+/** value: layers × steps. */
+export interface LayersColumns {
+  step: ColumnRef;
+  value: ColumnRef;
+}
+
+/** One field of a table over layers and steps. marks: layer, column, kind. layers_total: with those left out. */
+export interface LayersHeader {
+  table: string;
+  field: string;
+  fields: string[];
+  tables: string[];
+  layers: string[];
+  layers_total: number;
+  steps: number;
+  marks?: [number, number, SignKind][];
+  marks_total?: number;
+  columns: LayersColumns;
+}
+
+/** All histograms, one after another. */
+export interface HistogramsColumns {
+  edges: ColumnRef;
+  counts: ColumnRef;
+  offsets: ColumnRef;
+}
+
+/** A distribution over time. Histogram i has edges[offsets[i] : offsets[i + 1]], and a count less. */
+export interface HistogramsHeader {
+  name: string;
+  names: string[];
+  steps: number[];
+  times: number[];
+  total: number;
+  columns: HistogramsColumns;
+}
+
+/** load: layers × steps × experts. */
+export interface ExpertsColumns {
+  step: ColumnRef;
+  load: ColumnRef;
+}
+
+/** The load of each expert of each layer. */
+export interface ExpertsHeader {
+  layers: string[];
+  experts: number;
+  steps: number;
+  columns: ExpertsColumns;
+}
+
+/** What a person changes of a run. */
 export interface Edits {
   name?: string;
   tags?: string[];
@@ -177,22 +397,136 @@ export interface Edits {
   archived?: boolean;
 }
 
-/** What a fetch ended with: `status` 0 where the server was not there at all. */
-export class ApiError extends Error {
-  constructor(
-    readonly status: number,
-    message: string,
-  ) {
-    super(message);
-    this.name = "ApiError";
-  }
+/** One series that is asked for. */
+export interface SeriesWanted {
+  run: string;
+  name: string;
+  rank?: number | null;
 }
 
-/** A number of the API as a number. */
-export function num(value: unknown): number | null {
-  if (typeof value === "number") return value;
-  if (value === "NaN") return NaN;
-  if (value === "Infinity") return Infinity;
-  if (value === "-Infinity") return -Infinity;
-  return null;
+/** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. log:
+ * buckets for a logarithmic axis of x.
+ */
+export interface SeriesQuery {
+  series: SeriesWanted[];
+  x?: string;
+  from?: number | null;
+  to?: number | null;
+  buckets?: number;
+  branch?: string;
+  smooth?: number;
+  places?: boolean;
+  log?: boolean;
+}
+
+/** A run of a side; `key`: None where it is not served. */
+export interface SideRun {
+  key?: Key | null;
+  project: string;
+  id: string;
+  name: string;
+  status: string;
+  dir: string;
+  seeds: Record<string, unknown>;
+}
+
+/** A run, or a group of runs that count as repeats. */
+export interface Side {
+  label: string;
+  runs: SideRun[];
+}
+
+/** A key that differs between sides; `values`: a side each. */
+export interface Difference {
+  part: string;
+  key: string;
+  values: string[];
+  role: string;
+  change: string | null;
+}
+
+/** What can't be compared, why, and what to take instead. */
+export interface Refusal {
+  kind: string;
+  what: string;
+  why: string;
+  instead: string | null;
+}
+
+/** The mean over a side's runs and its interval; `runs` of `of` have a value. */
+export interface CellValue {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  runs: number;
+  of: number;
+}
+
+/** A measure; direction: 1 where larger is better, -1 where smaller is, else 0. */
+export interface TableRow {
+  name: string;
+  unit: string;
+  direction: number;
+  cells: (CellValue | null)[];
+  percent: (number | null)[];
+}
+
+/** A test of a difference. */
+export interface Test {
+  method: string;
+  low: number | null;
+  high: number | null;
+  p: number | null;
+}
+
+/** A difference along the axis, with its interval. */
+export interface DifferenceCurve {
+  kind: string;
+  x: (number | null)[];
+  difference: (number | null)[];
+  low: (number | null)[];
+  high: (number | null)[];
+}
+
+/** A side against the baseline. */
+export interface Contrast {
+  side: number;
+  baseline: number;
+  runs: number[];
+  difference: number | null;
+  percent: number | null;
+  outcome: string;
+  sentence: string;
+  advice: string | null;
+  test: Test | null;
+  curve: DifferenceCurve | null;
+}
+
+/** What can be concluded. */
+export interface Verdict {
+  attribution: string;
+  changes: string[];
+  sentences: string[];
+}
+
+/** Runs compared. */
+export interface Comparison {
+  sides: Side[];
+  verdict: Verdict;
+  differences: Difference[];
+  varies_within_sides: Record<string, string>;
+  same: string[];
+  not_known: Record<string, number[]>;
+  code_files: string[];
+  refusals: Refusal[];
+  cautions: string[];
+  notes: string[];
+  metric: string | null;
+  axis: string | null;
+  at: number | null;
+  window: number | null;
+  target: number | null;
+  level: number;
+  rows: TableRow[];
+  contrasts: Contrast[];
 }

@@ -8,7 +8,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getNames, getTree } from "../api/client.ts";
 import type { Key, Tree } from "../api/types.ts";
 import { Icon } from "../shell/icon.tsx";
-import { whole } from "../shell/words.ts";
+import { whole } from "../shell/text.ts";
 import { byNumber } from "./families.ts";
 
 interface Props {
@@ -23,7 +23,9 @@ const ROW = 24; // pixels
 const FOUND = 2000; // matches that are held; the count of all is told
 const WAIT_MS = 12; // after the last key
 
-type Line = { kind: "group"; prefix: string; text: string; count: number; depth: number; open: boolean } | { kind: "leaf"; name: string; text: string; depth: number };
+type Line =
+  | { kind: "group"; prefix: string; text: string; count: number; depth: number; open: boolean }
+  | { kind: "leaf"; name: string; text: string; depth: number };
 
 export function Browse({ run, picked, toggle, addAll }: Props) {
   const [text, setText] = useState("");
@@ -80,14 +82,18 @@ export function Browse({ run, picked, toggle, addAll }: Props) {
         all.push({ kind: "group", prefix: inner, text: name, count, depth, open: open.has(inner) });
         if (open.has(inner)) walk(inner, depth + 1);
       }
-      for (const name of [...tree.leaves].sort(byNumber)) all.push({ kind: "leaf", name, text: name.slice(prefix.length), depth });
+      for (const name of [...tree.leaves].sort(byNumber))
+        all.push({ kind: "leaf", name, text: name.slice(prefix.length), depth });
     };
     walk("", 0);
     return all;
   }, [found, trees, open]);
 
   const act = (line: Line): void => {
-    if (line.kind === "leaf") return toggle(line.name);
+    if (line.kind === "leaf") {
+      toggle(line.name);
+      return;
+    }
     const next = new Set(open);
     if (!next.delete(line.prefix)) next.add(line.prefix);
     setOpen(next);
@@ -110,7 +116,12 @@ export function Browse({ run, picked, toggle, addAll }: Props) {
         onInput={(event) => setText(event.currentTarget.value)}
       />
       <p id="series-found" class={`small ${error ? "bad" : "quiet"}`} role="status">
-        {error || (found ? (found.total > found.names.length ? `${whole(found.total)} series, the first ${whole(found.names.length)} are listed` : `${whole(found.total)} series`) : "Pick series to draw them.")}
+        {error ||
+          (found
+            ? found.total > found.names.length
+              ? `${whole(found.total)} series, the first ${whole(found.names.length)} are listed`
+              : `${whole(found.total)} series`
+            : "Pick series to draw them.")}
       </p>
       <List lines={lines} picked={picked} act={act} />
       {found && found.total > 1 && (
@@ -123,7 +134,15 @@ export function Browse({ run, picked, toggle, addAll }: Props) {
 }
 
 /** Of all lines only those in sight are in the page. */
-function List({ lines, picked, act }: { lines: readonly Line[]; picked: readonly string[]; act: (line: Line) => void }) {
+function List({
+  lines,
+  picked,
+  act,
+}: {
+  lines: readonly Line[];
+  picked: readonly string[];
+  act: (line: Line) => void;
+}) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [here, setHere] = useState(0);
@@ -139,12 +158,20 @@ function List({ lines, picked, act }: { lines: readonly Line[]; picked: readonly
     const node = box.current;
     if (!node) return;
     if (place * ROW < node.scrollTop) node.scrollTop = place * ROW;
-    else if ((place + 1) * ROW > node.scrollTop + node.clientHeight) node.scrollTop = (place + 1) * ROW - node.clientHeight;
+    else if ((place + 1) * ROW > node.scrollTop + node.clientHeight)
+      node.scrollTop = (place + 1) * ROW - node.clientHeight;
   };
   const onKey = (event: KeyboardEvent): void => {
     const line = lines[at];
     const page = Math.floor(height / ROW) - 1;
-    const moves: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: lines.length - 1 };
+    const moves: Record<string, number> = {
+      ArrowDown: at + 1,
+      ArrowUp: at - 1,
+      PageDown: at + page,
+      PageUp: at - page,
+      Home: 0,
+      End: lines.length - 1,
+    };
     const next = moves[event.key];
     if (next !== undefined) go(next);
     else if (line && (event.key === "Enter" || event.key === " ")) act(line);
@@ -184,9 +211,16 @@ function List({ lines, picked, act }: { lines: readonly Line[]; picked: readonly
               aria-selected={chosen}
               title={line.kind === "leaf" ? line.name : line.prefix}
               style={{ top: `${place * ROW}px`, paddingLeft: `${8 + line.depth * 14}px` }}
-              onClick={() => (setHere(place), act(line))}
+              onClick={() => {
+                setHere(place);
+                act(line);
+              }}
             >
-              {line.kind === "group" ? <Icon name={line.open ? "down" : "right"} /> : <input type="checkbox" tabIndex={-1} checked={chosen} aria-hidden="true" readOnly />}
+              {line.kind === "group" ? (
+                <Icon name={line.open ? "down" : "right"} />
+              ) : (
+                <input type="checkbox" tabIndex={-1} checked={chosen} aria-hidden="true" readOnly />
+              )}
               <span class="text">{line.text}</span>
               {line.kind === "group" && <span class="count">{whole(line.count)}</span>}
             </div>

@@ -10,7 +10,7 @@ import type { ChartProps } from "../api/contract.ts";
 import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { toast } from "../shell/toast.tsx";
-import { short, whole } from "../shell/words.ts";
+import { number, whole } from "../shell/text.ts";
 import { Control, type Line, type Readout } from "./control.ts";
 import { statistics } from "./curve.ts";
 import { FlagLayer } from "./flags.tsx";
@@ -39,7 +39,16 @@ const LEGEND_MOST = 8; // lines that are named below the chart; more are named a
 const TIP_MOST = 12;
 
 export function Chart(props: Props) {
-  const { series, x, title = series[0]?.name ?? "", height = 220, smooth = 0, logX = false, logY = false, zero } = props;
+  const {
+    series,
+    x,
+    title = series[0]?.name ?? "",
+    height = 220,
+    smooth = 0,
+    logX = false,
+    logY = false,
+    zero,
+  } = props;
   const own = useMemo(() => new Group({ x, smooth, logX }), []);
   const group = props.group ?? own;
   const [, again] = useReducer((count: number) => count + 1, 0);
@@ -69,7 +78,9 @@ export function Chart(props: Props) {
       onDrawn: () => place.current?.(),
     });
     control.current = made;
-    const sight = new IntersectionObserver(([entry]) => made.see(entry?.isIntersecting ?? false), { rootMargin: "200px" });
+    const sight = new IntersectionObserver(([entry]) => made.see(entry?.isIntersecting ?? false), {
+      rootMargin: "200px",
+    });
     sight.observe(box);
     const around = box.getBoundingClientRect();
     if (around.top < innerHeight && around.bottom > 0) made.see(true); // the observer would tell a frame later
@@ -96,7 +107,10 @@ export function Chart(props: Props) {
 
   const toggleFull = (): void => {
     if (document.fullscreenElement) void document.exitFullscreen();
-    else void figure.current?.requestFullscreen?.().catch(() => toast({ text: "The browser allows no full screen here.", tone: "bad" }));
+    else
+      void figure.current
+        ?.requestFullscreen?.()
+        .catch(() => toast({ text: "The browser allows no full screen here.", tone: "bad" }));
   };
 
   const calls = (made: Control): KeyCalls => ({
@@ -120,7 +134,12 @@ export function Chart(props: Props) {
   const made = control.current;
   const state = made?.state;
   const readouts = cursor && made ? made.readouts(cursor.x) : [];
-  const picture = () => ({ canvas: made?.plot.canvas as HTMLCanvasElement, title, looks: series, note: axisName(group.settings.x) });
+  const picture = () => ({
+    canvas: made?.plot.canvas as HTMLCanvasElement,
+    title,
+    looks: series,
+    note: axisName(group.settings.x),
+  });
   const act = (what: Promise<void>, done?: string): void =>
     void what.then(
       () => done && toast({ text: done }),
@@ -153,29 +172,70 @@ export function Chart(props: Props) {
         <span class="chart-now" aria-live="off">
           {cursor && !cursor.own ? <Linked readouts={readouts} /> : <Notes made={made} log={made?.logY ?? false} />}
         </span>
-        <button type="button" class="button bare tiny" aria-pressed={made?.logY ?? false} title="Logarithmic y axis" onClick={() => setLogOwn(!(control.current?.logY ?? logY))}>
+        <button
+          type="button"
+          class="button bare tiny"
+          aria-pressed={made?.logY ?? false}
+          title="Logarithmic y axis"
+          onClick={() => setLogOwn(!(control.current?.logY ?? logY))}
+        >
           log
         </button>
-        <Pop button={<Icon name="more" />} label={`What to do with ${title}`} class="button bare icon-only tiny" role="menu" paneClass="menu">
+        <Pop
+          button={<Icon name="more" />}
+          label={`Actions for ${title}`}
+          class="button bare icon-only tiny"
+          role="menu"
+          paneClass="menu"
+        >
           {(close) => (
             <>
-              <Entry close={close} run={() => act(copy(picture()), "The picture is in the clipboard.")} says="Copy as a picture" />
+              <Entry
+                close={close}
+                run={() => act(copy(picture()), "The image is in the clipboard.")}
+                says="Copy image"
+              />
               <Entry close={close} run={() => act(download(picture()))} says="Download as PNG" />
-              <Entry close={close} run={() => made && save(new Blob([tableText(made)], { type: "text/csv" }), `${title}.csv`)} says="Download the values as CSV" />
+              <Entry
+                close={close}
+                run={() => made && save(new Blob([tableText(made)], { type: "text/csv" }), `${title}.csv`)}
+                says="Download CSV"
+              />
               <Entry close={close} run={toggleFull} says={full ? "Leave full screen" : "Full screen"} keys="f" />
-              <Entry close={close} run={() => setTabled(!tabled)} says={tabled ? "Hide the table" : "Show as a table"} keys="t" />
-              <Entry close={close} run={() => group.range(null, true)} says="Reset the zoom" keys="0" />
+              <Entry
+                close={close}
+                run={() => setTabled(!tabled)}
+                says={tabled ? "Hide the table" : "Show as a table"}
+                keys="t"
+              />
+              <Entry close={close} run={() => group.range(null, true)} says="Reset zoom" keys="0" />
               {props.menu?.(close)}
             </>
           )}
         </Pop>
       </figcaption>
       <div class="chart-box">
-        <div ref={host} class="chart-host" />
-        {props.flags && props.flags.length > 0 && <FlagLayer flags={props.flags} control={control} place={place} box={flagBox} x={group.settings.x} />}
-        {(!state || state.phase === "waiting") && <p class="chart-says quiet" role="status">Reading …</p>}
-        {state?.phase === "empty" && <p class="chart-says quiet">{group.settings.x === "step" ? "No point has been logged yet." : `No point has a place on the axis “${axisName(group.settings.x)}”.`}</p>}
-        {state?.phase === "failed" && <p class="chart-says bad" role="status">{state.error}</p>}
+        <div ref={host} class={state?.phase === "ready" ? "chart-host" : "chart-host blank"} />
+        {props.flags && props.flags.length > 0 && (
+          <FlagLayer flags={props.flags} control={control} place={place} box={flagBox} x={group.settings.x} />
+        )}
+        {(!state || state.phase === "waiting") && (
+          <p class="chart-says quiet" role="status">
+            Loading …
+          </p>
+        )}
+        {state?.phase === "empty" && (
+          <p class="chart-says quiet">
+            {group.settings.x === "step"
+              ? "No point has been logged yet."
+              : `No point has a place on the axis “${axisName(group.settings.x)}”.`}
+          </p>
+        )}
+        {state?.phase === "failed" && (
+          <p class="chart-says bad" role="status">
+            {state.error}
+          </p>
+        )}
         {cursor?.own && readouts.length > 0 && (
           <div ref={tip} class="chart-tip" role="presentation">
             <Tip readouts={readouts} x={group.settings.x} at={cursor} made={made} />
@@ -200,7 +260,9 @@ export function Chart(props: Props) {
           ))}
         </ul>
       )}
-      {made && state?.compare && <Comparison made={made} range={state.compare} close={() => made.compare(null)} statistics={statistics} />}
+      {made && state?.compare && (
+        <Comparison made={made} range={state.compare} close={() => made.compare(null)} statistics={statistics} />
+      )}
       {made && tabled && <Table made={made} close={() => setTabled(false)} />}
       <div class="unseen" aria-live="polite">
         {cursor?.own && document.activeElement === figure.current ? spoken(readouts, group.settings.x, cursor.x) : ""}
@@ -211,7 +273,14 @@ export function Chart(props: Props) {
 
 function Entry({ close, run, says, keys }: { close: () => void; run: () => void; says: string; keys?: string }) {
   return (
-    <button type="button" role="menuitem" onClick={() => (close(), run())}>
+    <button
+      type="button"
+      role="menuitem"
+      onClick={() => {
+        close();
+        run();
+      }}
+    >
       <span>{says}</span>
       {keys && <kbd>{keys}</kbd>}
     </button>
@@ -220,7 +289,7 @@ function Entry({ close, run, says, keys }: { close: () => void; run: () => void;
 
 /** What should be known of the chart before anybody points at it. */
 function Notes({ made, log }: { made: Control | null; log: boolean }) {
-  if (!made || made.state.phase !== "ready") return null;
+  if (made?.state.phase !== "ready") return null;
   const { hidden, hiddenExact, odd } = made.state;
   const only = made.lines.length === 1 ? made.byLine()[0] : undefined;
   const last = only?.curve.lastValue;
@@ -233,7 +302,7 @@ function Notes({ made, log }: { made: Control | null; log: boolean }) {
           {whole(hidden)} ≤ 0 left out
         </span>
       )}
-      {last !== undefined && last !== null && <span class="value">{short(last)}</span>}
+      {last !== undefined && last !== null && <span class="value">{number(last)}</span>}
     </>
   );
 }
@@ -244,7 +313,7 @@ function Linked({ readouts }: { readouts: Readout[] }) {
   if (!shown.length && readouts.length) {
     const values = readouts.map((one) => one.reading.smooth ?? one.reading.value).filter(Number.isFinite);
     if (!values.length) return null;
-    const [low, high] = [short(Math.min(...values), 3), short(Math.max(...values), 3)];
+    const [low, high] = [number(Math.min(...values), 3), number(Math.max(...values), 3)];
     return <span class="value">{low === high ? low : `${low} … ${high}`}</span>;
   }
   return (
@@ -252,14 +321,24 @@ function Linked({ readouts }: { readouts: Readout[] }) {
       {shown.map(({ line, reading }) => (
         <span class="value" key={`${line.run}\n${line.name}`}>
           {readouts.length > 1 && <i class="key" style={{ color: line.colour }} />}
-          {short(reading.smooth ?? reading.value)}
+          {number(reading.smooth ?? reading.value)}
         </span>
       ))}
     </>
   );
 }
 
-function Tip({ readouts, x, at, made }: { readouts: Readout[]; x: string; at: { x: number; y: number | null }; made: Control | null }) {
+function Tip({
+  readouts,
+  x,
+  at,
+  made,
+}: {
+  readouts: Readout[];
+  x: string;
+  at: { x: number; y: number | null };
+  made: Control | null;
+}) {
   const close = (one: Readout): number => {
     if (!made || at.y === null) return Infinity;
     const value = one.reading.smooth ?? one.reading.value;
@@ -287,7 +366,7 @@ function Tip({ readouts, x, at, made }: { readouts: Readout[]; x: string; at: { 
                 <i class="key" style={{ color: one.line.colour }} />
               </td>
               <td class="name">{one.line.label}</td>
-              <td class="number">{short(one.reading.smooth ?? one.reading.value, 5)}</td>
+              <td class="number">{number(one.reading.smooth ?? one.reading.value, 5)}</td>
               <td class="number quiet">{range(one)}</td>
             </tr>
           ))}
@@ -299,11 +378,11 @@ function Tip({ readouts, x, at, made }: { readouts: Readout[]; x: string; at: { 
 }
 
 function range({ reading }: Readout): string {
-  if (!reading.exact && reading.low < reading.high) return `${short(reading.low, 3)} … ${short(reading.high, 3)}`;
-  return reading.smooth !== null ? `raw ${short(reading.value, 3)}` : "";
+  if (!reading.exact && reading.low < reading.high) return `${number(reading.low, 3)} … ${number(reading.high, 3)}`;
+  return reading.smooth !== null ? `raw ${number(reading.value, 3)}` : "";
 }
 
-const KINDS = { nan: "NaN", "+inf": "+∞", "-inf": "−∞" };
+const KINDS = { nan: "nan", "+inf": "inf", "-inf": "-inf" };
 
 function nearMarks(made: Control, x: number): string[] {
   const { view, plotWidth } = made.plot;
@@ -334,7 +413,9 @@ function placeTip(tip: HTMLElement, made: Control, at: { x: number; y: number | 
 
 function spoken(readouts: Readout[], x: string, at: number): string {
   if (!readouts.length) return "";
-  const values = readouts.slice(0, 5).map(({ line, reading }) => `${line.label} ${short(reading.smooth ?? reading.value)}`);
+  const values = readouts
+    .slice(0, 5)
+    .map(({ line, reading }) => `${line.label} ${number(reading.smooth ?? reading.value)}`);
   return `${xText(x, at)}: ${values.join(", ")}`;
 }
 
@@ -346,7 +427,7 @@ function describe(title: string, made: Control | null, group: Group): string {
   const parts = lines.slice(0, 4).map(({ line, curve }) => {
     const [from, to] = made.plot.view;
     const { first, last, low, high } = statistics(curve, from, to);
-    return `${lines.length > 1 ? `${line.label} ` : ""}from ${short(first)} to ${short(last)}, between ${short(low)} and ${short(high)}`;
+    return `${lines.length > 1 ? `${line.label} ` : ""}from ${number(first)} to ${number(last)}, between ${number(low)} and ${number(high)}`;
   });
   const more = lines.length > 4 ? `; and ${lines.length - 4} more` : "";
   const odd = made.state.odd ? ` ${made.state.odd} values are not finite.` : "";

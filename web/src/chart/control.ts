@@ -8,12 +8,12 @@
 
 import type { ChartSeries } from "../api/contract.ts";
 import type { Key } from "../api/types.ts";
-import { onTheme } from "../shell/theme.ts";
+import { onTheme, token } from "../shell/theme.ts";
 import { extent, nearest, placeOf, read, type Curve, type Look, type Reading } from "./curve.ts";
 import type { Group, Settings } from "./group.ts";
 import type { Loader } from "./loader.ts";
 import { loader as shared } from "./loader.ts";
-import { Plot, type PlotOptions } from "./plot.ts";
+import { Plot, type PlotInks, type PlotOptions } from "./plot.ts";
 import { same, type Range, type View } from "./range.ts";
 
 export interface Line extends ChartSeries {
@@ -46,6 +46,15 @@ export interface Readout {
   curve: Curve;
   reading: Reading;
 }
+
+/** The inks of the page's charts: custom properties of `style/tokens.css`. */
+export const chartInks = (): PlotInks => ({
+  mark: token("--chart-mark"),
+  axis: token("--chart-axis"),
+  grid: token("--chart-grid"),
+  select: token("--chart-select"),
+  font: token("--sans") || "sans-serif",
+});
 
 const WIDE = 8; // the largest value beside the smallest: below, a linear axis shows as much and is read easier
 const MARGIN = 0.04; // beyond both ends of a zoom, so that a pan has something to show
@@ -84,7 +93,7 @@ export class Control {
     this.#loader = from;
     this.onState = calls.onState;
     this.onCursor = calls.onCursor;
-    this.plot = new Plot(host, this.#options(), {
+    this.plot = new Plot(host, this.#options(), chartInks, {
       onCursor: (x, y) => {
         this.#y = y;
         group.point(x, this);
@@ -134,7 +143,8 @@ export class Control {
   update(setup: Setup): void {
     const before = this.#setup;
     this.#setup = setup;
-    const named = (lines: readonly Line[]): string => JSON.stringify(lines.map((line) => [line.run, line.name, line.rank]));
+    const named = (lines: readonly Line[]): string =>
+      JSON.stringify(lines.map((line) => [line.run, line.name, line.rank]));
     this.plot.setOptions(this.#options());
     if (named(before.lines) !== named(setup.lines)) {
       const had = new Map(this.#whole.map((curve) => [`${curve.run}\n${curve.name}`, curve]));
@@ -348,7 +358,10 @@ export class Control {
 
   /** The x of the next point or bucket of the first line, for the arrow keys. */
   next(x: number | null, forward: boolean, far: boolean): number | null {
-    const curve = this.curves.reduce<Curve | null>((most, one) => (one.x.length > (most?.x.length ?? 0) ? one : most), null);
+    const curve = this.curves.reduce<Curve | null>(
+      (most, one) => (one.x.length > (most?.x.length ?? 0) ? one : most),
+      null,
+    );
     if (!curve) return null;
     const [from, to] = this.plot.view;
     const low = placeOf(curve.x, from);

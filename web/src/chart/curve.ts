@@ -5,7 +5,8 @@
  */
 
 import type { Frame } from "../api/frame.ts";
-import { num, type ColumnRef, type Key, type Mark, type SeriesHeader } from "../api/types.ts";
+import { num } from "../api/values.ts";
+import type { Key, Mark, SeriesColumns, SeriesHeader } from "../api/types.ts";
 
 /** Columns of one length. Where `exact`, each entry is a point and `low`, `high` are `y`; else it is a bucket. */
 export interface Columns {
@@ -49,17 +50,23 @@ export interface Look {
   label: string;
   colour: string;
   dim?: boolean;
+  /** Behind the others, as raw values behind their smoothed line. */
+  faint?: boolean;
   dash?: boolean;
+  /** Low and high are the edges of an interval around the line, not of buckets. */
+  interval?: boolean;
+  /** Each point is drawn, however many there are. */
+  dots?: boolean;
 }
 
 /** A series of fewer points is not smoothed: an evaluation each thousand steps would lag far behind itself. */
 export const SPARSE = 50;
 
-type Refs = Partial<Record<string, ColumnRef>>;
+type Refs = SeriesColumns;
 
 function columnsOf(frame: Frame<unknown>, refs: Refs): Columns {
-  const exact = refs["y"] !== undefined || refs["mean"] === undefined;
-  const read = (name: string): Float64Array => frame.column(refs[name]);
+  const exact = refs.y !== undefined || refs.mean === undefined;
+  const read = (name: keyof Refs): Float64Array => frame.column(refs[name]);
   const y = exact ? read("y") : read("mean");
   return {
     exact,
@@ -67,22 +74,15 @@ function columnsOf(frame: Frame<unknown>, refs: Refs): Columns {
     y,
     low: exact ? y : read("min"),
     high: exact ? y : read("max"),
-    first: exact || !refs["first"] ? y : read("first"),
-    last: exact || !refs["last"] ? y : read("last"),
+    first: exact || !refs.first ? y : read("first"),
+    last: exact || !refs.last ? y : read("last"),
     count: exact ? new Float64Array(0) : read("count"),
     smooth: read("smooth"),
   };
 }
 
-interface Around {
-  /** The nearest finite point beyond each end of the range: a line goes on to the edge. */
-  before?: [number, number] | null;
-  after?: [number, number] | null;
-  marks_total?: number;
-}
-
 /** Exact columns with the points beyond both ends; as they are where there are none. */
-function extended(columns: Columns, { before, after }: Around): Columns {
+function extended(columns: Columns, { before, after }: Pick<SeriesHeader, "before" | "after">): Columns {
   if (!columns.exact || (!before && !after)) return columns;
   const put = (values: Float64Array, first: number | undefined, last: number | undefined): Float64Array =>
     Float64Array.from([...(before ? [first ?? NaN] : []), ...values, ...(after ? [last ?? NaN] : [])]);
@@ -106,7 +106,11 @@ function signsOf(columns: Columns, marks: readonly Mark[], count: number): Sign[
 }
 
 /** wanted: the run and the name that were asked for; the server may have found it by the end of its name. */
-export function curveOf(frame: Frame<unknown>, header: SeriesHeader & Around, wanted = { run: header.run, name: header.name }): Curve {
+export function curveOf(
+  frame: Frame<unknown>,
+  header: SeriesHeader,
+  wanted = { run: header.run, name: header.name },
+): Curve {
   const columns = extended(columnsOf(frame, header.columns), header);
   const marks = header.marks ?? [];
   const markCount = header.marks_total ?? marks.length;
@@ -117,15 +121,53 @@ export function curveOf(frame: Frame<unknown>, header: SeriesHeader & Around, wa
     name: wanted.name,
     points: header.points,
     total: header.total,
-    lastStep: header.last_step,
+    lastStep: header.last_step ?? null,
     lastValue: num(header.last_value),
     marks,
     markCount,
     signs: signsOf(columns, marks, markCount),
     error: header.error ?? "",
-    old: (header.old ?? []).map((refs) => columnsOf(frame, (refs as { columns?: Refs }).columns ?? (refs as Refs))),
+    old: (header.old ?? []).map((part) => columnsOf(frame, part.columns)),
   };
 }
+
+/** A curve of columns that are here already, as a report and a notebook carry them. edges: low and high of each place,
+ *  of buckets or of an interval; without them each place is a point. */
+export function plainCurve(
+  name: string,
+  x: Float64Array,
+  y: Float64Array,
+  edges?: readonly [Float64Array, Float64Array],
+  signs: Sign[] = [],
+): Curve {
+  const [low, high] = edges ?? [y, y];
+  const none = new Float64Array(0);
+  return {
+    exact: !edges,
+    x,
+    y,
+    low,
+    high,
+    first: y,
+    last: y,
+    count: none,
+    smooth: none,
+    run: "",
+    name,
+    points: x.length,
+    total: x.length,
+    lastStep: x.length ? (x[x.length - 1] ?? null) : null,
+    lastValue: y.length ? (y[y.length - 1] ?? null) : null,
+    marks: [],
+    markCount: signs.length,
+    signs,
+    error: "",
+    old: [],
+  };
+}
+
+/** What a number that is not finite is drawn as. */
+export const signAt = (x: number, value: number): Sign => ({ x, kind: kindOf(value) });
 
 /** The first place whose x is at least `value`; the length where there is none. */
 export function placeOf(x: Float64Array, value: number): number {
@@ -296,6 +338,7 @@ export function statistics(curve: Columns, from: number, to: number): RangeStati
     up += weigh(at) * away * (y - mean);
     down += weigh(at) * away * away;
   }
+  // prettier-ignore
   return {
     from, to, points: weight, mean,
     low: weight ? low : NaN,
@@ -303,7 +346,7 @@ export function statistics(curve: Columns, from: number, to: number): RangeStati
     slope: down > 0 ? up / down : NaN,
     first, last, change: last - first, odd,
     exact: curve.exact,
-  }; // prettier-ignore
+  };
 }
 
 function finite(value: number | undefined, otherwise: number): number {

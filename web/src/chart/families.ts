@@ -41,6 +41,7 @@ const TITLES: Record<string, string> = {
 };
 export const LAYER_TABLES = new Set(["gradients", "weights", "updates", "activations", "optimizer", "spectral", "mup"]);
 const SPLITS = new Set(["train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev"]);
+// prettier-ignore
 const HEADS: Record<string, string> = {
   model: "model", norm: "model", norms: "model", optim: "model", mu: "model",
   speed: "speed", sol: "speed", span: "speed", perf: "speed", throughput: "speed", time: "speed", timing: "speed",
@@ -48,13 +49,15 @@ const HEADS: Record<string, string> = {
   gpu: "machine", host: "machine", memory: "machine", allocator: "machine", ranks: "machine", system: "machine",
   moe: "moe", router: "moe", experts: "moe",
   data: "data", dataset: "data",
-}; // prettier-ignore
+};
 const MOST_LINES = 96; // of one panel: more can't be told apart, the heat map of layers shows all
 
-const LOSS = /(^|[_.\-/])(loss|losses|bpb|bits_per_byte|perplexity|ppl|nll|cross_entropy|ce)([_.\-]|$)/i;
-const RATE = /(^|[_.\-])(lr|lrm|learning_rate|wd|weight_decay|momentum|beta\d?|(grad|param|weight)?_?norm\w*|clip\w*|grad_\w+|ratio|scale|z_?loss)$/i;
-const FAST = /(^|[_.\-/])(tok(ens)?_?(per)?_?s(ec(ond)?)?|tps|dt|mfu|hfu|\w*duration\w*|step_time\w*|\w+_ms|\w*tflops\w*|samples_per_second|sol|it_s)$/i;
-const SOURCE = /(^|[_.\-])(epoch|pq|rg|tokens|step_tokens|samples|sequences|position)$/i;
+const LOSS = /(^|[_.\-/])(loss|losses|bpb|bits_per_byte|perplexity|ppl|nll|cross_entropy|ce)([_.-]|$)/i;
+const RATE =
+  /(^|[_.-])(lr|lrm|learning_rate|wd|weight_decay|momentum|beta\d?|(grad|param|weight)?_?norm\w*|clip\w*|grad_\w+|ratio|scale|z_?loss)$/i;
+const FAST =
+  /(^|[_.\-/])(tok(ens)?_?(per)?_?s(ec(ond)?)?|tps|dt|mfu|hfu|\w*duration\w*|step_time\w*|\w+_ms|\w*tflops\w*|samples_per_second|sol|it_s)$/i;
+const SOURCE = /(^|[_.-])(epoch|pq|rg|tokens|step_tokens|samples|sequences|position)$/i;
 
 /** A metric may be called `constructor/loss`, and every object has a `constructor`. */
 function own<Value>(record: Record<string, Value>, name: string): Value | undefined {
@@ -77,7 +80,7 @@ export function familyOf(name: string): string {
     if (SOURCE.test(last)) return "data";
     return parts.length === 1 ? "other" : head;
   }
-  return LOSS.test(last) && parts.length === 2 ? "loss" : (parts[0] || "other");
+  return LOSS.test(last) && parts.length === 2 ? "loss" : parts[0] || "other";
 }
 
 /** What comes first in its family; the rest follows by name. */
@@ -103,8 +106,15 @@ export function stemOf(name: string, family: string): string {
   const parts = name.split("/");
   if (LAYER_TABLES.has(parts[0] ?? "") && parts.length > 2) return `${parts[0]}/*/${parts[parts.length - 1]}`;
   const last = parts[parts.length - 1] ?? "";
-  if ((family === "loss" || family === "evaluation") && parts.length > 1 && SPLITS.has((parts[0] ?? "").toLowerCase())) {
-    return parts.slice(1).join("/").replace(/_(smooth|ema|raw)$/, "");
+  if (
+    (family === "loss" || family === "evaluation") &&
+    parts.length > 1 &&
+    SPLITS.has((parts[0] ?? "").toLowerCase())
+  ) {
+    return parts
+      .slice(1)
+      .join("/")
+      .replace(/_(smooth|ema|raw)$/, "");
   }
   if (/^(speed\/)?phase\//.test(name)) return "speed/phase/*";
   if (/^goodput\/.*_seconds$/.test(name)) return "goodput/*_seconds";
@@ -119,7 +129,8 @@ export function stemOf(name: string, family: string): string {
 }
 
 function logarithmic(id: string, family: string): boolean {
-  if (/(^|\/)(gradients|updates|optimizer)\//.test(id)) return !/mean|min$|max$|zeros|nan|inf$|non_finite|p\d+$/.test(id);
+  if (/(^|\/)(gradients|updates|optimizer)\//.test(id))
+    return !/mean|min$|max$|zeros|nan|inf$|non_finite|p\d+$/.test(id);
   if (family === "loss") return /perplexity|ppl/i.test(id);
   return family === "model" && /grad_norm|(^|\/)norm$|update_|flow_(first|p|\*)|z_loss|_norm_before/.test(id);
 }
@@ -132,9 +143,13 @@ function panel(family: string, stem: string, names: string[], together: boolean)
   const sequence = /\*/.test(stem) && names.length > 6;
   let shown = names;
   if (names.length > MOST_LINES) {
-    shown = Array.from({ length: MOST_LINES }, (_, at) => names[Math.round((at * (names.length - 1)) / (MOST_LINES - 1))] ?? "");
+    shown = Array.from(
+      { length: MOST_LINES },
+      (_, at) => names[Math.round((at * (names.length - 1)) / (MOST_LINES - 1))] ?? "",
+    );
   }
   const id = together && names.length > 1 ? stem : (names[0] ?? stem);
+  // prettier-ignore
   return {
     id, family, sequence,
     title: id,
@@ -142,7 +157,7 @@ function panel(family: string, stem: string, names: string[], together: boolean)
     left: names.length - shown.length,
     logY: logarithmic(id, family),
     zero: zeroed(id, family),
-  }; // prettier-ignore
+  };
 }
 
 /** As people count: blocks.2 before blocks.10. */
@@ -154,8 +169,8 @@ export function familiesOf(names: readonly string[], together: boolean): Family[
   for (const name of names) {
     const family = familyOf(name);
     const stem = together ? stemOf(name, family) : name;
-    let stems = found.get(family);
-    if (!stems) found.set(family, (stems = new Map()));
+    const stems = found.get(family) ?? new Map<string, string[]>();
+    found.set(family, stems);
     const same = stems.get(stem);
     if (same) same.push(name);
     else stems.set(stem, [name]);
@@ -164,7 +179,12 @@ export function familiesOf(names: readonly string[], together: boolean): Family[
   return ids.map((id) => {
     const panels = [...(found.get(id) ?? [])].map(([stem, names]) => panel(id, stem, names.sort(inPanel), together));
     panels.sort((a, b) => place(id, a.id) - place(id, b.id) || byNumber(a.id, b.id));
-    return { id, title: own(TITLES, id) ?? id, panels, closed: LAYER_TABLES.has(id) || (id === "accounts" && ids.length > 1) };
+    return {
+      id,
+      title: own(TITLES, id) ?? id,
+      panels,
+      closed: LAYER_TABLES.has(id) || (id === "accounts" && ids.length > 1),
+    };
   });
 }
 
@@ -172,7 +192,13 @@ export function familiesOf(names: readonly string[], together: boolean): Family[
 export function rank(family: string): number {
   const at = ORDER.indexOf(family);
   // what a run calls by names of its own comes before the accounts and the tables of layers
-  return family === "accounts" ? ORDER.length : at >= 0 ? at : LAYER_TABLES.has(family) ? ORDER.length + 1 : ORDER.length - 1;
+  return family === "accounts"
+    ? ORDER.length
+    : at >= 0
+      ? at
+      : LAYER_TABLES.has(family)
+        ? ORDER.length + 1
+        : ORDER.length - 1;
 }
 
 /** The training's own before those of evaluations. */

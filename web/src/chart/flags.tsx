@@ -20,7 +20,14 @@ interface Props {
 
 const ORDER: Record<Flag["kind"], number> = { critical: 0, warning: 1, info: 2, resume: 3, checkpoint: 4, eval: 5 };
 const CLOSE = 13; // pixels between two flags that can be told apart
-const SIGNS: Record<Flag["kind"], string> = { critical: "!", warning: "!", info: "i", checkpoint: "", resume: "", eval: "" };
+const SIGNS: Record<Flag["kind"], string> = {
+  critical: "!",
+  warning: "!",
+  info: "i",
+  checkpoint: "",
+  resume: "",
+  eval: "",
+};
 
 export function FlagLayer({ flags, control, place, box, x }: Props) {
   const ordered = [...flags].sort((a, b) => ORDER[a.kind] - ORDER[b.kind] || a.x - b.x);
@@ -36,7 +43,8 @@ export function FlagLayer({ flags, control, place, box, x }: Props) {
         if (!(node instanceof HTMLElement) || !flag) continue;
         const left = plot.left(flag.x);
         const story = ORDER[flag.kind] < 3;
-        const near = left === null ? undefined : taken.find((one) => one.story === story && Math.abs(one.left - left) < CLOSE);
+        const near =
+          left === null ? undefined : taken.find((one) => one.story === story && Math.abs(one.left - left) < CLOSE);
         node.hidden = left === null || near !== undefined;
         if (near) {
           near.more += 1;
@@ -59,7 +67,14 @@ export function FlagLayer({ flags, control, place, box, x }: Props) {
     <div ref={box} class="chart-flags">
       {ordered.map((flag) =>
         flag.href ? (
-          <a key={`${flag.kind}${flag.x}${flag.label}`} class={`flag ${flag.kind}`} href={flag.href} title={flag.label} aria-label={flag.label} hidden>
+          <a
+            key={`${flag.kind}${flag.x}${flag.label}`}
+            class={`flag ${flag.kind}`}
+            href={flag.href}
+            title={flag.label}
+            aria-label={flag.label}
+            hidden
+          >
             <span>
               <b>{SIGNS[flag.kind]}</b>
             </span>

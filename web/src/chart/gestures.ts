@@ -67,7 +67,12 @@ export function attachGestures(host: HTMLElement, plot: () => Plot | null, calls
     pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     if (pointers.size === 2) {
       const [a, b] = [...pointers.values()];
-      drag = { kind: "pinch", view: now.view, x: ((a?.x ?? 0) + (b?.x ?? 0)) / 2, gap: Math.abs((a?.x ?? 0) - (b?.x ?? 0)) };
+      drag = {
+        kind: "pinch",
+        view: now.view,
+        x: ((a?.x ?? 0) + (b?.x ?? 0)) / 2,
+        gap: Math.abs((a?.x ?? 0) - (b?.x ?? 0)),
+      };
     } else if (event.button === 1 || (event.button === 0 && event.altKey) || event.pointerType === "touch") {
       drag = { kind: "pan", view: now.view, x: event.clientX, gap: 0 };
     } else return;
@@ -152,8 +157,9 @@ export function onChartKey(event: KeyboardEvent, plot: Plot, calls: KeyCalls): b
     case "ArrowLeft":
     case "ArrowRight": {
       const right = event.key === "ArrowRight";
-      if (event.altKey) return right ? calls.forward() : calls.back(), true;
-      calls.point(calls.next(calls.cursor(), right, event.shiftKey));
+      if (!event.altKey) calls.point(calls.next(calls.cursor(), right, event.shiftKey));
+      else if (right) calls.forward();
+      else calls.back();
       return true;
     }
     case "Home":
@@ -162,26 +168,35 @@ export function onChartKey(event: KeyboardEvent, plot: Plot, calls: KeyCalls): b
       return true;
     case "+":
     case "=":
-      return settle(zoomed(plot.view, middle(), 0.5, calls.log())), true;
+      settle(zoomed(plot.view, middle(), 0.5, calls.log()));
+      return true;
     case "-":
     case "_":
-      return settle(zoomed(plot.view, middle(), 2, calls.log())), true;
+      settle(zoomed(plot.view, middle(), 2, calls.log()));
+      return true;
     case "PageUp":
     case "PageDown":
-      return settle(panned(plot.view, event.key === "PageUp" ? -0.5 : 0.5, calls.log())), true;
+      settle(panned(plot.view, event.key === "PageUp" ? -0.5 : 0.5, calls.log()));
+      return true;
     case "0":
-      return calls.reset(), true;
+      calls.reset();
+      return true;
     case "[":
-      return calls.back(), true;
+      calls.back();
+      return true;
     case "]":
-      return calls.forward(), true;
+      calls.forward();
+      return true;
     case "f":
-      return calls.full(), true;
+      calls.full();
+      return true;
     case "t":
-      return calls.table(), true;
+      calls.table();
+      return true;
     case "Escape":
       if (calls.cursor() === null) return false;
-      return calls.point(null), true;
+      calls.point(null);
+      return true;
     default:
       return false;
   }

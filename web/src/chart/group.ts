@@ -4,7 +4,8 @@
  * Out:  calls to all charts of the group, at most once a frame for the cursor and the range.
  */
 
-import type { Axis, Key } from "../api/types.ts";
+import type { Axis } from "../api/values.ts";
+import type { Key } from "../api/types.ts";
 import { listen } from "../api/live.ts";
 import { followed, History, same, type View } from "./range.ts";
 

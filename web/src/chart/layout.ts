@@ -41,7 +41,14 @@ export function readLayout(value: unknown): Layout {
     if (typeof one !== "object" || one === null) return [];
     const { id, title, match, logY } = one as Record<string, unknown>;
     if (typeof match !== "string" || !match || match.length > 500) return [];
-    return [{ id: String(id ?? match), title: typeof title === "string" && title ? title.slice(0, 200) : match, match, logY: logY === true }];
+    return [
+      {
+        id: String(id ?? match),
+        title: typeof title === "string" && title ? title.slice(0, 200) : match,
+        match,
+        logY: logY === true,
+      },
+    ];
   });
   return {
     version: 1,

@@ -8,7 +8,7 @@ import { useState } from "preact/hooks";
 import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { toast } from "../shell/toast.tsx";
-import { whole } from "../shell/words.ts";
+import { whole } from "../shell/text.ts";
 import type { Family } from "./families.ts";
 import { save } from "./image.ts";
 import type { LayoutState } from "./layout.ts";
@@ -31,18 +31,44 @@ export function LayoutBar({ state, project, families, example }: Props) {
     );
   return (
     <div class="layout-bar">
-      <Pop button={<><Icon name="columns" /> Panels{hidden.length > 0 && <span class="count">{whole(hidden.length)} hidden</span>}</>} label="The layout of the panels" class="button bare" paneClass="layout-pane">
+      <Pop
+        button={
+          <>
+            <Icon name="columns" /> Panels
+            {hidden.length > 0 && <span class="count">{whole(hidden.length)} hidden</span>}
+          </>
+        }
+        label="Panel layout"
+        class="button bare"
+        paneClass="layout-pane"
+      >
         {(close) => (
           <>
-            <NewPanel example={example} add={(match, title) => (close(), change({ ...layout, own: [...layout.own, { id: `own ${match}`, title, match, logY: false }] }))} />
+            <NewPanel
+              example={example}
+              add={(match, title) => {
+                close();
+                change({ ...layout, own: [...layout.own, { id: `own ${match}`, title, match, logY: false }] });
+              }}
+            />
             <label class="choice">
-              <input type="checkbox" checked={layout.wide} onChange={(event) => change({ ...layout, wide: event.currentTarget.checked })} /> One panel a row
+              <input
+                type="checkbox"
+                checked={layout.wide}
+                onChange={(event) => change({ ...layout, wide: event.currentTarget.checked })}
+              />{" "}
+              One panel per row
             </label>
             {hidden.length > 0 && (
               <fieldset>
                 <legend>Hidden panels</legend>
                 {hidden.slice(0, 40).map((id) => (
-                  <button type="button" class="button bare" key={id} onClick={() => change({ ...layout, hidden: layout.hidden.filter((one) => one !== id) })}>
+                  <button
+                    type="button"
+                    class="button bare"
+                    key={id}
+                    onClick={() => change({ ...layout, hidden: layout.hidden.filter((one) => one !== id) })}
+                  >
                     Show {id}
                   </button>
                 ))}
@@ -55,14 +81,41 @@ export function LayoutBar({ state, project, families, example }: Props) {
             )}
             <div class="layout-acts">
               {project && (
-                <button type="button" class="button" title={`Written to ${project}/barograph-layout.json`} onClick={() => (close(), told(state.save(), `The layout is saved in ${project}/barograph-layout.json, for all who look at this project.`))}>
+                <button
+                  type="button"
+                  class="button"
+                  title={`Written to ${project}/barograph-layout.json`}
+                  onClick={() => {
+                    close();
+                    told(
+                      state.save(),
+                      `The layout is saved in ${project}/barograph-layout.json, for everyone who opens this project.`,
+                    );
+                  }}
+                >
                   Save for the project
                 </button>
               )}
-              <button type="button" class="button" onClick={() => (close(), told(state.reset(), state.shared ? "The project's layout." : "The layout as it is made by itself."))}>
-                {state.shared ? "Back to the project's" : "Back to the default"}
+              <button
+                type="button"
+                class="button"
+                onClick={() => {
+                  close();
+                  told(state.reset(), state.shared ? "The project's layout." : "The layout as it is made by itself.");
+                }}
+              >
+                {state.shared ? "Reset to project layout" : "Reset to default layout"}
               </button>
-              <button type="button" class="button bare" onClick={() => save(new Blob([JSON.stringify(layout, null, 2)], { type: "application/json" }), "barograph-layout.json")}>
+              <button
+                type="button"
+                class="button bare"
+                onClick={() =>
+                  save(
+                    new Blob([JSON.stringify(layout, null, 2)], { type: "application/json" }),
+                    "barograph-layout.json",
+                  )
+                }
+              >
                 <Icon name="download" /> file
               </button>
             </div>
@@ -86,11 +139,24 @@ function NewPanel({ add, example }: { add: (match: string, title: string) => voi
     >
       <label>
         Series, as a regular expression
-        <input class="field mono" data-first value={match} placeholder={`^${example}$`} spellcheck={false} maxLength={500} onInput={(event) => setMatch(event.currentTarget.value)} />
+        <input
+          class="field mono"
+          data-first
+          value={match}
+          placeholder={`^${example}$`}
+          spellcheck={false}
+          maxLength={500}
+          onInput={(event) => setMatch(event.currentTarget.value)}
+        />
       </label>
       <label>
         Title
-        <input class="field" value={title} placeholder={match || "as the expression"} onInput={(event) => setTitle(event.currentTarget.value)} />
+        <input
+          class="field"
+          value={title}
+          placeholder={match || "as the expression"}
+          onInput={(event) => setTitle(event.currentTarget.value)}
+        />
       </label>
       <button type="submit" class="button" disabled={!match}>
         Add a panel

@@ -28,7 +28,15 @@ function observer(): IntersectionObserver {
 const LEAVE_MS = 8000; // a chart scrolled past is kept for so long, for those who scroll back
 
 /** eager: it is in sight from the start, and need not wait for the observer. */
-export function Lazy({ children, height, eager = false }: { children: ComponentChildren; height: number; eager?: boolean }) {
+export function Lazy({
+  children,
+  height,
+  eager = false,
+}: {
+  children: ComponentChildren;
+  height: number;
+  eager?: boolean;
+}) {
   const box = useRef<HTMLDivElement>(null);
   const [shown, show] = useState(eager);
   useEffect(() => {

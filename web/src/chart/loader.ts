@@ -8,7 +8,8 @@
  */
 
 import { getSeries } from "../api/client.ts";
-import type { Axis, Key } from "../api/types.ts";
+import type { Axis } from "../api/values.ts";
+import type { Key } from "../api/types.ts";
 import { curveOf, type Curve } from "./curve.ts";
 import type { View } from "./range.ts";
 
@@ -131,10 +132,14 @@ export class Loader {
           },
           control.signal,
         );
-        frame.header.series.forEach((header, index) => curves.push(curveOf(frame, header, series[at + index])));
+        frame.header.series.forEach((header, index) => {
+          curves.push(curveOf(frame, header, series[at + index]));
+        });
       }
       for (const one of part) {
-        one.done(one.series.map((wanted) => curves[places.get(name(wanted)) ?? -1]).filter((curve) => curve !== undefined));
+        one.done(
+          one.series.map((wanted) => curves[places.get(name(wanted)) ?? -1]).filter((curve) => curve !== undefined),
+        );
       }
     } catch (error) {
       for (const one of part) one.failed(error);

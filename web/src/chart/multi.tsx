@@ -8,15 +8,15 @@ import { useEffect, useMemo, useReducer, useState } from "preact/hooks";
 import { getNames } from "../api/client.ts";
 import type { PanelsProps } from "../api/contract.ts";
 import type { Key } from "../api/types.ts";
-import { useColours } from "../shell/colour.ts";
+import { placeOf, useColours } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import { useTheme } from "../shell/theme.ts";
-import { count, whole } from "../shell/words.ts";
+import { count, whole } from "../shell/text.ts";
 import { Chart } from "./chart.tsx";
 import type { Line } from "./control.ts";
 import { familiesOf, lineLabel, rank, type Family, type Panel } from "./families.ts";
 import { Group } from "./group.ts";
-import { lineColours, sequence } from "./inks.ts";
+import { lineColours, sequence } from "../shell/colour.ts";
 import { arranged, moved, useLayout, type LayoutState } from "./layout.ts";
 import { LayoutBar } from "./layoutbar.tsx";
 import { escapeRegex, useNames } from "./names.ts";
@@ -56,20 +56,55 @@ export function Panels(props: Props) {
   const picked = props.picked ?? [];
   const chosen = useMemo(() => pickedPanels(picked, props.together ?? false), [picked.join("\n"), props.together]);
 
-  if (error && !known) return <p class="chart-error" role="alert">{error}</p>;
+  if (error && !known)
+    return (
+      <p class="chart-error" role="alert">
+        {error}
+      </p>
+    );
   if (!known) return <Waiting />;
-  const lazy: Family[] = known.lazy.map(({ name, count }) => ({ id: name, title: `${name} · ${whole(count)} series`, panels: [], closed: true }));
+  const lazy: Family[] = known.lazy.map(({ name, count }) => ({
+    id: name,
+    title: `${name} · ${whole(count)} series`,
+    panels: [],
+    closed: true,
+  }));
   const shown = [...families.filter((family) => !known.lazy.some(({ name }) => name === family.id)), ...lazy]
     .filter((family) => !props.only || props.only.includes(family.id))
     .sort((a, b) => rank(a.id) - rank(b.id));
-  if (!shown.length && !picked.length) return <p class="quiet">No series has been logged yet. They appear here by themselves.</p>;
+  if (!shown.length && !picked.length)
+    return <p class="quiet">No series has been logged yet. They appear here by themselves.</p>;
   return (
     <div class="families">
       <LayoutBar state={state} project={project} families={families} example={known.names[0] ?? "train/loss"} />
-      {chosen.length > 0 && <Section {...props} group={group} state={state} family={{ id: "picked", title: "Picked", panels: chosen, closed: false }} fixed />}
-      {own.length > 0 && <Section {...props} group={group} state={state} family={{ id: "own", title: "Own panels", panels: own, closed: false }} fixed />}
+      {chosen.length > 0 && (
+        <Section
+          {...props}
+          group={group}
+          state={state}
+          family={{ id: "picked", title: "Picked", panels: chosen, closed: false }}
+          fixed
+        />
+      )}
+      {own.length > 0 && (
+        <Section
+          {...props}
+          group={group}
+          state={state}
+          family={{ id: "own", title: "Own panels", panels: own, closed: false }}
+          fixed
+        />
+      )}
       {shown.map((family, at) => (
-        <Section key={family.id} first={at === 0 && !chosen.length && !own.length} {...props} group={group} state={state} family={family} lazy={lazy.includes(family)} />
+        <Section
+          key={family.id}
+          first={at === 0 && !chosen.length && !own.length}
+          {...props}
+          group={group}
+          state={state}
+          family={family}
+          lazy={lazy.includes(family)}
+        />
       ))}
     </div>
   );
@@ -88,9 +123,10 @@ function Waiting() {
 }
 
 function pickedPanels(names: readonly string[], together: boolean): Panel[] {
+  // prettier-ignore
   const panel = (id: string, title: string, names: string[]): Panel => ({
     id, title, names, family: "picked", logY: false, zero: false, sequence: names.length > 12, left: 0,
-  }); // prettier-ignore
+  });
   if (together && names.length > 1) return [panel("picked", `${names.length} series`, [...names])];
   return names.map((name) => panel(`picked ${name}`, name, [name]));
 }
@@ -143,16 +179,29 @@ function Section(props: SectionProps) {
     if (!props.lazy || !open || loaded || !run) return;
     const control = new AbortController();
     getNames(run, `^${escapeRegex(family.id)}/`, 4000, control.signal).then(
-      ({ names, total }) => setLoaded({ panels: familiesOf(names, runs.length === 1).flatMap((one) => one.panels), names: names.length, total: total ?? names.length }),
+      ({ names, total }) =>
+        setLoaded({
+          panels: familiesOf(names, runs.length === 1).flatMap((one) => one.panels),
+          names: names.length,
+          total: total ?? names.length,
+        }),
       (error: unknown) => !control.signal.aborted && setFailed((error as Error).message),
     );
     return () => control.abort();
   }, [open, props.lazy, run]);
 
-  const all = useMemo(() => arranged(loaded ? { ...family, panels: loaded.panels } : family, layout), [family, loaded, layout]);
+  const all = useMemo(
+    () => arranged(loaded ? { ...family, panels: loaded.panels } : family, layout),
+    [family, loaded, layout],
+  );
   const ids = all.map((panel) => panel.id);
   const toggle = (): void =>
-    change({ ...layout, toggled: layout.toggled.includes(family.id) ? layout.toggled.filter((one) => one !== family.id) : [...layout.toggled, family.id] });
+    change({
+      ...layout,
+      toggled: layout.toggled.includes(family.id)
+        ? layout.toggled.filter((one) => one !== family.id)
+        : [...layout.toggled, family.id],
+    });
   if (!all.length && !props.lazy) return null;
   const series = family.panels.reduce((sum, panel) => sum + panel.names.length + panel.left, 0);
   return (
@@ -161,7 +210,11 @@ function Section(props: SectionProps) {
         <button type="button" aria-expanded={open} onClick={toggle}>
           <Icon name={open ? "down" : "right"} />
           {family.title}
-          {!props.lazy && <span class="quiet small">{series === all.length ? whole(all.length) : `${count(all.length, "panel")}, ${whole(series)} series`}</span>}
+          {!props.lazy && (
+            <span class="quiet small">
+              {series === all.length ? whole(all.length) : `${count(all.length, "panel")}, ${whole(series)} series`}
+            </span>
+          )}
         </button>
       </h2>
       {open && failed && <p class="bad">{failed}</p>}
@@ -179,7 +232,14 @@ function Section(props: SectionProps) {
                 group={group}
                 panel={panel}
                 menu={(close) => (
-                  <PanelMenu panel={panel} ids={ids} state={state} fixed={fixed} onUnpick={props.onUnpick} close={close} />
+                  <PanelMenu
+                    panel={panel}
+                    ids={ids}
+                    state={state}
+                    fixed={fixed}
+                    onUnpick={props.onUnpick}
+                    close={close}
+                  />
                 )}
               />
             </Lazy>
@@ -203,17 +263,28 @@ interface MenuProps {
 function PanelMenu({ panel, ids, state, fixed, onUnpick, close }: MenuProps) {
   const { layout, change } = state;
   const entry = (says: string, run: () => void) => (
-    <button type="button" role="menuitem" onClick={() => (close(), run())}>
+    <button
+      type="button"
+      role="menuitem"
+      onClick={() => {
+        close();
+        run();
+      }}
+    >
       <span>{says}</span>
     </button>
   );
   if (panel.family === "picked") return onUnpick ? entry("Take away", () => panel.names.forEach(onUnpick)) : null;
-  if (panel.family === "own") return entry("Delete this panel", () => change({ ...layout, own: layout.own.filter((one) => one.id !== panel.id) }));
+  if (panel.family === "own")
+    return entry("Delete this panel", () =>
+      change({ ...layout, own: layout.own.filter((one) => one.id !== panel.id) }),
+    );
   if (fixed) return null;
   return (
     <>
       <hr />
-      {ids[0] !== panel.id && entry("Move to the front", () => change(moved(layout, ids, panel.id, -ids.indexOf(panel.id))))}
+      {ids[0] !== panel.id &&
+        entry("Move to the front", () => change(moved(layout, ids, panel.id, -ids.indexOf(panel.id))))}
       {ids[0] !== panel.id && entry("Move earlier", () => change(moved(layout, ids, panel.id, -1)))}
       {ids[ids.length - 1] !== panel.id && entry("Move later", () => change(moved(layout, ids, panel.id, 1)))}
       {entry("Hide this panel", () => change({ ...layout, hidden: [...layout.hidden, panel.id] }))}
@@ -228,14 +299,21 @@ interface OneProps extends SectionProps {
 
 function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneProps) {
   const theme = useTheme();
-  const colourOf = useColours();
+  const colourOf = useColours(runs);
   const names = panel.names.join("\n");
-  const keys = runs.join(" ");
+  const keys = runs.map((run) => `${run} ${placeOf(run)}`).join(" ");
   const lines = useMemo((): Line[] => {
     if (runs.length === 1) {
       const run = runs[0] ?? "";
-      const colours = panel.sequence ? sequence(panel.names.length, theme) : lineColours(run, panel.names.length, theme);
-      return panel.names.map((name, at) => ({ run, name, label: lineLabel(name, panel), colour: colours[at] ?? "#888888" }));
+      const colours = panel.sequence
+        ? sequence(panel.names.length, theme)
+        : lineColours(placeOf(run), panel.names.length, theme);
+      return panel.names.map((name, at) => ({
+        run,
+        name,
+        label: lineLabel(name, panel),
+        colour: colours[at] ?? "#888888",
+      }));
     }
     const several = panel.names.length > 1;
     return runs.flatMap((run) =>
@@ -253,7 +331,13 @@ function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneP
   const drawn = lines.length > most ? lines.slice(0, most) : lines;
   const left = panel.left + (lines.length - drawn.length);
   const tall = state.layout.wide ? 300 : 216;
-  if (!lines.length) return <div class="chart"><p class="chart-title">{panel.title}</p><p class="quiet small">No series matches.</p></div>;
+  if (!lines.length)
+    return (
+      <div class="chart">
+        <p class="chart-title">{panel.title}</p>
+        <p class="quiet small">No series matches.</p>
+      </div>
+    );
   return (
     <Chart
       series={drawn}
@@ -269,4 +353,3 @@ function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneP
     />
   );
 }
-

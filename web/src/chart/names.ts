@@ -18,12 +18,14 @@ export interface Known {
 }
 
 const MOST = 4000; // names held at once: sorted into panels in a few milliseconds
-const COMMON = "^((train|training|eval|val|valid|test|model|speed|moe|data|memory|gpu|host|ranks|perf|sol|span|goodput|energy)/|[^/]+$)";
+const COMMON =
+  "^((train|training|eval|val|valid|test|model|speed|moe|data|memory|gpu|host|ranks|perf|sol|span|goodput|energy)/|[^/]+$)";
 const SAMPLE = 6; // of many runs, so many are asked before the first panels are drawn
 const REST_MS = 5000; // the others are asked after the first charts, which need the server more
 const AGAIN_SECONDS = 8; // a run in progress may log new names
 
-export const escapeRegex = (text: string): string => text.replace(/[.*+?^${}()|[\]\\/-]/g, (sign) => (sign === "/" || sign === "-" ? sign : `\\${sign}`));
+export const escapeRegex = (text: string): string =>
+  text.replace(/[.*+?^${}()|[\]\\/-]/g, (sign) => (sign === "/" || sign === "-" ? sign : `\\${sign}`));
 
 const warm = new Map<Key, Promise<Tree>>();
 
@@ -96,7 +98,8 @@ export function useNames(runs: readonly Key[]): { known: Known | null; error: st
       tell();
       const rest = runs.filter((run) => !spread.includes(run));
       if (rest.length) await new Promise((done) => setTimeout(done, REST_MS));
-      for (let at = 0; at < rest.length && !control.signal.aborted; at += 2) await Promise.all(rest.slice(at, at + 2).map(ask));
+      for (let at = 0; at < rest.length && !control.signal.aborted; at += 2)
+        await Promise.all(rest.slice(at, at + 2).map(ask));
       if (rest.length) tell();
     })();
     const again = (run: Key): void => {

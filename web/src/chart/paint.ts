@@ -28,7 +28,6 @@ export interface Drawn {
 
 export interface Inks {
   mark: string;
-  panel: string;
 }
 
 /** x (or y) → canvas pixels, as one multiplication and one addition. */
@@ -46,7 +45,7 @@ export function upward(frame: Frame): (y: number) => number {
   // far outside, browsers lose precision: what is out of sight may be anywhere out of sight
   const least = frame.top - 4000;
   const most = frame.top + frame.height + 4000;
-  const held = (at: number): number => (at < least ? least : at > most ? most : at);
+  const held = (at: number): number => (at < least ? least : Math.min(at, most));
   return frame.logY ? (y) => held(bottom - Math.log10(y) * scale) : (y) => held(bottom - y * scale);
 }
 
@@ -97,8 +96,15 @@ function dots(context: CanvasRenderingContext2D, columns: Columns, frame: Frame,
   context.fill();
 }
 
-/** From minimum to maximum of each bucket: a surface, and a stroke for each, so that a narrow spike has its full ink. */
-function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame, alpha: number): void {
+/** From minimum to maximum of each bucket: a surface, and a stroke for each, so that a narrow spike has its full ink;
+ *  of an interval the surface alone. */
+function band(
+  context: CanvasRenderingContext2D,
+  columns: Columns,
+  frame: Frame,
+  alpha: number,
+  interval: boolean,
+): void {
   const toX = along(frame);
   const toY = upward(frame);
   const [start, end] = visible(columns, frame);
@@ -128,7 +134,7 @@ function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame,
     }
     run.push(at);
     const [px, top, bottom] = [toX(x), toY(high), toY(Math.max(low, floor))];
-    if (bottom - top > 0.5) {
+    if (bottom - top > 0.5 && !interval) {
       edges.moveTo(px, top);
       edges.lineTo(px, bottom);
     }
@@ -143,7 +149,13 @@ function band(context: CanvasRenderingContext2D, columns: Columns, frame: Frame,
 const MANY = 12; // curves from which on bands would hide each other
 
 /** moving: the range changes with each frame; of many curves only their lines are drawn until it stands. */
-export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[], frame: Frame, inks: Inks, moving = false): void {
+export function paint(
+  context: CanvasRenderingContext2D,
+  drawn: readonly Drawn[],
+  frame: Frame,
+  inks: Inks,
+  moving = false,
+): void {
   context.save();
   context.beginPath();
   const room = 3 * frame.ratio; // a point on the edge is seen whole
@@ -152,9 +164,10 @@ export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[]
   const many = drawn.length > MANY;
   context.lineJoin = many ? "bevel" : "round";
   context.lineCap = many ? "butt" : "round";
-  const ordered = [...drawn.filter((one) => one.look.dim), ...drawn.filter((one) => !one.look.dim)];
+  const behind = ({ look }: Drawn): boolean => Boolean(look.dim || look.faint);
+  const ordered = [...drawn.filter(behind), ...drawn.filter((one) => !behind(one))];
   for (const { curve, look } of ordered) {
-    const faint = look.dim ? 0.3 : 1;
+    const faint = look.dim ? 0.3 : look.faint ? 0.5 : 1;
     context.strokeStyle = look.colour;
     context.fillStyle = look.colour;
     context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
@@ -166,7 +179,7 @@ export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[]
     }
     context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
     const smoothed = curve.smooth.length > 0;
-    if (!curve.exact && many) {
+    if (!curve.exact && many && !look.interval) {
       if (!moving) {
         // the edges of the band as hairlines: surfaces would hide each other
         context.globalAlpha = 0.28 * faint;
@@ -181,7 +194,7 @@ export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[]
       context.lineWidth = Math.max(frame.ratio, Math.min(wide, 1.5 * frame.ratio));
       context.lineCap = "butt";
       context.setLineDash([]);
-      band(context, curve, frame, (smoothed ? 0.26 : 0.42) * faint);
+      band(context, curve, frame, (smoothed || look.interval ? 0.26 : 0.42) * faint, look.interval ?? false);
       context.lineCap = "round";
       context.setLineDash(look.dash ? [5 * frame.ratio, 3 * frame.ratio] : []);
     }
@@ -194,7 +207,8 @@ export function paint(context: CanvasRenderingContext2D, drawn: readonly Drawn[]
     context.lineWidth = many ? Math.max(1, Math.round(frame.ratio)) : 1.6 * frame.ratio; // a hairline is drawn many times faster
     const count = line(context, curve, smoothed ? curve.smooth : curve.y, frame);
     context.setLineDash([]);
-    if (curve.exact && count > 0 && count <= Math.min(60, frame.width / frame.ratio / 9) && (!smoothed || count === 1)) {
+    const few = count <= Math.min(60, frame.width / frame.ratio / 9) && (!smoothed || count === 1);
+    if (count > 0 && (look.dots || (curve.exact && few))) {
       dots(context, curve, frame, (many ? 1.6 : 2.2) * frame.ratio);
     }
     context.globalAlpha = 1;

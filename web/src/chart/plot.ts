@@ -1,6 +1,7 @@
 /** A thin coat over uPlot: it keeps the axes, the cursor and the selection; the curves are painted by `paint.ts`.
+ *  The one chart of lines of the page, of reports and of notebooks.
  *
- * In:   curves with their looks, a range of x, options; gestures.
+ * In:   curves with their looks, a range of x, options, the inks of where it stands; gestures.
  * Out:  a drawing; calls for cursor, zoom and selection in values of x.
  *
  * Curves keep their own x: a hundred runs are not joined to one table. While new data are on their way, those that
@@ -8,7 +9,6 @@
  */
 
 import uPlot from "uplot";
-import { token } from "../shell/theme.ts";
 import { centre, extent, type Curve, type Extent } from "./curve.ts";
 import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
@@ -29,6 +29,21 @@ export interface PlotOptions {
   height: number;
   /** An axis that begins at zero, as for shares and rates. */
   zero?: boolean;
+  /** A line at zero, always in sight, as for differences. */
+  zeroLine?: boolean;
+  /** Room above the plot, in CSS pixels. */
+  top?: number;
+  /** What y is counted in, where that decides how its ticks are written. */
+  unit?: string;
+}
+
+/** Colours, and the font, of what stands around the curves. */
+export interface PlotInks {
+  mark: string;
+  axis: string;
+  grid: string;
+  select: string;
+  font: string;
 }
 
 export interface PlotCalls {
@@ -39,6 +54,7 @@ export interface PlotCalls {
 }
 
 const LEFT = 56; // of the y axis: the same in all charts, so that they stand in line, but for one whose numbers are wider
+const RIGHT = 22; // half of the last tick's text stands beyond the plot
 const GAPS = 14; // of it, what is not text
 const COUNTED = new Set(["step", "samples", "tokens"]);
 
@@ -64,12 +80,16 @@ export class Plot {
   #moving = false;
   #shift = false;
   #compare: Range | null = null;
-  #inks = { mark: "", panel: "", axis: "", grid: "", select: "" };
+  readonly #inksNow: () => PlotInks;
+  #inks: PlotInks;
 
-  constructor(host: HTMLElement, options: PlotOptions, calls: PlotCalls) {
+  /** inks: asked at the start and after each change of the theme. */
+  constructor(host: HTMLElement, options: PlotOptions, inks: () => PlotInks, calls: PlotCalls) {
     this.#host = host;
     this.#options = options;
     this.#calls = calls;
+    this.#inksNow = inks;
+    this.#inks = inks();
     this.#build();
   }
 
@@ -94,21 +114,11 @@ export class Plot {
     return this.#wholeX();
   }
 
-  #colours(): void {
-    this.#inks = {
-      mark: token("--chart-mark"),
-      panel: token("--panel"),
-      axis: token("--chart-axis"),
-      grid: token("--chart-grid"),
-      select: token("--chart-select"),
-    };
-  }
-
   #build(): void {
-    this.#colours();
+    this.#inks = this.#inksNow();
     this.#u?.destroy();
     const { logX, logY, x } = this.#options;
-    const font = `11px ${token("--sans") || "sans-serif"}`;
+    const font = `11px ${this.#inks.font}`;
     const seconds = x === "relative" && !logX;
     const shared = (): Pick<uPlot.Axis, "stroke" | "font" | "grid" | "ticks"> => ({
       stroke: () => this.#inks.axis,
@@ -132,7 +142,7 @@ export class Plot {
     const options: uPlot.Options = {
       width: this.#width(),
       height: this.#options.height,
-      padding: [8, 10, 0, 0],
+      padding: [this.#options.top ?? 8, RIGHT, 0, 0],
       legend: { show: false },
       scales: {
         x: { time: x === "time" && !logX, distr: logX ? 3 : 1, range: () => [...this.#rangeX()] as [number, number] },
@@ -144,8 +154,14 @@ export class Plot {
           size: 26,
           gap: 3,
           space: 60,
-          ...(seconds ? { incrs: SECONDS } : COUNTED.has(x) && !logX ? { incrs: COUNTS } : x === "time" && !logX ? {} : round(logX)),
-          ...(x === "time" && !logX ? {} : { values: (u: uPlot, values: number[]) => this.#words(u, values, "x") }),
+          ...(seconds
+            ? { incrs: SECONDS }
+            : COUNTED.has(x) && !logX
+              ? { incrs: COUNTS }
+              : x === "time" && !logX
+                ? {}
+                : round(logX)),
+          ...(x === "time" && !logX ? {} : { values: (_u: uPlot, values: number[]) => this.#words(values, "x") }),
         },
         {
           ...shared(),
@@ -153,7 +169,7 @@ export class Plot {
           size: (_u, texts) => Math.max(LEFT, widest(texts ?? [], font) + GAPS),
           gap: 4,
           space: 34,
-          values: (u, values) => this.#words(u, values, "y"),
+          values: (_u, values) => this.#words(values, "y"),
         },
       ],
       series: [{}, { show: true, paths: () => null, points: { show: false } }],
@@ -179,7 +195,14 @@ export class Plot {
         setSelect: [(u) => this.#selected(u)],
       },
     };
-    this.#u = new uPlot(options, [[0, 1], [null, null]], this.#host); // prettier-ignore
+    this.#u = new uPlot(
+      options,
+      [
+        [0, 1],
+        [null, null],
+      ],
+      this.#host,
+    );
     this.#u.root.setAttribute("aria-hidden", "true");
   }
 
@@ -187,12 +210,11 @@ export class Plot {
     return Math.max(120, Math.floor(this.#host.clientWidth || 480));
   }
 
-  #words(u: uPlot, values: (number | null)[], scale: "x" | "y"): string[] {
+  #words(values: (number | null)[], scale: "x" | "y"): string[] {
     const log = scale === "x" ? this.#options.logX : this.#options.logY;
-    const seconds = scale === "x" && this.#options.x === "relative";
+    const seconds = scale === "x" ? this.#options.x === "relative" : this.#options.unit === "seconds";
     const known = values.filter((value): value is number => value !== null);
     const step = known.length > 1 ? Math.abs((known[1] ?? 0) - (known[0] ?? 0)) : Math.abs(known[0] ?? 1) || 1;
-    void u;
     const most = Math.max(...known.map(Math.abs), 0);
     return values.map((value) => {
       if (value === null || value === undefined) return "";
@@ -243,6 +265,7 @@ export class Plot {
       if (middle && (!logY || middle[0] > 0)) [low, high] = middle;
     }
     if (zero && !logY && low >= 0) [low, high] = [0, high > 0 ? high : 1];
+    if (this.#options.zeroLine && !logY) [low, high] = [Math.min(low, 0), Math.max(high, 0)];
     return padded(low, high, logY);
   }
 
@@ -251,6 +274,7 @@ export class Plot {
     const scaleX = u.scales["x"];
     const scaleY = u.scales["y"];
     if (!scaleX || !scaleY) return;
+    // prettier-ignore
     this.#frame = {
       left, top, width, height,
       x: [scaleX.min ?? 0, scaleX.max ?? 1],
@@ -258,13 +282,18 @@ export class Plot {
       logX: this.#options.logX,
       logY: this.#options.logY,
       ratio: uPlot.pxRatio,
-    }; // prettier-ignore
+    };
     if (this.#compare) {
       const [from, to] = this.#compare;
       const a = Math.max(left, u.valToPos(from, "x", true));
       const b = Math.min(left + width, u.valToPos(to, "x", true));
       u.ctx.fillStyle = this.#inks.select;
       if (b > a) u.ctx.fillRect(a, top, b - a, height);
+    }
+    if (this.#options.zeroLine && !this.#options.logY) {
+      const y = u.valToPos(0, "y", true);
+      u.ctx.fillStyle = this.#inks.axis;
+      u.ctx.fillRect(left, y - uPlot.pxRatio / 2, width, uPlot.pxRatio);
     }
     paint(u.ctx, this.#drawn, this.#frame, this.#inks, this.#moving);
     this.#calls.onDrawn();
@@ -312,12 +341,21 @@ export class Plot {
     const u = this.#u;
     if (!u) return;
     const [min, max] = this.#rangeX();
+    const silent = this.#silent;
+    this.#silent = true; // uPlot tells of its cursor again where a scale changes, though nobody moved it
     u.batch(() => {
-      u.setData([[min, max], [null, null]], false); // prettier-ignore
+      u.setData(
+        [
+          [min, max],
+          [null, null],
+        ],
+        false,
+      );
       u.setScale("x", { min, max });
       const [low, high] = this.#rangeY();
       u.setScale("y", { min: low, max: high });
     });
+    this.#silent = silent;
   }
 
   resize(): void {
@@ -329,7 +367,7 @@ export class Plot {
 
   /** After the theme changed. */
   restyle(): void {
-    this.#colours();
+    this.#inks = this.#inksNow();
     this.#u?.redraw(false, true);
   }
 
@@ -368,7 +406,7 @@ export class Plot {
 
   /** The same before the first drawing, for as many buckets as there will be pixels. */
   get plannedWidth(): number {
-    return Math.max(60, this.#width() - LEFT - 10);
+    return Math.max(60, this.#width() - LEFT - RIGHT);
   }
 
   destroy(): void {

@@ -6,7 +6,7 @@
 
 import { useState } from "preact/hooks";
 import { Icon } from "../shell/icon.tsx";
-import { percent, short, whole } from "../shell/words.ts";
+import { change, number, whole } from "../shell/text.ts";
 import type { Control } from "./control.ts";
 import { placeOf, type Columns, type RangeStatistics } from "./curve.ts";
 import type { Range } from "./range.ts";
@@ -15,7 +15,9 @@ import { axisName, xText } from "./ticks.ts";
 const ROWS = 50;
 
 /** The rows of all lines in view, in the order of x. */
-function rowsOf(made: Control): { label: string; x: number; low: number; value: number; high: number; exact: boolean }[] {
+function rowsOf(
+  made: Control,
+): { label: string; x: number; low: number; value: number; high: number; exact: boolean }[] {
   const [from, to] = made.plot.view;
   const rows = [];
   for (const { line, curve } of made.byLine()) {
@@ -54,7 +56,9 @@ export function Table({ made, close }: { made: Control; close: () => void }) {
   return (
     <div class="chart-table">
       <div class="bar">
-        <span class="quiet">{exact ? `${whole(rows.length)} points` : `${whole(rows.length)} ranges of points: zoom in for each point`}</span>
+        <span class="quiet">
+          {exact ? `${whole(rows.length)} points` : `${whole(rows.length)} ranges of points: zoom in for each point`}
+        </span>
         <span class="grow" />
         <button type="button" class="button bare" disabled={now === 0} onClick={() => setPage(now - 1)}>
           before
@@ -74,9 +78,19 @@ export function Table({ made, close }: { made: Control; close: () => void }) {
           <tr>
             <th scope="col">{axisName(axis)}</th>
             <th scope="col">series</th>
-            <th scope="col" class="number">{exact ? "value" : "mean"}</th>
-            {!exact && <th scope="col" class="number">minimum</th>}
-            {!exact && <th scope="col" class="number">maximum</th>}
+            <th scope="col" class="number">
+              {exact ? "value" : "mean"}
+            </th>
+            {!exact && (
+              <th scope="col" class="number">
+                minimum
+              </th>
+            )}
+            {!exact && (
+              <th scope="col" class="number">
+                maximum
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -84,9 +98,9 @@ export function Table({ made, close }: { made: Control; close: () => void }) {
             <tr key={at}>
               <td>{xText(axis, row.x)}</td>
               <td>{row.label}</td>
-              <td class="number">{short(row.value, 6)}</td>
-              {!exact && <td class="number">{short(row.low, 6)}</td>}
-              {!exact && <td class="number">{short(row.high, 6)}</td>}
+              <td class="number">{number(row.value, 6)}</td>
+              {!exact && <td class="number">{number(row.low, 6)}</td>}
+              {!exact && <td class="number">{number(row.high, 6)}</td>}
             </tr>
           ))}
         </tbody>
@@ -110,20 +124,37 @@ export function Comparison({ made, range, close, statistics }: Compared) {
   const axis = made.group.settings.x;
   const lines = made.byLine().filter(({ line }) => !made.isHidden(line));
   const per = axis === "step" ? 1000 : axis === "time" || axis === "relative" ? 3600 : to - from;
-  const unit = axis === "step" ? "per 1,000 steps" : axis === "time" || axis === "relative" ? "per hour" : "over the range";
-  const all = lines.map(({ line, curve }) => ({ line, now: statistics(curve, from, to), before: statistics(curve, 2 * from - to, from) }));
+  const unit =
+    axis === "step" ? "per 1,000 steps" : axis === "time" || axis === "relative" ? "per hour" : "over the range";
+  const all = lines.map(({ line, curve }) => ({
+    line,
+    now: statistics(curve, from, to),
+    before: statistics(curve, 2 * from - to, from),
+  }));
   const shown = all.slice(0, LINES);
   type Value = (now: RangeStatistics, before: RangeStatistics) => string;
-  const some = (value: Value): Value => (now, before) => (now.points ? value(now, before) : "–");
+  const some =
+    (value: Value): Value =>
+    (now, before) =>
+      now.points ? value(now, before) : "–";
   const rows: [string, Value, string?][] = [
     ["points", (now) => whole(now.points)],
-    ["mean", some((now) => short(now.mean, 5))],
-    ["mean before", (_, before) => (before.points ? short(before.mean, 5) : "–"), "of the range of the same width just before"],
-    ["change of the mean", some((now, before) => (before.points && before.mean !== 0 ? percent(((now.mean - before.mean) / Math.abs(before.mean)) * 100) : "–"))],
-    [`slope ${unit}`, (now) => (Number.isNaN(now.slope) ? "–" : short(now.slope * per, 3)), "by least squares"],
-    ["first → last", some((now) => `${short(now.first)} → ${short(now.last)}`)],
-    ["change", some((now) => short(now.change, 3))],
-    ["minimum … maximum", some((now) => `${short(now.low)} … ${short(now.high)}`)],
+    ["mean", some((now) => number(now.mean, 5))],
+    [
+      "mean before",
+      (_, before) => (before.points ? number(before.mean, 5) : "–"),
+      "of the range of the same width just before",
+    ],
+    [
+      "change of the mean",
+      some((now, before) =>
+        before.points && before.mean !== 0 ? change(((now.mean - before.mean) / Math.abs(before.mean)) * 100) : "–",
+      ),
+    ],
+    [`slope ${unit}`, (now) => (Number.isNaN(now.slope) ? "–" : number(now.slope * per, 3)), "by least squares"],
+    ["first → last", some((now) => `${number(now.first)} → ${number(now.last)}`)],
+    ["change", some((now) => number(now.change, 3))],
+    ["minimum … maximum", some((now) => `${number(now.low)} … ${number(now.high)}`)],
   ];
   return (
     <div class="chart-table comparison">
@@ -131,7 +162,11 @@ export function Comparison({ made, range, close, statistics }: Compared) {
         <strong>
           {xText(axis, from)} … {xText(axis, to)}
         </strong>
-        {!all.every(({ now }) => now.exact) && <span class="quiet" title="From ranges of points: exact but for the two ends">≈</span>}
+        {!all.every(({ now }) => now.exact) && (
+          <span class="quiet" title="From ranges of points: exact but for the two ends">
+            ≈
+          </span>
+        )}
         <span class="grow" />
         <button type="button" class="button bare" onClick={() => made.group.range(range, true)}>
           zoom here

@@ -6,11 +6,12 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { getSeries } from "../api/client.ts";
-import type { Axis, Key } from "../api/types.ts";
+import type { Axis } from "../api/values.ts";
+import type { Key } from "../api/types.ts";
 import { Chart } from "../chart/chart.tsx";
 import { BandChart, type BandLine } from "./drawing.tsx";
 import { band, letter, onGrid } from "./reckon.ts";
-import type { Comparison } from "./types.ts";
+import type { Comparison } from "../api/types.ts";
 
 interface Props {
   made: Comparison;
@@ -26,7 +27,8 @@ const BUCKETS = 400; // wider than any screen shows of a band
 const MOST_GROUPED = 60; // beyond, the bands alone are legible
 
 /** `time` of a comparison is time since the start. */
-export const chartAxis = (axis: string | null): Axis => (axis === "time" ? "relative" : axis === "flops" || !axis ? "step" : axis);
+export const chartAxis = (axis: string | null): Axis =>
+  axis === "time" ? "relative" : axis === "flops" || !axis ? "step" : axis;
 
 export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
   const grouped = keys.some((side) => side.length > 1);
@@ -37,7 +39,10 @@ export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
         side.map((run, place) => ({
           run,
           name: metric,
-          label: side.length > 1 ? `${letter(at)} ${made.sides[at]?.runs[place]?.name ?? ""}` : `${letter(at)} ${made.sides[at]?.label ?? ""}`,
+          label:
+            side.length > 1
+              ? `${letter(at)} ${made.sides[at]?.runs[place]?.name ?? ""}`
+              : `${letter(at)} ${made.sides[at]?.label ?? ""}`,
           colour: colours[at] ?? "#888888",
           dim: grouped && side.length > 1,
         })),
@@ -47,7 +52,9 @@ export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
   return (
     <div class="curves">
       {grouped && <Groups made={made} keys={keys} colours={colours} metric={metric} x={x} smooth={smooth} />}
-      {(!grouped || runs.length <= MOST_GROUPED) && <Chart series={series} x={x} smooth={smooth} title={metric} height={grouped ? 260 : 320} />}
+      {(!grouped || runs.length <= MOST_GROUPED) && (
+        <Chart series={series} x={x} smooth={smooth} title={metric} height={grouped ? 260 : 320} />
+      )}
       <DifferenceCurves made={made} colours={colours} />
     </div>
   );
@@ -59,7 +66,18 @@ function Groups({ made, keys, colours, metric, x, smooth }: Props) {
   const runs = keys.flat();
   useEffect(() => {
     const stop = new AbortController();
-    getSeries({ series: runs.map((run) => ({ run, name: metric })), x, from: null, to: null, buckets: BUCKETS, branch: "live", smooth }, stop.signal)
+    getSeries(
+      {
+        series: runs.map((run) => ({ run, name: metric })),
+        x,
+        from: null,
+        to: null,
+        buckets: BUCKETS,
+        branch: "live",
+        smooth,
+      },
+      stop.signal,
+    )
       .then((frame) => {
         const curves = frame.header.series.map(({ columns, error }) => {
           const own = { x: frame.column(columns.x), y: frame.column(columns.smooth ?? columns.y ?? columns.mean) };
@@ -67,7 +85,9 @@ function Groups({ made, keys, colours, metric, x, smooth }: Props) {
         });
         let at = 0;
         const lines = keys.flatMap((side, index): BandLine[] => {
-          const mine = side.map(() => curves[at++]).filter((one): one is NonNullable<typeof one> => one !== null && one !== undefined);
+          const mine = side
+            .map(() => curves[at++])
+            .filter((one): one is NonNullable<typeof one> => one !== null && one !== undefined);
           if (mine.length === 0) return [];
           // where all of the group are: a mean over fewer would jump where one ends
           const from = Math.max(...mine.map((one) => one.x[0] ?? Infinity));
@@ -76,7 +96,9 @@ function Groups({ made, keys, colours, metric, x, smooth }: Props) {
           const grid = Float64Array.from({ length: BUCKETS + 1 }, (_, place) => from + ((to - from) * place) / BUCKETS);
           const { mean, low, high } = band(mine.map((one) => onGrid(one.x, one.y, grid)));
           const label = `${letter(index)} ${made.sides[index]?.label ?? ""}${mine.length > 1 ? ` (${mine.length} runs)` : ""}`;
-          return [{ label, colour: colours[index] ?? "#888888", x: grid, y: mean, ...(mine.length > 1 ? { low, high } : {}) }];
+          return [
+            { label, colour: colours[index] ?? "#888888", x: grid, y: mean, ...(mine.length > 1 ? { low, high } : {}) },
+          ];
         });
         set({ lines, error: null });
       })
@@ -85,12 +107,35 @@ function Groups({ made, keys, colours, metric, x, smooth }: Props) {
   }, [runs.join(" "), metric, x, smooth, colours.join(" ")]);
   if (found.error) return <p class="tone-bad">{found.error}</p>;
   if (found.lines.length === 0) return null;
-  return <BandChart title={`${metric}: each group's mean, from its smallest to its largest`} lines={found.lines} xTitle={x} height={300} />;
+  return (
+    <BandChart
+      title={`${metric}: each group's mean, from its smallest to its largest`}
+      lines={found.lines}
+      x={x}
+      height={300}
+    />
+  );
 }
 
 function DifferenceCurves({ made, colours }: { made: Comparison; colours: readonly string[] }) {
-  const numbers = (values: (number | null)[]): number[] => values.map((value) => value ?? NaN);
-  const lines = made.contrasts.flatMap(({ curve, side }): BandLine[] => {
+  const lines = useMemo(() => differences(made, colours), [made, colours.join(" ")]);
+  if (lines.length === 0) return null;
+  const baseline = made.contrasts[0]?.baseline ?? 0;
+  const banded = lines.some((line) => line.low);
+  return (
+    <BandChart
+      title={`${made.metric ?? "the metric"}: difference from ${letter(baseline)}${banded ? ", with its interval" : ""}`}
+      lines={lines}
+      x={made.axis === "time" ? "relative" : (made.axis ?? "step")}
+      zero
+      height={220}
+    />
+  );
+}
+
+function differences(made: Comparison, colours: readonly string[]): BandLine[] {
+  const numbers = (values: (number | null)[]): Float64Array => Float64Array.from(values, (value) => value ?? NaN);
+  return made.contrasts.flatMap(({ curve, side }): BandLine[] => {
     if (!curve || curve.x.length < 2) return [];
     const known = curve.low.some((value) => value !== null);
     return [
@@ -103,16 +148,4 @@ function DifferenceCurves({ made, colours }: { made: Comparison; colours: readon
       },
     ];
   });
-  if (lines.length === 0) return null;
-  const baseline = made.contrasts[0]?.baseline ?? 0;
-  const banded = lines.some((line) => line.low);
-  return (
-    <BandChart
-      title={`${made.metric ?? "the metric"}: difference from ${letter(baseline)}${banded ? ", with its interval" : ""}`}
-      lines={lines}
-      xTitle={made.axis ?? "step"}
-      zero
-      height={200}
-    />
-  );
 }

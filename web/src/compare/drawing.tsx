@@ -1,141 +1,97 @@
-/** A small chart of lines and bands, for what is reckoned here and not logged: groups and differences.
+/** A chart of what is computed and not logged: groups and differences, each line with a band.
  *
  * In:   lines on one x axis, each with a band around it where there is one.
- * Out:  an SVG with axes, and the values under the pointer.
+ * Out:  a figure, and the values under the pointer.
  */
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { short } from "../shell/words.ts";
-import { areaOf, pathOf, ticks } from "./reckon.ts";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { chartInks } from "../chart/control.ts";
+import { nearest, plainCurve } from "../chart/curve.ts";
+import { LocalChart } from "../chart/local.ts";
+import type { Drawn } from "../chart/paint.ts";
+import type { View } from "../chart/range.ts";
+import { axisName, xText } from "../chart/ticks.ts";
+import { number } from "../shell/text.ts";
+import { useTheme } from "../shell/theme.ts";
 
 export interface BandLine {
   label: string;
   colour: string;
-  x: ArrayLike<number>;
-  y: ArrayLike<number>;
-  low?: ArrayLike<number>;
-  high?: ArrayLike<number>;
+  x: Float64Array;
+  y: Float64Array;
+  low?: Float64Array;
+  high?: Float64Array;
 }
 
 interface Props {
   title: string;
   lines: readonly BandLine[];
-  xTitle: string;
+  /** The axis, as charts name it. */
+  x: string;
   /** A line at zero, as for differences. */
   zero?: boolean;
   height?: number;
 }
 
-const EDGE = { left: 58, right: 10, top: 10, bottom: 34 };
-
-export function BandChart({ title, lines, xTitle, zero = false, height = 240 }: Props) {
-  const box = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(600);
+export function BandChart({ title, lines, x, zero = false, height = 240 }: Props) {
+  const host = useRef<HTMLDivElement>(null);
+  const chart = useRef<LocalChart | null>(null);
   const [at, setAt] = useState<number | null>(null);
-  useEffect(() => {
-    const own = box.current;
-    if (!own) return;
-    const watch = new ResizeObserver(() => setWidth(Math.max(200, own.clientWidth)));
-    watch.observe(own);
-    return () => watch.disconnect();
-  }, []);
-
-  const [left, right] = extent(lines.map((line) => line.x));
-  let [low, high] = extent(lines.flatMap((line) => [line.y, line.low ?? [], line.high ?? []]));
-  if (zero) [low, high] = [Math.min(low, 0), Math.max(high, 0)];
-  if (!Number.isFinite(left) || !Number.isFinite(low)) return null;
-  if (high === low) [low, high] = [low - 1, high + 1];
-  const inside = { width: width - EDGE.left - EDGE.right, height: height - EDGE.top - EDGE.bottom };
-  const toX = (value: number): number => EDGE.left + ((value - left) / (right - left || 1)) * inside.width;
-  const toY = (value: number): number => EDGE.top + (1 - (value - low) / (high - low)) * inside.height;
-  const map = (values: ArrayLike<number>, to: (value: number) => number): number[] => Array.from(values, to);
-  const move = (event: PointerEvent): void => {
-    const around = box.current?.getBoundingClientRect();
-    if (!around) return;
-    const value = left + ((event.clientX - around.left - EDGE.left) / inside.width) * (right - left);
-    setAt(value < left || value > right ? null : value);
-  };
+  const [view, setView] = useState<View>(null);
+  const theme = useTheme();
+  const drawn = useMemo(
+    () =>
+      lines.map((line): Drawn => {
+        const edges = line.low && line.high ? ([line.low, line.high] as const) : undefined;
+        return {
+          curve: plainCurve(line.label, line.x, line.y, edges),
+          look: { label: line.label, colour: line.colour, interval: true },
+        };
+      }),
+    [lines],
+  );
+  useLayoutEffect(() => {
+    if (!host.current) return;
+    const options = { x, logX: false, logY: false, typical: false, height, zeroLine: zero };
+    const made = new LocalChart(host.current, options, chartInks, {
+      onRange: setView,
+      onReset: () => setView(null),
+      onCursor: setAt,
+    });
+    chart.current = made;
+    return () => {
+      made.destroy();
+      chart.current = null;
+    };
+  }, [x, zero, height]);
+  useLayoutEffect(() => chart.current?.set(drawn, view), [drawn, view, x, zero, height]);
+  useEffect(() => chart.current?.plot.restyle(), [theme]);
   return (
     <figure class="band-chart">
       <figcaption>{title}</figcaption>
-      <div ref={box} onPointerMove={move} onPointerLeave={() => setAt(null)}>
-        <svg width={width} height={height} role="img" aria-label={`${title}: ${lines.map((line) => line.label).join(", ")}`}>
-          {ticks(low, high).map((value) => (
-            <g key={value}>
-              <line class="grid" x1={EDGE.left} x2={width - EDGE.right} y1={toY(value)} y2={toY(value)} />
-              <text class="tick" x={EDGE.left - 6} y={toY(value) + 4} text-anchor="end">
-                {short(Math.abs(value) < (high - low) * 1e-9 ? 0 : value)}
-              </text>
-            </g>
-          ))}
-          {ticks(left, right, Math.max(2, inside.width / 110)).map((value) => (
-            <text key={value} class="tick" x={toX(value)} y={height - EDGE.bottom + 15} text-anchor="middle">
-              {short(value)}
-            </text>
-          ))}
-          <text class="tick" x={width - EDGE.right} y={height - 4} text-anchor="end">
-            {xTitle}
-          </text>
-          {zero && <line class="zero" x1={EDGE.left} x2={width - EDGE.right} y1={toY(0)} y2={toY(0)} />}
-          {lines.map((line) => (
-            <g key={line.label} style={{ color: line.colour }}>
-              {line.low && line.high && <path class="band" d={areaOf(map(line.x, toX), map(line.low, toY), map(line.high, toY))} />}
-              <path class="line" d={pathOf(map(line.x, toX), map(line.y, toY))} />
-            </g>
-          ))}
-          {at !== null && <line class="cursor" x1={toX(at)} x2={toX(at)} y1={EDGE.top} y2={height - EDGE.bottom} />}
-        </svg>
-      </div>
-      <ul class="legend">
+      <div ref={host} role="img" aria-label={`${title}: ${lines.map((line) => line.label).join(", ")}`} />
+      <ul class="chart-legend">
         {lines.map((line) => {
           const place = at === null ? -1 : nearest(line.x, at);
-          const value = place < 0 ? null : (line.y[place] as number);
-          const [below, above] = place < 0 ? [NaN, NaN] : [line.low?.[place] ?? NaN, line.high?.[place] ?? NaN];
+          const [below, above] = [line.low?.[place] ?? NaN, line.high?.[place] ?? NaN];
           return (
             <li key={line.label}>
-              <span class="dot" style={{ background: line.colour }} />{" "}
+              <i class="key" style={{ color: line.colour }} />
               <span class="cut" title={line.label}>
                 {line.label}
               </span>
-              {value !== null && <strong> {short(value)}</strong>}
+              {place >= 0 && <strong> {number(line.y[place])}</strong>}
               {Number.isFinite(below) && Number.isFinite(above) && (
                 <span class="quiet">
                   {" "}
-                  {short(below)} to {short(above)}
+                  {number(below)} to {number(above)}
                 </span>
               )}
             </li>
           );
         })}
-        {at !== null && (
-          <li class="quiet">
-            at {xTitle} {short(at)}
-          </li>
-        )}
+        <li class="quiet">{at === null ? axisName(x) : xText(x, at)}</li>
       </ul>
     </figure>
   );
-}
-
-function extent(all: readonly ArrayLike<number>[]): [number, number] {
-  let [low, high] = [Infinity, -Infinity];
-  for (const values of all) {
-    for (let at = 0; at < values.length; at++) {
-      const value = values[at] as number;
-      if (!Number.isFinite(value)) continue;
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-  }
-  return [low, high];
-}
-
-function nearest(x: ArrayLike<number>, value: number): number {
-  let best = -1;
-  let distance = Infinity;
-  for (let at = 0; at < x.length; at++) {
-    const own = Math.abs((x[at] as number) - value);
-    if (own < distance) [best, distance] = [at, own];
-  }
-  return best;
 }

@@ -6,13 +6,14 @@
 
 import { useState } from "preact/hooks";
 import { Icon } from "../shell/icon.tsx";
-import { count } from "../shell/words.ts";
+import { count } from "../shell/text.ts";
 import { amount, better, change, letter, plusMinus } from "./reckon.ts";
-import type { Comparison, Difference, TableRow } from "./types.ts";
+import type { Comparison, Difference, TableRow } from "../api/types.ts";
 
+// prettier-ignore
 const PARTS: Record<string, string> = {
   config: "Configuration", code: "Code", packages: "Packages", hardware: "Hardware", environment: "Environment", data: "Data",
-}; // prettier-ignore
+};
 
 export function Letter({ side, colour }: { side: number; colour: string | undefined }) {
   return (
@@ -42,7 +43,10 @@ export function Differences({ made, colours }: Props) {
       )}
       {made.code_files.length > 0 && (
         <p class="code-files">
-          <span class="quiet">Code that differs:</span> {made.code_files.map((file) => <code key={file}>{file}</code>)}
+          <span class="quiet">Code that differs:</span>{" "}
+          {made.code_files.map((file) => (
+            <code key={file}>{file}</code>
+          ))}
         </p>
       )}
       {others.length > 0 && (
@@ -60,12 +64,17 @@ export function Differences({ made, colours }: Props) {
           .
         </p>
       )}
-      {made.same.length > 0 && <p class="quiet">The same: {made.same.map((part) => (PARTS[part] ?? part).toLowerCase()).join(", ")}.</p>}
+      {made.same.length > 0 && (
+        <p class="quiet">The same: {made.same.map((part) => (PARTS[part] ?? part).toLowerCase()).join(", ")}.</p>
+      )}
       {unknown.length > 0 && (
         <p class="tone-warning">
           <Icon name="unknown" /> Not known:{" "}
           {unknown
-            .map(([part, sides]) => `${(PARTS[part] ?? part).toLowerCase()}${sides.length === made.sides.length ? "" : ` of ${sides.map(letter).join(", ")}`}`)
+            .map(
+              ([part, sides]) =>
+                `${(PARTS[part] ?? part).toLowerCase()}${sides.length === made.sides.length ? "" : ` of ${sides.map(letter).join(", ")}`}`,
+            )
             .join("; ")}
           . What is not known is not taken to be the same.
         </p>
@@ -99,7 +108,9 @@ function Table({ rows, made, colours, marked = false }: Props & { rows: readonly
       <table class="facts">
         <thead>
           <tr>
-            <th scope="col" class="part">Part</th>
+            <th scope="col" class="part">
+              Part
+            </th>
             <th scope="col">Key</th>
             {made.sides.map((side, at) => (
               <th scope="col" key={at} title={side.label}>
@@ -161,7 +172,10 @@ export function Figures({ made, colours }: Props) {
           </tbody>
         </table>
       </div>
-      <p class="quiet small">Percent of {letter(baseline)}. Green is better and red is worse, where the good direction is known; a difference may be chance all the same, see the verdict.</p>
+      <p class="quiet small">
+        Percent of {letter(baseline)}. Green is better and red is worse, where the good direction is known; a difference
+        may be chance all the same, see the verdict.
+      </p>
     </section>
   );
 }
@@ -173,7 +187,7 @@ function Figure({ row, side, baseline }: { row: TableRow; side: number; baseline
   return (
     <>
       <td class={`number ${cell ? "" : "quiet"}`}>
-        {cell ? amount(cell.value, row.unit) : "–"}
+        {cell ? (cell.value === null ? "NaN" : amount(cell.value, row.unit)) : "–"}
         <span class="quiet">
           {cell && ` ${plusMinus(cell, row.unit)}`}
           {cell && cell.runs < cell.of && ` (${cell.runs} of ${cell.of})`}

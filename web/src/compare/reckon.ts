@@ -4,8 +4,8 @@
  * Out:  text; mean, least and most of a group at each x.
  */
 
-import { duration, percent, short, whole } from "../shell/words.ts";
-import type { CellValue, Refusal, TableRow } from "./types.ts";
+import { duration, change as changeText, number, whole, compact, money, percent } from "../shell/text.ts";
+import type { CellValue, Refusal, TableRow } from "../api/types.ts";
 
 /** A, B, … Z, A1, B1, … */
 export function letter(side: number): string {
@@ -17,28 +17,21 @@ export function refusalSentence({ kind, what, why, instead }: Refusal): string {
   return `${subject}: ${why}. ${instead ? `Take ${instead} instead.` : "There is nothing else to take."}`;
 }
 
-const LARGE: readonly [number, string][] = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]; // prettier-ignore
-
-export function large(value: number): string {
-  const found = LARGE.find(([size]) => Math.abs(value) >= size);
-  return found ? `${short(value / found[0])} ${found[1]}` : short(value);
-}
-
 export function amount(value: number, unit: string): string {
   if (unit === "seconds") return duration(value);
-  if (unit === "share") return `${short(100 * value, 3)}%`;
+  if (unit === "share") return percent(value);
   if (unit === "steps") return whole(value);
-  if (unit === "money") return value >= 1 ? value.toFixed(2) : short(value, 3);
+  if (unit === "money") return money(value);
   if (unit === "a second" && value >= 100) return whole(value);
-  if (unit === "tokens" || unit === "samples" || unit === "FLOPs") return large(value);
-  return short(value);
+  if (unit === "tokens" || unit === "samples" || unit === "FLOPs") return compact(value);
+  return number(value);
 }
 
 /** Half the interval's width, where there is one. */
 export function plusMinus(cell: CellValue | null, unit: string): string {
   if (!cell || cell.low === null || cell.high === null || (unit !== "" && unit !== "share")) return "";
   const half = (cell.high - cell.low) / 2;
-  return `± ${unit === "" ? short(half, 2) : amount(half, unit)}`;
+  return `± ${unit === "" ? number(half, 2) : amount(half, unit)}`;
 }
 
 /** Against the baseline; nothing where a value lacks some of its runs. */
@@ -46,7 +39,7 @@ export function change(row: TableRow, side: number, baseline = 0): string {
   const [one, base] = [row.cells[side], row.cells[baseline]];
   if (!one || !base || one.runs < one.of || base.runs < base.of || side === baseline) return "";
   const value = row.percent[side] ?? null;
-  return value === null ? "" : percent(value);
+  return value === null ? "" : changeText(value);
 }
 
 /** 1 where the side did better than the baseline, −1 where worse, 0 where neither can be said. */
@@ -93,59 +86,12 @@ export function band(curves: readonly Float64Array[]): Band {
     for (const curve of curves) {
       const value = curve[at] as number;
       sum += value;
-      low = value < low ? value : low;
-      high = value > high ? value : high;
+      low = Math.min(value, low);
+      high = Math.max(value, high);
     }
     made.mean[at] = curves.length ? sum / curves.length : NaN;
     made.low[at] = Number.isNaN(sum) ? NaN : low;
     made.high[at] = Number.isNaN(sum) ? NaN : high;
   }
   return made;
-}
-
-/** Round steps for an axis: about so many between two values. */
-export function ticks(low: number, high: number, about = 5): number[] {
-  const span = high - low;
-  if (!(span > 0) || !Number.isFinite(span)) return Number.isFinite(low) ? [low] : [];
-  const rough = span / about;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = ([1, 2, 5, 10].find((one) => one * power >= rough) ?? 10) * power;
-  const found: number[] = [];
-  for (let at = Math.ceil(low / step); at * step <= high + step * 1e-9; at++) found.push(at * step);
-  return found;
-}
-
-/** An SVG path through the finite points; it breaks where there is none. */
-export function pathOf(x: ArrayLike<number>, y: ArrayLike<number>): string {
-  let text = "";
-  let drawing = false;
-  for (let at = 0; at < x.length; at++) {
-    const [a, b] = [x[at] as number, y[at] as number];
-    if (!Number.isFinite(a) || !Number.isFinite(b)) drawing = false;
-    else {
-      text += `${drawing ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`;
-      drawing = true;
-    }
-  }
-  return text;
-}
-
-/** The area between two lines, in one piece for each stretch where both are finite. */
-export function areaOf(x: ArrayLike<number>, low: ArrayLike<number>, high: ArrayLike<number>): string {
-  let text = "";
-  let from = -1;
-  for (let at = 0; at <= x.length; at++) {
-    const whole = at < x.length && Number.isFinite(low[at]) && Number.isFinite(high[at]);
-    if (whole && from < 0) from = at;
-    if (whole || from < 0) continue;
-    const up: string[] = [];
-    const down: string[] = [];
-    for (let one = from; one < at; one++) {
-      up.push(`${(x[one] as number).toFixed(1)} ${(high[one] as number).toFixed(1)}`);
-      down.unshift(`${(x[one] as number).toFixed(1)} ${(low[one] as number).toFixed(1)}`);
-    }
-    text += `M${[...up, ...down].join("L")}Z`;
-    from = -1;
-  }
-  return text;
 }

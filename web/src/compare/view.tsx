@@ -11,27 +11,30 @@ import { varying } from "../runs/columns.ts";
 import { AxisChoice, Smoothing } from "../runs/charts.tsx";
 import { useRuns } from "../runs/store.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
-import { PALETTE, colourOf, useColours } from "../shell/colour.ts";
+import { colourAt } from "../shell/colour.ts";
+import { colourOf, useColours } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import { useKeys } from "../shell/keys.ts";
 import { useReturns } from "../shell/returns.ts";
 import { go, setQuery } from "../shell/route.ts";
-import { useTheme, type Theme } from "../shell/theme.ts";
-import { count } from "../shell/words.ts";
+import { useTheme } from "../shell/theme.ts";
+import { count } from "../shell/text.ts";
 import { chartAxis, Curves } from "./curves.tsx";
 import { Differences, Figures, Letter } from "./facts.tsx";
 import { refusalSentence } from "./reckon.ts";
-import type { Comparison, Side } from "./types.ts";
+import type { Comparison, Side } from "../api/types.ts";
 
 /** The axes of `barograph compare`; none is asked for unless a person does. */
 const AXES: readonly [string, string][] = [
-  ["", "the axis that does not mislead"],
+  ["", "default"],
   ["step", "step"],
   ["tokens", "tokens"],
   ["samples", "samples"],
   ["time", "time of its steps"],
   ["flops", "FLOPs"],
 ];
+
+const NOBODY: readonly Key[] = [];
 
 const ASKED = ["metric", "x", "group", "baseline"] as const;
 
@@ -40,10 +43,14 @@ export function CompareView({ query }: { query: URLSearchParams }) {
   const keys = query.getAll("run");
   const { made, error, busy } = useComparison(query);
   const theme = useTheme();
-  useColours();
   useKeys("Comparison", [{ keys: "Escape", says: "back to the runs", run: () => go("/") }]);
-  const members = useMemo(() => (made ? made.sides.map((side) => keysOf(side, keys, rows)) : []), [made, keys.join(" "), rows]);
-  const colours = sideColours(members, theme);
+  const members = useMemo(
+    () => (made ? made.sides.map((side) => keysOf(side, keys, rows)) : []),
+    [made, keys.join(" "), rows],
+  );
+  const alone = members.every((side) => side.length === 1) ? members.flat() : NOBODY;
+  useColours(alone);
+  const colours = members.map((_, at) => (alone[at] !== undefined ? colourOf(alone[at], theme) : colourAt(at, theme)));
   const there = [...new Set(keys)].filter((key) => rows.has(key));
   if (keys.length < 2) return <TooFew keys={keys} rows={rows} />;
   const smooth = Number(query.get("smooth") ?? 0) || 0;
@@ -66,8 +73,12 @@ export function CompareView({ query }: { query: URLSearchParams }) {
           )}
           {ASKED.some((name) => query.get(name)) && (
             <p class="buttons">
-              <button type="button" class="button" onClick={() => setQuery({ metric: null, x: null, group: null, baseline: null })}>
-                Compare as the runs suggest
+              <button
+                type="button"
+                class="button"
+                onClick={() => setQuery({ metric: null, x: null, group: null, baseline: null })}
+              >
+                Compare with the defaults
               </button>
             </p>
           )}
@@ -88,7 +99,14 @@ export function CompareView({ query }: { query: URLSearchParams }) {
           {made.metric && members.some((side) => side.length > 0) && (
             <section class="panel block">
               <h2>Curves</h2>
-              <Curves made={made} keys={members} colours={colours} metric={made.metric} x={chartAxis(made.axis)} smooth={smooth} />
+              <Curves
+                made={made}
+                keys={members}
+                colours={colours}
+                metric={made.metric}
+                x={chartAxis(made.axis)}
+                smooth={smooth}
+              />
             </section>
           )}
           <Figures made={made} colours={colours} />
@@ -101,7 +119,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
 /** Which of the keys asked for the runs of a side are: the server tells project, id and folder. */
 export function keysOf(side: Side, keys: readonly Key[], rows: ReadonlyMap<Key, Row>): Key[] {
   return side.runs.flatMap(({ key, project, id, dir }) => {
-    if (key !== undefined) return [key];
+    if (typeof key === "string") return [key];
     const folder = dir.replaceAll("\\", "/");
     const found =
       keys.find((key) => folder === plainKey(key) || folder.endsWith(`/${plainKey(key)}`)) ??
@@ -110,21 +128,15 @@ export function keysOf(side: Side, keys: readonly Key[], rows: ReadonlyMap<Key, 
   });
 }
 
-/** A run keeps its colour; groups, and runs that happen to share one, take the palette in order. */
-function sideColours(members: readonly Key[][], theme: Theme): string[] {
-  const own = members.map((side) => (side.length === 1 && side[0] !== undefined ? colourOf(side[0], theme) : ""));
-  if (own.every(Boolean) && new Set(own).size === own.length) return own;
-  return members.map((_, at) => PALETTE[theme][at % PALETTE[theme].length] ?? "#888888");
-}
-
 function TooFew({ keys, rows }: { keys: readonly Key[]; rows: ReadonlyMap<Key, Row> }) {
   const [only] = keys;
   return (
     <div class="message">
-      <h1>A comparison wants two runs or more</h1>
+      <h1>Select at least two runs</h1>
       <p class="soft">
         {only ? `“${rows.get(only)?.name || plainKey(only)}” is one. ` : ""}
-        Select runs in the table with <kbd>x</kbd> or their boxes, then press <kbd>c</kbd>. In a terminal: <code>barograph compare A B</code>
+        Select runs in the table with <kbd>x</kbd> or their boxes, then press <kbd>c</kbd>. In a terminal:{" "}
+        <code>barograph compare A B</code>
       </p>
       <p>
         <a href={only ? `/?sel=${encodeURIComponent(only)}` : "/"}>Choose runs</a>
@@ -152,13 +164,21 @@ function Controls({ query, made, rows, keys, smooth }: ControlsProps) {
   const group = query.get("group") ?? "";
   return (
     <div class="toolbar" role="toolbar" aria-label="Comparison">
-      <a class="button" href={`/?sel=${encodeURIComponent(keys.join(",")).replaceAll("%2C", ",").replaceAll("%2F", "/")}`}>
+      <a
+        class="button"
+        href={`/?sel=${encodeURIComponent(keys.join(",")).replaceAll("%2C", ",").replaceAll("%2F", "/")}`}
+      >
         Choose runs
       </a>
       <label class="labelled">
         <span class="quiet">metric</span>
-        <select class="field" aria-label="Metric" value={metric} onChange={(event) => setQuery({ metric: event.currentTarget.value })}>
-          <option value="">{!metric && made?.metric ? made.metric : "as the runs suggest"}</option>
+        <select
+          class="field"
+          aria-label="Metric"
+          value={metric}
+          onChange={(event) => setQuery({ metric: event.currentTarget.value })}
+        >
+          <option value="">{!metric && made?.metric ? made.metric : "default"}</option>
           {[...new Set([...shared, ...(metric ? [metric] : [])])].map((name) => (
             <option key={name} value={name}>
               {name}
@@ -166,11 +186,20 @@ function Controls({ query, made, rows, keys, smooth }: ControlsProps) {
           ))}
         </select>
       </label>
-      <AxisChoice axis={query.get("x") ?? ""} axes={AXES.map(([name, says]) => [name, name === "" && made?.axis ? made.axis : says] as const)} set={(x) => setQuery({ x })} />
+      <AxisChoice
+        axis={query.get("x") ?? ""}
+        axes={AXES.map(([name, says]) => [name, name === "" && made?.axis ? made.axis : says] as const)}
+        set={(x) => setQuery({ x })}
+      />
       <label class="labelled">
         <span class="quiet">group by</span>
-        <select class="field" aria-label="Group" value={group} onChange={(event) => setQuery({ group: event.currentTarget.value, baseline: null })}>
-          <option value="">what they share</option>
+        <select
+          class="field"
+          aria-label="Group"
+          value={group}
+          onChange={(event) => setQuery({ group: event.currentTarget.value, baseline: null })}
+        >
+          <option value="">all but seed</option>
           {[...new Set([...groups, ...(group ? [group] : [])])].map((name) => (
             <option key={name} value={name}>
               {name}
@@ -180,7 +209,12 @@ function Controls({ query, made, rows, keys, smooth }: ControlsProps) {
       </label>
       <label class="labelled">
         <span class="quiet">baseline</span>
-        <select class="field" aria-label="Baseline" value={query.get("baseline") ?? ""} onChange={(event) => setQuery({ baseline: event.currentTarget.value })}>
+        <select
+          class="field"
+          aria-label="Baseline"
+          value={query.get("baseline") ?? ""}
+          onChange={(event) => setQuery({ baseline: event.currentTarget.value })}
+        >
           <option value="">the first</option>
           {keys.map((key) => (
             <option key={key} value={key}>
@@ -195,7 +229,15 @@ function Controls({ query, made, rows, keys, smooth }: ControlsProps) {
   );
 }
 
-function Sides({ made, members, colours }: { made: Comparison; members: readonly Key[][]; colours: readonly string[] }) {
+function Sides({
+  made,
+  members,
+  colours,
+}: {
+  made: Comparison;
+  members: readonly Key[][];
+  colours: readonly string[];
+}) {
   return (
     <ul class="sides" aria-label="What is compared">
       {made.sides.map((side, at) => (
@@ -213,7 +255,8 @@ function Sides({ made, members, colours }: { made: Comparison; members: readonly
             )}
             <span class="quiet">
               {" "}
-              {side.runs.length > 1 ? count(side.runs.length, "run") : side.runs[0]?.project}, {[...new Set(side.runs.map((run) => run.status))].join(", ")}
+              {side.runs.length > 1 ? count(side.runs.length, "run") : side.runs[0]?.project},{" "}
+              {[...new Set(side.runs.map((run) => run.status))].join(", ")}
             </span>
             {side.runs.length > 1 && (
               <details class="members">
@@ -270,7 +313,11 @@ function Verdict({ made }: { made: Comparison }) {
 }
 
 function useComparison(query: URLSearchParams): { made: Comparison | null; error: string | null; busy: boolean } {
-  const [found, set] = useState<{ made: Comparison | null; error: string | null; busy: boolean }>({ made: null, error: null, busy: true });
+  const [found, set] = useState<{ made: Comparison | null; error: string | null; busy: boolean }>({
+    made: null,
+    error: null,
+    busy: true,
+  });
   const keys = query.getAll("run");
   const asked = new URLSearchParams();
   for (const key of keys) asked.append("run", key);
@@ -283,7 +330,10 @@ function useComparison(query: URLSearchParams): { made: Comparison | null; error
     set((before) => ({ ...before, busy: true }));
     getJson<Comparison>(address, stop.signal)
       .then((made) => set({ made, error: null, busy: false }))
-      .catch((error: Error) => error.name !== "AbortError" && set((before) => ({ ...before, error: error.message, busy: false })));
+      .catch(
+        (error: Error) =>
+          error.name !== "AbortError" && set((before) => ({ ...before, error: error.message, busy: false })),
+      );
     return () => stop.abort();
   }, [address, returns]);
   return found;

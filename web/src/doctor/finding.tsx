@@ -8,11 +8,11 @@ import { useState } from "preact/hooks";
 import type { Finding, Key, Spark } from "../api/types.ts";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { Icon } from "../shell/icon.tsx";
-import { count, whole } from "../shell/words.ts";
-import { evidenceRows, seriesOf } from "./evidence.ts";
+import { count, whole } from "../shell/text.ts";
+import { evidenceRows, lastLines, seriesOf } from "./evidence.ts";
 import { drawSpark } from "./spark.ts";
 
-const NAMES = { critical: "Critical", warning: "Warning", info: "Remark" } as const;
+const NAMES = { critical: "Critical", warning: "Warning", info: "Info" } as const;
 const MOST_CAUSES = 4;
 
 export function chartAt(key: Key, step: number, series: string): string {
@@ -36,8 +36,8 @@ export function FindingCard({ finding, runKey, open = false }: { finding: Findin
         </a>
         <span class="rule quiet">{rule.replaceAll("_", " ")}</span>
         <span class="grow" />
-        <span class="quiet small" title="How sure the rule is of this">
-          {Math.round(confidence * 100)}% sure
+        <span class="quiet small" title="The rule's confidence in this finding">
+          confidence {Math.round(confidence * 100)}%
         </span>
       </header>
       <p class="says">
@@ -52,7 +52,7 @@ export function FindingCard({ finding, runKey, open = false }: { finding: Findin
         <div class="finding-body">
           {remedies.length > 0 && (
             <section class="do">
-              <h3>Do</h3>
+              <h3>What to try</h3>
               <ul>
                 {remedies.map((one) => (
                   <li key={one}>
@@ -65,7 +65,7 @@ export function FindingCard({ finding, runKey, open = false }: { finding: Findin
           {causes.length > 0 && <Causes causes={causes} />}
           {story.length > 0 && (
             <section>
-              <h3>What belongs to it</h3>
+              <h3>Related events</h3>
               <ol class="story">
                 {story.map((one) => (
                   <li key={`${one.rule} ${one.step}`}>
@@ -103,7 +103,7 @@ function Causes({ causes }: { causes: readonly string[] }) {
   const shown = all ? causes : causes.slice(0, MOST_CAUSES);
   return (
     <section>
-      <h3>Because, the likeliest first</h3>
+      <h3>Likely causes</h3>
       <ol class="causes">
         {shown.map((one, at) => (
           <li key={one} class={at === 0 ? "first" : ""}>
@@ -122,9 +122,10 @@ function Causes({ causes }: { causes: readonly string[] }) {
 
 function Evidence({ finding }: { finding: Finding }) {
   const rows = evidenceRows(finding.evidence);
-  if (finding.found > finding.step) rows.push(["could be known from step", whole(finding.found)]);
+  if (finding.found > finding.step) rows.push(["detectable from step", whole(finding.found)]);
   if (finding.segment > 1) rows.push(["segment", whole(finding.segment)]);
-  if (rows.length === 0) return null;
+  const lines = lastLines(finding.evidence);
+  if (rows.length === 0 && lines.length === 0) return null;
   return (
     <section>
       <h3>Evidence</h3>
@@ -136,6 +137,7 @@ function Evidence({ finding }: { finding: Finding }) {
           </div>
         ))}
       </dl>
+      {lines.length > 0 && <pre class="last">{lines.join("\n")}</pre>}
     </section>
   );
 }
@@ -155,7 +157,11 @@ export function SparkLine({ spark, step }: { spark: Spark; step: number }) {
       >
         {at !== null && <line class="spark-at" x1={at * 6} x2={at * 6} y1={0} y2={HEIGHT} />}
         {lines.map((line, index) => (
-          <polyline key={index} class="spark-line" points={line.map(([x, level]) => `${x * 6},${y(level).toFixed(1)}`).join(" ")} />
+          <polyline
+            key={index}
+            class="spark-line"
+            points={line.map(([x, level]) => `${x * 6},${y(level).toFixed(1)}`).join(" ")}
+          />
         ))}
         {marks.map((mark) => (
           <line key={mark.x} class="spark-mark" x1={mark.x * 6} x2={mark.x * 6} y1={2} y2={9} />

@@ -11,7 +11,7 @@ const LEVELS = "▁▂▃▄▅▆▇█";
 export interface Drawing {
   /** Stretches of finite values: x from 0 to the number of bars, y from 0 (low) to 7. */
   lines: [number, number][][];
-  marks: { x: number; kind: "NaN" | "+∞" | "−∞" }[];
+  marks: { x: number; kind: "nan" | "inf" | "-inf" }[];
   width: number;
   /** Where the finding's step is, within [0, width]; null outside. */
   at: number | null;
@@ -30,7 +30,7 @@ export function drawSpark(spark: Spark, step: number): Drawing {
     }
     if (line.length) lines.push(line);
     line = [];
-    marks.push({ x: x + 0.5, kind: bar === "^" ? "+∞" : bar === "v" ? "−∞" : "NaN" });
+    marks.push({ x: x + 0.5, kind: bar === "^" ? "inf" : bar === "v" ? "-inf" : "nan" });
   });
   if (line.length) lines.push(line);
   const span = spark.to - spark.from;

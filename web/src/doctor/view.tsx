@@ -9,11 +9,12 @@ import { getFindings } from "../api/client.ts";
 import { listen } from "../api/live.ts";
 import type { Diagnosis, Key, Severity } from "../api/types.ts";
 import { Icon } from "../shell/icon.tsx";
-import { count, whole } from "../shell/words.ts";
+import { count, whole } from "../shell/text.ts";
 import { FindingCard } from "./finding.tsx";
+import { headline, withMetrics } from "./headline.ts";
 
 const AGAIN_MILLISECONDS = 2500; // between two diagnoses of a run that goes on: the rules read all of it
-const FEW_REMARKS = 6;
+const FEW_MINOR = 6;
 
 export function DoctorView({ runKey }: { runKey: Key }) {
   const { diagnosis, error } = useDiagnosis(runKey);
@@ -21,7 +22,7 @@ export function DoctorView({ runKey }: { runKey: Key }) {
   if (!diagnosis) {
     return error ? (
       <div class="message" role="alert">
-        <h1>The doctor could not look</h1>
+        <h1>The rules could not be checked</h1>
         <p>{error}</p>
       </div>
     ) : (
@@ -34,8 +35,8 @@ export function DoctorView({ runKey }: { runKey: Key }) {
   }
   const { findings } = diagnosis;
   const serious = findings.filter((one) => one.severity !== "info");
-  const remarks = findings.filter((one) => one.severity === "info");
-  const shown = everything ? remarks : remarks.slice(0, FEW_REMARKS);
+  const minor = findings.filter((one) => one.severity === "info");
+  const shown = everything ? minor : minor.slice(0, FEW_MINOR);
   return (
     <div class="doctor">
       <Verdict diagnosis={diagnosis} />
@@ -46,17 +47,17 @@ export function DoctorView({ runKey }: { runKey: Key }) {
           ))}
         </ol>
       )}
-      {remarks.length > 0 && (
+      {minor.length > 0 && (
         <section>
-          <h2>Worth knowing</h2>
-          <ol class="findings remarks" aria-label="Remarks">
+          <h2>Info</h2>
+          <ol class="findings minor" aria-label="Info">
             {shown.map((one) => (
               <FindingCard key={identity(one)} finding={one} runKey={runKey} />
             ))}
           </ol>
-          {remarks.length > shown.length && (
+          {minor.length > shown.length && (
             <button type="button" class="button" onClick={() => setEverything(true)}>
-              {count(remarks.length - shown.length, "more remark")}
+              {`${whole(minor.length - shown.length)} more`}
             </button>
           )}
         </section>
@@ -66,26 +67,24 @@ export function DoctorView({ runKey }: { runKey: Key }) {
   );
 }
 
-const identity = (one: { rule: string; key: string; segment: number; step: number }): string => `${one.rule} ${one.key} ${one.segment} ${one.step}`;
+const identity = (one: { rule: string; key: string; segment: number; step: number }): string =>
+  `${one.rule} ${one.key} ${one.segment} ${one.step}`;
 
-const WORDS: Record<Severity, [string, string]> = { critical: ["critical", "critical"], warning: ["warning", "warnings"], info: ["remark", "remarks"] };
-
-const VERDICTS = {
-  critical: "This run is broken, or will be",
-  warning: "Something wants a look",
-  good: "Nothing is wrong, as far as can be told",
-  unknown: "Nothing can be told: no rule found the metrics that it looks at",
+const WORDS: Record<Severity, [string, string]> = {
+  critical: ["critical", "critical"],
+  warning: ["warning", "warnings"],
+  info: ["info", "info"],
 };
 
 function Verdict({ diagnosis: { findings, checked } }: { diagnosis: Diagnosis }) {
   const severities: Severity[] = ["critical", "warning", "info"];
   const counts = severities.map((severity) => findings.filter((one) => one.severity === severity).length);
   const [critical = 0, warnings = 0] = counts;
-  const worst = critical ? "critical" : warnings ? "warning" : checked.length ? "good" : "unknown";
+  const worst = critical ? "critical" : warnings ? "warning" : withMetrics(checked) ? "good" : "unknown";
   return (
     <p class={`verdict ${worst}`} role="status">
       <Icon name={worst === "good" ? "done" : worst} />
-      <strong>{VERDICTS[worst]}</strong>
+      <strong>{headline(findings, checked)}</strong>
       <span class="badges">
         {severities.map((severity, at) => {
           const number = counts[at] ?? 0;
@@ -106,18 +105,19 @@ function Looked({ diagnosis: { checked, abstained } }: { diagnosis: Diagnosis })
   for (const { rule, needs: what } of abstained) needs.set(what, [...(needs.get(what) ?? []), rule]);
   return (
     <section class="looked">
-      <h2>What was looked at</h2>
+      <h2>Rules</h2>
       <p class="soft">
-        {count(checked.length, "rule")} looked at this run{abstained.length ? `, ${whole(abstained.length)} could not.` : "; none had to stand aside."}
+        {count(checked.length, "rule")} checked this run
+        {abstained.length ? `; ${whole(abstained.length)} lacked their metrics.` : "."}
       </p>
       {abstained.length > 0 && (
         <details>
-          <summary>What could not be checked, and which metric would let it</summary>
+          <summary>Rules not checked, and the metrics they need</summary>
           <table class="facts">
             <thead>
               <tr>
-                <th scope="col">Log this</th>
-                <th scope="col">and these rules can look</th>
+                <th scope="col">Metric to log</th>
+                <th scope="col">Rules that need it</th>
               </tr>
             </thead>
             <tbody>
@@ -135,7 +135,7 @@ function Looked({ diagnosis: { checked, abstained } }: { diagnosis: Diagnosis })
       )}
       {checked.length > 0 && (
         <details>
-          <summary>What was checked</summary>
+          <summary>Rules checked</summary>
           <p class="rules">{checked.map((rule) => rule.replaceAll("_", " ")).join(", ")}</p>
         </details>
       )}
@@ -145,7 +145,10 @@ function Looked({ diagnosis: { checked, abstained } }: { diagnosis: Diagnosis })
 
 /** The diagnosis, again while new points come. */
 function useDiagnosis(key: Key): { diagnosis: Diagnosis | null; error: string | null } {
-  const [found, set] = useState<{ diagnosis: Diagnosis | null; error: string | null }>({ diagnosis: null, error: null });
+  const [found, set] = useState<{ diagnosis: Diagnosis | null; error: string | null }>({
+    diagnosis: null,
+    error: null,
+  });
   const last = useRef(0);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -156,14 +159,22 @@ function useDiagnosis(key: Key): { diagnosis: Diagnosis | null; error: string | 
       last.current = Date.now();
       getFindings(key, stop.signal)
         .then((diagnosis) => !gone && set({ diagnosis, error: null }))
-        .catch((error: Error) => !gone && error.name !== "AbortError" && set((before) => ({ ...before, error: error.message })));
+        .catch(
+          (error: Error) =>
+            !gone && error.name !== "AbortError" && set((before) => ({ ...before, error: error.message })),
+        );
     };
     const soon = (): void => {
       timer ??= setTimeout(read, Math.max(0, last.current + AGAIN_MILLISECONDS - Date.now()));
     };
     set({ diagnosis: null, error: null });
     read();
-    const leave = listen({ runs: [key], onPoints: soon, onAgain: soon, onRows: (rows) => rows.some((row) => row.key === key) && soon() });
+    const leave = listen({
+      runs: [key],
+      onPoints: soon,
+      onAgain: soon,
+      onRows: (rows) => rows.some((row) => row.key === key) && soon(),
+    });
     return () => {
       gone = true;
       clearTimeout(timer);

@@ -65,23 +65,15 @@ export function readData(): ReportData | null {
 }
 
 /** The x of a column. */
-export function xOf(column: Column): number[] {
-  if (column.x) return column.x;
+export function xOf(column: Column): Float64Array {
+  if (column.x) return Float64Array.from(column.x);
   let at = 0;
-  return (column.gaps ?? []).map((gap) => (at += gap));
+  return Float64Array.from(column.gaps ?? [], (gap) => (at += gap));
 }
 
-/** The y of a column as a chart draws it: what is not finite is a gap. */
-export function yOf(column: Column): (number | null)[] {
-  return column.y.map((value) => (typeof value === "number" ? value : null));
-}
+const NOT_FINITE = { n: Number.NaN, p: Number.POSITIVE_INFINITY, m: Number.NEGATIVE_INFINITY };
 
-/** Where a column is not finite: x and a word for what stands there. */
-export function oddOf(column: Column, x: number[]): [number, string][] {
-  const words = { n: "NaN", p: "infinity", m: "minus infinity" };
-  const found: [number, string][] = [];
-  column.y.forEach((value, at) => {
-    if (typeof value === "string") found.push([x[at] ?? 0, words[value]]);
-  });
-  return found;
+/** The y of a column. */
+export function yOf(column: Column): Float64Array {
+  return Float64Array.from(column.y, (value) => (typeof value === "number" ? value : NOT_FINITE[value]));
 }

@@ -1,7 +1,7 @@
 // A heat map: what stands in the cell under the pointer.
 import type { HeatData } from "./data.ts";
-import { element } from "./elements.ts";
-import { number, whole } from "./words.ts";
+import { element } from "../shell/element.ts";
+import { number, whole } from "../shell/text.ts";
 
 const NOTHING = 0;
 const ODD = 1;
@@ -34,15 +34,15 @@ export function explain(figure: HTMLElement, data: HeatData): void {
     const from = whole(Math.ceil(data.edges[column] ?? 0));
     const to = whole(Math.ceil((data.edges[column + 1] ?? 0) - 1));
     const where = `${data.rows[row]}, ${from === to ? `step ${from}` : `steps ${from} to ${to}`}`;
-    tip.textContent = `${where}: ${valueOf(level, data)}`;
+    tip.textContent = `${where}: ${cellText(level, data)}`;
   });
 }
 
-function valueOf(level: number, data: HeatData): string {
+function cellText(level: number, data: HeatData): string {
   if (level === NOTHING) return "nothing logged";
   if (level === ODD) return "not finite";
   const scaled = data.low + ((level - FIRST) / (LAST - FIRST)) * (data.high - data.low);
   const value = data.log ? 10 ** scaled : scaled;
   const least = data.log && level === FIRST ? "at most " : "about ";
-  return least + number(Number(value.toPrecision(2)));
+  return least + number(value, 2);
 }

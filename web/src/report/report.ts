@@ -13,26 +13,30 @@ function start(): void {
   const make = (figure: HTMLElement): void => {
     const chart = data.charts[figure.dataset.chart ?? ""];
     if (!chart || figure.classList.contains("drawn")) return;
-    let zoom = zooms.get(chart.x);
-    if (!zoom) zooms.set(chart.x, (zoom = new Zoom(chart.x === "step" ? data.span : spanOf(chart.lines))));
+    const zoom = zooms.get(chart.x) ?? new Zoom(chart.x === "step" ? data.span : spanOf(chart.lines));
+    zooms.set(chart.x, zoom);
     charts.push(new Chart(figure, chart, zoom));
   };
 
   // A chart is made when it comes near the screen: a page of fifty opens as fast as one of five.
-  const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      watcher.unobserve(entry.target);
-      make(entry.target as HTMLElement);
-    }
-  }, { rootMargin: "600px" });
-  document.querySelectorAll<HTMLElement>("figure[data-chart]").forEach((figure) => watcher.observe(figure));
-
-  document.querySelectorAll<HTMLElement>("figure[data-heat]").forEach((figure) => {
+  const watcher = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        watcher.unobserve(entry.target);
+        make(entry.target as HTMLElement);
+      }
+    },
+    { rootMargin: "600px" },
+  );
+  for (const figure of document.querySelectorAll<HTMLElement>("figure[data-chart]")) watcher.observe(figure);
+  for (const figure of document.querySelectorAll<HTMLElement>("figure[data-heat]")) {
     const heat = data.heats[figure.dataset.heat ?? ""];
     if (heat) explain(figure, heat);
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const chart of charts) chart.draw();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
 }
 
 function spanOf(lines: { x?: number[]; gaps?: number[] }[]): [number, number] {

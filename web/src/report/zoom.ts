@@ -1,7 +1,12 @@
-// The range of x that all charts of one kind show together.
+// The range of x that all charts of one kind show together, and the place in it that is pointed at.
 
 export type Range = [number, number];
-type Listener = (range: Range, source: object | null) => void;
+
+export interface Listener {
+  range(): void;
+  /** A place of x that somebody points at; null: nobody does. */
+  cursor(x: number | null, from: object): void;
+}
 
 /** One range, and those who draw it. */
 export class Zoom {
@@ -21,7 +26,7 @@ export class Zoom {
   }
 
   /** Show another range, within the whole one; never less than two steps, or a thousandth of a thousandth. */
-  set(low: number, high: number, source: object | null = null): void {
+  set(low: number, high: number): void {
     const [first, last] = this.whole;
     const least = Math.max((last - first) * 1e-6, Number.isInteger(first) && last - first > 2 ? 2 : 0);
     let width = Math.min(last - first, Math.max(high - low, least));
@@ -29,7 +34,7 @@ export class Zoom {
     const middle = (low + high) / 2;
     const start = Math.min(Math.max(first, middle - width / 2), last - width);
     this.range = [start, start + width];
-    for (const listener of this.listeners) listener(this.range, source);
+    for (const listener of this.listeners) listener.range();
   }
 
   /** Closer (below 1) or further away (above 1), around the middle. */
@@ -43,6 +48,10 @@ export class Zoom {
   shift(part: number): void {
     const [low, high] = this.range;
     this.set(low + (high - low) * part, high + (high - low) * part);
+  }
+
+  point(x: number | null, from: object): void {
+    for (const listener of this.listeners) listener.cursor(x, from);
   }
 
   reset(): void {

@@ -24,7 +24,18 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
   const x = query.get("x") || "step";
   const smooth = number(query.get("smooth"));
   const group = useMemo(
-    () => new Group({ x, smooth, logX: query.get("logx") === "1", logY: readLog(query.get("logy")), typical: query.get("typical") === "1", branch: query.get("old") === "0" ? "live" : "all" }, parseView(query.get("range"))),
+    () =>
+      new Group(
+        {
+          x,
+          smooth,
+          logX: query.get("logx") === "1",
+          logY: readLog(query.get("logy")),
+          typical: query.get("typical") === "1",
+          branch: query.get("old") === "0" ? "live" : "all",
+        },
+        parseView(query.get("range")),
+      ),
     [runKey],
   );
   const [side, setSide] = useState(() => kept("series-list", false));
@@ -34,10 +45,18 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
   const labels = useMemo(() => ({ [runKey]: detail.name || detail.id }), [runKey, detail.name]);
   const runs = useMemo(() => [runKey], [runKey]);
 
-  const set = (changes: { logX?: boolean; logY?: boolean | null; typical?: boolean; branch?: "live" | "all" }): void => {
+  const set = (changes: {
+    logX?: boolean;
+    logY?: boolean | null;
+    typical?: boolean;
+    branch?: "live" | "all";
+  }): void => {
     group.set(changes);
     const { logX, logY, typical, branch } = group.settings;
-    setQuery({ logx: logX, logy: logY === null ? null : logY ? "1" : "0", typical, old: branch === "live" ? "0" : null }, true);
+    setQuery(
+      { logx: logX, logy: logY === null ? null : logY ? "1" : "0", typical, old: branch === "live" ? "0" : null },
+      true,
+    );
   };
 
   useEffect(() => {
@@ -81,19 +100,37 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
     { keys: "[", says: "the range before", run: () => group.back() },
     { keys: "]", says: "the range after", run: () => group.forward() },
     { keys: "0", says: "all of the run", run: () => group.range(null, true) },
-    { keys: "l", says: "logarithmic y axes", run: () => set({ logY: group.settings.logY === null ? true : group.settings.logY ? false : null }) },
+    {
+      keys: "l",
+      says: "logarithmic y axes",
+      run: () => set({ logY: group.settings.logY === null ? true : group.settings.logY ? false : null }),
+    },
   ]);
 
   return (
     <div class={`run-charts ${side ? "with-side" : ""}`}>
       <div class="charts-bar">
-        <button type="button" class="button" aria-expanded={side} aria-controls="series-side" onClick={() => (side ? show(false) : search())}>
-          <Icon name="search" /> Series {detail.series_count !== undefined && <span class="count">{detail.series_count.toLocaleString("en-US")}</span>}
+        <button
+          type="button"
+          class="button"
+          aria-expanded={side}
+          aria-controls="series-side"
+          onClick={() => (side ? show(false) : search())}
+        >
+          <Icon name="search" /> Series{" "}
+          {detail.series_count !== undefined && (
+            <span class="count">{detail.series_count.toLocaleString("en-US")}</span>
+          )}
         </button>
         {picked.length > 0 && (
           <>
             {picked.length > 1 && (
-              <button type="button" class="button" aria-pressed={together} onClick={() => setQuery({ together: !together }, true)}>
+              <button
+                type="button"
+                class="button"
+                aria-pressed={together}
+                onClick={() => setQuery({ together: !together }, true)}
+              >
                 in one chart
               </button>
             )}
@@ -103,7 +140,11 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
           </>
         )}
         <span class="grow" />
-        <AxisChoice axis={x} set={(axis) => setQuery({ x: axis === "step" ? null : axis, range: null }, true)} axes={axesOf(picked)} />
+        <AxisChoice
+          axis={x}
+          set={(axis) => setQuery({ x: axis === "step" ? null : axis, range: null }, true)}
+          axes={axesOf(picked)}
+        />
         <Smoothing value={smooth} set={(value) => setQuery({ smooth: value || null }, true)} />
         <View group={group} set={set} />
       </div>
@@ -137,7 +178,15 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
 
 /** The axes that everybody has, and what was picked: one metric over another. */
 function axesOf(picked: readonly string[]): [string, string][] {
-  return [["step", "step"], ["relative", "time since start"], ["time", "clock time"], ["tokens", "tokens"], ["samples", "samples"], ["train/loss", "train/loss"], ...picked.map((name): [string, string] => [name, name])];
+  return [
+    ["step", "step"],
+    ["relative", "time since start"],
+    ["time", "clock time"],
+    ["tokens", "tokens"],
+    ["samples", "samples"],
+    ["train/loss", "train/loss"],
+    ...picked.map((name): [string, string] => [name, name]),
+  ];
 }
 
 interface ViewProps {
@@ -148,28 +197,55 @@ interface ViewProps {
 function View({ group, set }: ViewProps) {
   const { logX, logY, typical, branch } = group.settings;
   return (
-    <Pop button={<><Icon name="more" /> View</>} label="How the charts are drawn" class={`button ${logX || logY !== null || typical || branch === "live" ? "on" : ""}`} paneClass="view-pane">
+    <Pop
+      button={
+        <>
+          <Icon name="more" /> View
+        </>
+      }
+      label="Chart options"
+      class={`button ${logX || logY !== null || typical || branch === "live" ? "on" : ""}`}
+      paneClass="view-pane"
+    >
       {() => (
         <>
           <label class="choice">
-            <input type="checkbox" checked={logX} onChange={(event) => set({ logX: event.currentTarget.checked })} /> Logarithmic x axis
+            <input type="checkbox" checked={logX} onChange={(event) => set({ logX: event.currentTarget.checked })} />{" "}
+            Logarithmic x axis
           </label>
           <label class="choice">
             y axes
-            <select class="field" value={logY === null ? "own" : logY ? "log" : "linear"} onChange={(event) => set({ logY: readLog({ own: null, log: "1", linear: "0" }[event.currentTarget.value] ?? null) })}>
+            <select
+              class="field"
+              value={logY === null ? "own" : logY ? "log" : "linear"}
+              onChange={(event) =>
+                set({ logY: readLog({ own: null, log: "1", linear: "0" }[event.currentTarget.value] ?? null) })
+              }
+            >
               <option value="own">as each chart finds best</option>
               <option value="log">logarithmic</option>
               <option value="linear">linear</option>
             </select>
           </label>
           <label class="choice">
-            <input type="checkbox" checked={typical} onChange={(event) => set({ typical: event.currentTarget.checked })} /> y axes to the middle 98% of values
+            <input
+              type="checkbox"
+              checked={typical}
+              onChange={(event) => set({ typical: event.currentTarget.checked })}
+            />{" "}
+            y axes to the middle 98% of values
           </label>
           <label class="choice">
-            <input type="checkbox" checked={branch === "all"} onChange={(event) => set({ branch: event.currentTarget.checked ? "all" : "live" })} /> Branches that a resume or rewind left behind
+            <input
+              type="checkbox"
+              checked={branch === "all"}
+              onChange={(event) => set({ branch: event.currentTarget.checked ? "all" : "live" })}
+            />{" "}
+            Branches that a resume or rewind left behind
           </label>
           <p class="quiet small">
-            Drag to zoom, double click for all, Ctrl and the wheel or a pinch to zoom, a sideways wheel or Alt and a drag to pan, Shift and a drag to compare a range with the one before it.
+            Drag to zoom, double click for all, Ctrl and the wheel or a pinch to zoom, a sideways wheel or Alt and a
+            drag to pan, Shift and a drag to compare a range with the one before it.
           </p>
         </>
       )}

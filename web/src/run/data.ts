@@ -8,7 +8,8 @@ import { useEffect, useState } from "preact/hooks";
 import { getFindings, getFrame, getJson, getRun, runPath } from "../api/client.ts";
 import type { Frame } from "../api/frame.ts";
 import { listen } from "../api/live.ts";
-import { ApiError, type Detail, type Diagnosis, type Finding, type Key } from "../api/types.ts";
+import { ApiError } from "../api/values.ts";
+import type { Detail, Diagnosis, Finding, Key, Row } from "../api/types.ts";
 import type { Flag } from "../chart/plot.ts";
 import { runPlace } from "../shell/address.ts";
 import { useReturns } from "../shell/returns.ts";
@@ -48,7 +49,12 @@ export function useAnswer<T>(what: string | null, ask: (signal: AbortSignal) => 
       (error: unknown) => {
         if (control.signal.aborted) return;
         const missing = error instanceof ApiError && (error.status === 404 || error.status === 501);
-        set((now) => ({ what, value: now.what === what && !missing ? now.value : null, error: (error as Error).message, missing }));
+        set((now) => ({
+          what,
+          value: now.what === what && !missing ? now.value : null,
+          error: (error as Error).message,
+          missing,
+        }));
       },
     );
     return () => control.abort();
@@ -90,28 +96,44 @@ export const useFindings = (run: Key | null, beat: number): Answer<Diagnosis> =>
 export const useFrame = <Header>(run: Key, rest: string, beat = 0): Answer<Frame<Header>> =>
   useAnswer(`${run} ${rest}`, (signal) => getFrame<Header>(runPath(run, rest), signal), beat);
 
-export const useJson = <T>(run: Key, rest: string, beat = 0): Answer<T> => useAnswer(`${run} ${rest}`, (signal) => getJson<T>(runPath(run, rest), signal), beat);
+export const useJson = <T>(run: Key, rest: string, beat = 0): Answer<T> =>
+  useAnswer(`${run} ${rest}`, (signal) => getJson<T>(runPath(run, rest), signal), beat);
+
+/** A run of which the row is known at least. */
+export type RunDetail = Row & Partial<Detail>;
 
 /** The place of a finding in the doctor's page. */
 export const storyOf = (run: Key, finding: Pick<Finding, "rule" | "step">): string =>
   `${runPlace(run, "doctor")}?finding=${encodeURIComponent(`${finding.rule}-${finding.step}`)}`;
 
-const record = (value: unknown): Record<string, unknown> => (typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {});
+const record = (value: unknown): Record<string, unknown> =>
+  typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 
 /** What happened in a run, as flags: findings, checkpoints, resumes, rewinds and forks. */
-export function flagsOf(run: Key, detail: Detail | null, diagnosis: Diagnosis | null): Flag[] {
+export function flagsOf(run: Key, detail: RunDetail | null, diagnosis: Diagnosis | null): Flag[] {
   const flags: Flag[] = [];
   for (const finding of diagnosis?.findings ?? []) {
-    if (finding.severity === "info") continue; // remarks would cover what is wrong
-    flags.push({ x: finding.step, kind: finding.severity, label: `Step ${finding.step}: ${finding.message}`, href: storyOf(run, finding) });
+    if (finding.severity === "info") continue; // they would cover what is wrong
+    flags.push({
+      x: finding.step,
+      kind: finding.severity,
+      label: `Step ${finding.step}: ${finding.message}`,
+      href: storyOf(run, finding),
+    });
   }
   for (const one of detail?.checkpoints ?? []) {
     const step = one["step"];
-    if (typeof step === "number") flags.push({ x: step, kind: "checkpoint", label: `Checkpoint at step ${step}${typeof one["path"] === "string" ? `: ${one["path"]}` : ""}` });
+    if (typeof step === "number")
+      flags.push({
+        x: step,
+        kind: "checkpoint",
+        label: `Checkpoint at step ${step}${typeof one["path"] === "string" ? `: ${one["path"]}` : ""}`,
+      });
   }
   for (const one of detail?.segments ?? []) {
     const { start_step: step, kind } = record(one);
-    if (typeof step === "number" && typeof kind === "string" && kind !== "start") flags.push({ x: step, kind: "resume", label: `${kind} at step ${step}` });
+    if (typeof step === "number" && typeof kind === "string" && kind !== "start")
+      flags.push({ x: step, kind: "resume", label: `${kind} at step ${step}` });
   }
   return flags;
 }

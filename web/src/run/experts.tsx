@@ -5,21 +5,15 @@
  */
 
 import { useMemo, useState } from "preact/hooks";
-import type { ColumnRef } from "../api/types.ts";
-import { whole } from "../shell/words.ts";
+import type { ExpertsHeader } from "../api/types.ts";
+import { whole } from "../shell/text.ts";
 import { useFrame } from "./data.ts";
 import { Heat } from "./heat.tsx";
 import { besideEven } from "./heatmap.ts";
 import { Choice } from "./layers.tsx";
 
-interface Header {
-  layers: string[];
-  experts: number;
-  columns: { step: ColumnRef; load: ColumnRef };
-}
-
 export function Experts({ runKey, beat }: { runKey: string; beat: number }) {
-  const { value: frame } = useFrame<Header>(runKey, "/experts?buckets=200", beat);
+  const { value: frame } = useFrame<ExpertsHeader>(runKey, "/experts?buckets=200", beat);
   const [chosen, setChosen] = useState("");
   const header = frame?.header;
   const layer = Math.max(0, header?.layers.indexOf(chosen) ?? 0);
@@ -37,7 +31,10 @@ export function Experts({ runKey, beat }: { runKey: string; beat: number }) {
     const last = Array.from({ length: header.experts }, (_, expert) => values[(expert + 1) * steps.length - 1] ?? NaN);
     return { steps, values, ...besideEven(last) };
   }, [frame, layer]);
-  const names = useMemo(() => Array.from({ length: header?.experts ?? 0 }, (_, at) => `expert ${at}`), [header?.experts]);
+  const names = useMemo(
+    () => Array.from({ length: header?.experts ?? 0 }, (_, at) => `expert ${at}`),
+    [header?.experts],
+  );
   if (!header?.layers.length || !found) return null;
   return (
     <section class="panel block" aria-label="Loads of experts">
@@ -45,10 +42,18 @@ export function Experts({ runKey, beat }: { runKey: string; beat: number }) {
         <h2>Loads of experts</h2>
         <Choice label="layer" value={header.layers[layer] ?? ""} all={header.layers} set={setChosen} />
         <span class="quiet small">
-          {whole(header.experts)} experts; an even share is {(100 / header.experts).toFixed(1)}%. At the last step from {times(found.least)} to {times(found.most)} of it.
+          {whole(header.experts)} experts; an even share is {(100 / header.experts).toFixed(1)}%. At the last step from{" "}
+          {times(found.least)} to {times(found.most)} of it.
         </span>
       </div>
-      <Heat title={`Loads of the experts of ${header.layers[layer]}`} rows={names} steps={found.steps} values={found.values} log={false} rowHeight={Math.max(5, Math.min(18, Math.floor(420 / header.experts)))} />
+      <Heat
+        title={`Loads of the experts of ${header.layers[layer]}`}
+        rows={names}
+        steps={found.steps}
+        values={found.values}
+        log={false}
+        rowHeight={Math.max(5, Math.min(18, Math.floor(420 / header.experts)))}
+      />
     </section>
   );
 }

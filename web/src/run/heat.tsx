@@ -5,7 +5,7 @@
  */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { short, whole } from "../shell/words.ts";
+import { number, whole } from "../shell/text.ts";
 import { token, useTheme } from "../shell/theme.ts";
 import { tickText } from "../chart/ticks.ts";
 import { parseColour, pixels, ramp, scaleOf } from "./heatmap.ts";
@@ -52,7 +52,10 @@ export function Heat(props: HeatProps) {
   }, []);
 
   const colours = useMemo(() => {
-    const named = scale.kind === "signed" ? ["--less-2", "--less-1", "--zero", "--more-1", "--more-2"] : ["--heat-0", "--heat-1", "--heat-2", "--heat-3", "--heat-4"];
+    const named =
+      scale.kind === "signed"
+        ? ["--less-2", "--less-1", "--zero", "--more-1", "--more-2"]
+        : ["--heat-0", "--heat-1", "--heat-2", "--heat-3", "--heat-4"];
     return ramp(named.map((name) => parseColour(token(name))));
   }, [theme, scale.kind]);
 
@@ -63,7 +66,11 @@ export function Heat(props: HeatProps) {
     node.width = columns;
     node.height = rows.length;
     const odd = parseColour(token("--chart-mark"));
-    const image = new ImageData(pixels(values, columns, rows.length, scale, colours, odd) as Uint8ClampedArray<ArrayBuffer>, columns, rows.length);
+    const image = new ImageData(
+      pixels(values, columns, rows.length, scale, colours, odd) as Uint8ClampedArray<ArrayBuffer>,
+      columns,
+      rows.length,
+    );
     context.putImageData(image, 0, 0);
     context.fillStyle = token("--chart-mark");
     for (const [row, column] of marks) context.fillRect(column, row, 1, 1);
@@ -79,10 +86,11 @@ export function Heat(props: HeatProps) {
   const onKey = (event: KeyboardEvent): void => {
     const [row, column] = here ?? [0, columns - 1];
     const jump = event.shiftKey ? 10 : 1;
+    // prettier-ignore
     const moves: Record<string, [number, number]> = {
       ArrowUp: [row - jump, column], ArrowDown: [row + jump, column], ArrowLeft: [row, column - jump], ArrowRight: [row, column + jump],
       Home: [row, 0], End: [row, columns - 1],
-    }; // prettier-ignore
+    };
     const next = moves[event.key];
     if (next) setHere([Math.max(0, Math.min(rows.length - 1, next[0])), Math.max(0, Math.min(columns - 1, next[1]))]);
     else if (event.key === "Enter" || event.key === " ") onPick?.(row, column);
@@ -93,8 +101,10 @@ export function Heat(props: HeatProps) {
 
   const value = here ? (values[here[0] * columns + here[1]] ?? NaN) : NaN;
   const odd = here ? marks.find(([row, column]) => row === here[0] && column === here[1]) : undefined;
-  const KINDS: Record<string, string> = { nan: "NaN", "+inf": "+∞", "-inf": "−∞" };
-  const said = here ? `${rows[here[0]]}, step ${whole(steps[here[1]])}: ${odd ? KINDS[odd[2]] : Number.isNaN(value) ? "no value" : `${short(value, 5)}${unit}`}` : "";
+  const KINDS: Record<string, string> = { nan: "nan", "+inf": "inf", "-inf": "-inf" };
+  const said = here
+    ? `${rows[here[0]]}, step ${whole(steps[here[1]])}: ${odd ? KINDS[odd[2]] : Number.isNaN(value) ? "no value" : `${number(value, 5)}${unit}`}`
+    : "";
   const every = Math.ceil(14 / height); // names of 11 pixels need 14
   const ticks = useMemo(() => tickPlaces(steps, Math.max(2, Math.floor((width - names) / 90))), [steps, width, names]);
 
@@ -102,7 +112,7 @@ export function Heat(props: HeatProps) {
     <div class="heat" ref={box}>
       <div class="heat-grid" style={{ gridTemplateColumns: `${names}px minmax(0, 1fr)` }}>
         <div class="heat-names" style={{ height: `${tall}px` }} aria-hidden="true">
-          {rows.map((name, row) => (
+          {rows.map((name, row) =>
             row % every === 0 || row === here?.[0] || row === chosen ? (
               <span
                 key={name}
@@ -112,15 +122,15 @@ export function Heat(props: HeatProps) {
               >
                 <bdi>{name}</bdi>
               </span>
-            ) : null
-          ))}
+            ) : null,
+          )}
         </div>
         <div class="heat-cells" style={{ height: `${tall}px` }}>
           <canvas
             ref={canvas}
             tabIndex={0}
             role="img"
-            aria-label={`${title}: ${rows.length} rows over ${columns} steps, from ${short(scale.low)} to ${short(scale.high)}. Arrow keys read cells, Enter opens one.`}
+            aria-label={`${title}: ${rows.length} rows over ${columns} steps, from ${number(scale.low)} to ${number(scale.high)}. Arrow keys read cells, Enter opens one.`}
             onMouseMove={(event) => setHere(place(event))}
             onMouseLeave={() => setHere(null)}
             onFocus={() => setHere((now) => now ?? [0, columns - 1])}
@@ -132,13 +142,22 @@ export function Heat(props: HeatProps) {
             }}
           />
           {here && <i class="heat-row" style={{ top: `${here[0] * height}px`, height: `${height}px` }} />}
-          {chosen !== null && <i class="heat-row chosen" style={{ top: `${chosen * height}px`, height: `${height}px` }} />}
+          {chosen !== null && (
+            <i class="heat-row chosen" style={{ top: `${chosen * height}px`, height: `${height}px` }} />
+          )}
           {at !== null && columns > 0 && <i class="heat-column" style={{ left: `${((at + 0.5) / columns) * 100}%` }} />}
           {here && (
-            <div class={`chart-tip heat-tip ${here[1] > columns / 2 ? "left" : ""}`} style={{ left: `${((here[1] + 0.5) / columns) * 100}%`, top: `${Math.min(here[0] * height + height + 6, Math.max(0, tall - 44))}px` }}>
+            <div
+              class={`chart-tip heat-tip ${here[1] > columns / 2 ? "left" : ""}`}
+              style={{
+                left: `${((here[1] + 0.5) / columns) * 100}%`,
+                top: `${Math.min(here[0] * height + height + 6, Math.max(0, tall - 44))}px`,
+              }}
+            >
               <div class="tip-x">step {whole(steps[here[1]])}</div>
               <div>
-                {rows[here[0]]} <strong>{odd ? KINDS[odd[2]] : Number.isNaN(value) ? "no value" : `${short(value, 5)}${unit}`}</strong>
+                {rows[here[0]]}{" "}
+                <strong>{odd ? KINDS[odd[2]] : Number.isNaN(value) ? "no value" : `${number(value, 5)}${unit}`}</strong>
               </div>
             </div>
           )}
@@ -147,7 +166,10 @@ export function Heat(props: HeatProps) {
         <div class="heat-steps" aria-hidden="true">
           {ticks.map((column) => (
             <span key={column} style={{ left: `${((column + 0.5) / columns) * 100}%` }}>
-              {tickText(steps[column] ?? 0, Math.max(1, Math.ceil(Math.abs((steps[columns - 1] ?? 0) - (steps[0] ?? 0)) / 10)))}
+              {tickText(
+                steps[column] ?? 0,
+                Math.max(1, Math.ceil(Math.abs((steps[columns - 1] ?? 0) - (steps[0] ?? 0)) / 10)),
+              )}
             </span>
           ))}
         </div>
@@ -160,7 +182,19 @@ export function Heat(props: HeatProps) {
   );
 }
 
-function Legend({ colours, low, high, kind, odd }: { colours: Uint8ClampedArray; low: number; high: number; kind: string; odd: number }) {
+function Legend({
+  colours,
+  low,
+  high,
+  kind,
+  odd,
+}: {
+  colours: Uint8ClampedArray;
+  low: number;
+  high: number;
+  kind: string;
+  odd: number;
+}) {
   const bar = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
     const context = bar.current?.getContext("2d");
@@ -174,10 +208,12 @@ function Legend({ colours, low, high, kind, odd }: { colours: Uint8ClampedArray;
   }, [colours]);
   return (
     <div class="heat-legend small">
-      <span>{short(low, 3)}</span>
+      <span>{number(low, 3)}</span>
       <canvas ref={bar} width={256} height={1} aria-hidden="true" />
-      <span>{short(high, 3)}</span>
-      <span class="quiet">{kind === "log" ? "logarithmic" : kind === "signed" ? "around zero" : "linear"}; empty: no value</span>
+      <span>{number(high, 3)}</span>
+      <span class="quiet">
+        {kind === "log" ? "logarithmic" : kind === "signed" ? "around zero" : "linear"}; empty: no value
+      </span>
       {odd > 0 && <span class="bad">{whole(odd)} not finite</span>}
     </div>
   );

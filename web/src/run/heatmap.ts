@@ -40,7 +40,7 @@ export function share(scale: Scale, value: number): number {
   return clamp((value - scale.low) / (scale.high - scale.low));
 }
 
-const clamp = (value: number): number => (value < 0 ? 0 : value > 1 ? 1 : value);
+const clamp = (value: number): number => (value < 0 ? 0 : Math.min(value, 1));
 
 /** "#aabbcc" or "rgb(1, 2, 3)" as numbers. */
 export function parseColour(text: string): Rgb {
@@ -66,7 +66,14 @@ export function ramp(stops: readonly Rgb[]): Uint8ClampedArray {
 }
 
 /** One pixel a cell, the first row on top. odd: the colour of infinities. */
-export function pixels(values: Float64Array, width: number, height: number, scale: Scale, table: Uint8ClampedArray, odd: Rgb): Uint8ClampedArray {
+export function pixels(
+  values: Float64Array,
+  width: number,
+  height: number,
+  scale: Scale,
+  table: Uint8ClampedArray,
+  odd: Rgb,
+): Uint8ClampedArray {
   const out = new Uint8ClampedArray(width * height * 4);
   for (let at = 0; at < width * height; at++) {
     const value = values[at] ?? NaN;

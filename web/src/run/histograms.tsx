@@ -5,23 +5,15 @@
  */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { ColumnRef } from "../api/types.ts";
+import type { ColumnRef, HistogramsHeader } from "../api/types.ts";
 import { ticks, tickText } from "../chart/ticks.ts";
 import { setQuery } from "../shell/route.ts";
 import { token, useTheme } from "../shell/theme.ts";
-import { short, whole } from "../shell/words.ts";
+import { number, whole } from "../shell/text.ts";
 import { useFrame } from "./data.ts";
 import { Heat } from "./heat.tsx";
 import { quantile, rebin } from "./heatmap.ts";
 import { Choice } from "./layers.tsx";
-
-interface Header {
-  name: string;
-  names: string[];
-  steps: number[];
-  total: number;
-  columns: { edges: ColumnRef; counts: ColumnRef; offsets: ColumnRef };
-}
 
 interface Props {
   runKey: string;
@@ -35,11 +27,24 @@ const BINS = 96;
 const MOST = 120;
 
 export function Histograms({ runKey, table, layer, name, beat }: Props) {
-  const first = useFrame<Header>(runKey, `/histograms?most=${MOST}${name ? `&name=${encodeURIComponent(name)}` : ""}`, beat);
+  const first = useFrame<HistogramsHeader>(
+    runKey,
+    `/histograms?most=${MOST}${name ? `&name=${encodeURIComponent(name)}` : ""}`,
+    beat,
+  );
   const names = first.value?.header.names ?? [];
   // the layer that was clicked, in its own table first
-  const wanted = !name && layer ? (names.find((one) => one === `${table}_hist/${layer}`) ?? names.find((one) => one.endsWith(`/${layer}`)) ?? null) : null;
-  const second = useFrame<Header>(runKey, `/histograms?most=${MOST}&name=${encodeURIComponent(wanted ?? names[0] ?? "")}`, wanted ? beat : -1);
+  const wanted =
+    !name && layer
+      ? (names.find((one) => one === `${table}_hist/${layer}`) ??
+        names.find((one) => one.endsWith(`/${layer}`)) ??
+        null)
+      : null;
+  const second = useFrame<HistogramsHeader>(
+    runKey,
+    `/histograms?most=${MOST}&name=${encodeURIComponent(wanted ?? names[0] ?? "")}`,
+    wanted ? beat : -1,
+  );
   const answer = wanted ? second : first;
   const [kind, setKind] = useState<"ridge" | "heat">("ridge");
   if (!first.value && !first.error) return null;
@@ -49,7 +54,8 @@ export function Histograms({ runKey, table, layer, name, beat }: Props) {
       <section class="panel block" aria-label="Distributions over time">
         <h2>Distribution over time</h2>
         <p class="quiet">
-          None is recorded. <code>run.watch(model, optimizer, histograms=500)</code> keeps one of each layer every 500 steps.
+          None is recorded. <code>run.watch(model, optimizer, histograms=500)</code> keeps one of each layer every 500
+          steps.
         </p>
       </section>
     );
@@ -59,7 +65,12 @@ export function Histograms({ runKey, table, layer, name, beat }: Props) {
     <section class="panel block" aria-label="Distributions over time">
       <div class="charts-bar">
         <h2>Distribution over time</h2>
-        <Choice label="of" value={name ?? wanted ?? frame?.header.name ?? ""} all={names} set={(next) => setQuery({ histogram: next }, true)} />
+        <Choice
+          label="of"
+          value={name ?? wanted ?? frame?.header.name ?? ""}
+          all={names}
+          set={(next) => setQuery({ histogram: next }, true)}
+        />
         <span class="segmented" role="group" aria-label="Kind of drawing">
           {(["ridge", "heat"] as const).map((one) => (
             <button key={one} type="button" class="button" aria-pressed={kind === one} onClick={() => setKind(one)}>
@@ -68,7 +79,7 @@ export function Histograms({ runKey, table, layer, name, beat }: Props) {
           ))}
         </span>
       </div>
-      {frame ? <Distribution key={frame.header.name} frame={frame} kind={kind} /> : <p class="quiet">Reading …</p>}
+      {frame ? <Distribution key={frame.header.name} frame={frame} kind={kind} /> : <p class="quiet">Loading …</p>}
     </section>
   );
 }
@@ -81,7 +92,7 @@ interface Rows {
   quantiles: { low: number; middle: number; high: number }[];
 }
 
-function useRows(frame: { header: Header; column(ref: ColumnRef): Float64Array }): Rows {
+function useRows(frame: { header: HistogramsHeader; column(ref: ColumnRef): Float64Array }): Rows {
   return useMemo(() => {
     const { header } = frame;
     const edges = frame.column(header.columns.edges);
@@ -104,26 +115,48 @@ function useRows(frame: { header: Header; column(ref: ColumnRef): Float64Array }
       const row = rebin(own, mine, onto);
       const sum = row.reduce((total, one) => total + one, 0) || 1;
       rows.push(row.map((one) => one / sum));
-      quantiles.push({ low: quantile(own, mine, 0.05), middle: quantile(own, mine, 0.5), high: quantile(own, mine, 0.95) });
+      quantiles.push({
+        low: quantile(own, mine, 0.05),
+        middle: quantile(own, mine, 0.5),
+        high: quantile(own, mine, 0.95),
+      });
     });
     return { steps: header.steps, onto, rows, quantiles };
   }, [frame]);
 }
 
-function Distribution({ frame, kind }: { frame: { header: Header; column(ref: ColumnRef): Float64Array }; kind: "ridge" | "heat" }) {
+function Distribution({
+  frame,
+  kind,
+}: {
+  frame: { header: HistogramsHeader; column(ref: ColumnRef): Float64Array };
+  kind: "ridge" | "heat";
+}) {
   const found = useRows(frame);
   const { steps, onto, rows, quantiles } = found;
   const last = quantiles[quantiles.length - 1];
-  const said = `${whole(steps.length)} of ${whole(frame.header.total)} steps. At step ${whole(steps[steps.length - 1])} nine tenths lie between ${short(last?.low, 3)} and ${short(last?.high, 3)}, the middle at ${short(last?.middle, 3)}.`;
+  const said = `${whole(steps.length)} of ${whole(frame.header.total)} steps. At step ${whole(steps[steps.length - 1])} nine tenths lie between ${number(last?.low, 3)} and ${number(last?.high, 3)}, the middle at ${number(last?.middle, 3)}.`;
   const heat = useMemo(() => {
     // bins from high to low downwards, as on a y axis
     const values = new Float64Array(BINS * steps.length).fill(NaN);
-    rows.forEach((row, column) => row.forEach((one, bin) => (values[(BINS - 1 - bin) * steps.length + column] = one > 0 ? one : NaN)));
-    return { values, names: Array.from({ length: BINS }, (_, at) => short(onto[BINS - 1 - at], 3)), steps: Float64Array.from(steps) };
+    rows.forEach((row, column) => {
+      row.forEach((one, bin) => {
+        values[(BINS - 1 - bin) * steps.length + column] = one > 0 ? one : NaN;
+      });
+    });
+    return {
+      values,
+      names: Array.from({ length: BINS }, (_, at) => number(onto[BINS - 1 - at], 3)),
+      steps: Float64Array.from(steps),
+    };
   }, [found]);
   return (
     <>
-      {kind === "heat" ? <Heat title={frame.header.name} rows={heat.names} steps={heat.steps} values={heat.values} log rowHeight={3} /> : <Ridges {...found} title={frame.header.name} />}
+      {kind === "heat" ? (
+        <Heat title={frame.header.name} rows={heat.names} steps={heat.steps} values={heat.values} log rowHeight={3} />
+      ) : (
+        <Ridges {...found} title={frame.header.name} />
+      )}
       <p class="quiet small">{said}</p>
     </>
   );
@@ -154,7 +187,9 @@ function Ridges({ steps, onto, rows, title }: Rows & { title: string }) {
     node.style.height = `${TALL}px`;
     context.scale(ratio, ratio);
     const count = Math.min(SHOWN, rows.length);
-    const chosen = Array.from({ length: count }, (_, at) => Math.round((at * (rows.length - 1)) / Math.max(1, count - 1)));
+    const chosen = Array.from({ length: count }, (_, at) =>
+      Math.round((at * (rows.length - 1)) / Math.max(1, count - 1)),
+    );
     const [left, right, bottom] = [12, 64, TALL - 24];
     const most = Math.max(...chosen.map((at) => Math.max(...(rows[at] ?? [0]))));
     const rise = Math.min(110, TALL / 3);
@@ -168,7 +203,9 @@ function Ridges({ steps, onto, rows, title }: Rows & { title: string }) {
       const base = count === 1 ? bottom : rise + 8 + place * gap;
       context.beginPath();
       context.moveTo(x(0), base);
-      row.forEach((one, bin) => context.lineTo(x(bin), base - (one / most) * rise));
+      row.forEach((one, bin) => {
+        context.lineTo(x(bin), base - (one / most) * rise);
+      });
       context.lineTo(x(BINS - 1), base);
       context.closePath();
       context.globalAlpha = 0.86;
@@ -190,7 +227,12 @@ function Ridges({ steps, onto, rows, title }: Rows & { title: string }) {
     const [from, to] = [onto[0] ?? 0, onto[BINS] ?? 1];
     const values = ticks(from, to, (width - left - right) / 120);
     const [step, greatest] = [(values[1] ?? 1) - (values[0] ?? 0), Math.max(...values.map(Math.abs))];
-    for (const value of values) context.fillText(tickText(value, step, greatest), Math.max(left + 16, x(((value - from) / (to - from)) * BINS - 0.5)), TALL - 6);
+    for (const value of values)
+      context.fillText(
+        tickText(value, step, greatest),
+        Math.max(left + 16, x(((value - from) / (to - from)) * BINS - 0.5)),
+        TALL - 6,
+      );
     if (zero > 0 && (onto[0] ?? 0) < 0) {
       context.globalAlpha = 0.5;
       context.strokeStyle = ink;
@@ -205,7 +247,11 @@ function Ridges({ steps, onto, rows, title }: Rows & { title: string }) {
 
   return (
     <div class="ridges">
-      <canvas ref={canvas} role="img" aria-label={`${title} at ${steps.length} steps, as ridges from the first at the back to the last in front`} />
+      <canvas
+        ref={canvas}
+        role="img"
+        aria-label={`${title} at ${steps.length} steps, as ridges from the first at the back to the last in front`}
+      />
     </div>
   );
 }

@@ -6,11 +6,11 @@
 
 import { useMemo } from "preact/hooks";
 import { Chart } from "../chart/chart.tsx";
-import { colourOf } from "../shell/colour.ts";
+import { colourOf } from "../shell/runcolours.ts";
 import { setQuery } from "../shell/route.ts";
 import { useTheme } from "../shell/theme.ts";
-import { whole } from "../shell/words.ts";
-import type { ColumnRef } from "../api/types.ts";
+import { whole } from "../shell/text.ts";
+import type { LayersHeader } from "../api/types.ts";
 import { useFrame } from "./data.ts";
 import { Experts } from "./experts.tsx";
 import { Heat } from "./heat.tsx";
@@ -18,17 +18,6 @@ import { Histograms } from "./histograms.tsx";
 import { WidthCheck } from "./mup.tsx";
 import { Profile } from "./profile.tsx";
 import type { TabProps } from "./view.tsx";
-
-interface LayersHeader {
-  table: string;
-  field: string;
-  fields: string[];
-  tables: string[];
-  layers: string[];
-  layers_total?: number;
-  marks?: [number, number, string][];
-  columns: { step: ColumnRef; value: ColumnRef };
-}
 
 const COLUMNS = 240;
 const BEATS = 2; // a new map each other look at a run that goes on
@@ -46,14 +35,21 @@ export function LayersTab(props: TabProps) {
   const positive = useMemo(() => values.every((value) => !(value < 0)) && values.some((value) => value > 0), [values]);
 
   if (!frame || !header?.layers.length) {
-    if (!answer.error && !frame) return <p class="quiet" role="status">Reading …</p>;
+    if (!answer.error && !frame)
+      return (
+        <p class="quiet" role="status">
+          Loading …
+        </p>
+      );
     return (
       <>
         <div class="message">
           <h2>Nothing by layer</h2>
           <p>{answer.error ? sentence(answer.error) : "This run has no statistics by layer."}</p>
           <pre class="code">run.watch(model, optimizer)</pre>
-          <p class="quiet">Two lines after the optimizer is made: gradients, weights, updates and activations by layer.</p>
+          <p class="quiet">
+            Two lines after the optimizer is made: gradients, weights, updates and activations by layer.
+          </p>
         </div>
         <Experts runKey={runKey} beat={beat} />
       </>
@@ -67,18 +63,35 @@ export function LayersTab(props: TabProps) {
   return (
     <div class="layers">
       <div class="charts-bar">
-        <Choice label="table" value={header.table} all={header.tables} set={(table) => setQuery({ table, field: null, layer: null }, true)} />
-        <Choice label="field" value={header.field} all={header.fields} set={(field) => setQuery({ field, table: header.table }, true)} />
+        <Choice
+          label="quantity"
+          value={header.table}
+          all={header.tables}
+          set={(table) => setQuery({ table, field: null, layer: null }, true)}
+        />
+        <Choice
+          label="statistic"
+          value={header.field}
+          all={header.fields}
+          set={(field) => setQuery({ field, table: header.table }, true)}
+        />
         <span class="segmented" role="group" aria-label="Scale of the colours">
           {(["linear", "log"] as const).map((kind) => (
-            <button key={kind} type="button" class="button" aria-pressed={log === (kind === "log")} onClick={() => setQuery({ scale: kind }, true)}>
+            <button
+              key={kind}
+              type="button"
+              class="button"
+              aria-pressed={log === (kind === "log")}
+              onClick={() => setQuery({ scale: kind }, true)}
+            >
               {kind}
             </button>
           ))}
         </span>
         <span class="quiet">
           {whole(header.layers.length)}
-          {(header.layers_total ?? 0) > header.layers.length ? ` of ${whole(header.layers_total)}` : ""} layers, {whole(steps.length)} steps
+          {(header.layers_total ?? 0) > header.layers.length ? ` of ${whole(header.layers_total)}` : ""} layers,{" "}
+          {whole(steps.length)} steps
         </span>
       </div>
       <section class="panel block" aria-label="Layers over steps">
@@ -123,17 +136,40 @@ export function LayersTab(props: TabProps) {
           <span>
             step <strong>{whole(steps[stepAt])}</strong>
           </span>
-          <input type="range" min={0} max={steps.length - 1} value={stepAt} aria-valuetext={`step ${whole(steps[stepAt])}`} onInput={(event) => setQuery({ step: steps[Number(event.currentTarget.value)] ?? null }, true)} />
+          <input
+            type="range"
+            min={0}
+            max={steps.length - 1}
+            value={stepAt}
+            aria-valuetext={`step ${whole(steps[stepAt])}`}
+            onInput={(event) => setQuery({ step: steps[Number(event.currentTarget.value)] ?? null }, true)}
+          />
         </label>
       )}
-      <Histograms runKey={runKey} table={header.table} layer={layer ?? null} name={query.get("histogram")} beat={Math.floor(beat / BEATS)} />
+      <Histograms
+        runKey={runKey}
+        table={header.table}
+        layer={layer ?? null}
+        name={query.get("histogram")}
+        beat={Math.floor(beat / BEATS)}
+      />
       <Experts runKey={runKey} beat={Math.floor(beat / BEATS)} />
       {(detail.families?.["mup"] ?? 0) > 0 && <WidthCheck runKey={runKey} />}
     </div>
   );
 }
 
-export function Choice({ label, value, all, set }: { label: string; value: string; all: readonly string[]; set: (value: string) => void }) {
+export function Choice({
+  label,
+  value,
+  all,
+  set,
+}: {
+  label: string;
+  value: string;
+  all: readonly string[];
+  set: (value: string) => void;
+}) {
   return (
     <label class="labelled">
       <span class="quiet">{label}</span>
@@ -166,7 +202,7 @@ function nearestColumn(steps: Float64Array, text: string | null): number {
   if (text === null || !steps.length) return Math.max(0, steps.length - 1);
   const wanted = Number(text);
   let best = 0;
-  for (let at = 0; at < steps.length; at++) if (Math.abs((steps[at] ?? 0) - wanted) < Math.abs((steps[best] ?? 0) - wanted)) best = at;
+  for (let at = 0; at < steps.length; at++)
+    if (Math.abs((steps[at] ?? 0) - wanted) < Math.abs((steps[best] ?? 0) - wanted)) best = at;
   return best;
 }
-

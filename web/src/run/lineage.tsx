@@ -4,11 +4,12 @@
  * Out:  a drawing over steps, and links to the other runs; nothing for a run with one start and no relatives.
  */
 
-import type { Detail } from "../api/types.ts";
+import type { Relatives, Segment } from "../api/types.ts";
 import { runPlace } from "../shell/address.ts";
-import { moment, whole } from "../shell/words.ts";
+import { moment, whole } from "../shell/text.ts";
+import type { RunDetail } from "./data.ts";
 
-interface Segment {
+interface Stretch {
   number: number;
   parent: number | null;
   start: number;
@@ -17,35 +18,31 @@ interface Segment {
   time: number | null;
 }
 
-interface Relatives {
-  parent: { key: string; step: number | null } | null;
-  source: string | null;
-  children: { key: string; name: string; step: number | null }[];
-}
-
 const WIDTH = 640;
 const ROW = 26;
 const LEFT = 96;
 
-/** What each segment covers: up to where the one that superseded it begins, if it is known. */
-export function segmentsOf(raw: readonly Record<string, unknown>[], last: number): Segment[] {
-  const number = (value: unknown): number | null => (typeof value === "number" ? value : null);
-  const found = raw.map((one) => ({
-    number: number(one["segment"]) ?? 0,
-    parent: number(one["parent"]),
-    start: number(one["start_step"]) ?? 0,
-    end: number(one["last_step"]) ?? NaN,
-    kind: typeof one["kind"] === "string" ? one["kind"] : "start",
-    time: number(one["time"]),
-  }));
-  return found.map((one, at) => ({ ...one, end: Number.isFinite(one.end) ? one.end : at === found.length - 1 ? Math.max(last, one.start) : Math.max(one.start, found[at + 1]?.start ?? last) }));
+/** What each segment covers: up to where the one that superseded it begins. */
+export function segmentsOf(segments: readonly Segment[], last: number): Stretch[] {
+  return segments.map((one, at) => {
+    const start = one.start_step ?? 0;
+    const next = segments[at + 1];
+    return {
+      number: one.segment,
+      parent: one.parent ?? null,
+      start,
+      end: Math.max(start, next ? (next.start_step ?? 0) : last),
+      kind: one.kind,
+      time: one.time,
+    };
+  });
 }
 
-export function Lineage({ detail }: { detail: Detail }) {
-  const relatives = (detail.lineage ?? { parent: null, source: null, children: [] }) as Relatives;
+export function Lineage({ detail }: { detail: RunDetail }) {
+  const relatives: Relatives = detail.lineage ?? { parent: null, source: null, children: [] };
   const last = detail.step ?? 0;
   const segments = segmentsOf(detail.segments ?? [], last);
-  const children = relatives.children ?? [];
+  const { children } = relatives;
   if (segments.length < 2 && !relatives.parent && !relatives.source && !children.length) return null;
   const most = Math.max(1, last, ...segments.map((one) => one.end), ...children.map((one) => one.step ?? 0));
   const x = (step: number): number => LEFT + (step / most) * (WIDTH - LEFT - 20);
@@ -56,7 +53,12 @@ export function Lineage({ detail }: { detail: Detail }) {
   return (
     <section class="panel block" aria-label="Lineage">
       <h2>Lineage</h2>
-      <svg class="lineage" viewBox={`0 0 ${WIDTH} ${height}`} role="img" aria-label={segments.map((one) => `${one.kind} at step ${one.start}`).join(", ")}>
+      <svg
+        class="lineage"
+        viewBox={`0 0 ${WIDTH} ${height}`}
+        role="img"
+        aria-label={segments.map((one) => `${one.kind} at step ${one.start}`).join(", ")}
+      >
         {(relatives.parent || relatives.source) && (
           <g transform={`translate(0 ${y()})`}>
             <text class="axis" x={LEFT - 10} y={4} text-anchor="end">
@@ -103,10 +105,13 @@ export function Lineage({ detail }: { detail: Detail }) {
             {relatives.parent.step !== null ? ` at step ${whole(relatives.parent.step)}` : ""}.
           </li>
         )}
-        {!relatives.parent && relatives.source && <li>Forked from a run that is not in this folder: {relatives.source}</li>}
+        {!relatives.parent && relatives.source && (
+          <li>Forked from a run that is not in this folder: {relatives.source}</li>
+        )}
         {children.map((one) => (
           <li key={one.key}>
-            <a href={runPlace(one.key)}>{one.name}</a> was forked from it{one.step !== null ? ` at step ${whole(one.step)}` : ""}.
+            <a href={runPlace(one.key)}>{one.name}</a> was forked from it
+            {one.step !== null ? ` at step ${whole(one.step)}` : ""}.
           </li>
         ))}
       </ul>

@@ -4,21 +4,9 @@
  * Out:  ranks with their own work, devices with words; sentences. Pure.
  */
 
-import { num, type Num } from "../api/types.ts";
-import { short, whole } from "../shell/words.ts";
-
-export interface System {
-  phases: { name: string; ms: number; percent: number; series: string }[];
-  goodput: { cause: string; seconds: number; percent: number; money: number | null }[];
-  totals?: Record<string, Num>;
-  ranks: { rank: number; host: string | null; alive: boolean | null; status: string | null; step?: number | null; step_ms?: Num; wait_ms?: Num; series?: Record<string, string> }[];
-  gpus: (Record<string, unknown> & { id: string; series: Record<string, string> })[];
-  host?: Record<string, Num>;
-  host_series?: string[];
-  stragglers: Record<string, unknown>[];
-  stalls?: Record<string, unknown>[];
-  cost?: Record<string, unknown>;
-}
+import { num } from "../api/values.ts";
+import type { System } from "../api/types.ts";
+import { money, size, whole } from "../shell/text.ts";
 
 /** What each cause of lost time is. */
 export const CAUSES: Record<string, string> = {
@@ -30,7 +18,7 @@ export const CAUSES: Record<string, string> = {
   startup: "until the first step",
   redone: "steps done again after a restart",
   downtime: "between two starts",
-  other: "spans with other names",
+  other: "other spans",
   idle: "between steps",
 };
 
@@ -67,13 +55,20 @@ export function ranksOf(system: System): Wall {
     return rank;
   });
   const most = { own: 0, wait_ms: 0, step_ms: 0 };
-  for (const rank of ranks) for (const field of ["own", "wait_ms", "step_ms"] as const) most[field] = Math.max(most[field], rank[field] ?? 0);
+  for (const rank of ranks)
+    for (const field of ["own", "wait_ms", "step_ms"] as const) most[field] = Math.max(most[field], rank[field] ?? 0);
   const slow = ranks.filter((rank) => {
     const others = ranks.filter((one) => one !== rank).flatMap((one) => one.own ?? []);
     return others.length > 0 && rank.own !== undefined && rank.own > SLOWER * median(others);
   });
   const gone = ranks.filter((rank) => rank.alive === false && rank.status !== "ended" && rank.status !== "finished");
-  return { ranks, most, slow: slow.map((one) => one.rank), gone: gone.map((one) => one.rank), sentence: sentence(ranks, slow, gone) };
+  return {
+    ranks,
+    most,
+    slow: slow.map((one) => one.rank),
+    gone: gone.map((one) => one.rank),
+    sentence: sentence(ranks, slow, gone),
+  };
 }
 
 function sentence(ranks: Rank[], slow: Rank[], gone: Rank[]): string {
@@ -83,9 +78,12 @@ function sentence(ranks: Rank[], slow: Rank[], gone: Rank[]): string {
     const worst = slow.reduce((most, one) => ((one.own ?? 0) > (most.own ?? 0) ? one : most));
     const others = median(ranks.filter((one) => one !== worst).flatMap((one) => one.own ?? []));
     const more = others > 0 ? ((worst.own ?? 0) / others - 1) * 100 : 0;
-    parts.push(`${names(slow)} worked longest in the last step: the others waited for ${slow.length > 1 ? "them" : "it"}. Rank ${worst.rank} took ${more.toFixed(0)}% more than the median of the others.`);
+    parts.push(
+      `${names(slow)} worked longest in the last step: the others waited for ${slow.length > 1 ? "them" : "it"}. Rank ${worst.rank} took ${more.toFixed(0)}% more than the median of the others.`,
+    );
   }
-  if (!parts.length && ranks.some((rank) => rank.own !== undefined)) parts.push("In the last step no rank worked a tenth longer than the median of the others.");
+  if (!parts.length && ranks.some((rank) => rank.own !== undefined))
+    parts.push("In the last step no rank worked a tenth longer than the median of the others.");
   return parts.join(" ");
 }
 
@@ -116,14 +114,22 @@ export function devicesOf(system: System): Device[] {
   return system.gpus.map((one) => {
     const value = (name: string): number | null => num(one[name]);
     const words: string[] = [];
-    const [power, limit, heat, used, memory] = ["power", "power_limit", "temperature", "memory_used", "memory"].map(value);
-    if (typeof power === "number") words.push(`${Math.round(power / 1000)}${typeof limit === "number" ? ` of ${Math.round(limit / 1000)}` : ""} W`);
+    const [power, limit, heat, used, memory] = ["power", "power_limit", "temperature", "memory_used", "memory"].map(
+      value,
+    );
+    if (typeof power === "number")
+      words.push(`${Math.round(power / 1000)}${typeof limit === "number" ? ` of ${Math.round(limit / 1000)}` : ""} W`);
     if (typeof heat === "number") words.push(`${Math.round(heat)} °C`);
-    if (typeof used === "number") words.push(`${bytes(used)}${typeof memory === "number" ? ` of ${bytes(memory)}` : ""}`);
-    const causes = String(one["throttle"] ?? "").split(/,\s*/).filter((cause) => !ORDINARY.has(cause));
+    if (typeof used === "number") words.push(`${size(used)}${typeof memory === "number" ? ` of ${size(memory)}` : ""}`);
+    const causes = String(one["throttle"] ?? "")
+      .split(/,\s*/)
+      .filter((cause) => !ORDINARY.has(cause));
     const trouble: string[] = [];
     const part = value("throttled");
-    if (causes.length) trouble.push(`held down: ${causes.join(", ")}${part !== null && part > THROTTLED ? ` (${Math.round(part * 100)}% of the time)` : ""}`);
+    if (causes.length)
+      trouble.push(
+        `held down: ${causes.join(", ")}${part !== null && part > THROTTLED ? ` (${Math.round(part * 100)}% of the time)` : ""}`,
+      );
     if ((value("xid_errors") ?? 0) > 0) trouble.push(`${whole(value("xid_errors"))} Xid errors`);
     if ((value("ecc_uncorrected") ?? 0) > 0) trouble.push(`${whole(value("ecc_uncorrected"))} memory errors`);
     const utilisation = value("utilisation");
@@ -138,20 +144,7 @@ export function devicesOf(system: System): Device[] {
   });
 }
 
-export function bytes(value: number | null | undefined): string {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let at = 0;
-  let size = value;
-  while (size >= 1024 && at < units.length - 1) {
-    size /= 1024;
-    at += 1;
-  }
-  return `${short(size, 3)} ${units[at]}`;
-}
-
-export function money(value: number | null | undefined, cost: Record<string, unknown> | undefined): string {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  const currency = typeof cost?.["currency"] === "string" ? ` ${cost["currency"]}` : "";
-  return `${value.toFixed(2)}${currency}`;
+/** An amount with its currency. */
+export function cost(value: number | null, of: Record<string, unknown> | undefined): string {
+  return typeof of?.["currency"] === "string" ? `${money(value)} ${of["currency"]}` : money(value);
 }

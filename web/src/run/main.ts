@@ -24,14 +24,24 @@ export function pickMain(names: readonly string[]): Main {
     }
     return [];
   };
-  const losses = names.filter((name) => familyOf(name) === "loss" && /(^|\/)(\w+_)?loss$/i.test(name) && !/aux|z_loss|smooth/i.test(name));
+  const losses = names.filter(
+    (name) => familyOf(name) === "loss" && /(^|\/)(\w+_)?loss$/i.test(name) && !/aux|z_loss|smooth/i.test(name),
+  );
   // the training's own first, then evaluations
   losses.sort((a, b) => Number(!/^train|^loss$/.test(a)) - Number(!/^train|^loss$/.test(b)) || byNumber(a, b));
   return {
     rate: first(/^train\/lr$/, /(^|\/)(lr|learning_rate)$/i, /(^|[/_-])lr([/_-]|$)/i),
     losses: losses.slice(0, MOST_LOSSES),
     norm: first(/^train\/norm$/, /(^|\/)grad(ient)?_?norm$/i, /grad.*norm/i),
-    speed: first(/^train\/tokens_per_second$/, /tok(ens)?_?(per|\/)?_?s(ec(ond)?)?$/i, /(samples|it)_per_s(ec(ond)?)?$/i, /(duration|step)_ms$|(^|\/)dt$/i),
-    machine: [...first(/^gpu\/0\/gpu_util$/, /^gpu\/\d+\/gpu_util$/, /gpu.*util/i), ...first(/^speed\/mfu$/, /(^|\/)mfu$/i)],
+    speed: first(
+      /^train\/tokens_per_second$/,
+      /tok(ens)?_?(per|\/)?_?s(ec(ond)?)?$/i,
+      /(samples|it)_per_s(ec(ond)?)?$/i,
+      /(duration|step)_ms$|(^|\/)dt$/i,
+    ),
+    machine: [
+      ...first(/^gpu\/0\/gpu_util$/, /^gpu\/\d+\/gpu_util$/, /gpu.*util/i),
+      ...first(/^speed\/mfu$/, /(^|\/)mfu$/i),
+    ],
   };
 }

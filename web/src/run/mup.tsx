@@ -8,7 +8,7 @@ import type { Curve } from "../chart/curve.ts";
 import { loader } from "../chart/loader.ts";
 import { byNumber } from "../chart/families.ts";
 import { getNames } from "../api/client.ts";
-import { short } from "../shell/words.ts";
+import { number } from "../shell/text.ts";
 import { useAnswer } from "./data.ts";
 
 interface Slope {
@@ -25,7 +25,9 @@ async function slopes(run: string, signal: AbortSignal): Promise<Slope[]> {
   const { names } = await getNames(run, "^mup/.+/slope$", 200, signal);
   const activations = names.map((name) => name.slice("mup/".length, -"/slope".length)).sort(byNumber);
   const fields = ["slope", "low", "high", "start_slope"];
-  const wanted = activations.flatMap((activation) => fields.map((field) => ({ run, name: `mup/${activation}/${field}` })));
+  const wanted = activations.flatMap((activation) =>
+    fields.map((field) => ({ run, name: `mup/${activation}/${field}` })),
+  );
   if (!wanted.length) return [];
   const curves = await loader.load(wanted, { x: "step", view: null, buckets: 100, branch: "live", smooth: 0 }, signal);
   const by = new Map(curves.map((curve) => [curve.name, curve]));
@@ -53,33 +55,51 @@ export function WidthCheck({ runKey }: { runKey: string }) {
   return (
     <section class="panel block" aria-label="Check of widths">
       <h2>
-        Coordinate check <span class="quiet">slope of each activation's size against the model's width, log over log</span>
+        Coordinate check{" "}
+        <span class="quiet">slope of each activation's size against the model's width, log over log</span>
       </h2>
-      <svg class="slopes" viewBox={`0 0 ${WIDTH} ${height}`} role="img" aria-label={value.map((one) => `${one.name}: slope ${short(one.slope, 3)}, between ${short(one.low, 3)} and ${short(one.high, 3)}`).join("; ")}>
-        {[-1, -0.5, 0, 0.5, 1].filter((tick) => tick >= low && tick <= high).map((tick) => (
-          <g key={tick}>
-            <line class={tick === 0 ? "at" : "grid"} x1={x(tick)} x2={x(tick)} y1={4} y2={height - 22} />
-            <text class="axis" x={x(tick)} y={height - 8} text-anchor="middle">
-              {String(tick).replace("-", "−")}
-            </text>
-          </g>
-        ))}
+      <svg
+        class="slopes"
+        viewBox={`0 0 ${WIDTH} ${height}`}
+        role="img"
+        aria-label={value
+          .map(
+            (one) =>
+              `${one.name}: slope ${number(one.slope, 3)}, between ${number(one.low, 3)} and ${number(one.high, 3)}`,
+          )
+          .join("; ")}
+      >
+        {[-1, -0.5, 0, 0.5, 1]
+          .filter((tick) => tick >= low && tick <= high)
+          .map((tick) => (
+            <g key={tick}>
+              <line class={tick === 0 ? "at" : "grid"} x1={x(tick)} x2={x(tick)} y1={4} y2={height - 22} />
+              <text class="axis" x={x(tick)} y={height - 8} text-anchor="middle">
+                {String(tick)}
+              </text>
+            </g>
+          ))}
         {value.map((one, row) => (
           <g key={one.name} transform={`translate(0 ${row * ROW + 14})`}>
             <text class="axis" x={LEFT - 10} y={4} text-anchor="end">
               {one.name.length > 30 ? `…${one.name.slice(-29)}` : one.name}
             </text>
-            {Number.isFinite(one.low) && Number.isFinite(one.high) && <line class="interval" x1={x(one.low)} x2={x(one.high)} y1={0} y2={0} />}
+            {Number.isFinite(one.low) && Number.isFinite(one.high) && (
+              <line class="interval" x1={x(one.low)} x2={x(one.high)} y1={0} y2={0} />
+            )}
             {Number.isFinite(one.start) && <circle class="start" cx={x(one.start)} cy={0} r={3.5} />}
             {Number.isFinite(one.slope) && (
               <circle class="slope" cx={x(one.slope)} cy={0} r={4}>
-                <title>{`${one.name}: ${short(one.slope, 3)} (${short(one.low, 3)} … ${short(one.high, 3)})`}</title>
+                <title>{`${one.name}: ${number(one.slope, 3)} (${number(one.low, 3)} … ${number(one.high, 3)})`}</title>
               </circle>
             )}
           </g>
         ))}
       </svg>
-      <p class="quiet small">Filled: after some steps, with its interval. Hollow: before the first. A slope that is not near 0 says that a learning rate does not carry over to another width.</p>
+      <p class="quiet small">
+        Filled: after some steps, with its interval. Hollow: before the first. A slope that is not near 0 says that a
+        learning rate does not carry over to another width.
+      </p>
     </section>
   );
 }

@@ -5,23 +5,26 @@
  */
 
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { num, type Detail } from "../api/types.ts";
+import { num } from "../api/values.ts";
 import { Chart } from "../chart/chart.tsx";
 import type { Line } from "../chart/control.ts";
 import { familyOf } from "../chart/families.ts";
 import { Group } from "../chart/group.ts";
-import { lineColours } from "../chart/inks.ts";
+import { lineColours } from "../shell/colour.ts";
+import { placeOf } from "../shell/runcolours.ts";
 import { Lazy } from "../chart/lazy.tsx";
 import { knownNames } from "../chart/names.ts";
 import { runPlace } from "../shell/address.ts";
 import { Icon } from "../shell/icon.tsx";
 import { useTheme } from "../shell/theme.ts";
-import { ago, count, duration, moment, plain, short, statusWords, whole } from "../shell/words.ts";
-import { flagsOf, storyOf, useAnswer } from "./data.ts";
+import { statusWords } from "../shell/states.ts";
+import { ago, count, duration, moment, number, plain, size, whole } from "../shell/text.ts";
+import { flagsOf, type RunDetail, storyOf, useAnswer } from "./data.ts";
 import { Lineage } from "./lineage.tsx";
-import { bytes, money } from "./machines.ts";
+import { cost } from "./machines.ts";
 import { pickMain } from "./main.ts";
 import { Samples } from "./samples.tsx";
+import { withMetrics } from "../doctor/headline.ts";
 import type { TabProps } from "./view.tsx";
 
 export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
@@ -29,16 +32,33 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
   const group = useMemo(() => new Group({ x: "step" }), [runKey]);
   const known = useAnswer(`names ${runKey}`, (signal) => knownNames(runKey, signal), Math.floor(beat / 4));
   const main = useMemo(() => (known.value ? pickMain(known.value.names) : null), [known.value]);
-  const others = useMemo(() => (known.value?.names ?? []).filter((name) => familyOf(name) !== "accounts"), [known.value]); // a run is accounted for whatever it logs
+  const others = useMemo(
+    () => (known.value?.names ?? []).filter((name) => familyOf(name) !== "accounts"),
+    [known.value],
+  ); // a run is accounted for whatever it logs
   const flags = useMemo(() => flagsOf(runKey, detail, diagnosis), [runKey, detail, diagnosis]);
   useEffect(() => group.live([runKey]), [group, runKey]);
   const chart = (title: string, names: string[], logY = false, zero = false) => {
     if (!names.length) return null;
-    const colours = lineColours(runKey, names.length, theme);
-    const lines: Line[] = names.map((name, at) => ({ run: runKey, name, label: name, colour: colours[at] ?? "#888888" }));
+    const colours = lineColours(placeOf(runKey), names.length, theme);
+    const lines: Line[] = names.map((name, at) => ({
+      run: runKey,
+      name,
+      label: name,
+      colour: colours[at] ?? "#888888",
+    }));
     return (
       <Lazy key={title} height={252}>
-        <Chart series={lines} x="step" group={group} title={title} height={names.length > 1 ? 194 : 216} logY={logY} zero={zero} flags={flags} />
+        <Chart
+          series={lines}
+          x="step"
+          group={group}
+          title={title}
+          height={names.length > 1 ? 194 : 216}
+          logY={logY}
+          zero={zero}
+          flags={flags}
+        />
       </Lazy>
     );
   };
@@ -48,15 +68,25 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
       <Findings {...{ runKey, diagnosis }} />
       <Configuration detail={detail} />
       <section class="panels reading" aria-label="The main curves, in the order to read them">
-        {main === null && !known.error && <div class="slot chart"><span class="skeleton" /></div>}
+        {main === null && !known.error && (
+          <div class="slot chart">
+            <span class="skeleton" />
+          </div>
+        )}
         {known.error && <p class="bad">{known.error}</p>}
         {main && chart("Learning rate", main.rate)}
         {main && chart("Losses", main.losses)}
         {main && chart("Gradient norm", main.norm, true)}
         {main && chart("Throughput", main.speed, false, true)}
-        {main && main.machine.map((name) => chart(name, [name], false, true))}
+        {main?.machine.map((name) => chart(name, [name], false, true))}
         {main && !main.losses.length && !main.rate.length && others.slice(0, 6).map((name) => chart(name, [name]))}
-        {known.value && !others.length && <p class="quiet">{statusWords(detail.status).open ? "No metric has been logged yet. Curves appear here by themselves." : "The run ended without logging a metric."}</p>}
+        {known.value && !others.length && (
+          <p class="quiet">
+            {statusWords(detail.status).open
+              ? "No metric has been logged yet. Curves appear here by themselves."
+              : "The run ended without logging a metric."}
+          </p>
+        )}
       </section>
       {known.value && known.value.names.length > 0 && (
         <p>
@@ -85,12 +115,17 @@ function text(value: unknown): string {
 }
 
 /** Who, when, where, on what, from which code, for how much. */
-function About({ detail }: { detail: Detail }) {
+function About({ detail }: { detail: RunDetail }) {
   const about = detail.manifest ?? {};
-  const inner = (name: string): Record<string, unknown> => (typeof about[name] === "object" && about[name] !== null && !Array.isArray(about[name]) ? (about[name] as Record<string, unknown>) : {});
+  const inner = (name: string): Record<string, unknown> =>
+    typeof about[name] === "object" && about[name] !== null && !Array.isArray(about[name])
+      ? (about[name] as Record<string, unknown>)
+      : {};
   const [git, environment, hardware, dataset] = ["git", "environment", "hardware", "dataset"].map(inner);
   const energy = (detail.energy ?? {}) as Record<string, unknown>;
-  const command = Array.isArray(about["command"]) ? (about["command"] as unknown[]).map(String).join(" ") : text(about["command"]);
+  const command = Array.isArray(about["command"])
+    ? (about["command"] as unknown[]).map(String).join(" ")
+    : text(about["command"]);
   const gpus = Array.isArray(hardware?.["gpus"]) ? (hardware["gpus"] as Record<string, unknown>[]) : [];
   const cpu = (hardware?.["cpu"] ?? {}) as Record<string, unknown>;
   const commit = text(git?.["commit"] ?? about["repo_commit"]);
@@ -99,18 +134,63 @@ function About({ detail }: { detail: Detail }) {
   const last = (name: string): number | null => num(detail.last?.[name]);
   const rows: [string, preact.ComponentChildren][] = [
     ["started", detail.created ? `${moment(detail.created)} (${ago(detail.created, Date.now() / 1000)})` : ""],
-    ["wall time", detail.wall_seconds ? `${duration(detail.wall_seconds)}${share !== null ? `, ${(share * 100).toFixed(0)}% of it training` : ""}` : ""],
-    ["steps", detail.step !== null ? `${whole(detail.step)}${detail.total_steps ? ` of ${whole(detail.total_steps)}` : ""}` : ""],
+    [
+      "wall time",
+      detail.wall_seconds
+        ? `${duration(detail.wall_seconds)}${share !== null ? `, ${(share * 100).toFixed(0)}% of it training` : ""}`
+        : "",
+    ],
+    [
+      "steps",
+      detail.step !== null
+        ? `${whole(detail.step)}${detail.total_steps ? ` of ${whole(detail.total_steps)}` : ""}`
+        : "",
+    ],
     ["tokens", energy["tokens"] !== undefined ? whole(num(energy["tokens"])) : ""],
-    ["last loss", last("train/loss") !== null || last("eval/loss") !== null ? [last("train/loss") !== null ? `${short(last("train/loss"))} in training` : "", last("eval/loss") !== null ? `${short(last("eval/loss"))} in evaluation` : ""].filter(Boolean).join(", ") : ""],
-    ["hardware", [gpus.length ? `${gpus.length} × ${text(gpus[0]?.["name"]) || "GPU"}` : "", text(cpu["model"]) ? `${text(cpu["model"])}, ${count(Number(cpu["usable"] ?? cpu["cores"] ?? 0), "core")}` : "", typeof hardware?.["memory_bytes"] === "number" ? bytes(hardware["memory_bytes"]) : ""].filter(Boolean).join("; ")],
+    [
+      "last loss",
+      last("train/loss") !== null || last("eval/loss") !== null
+        ? [
+            last("train/loss") !== null ? `${number(last("train/loss"))} in training` : "",
+            last("eval/loss") !== null ? `${number(last("eval/loss"))} in evaluation` : "",
+          ]
+            .filter(Boolean)
+            .join(", ")
+        : "",
+    ],
+    [
+      "hardware",
+      [
+        gpus.length ? `${gpus.length} × ${text(gpus[0]?.["name"]) || "GPU"}` : "",
+        text(cpu["model"]) ? `${text(cpu["model"])}, ${count(Number(cpu["usable"] ?? cpu["cores"] ?? 0), "core")}` : "",
+        typeof hardware?.["memory_bytes"] === "number" ? size(hardware["memory_bytes"]) : "",
+      ]
+        .filter(Boolean)
+        .join("; "),
+    ],
     ["processes", typeof about["world_size"] === "number" && about["world_size"] > 1 ? whole(about["world_size"]) : ""],
-    ["cost", energy["cost"] !== undefined ? money(num(energy["cost"]), energy) : ""],
-    ["energy", energy["kwh"] !== undefined ? `${short(num(energy["kwh"]), 3)} kWh` : ""],
-    ["data", Object.entries(dataset ?? {}).slice(0, 6).map(([name, value]) => `${name} ${text(value)}`).join(", ")],
-    ["code", commit ? `${commit.slice(0, 10)}${text(git?.["branch"]) ? ` on ${text(git?.["branch"])}` : ""}${git?.["dirty"] ? ", with changes not committed" : ""}` : ""],
+    ["cost", energy["cost"] !== undefined ? cost(num(energy["cost"]), energy) : ""],
+    ["energy", energy["kwh"] !== undefined ? `${number(num(energy["kwh"]), 3)} kWh` : ""],
+    [
+      "data",
+      Object.entries(dataset ?? {})
+        .slice(0, 6)
+        .map(([name, value]) => `${name} ${text(value)}`)
+        .join(", "),
+    ],
+    [
+      "code",
+      commit
+        ? `${commit.slice(0, 10)}${text(git?.["branch"]) ? ` on ${text(git?.["branch"])}` : ""}${git?.["dirty"] ? ", with changes not committed" : ""}`
+        : "",
+    ],
     ["command", command ? <code>{command}</code> : ""],
-    ["host", [text(about["host"]), text(environment?.["python"]) && `Python ${text(environment?.["python"])}`].filter(Boolean).join(", ")],
+    [
+      "host",
+      [text(about["host"]), text(environment?.["python"]) && `Python ${text(environment?.["python"])}`]
+        .filter(Boolean)
+        .join(", "),
+    ],
     ["notes", detail.notes],
   ];
   return (
@@ -132,16 +212,21 @@ function About({ detail }: { detail: Detail }) {
 const SHOWN = 4;
 
 function Findings({ runKey, diagnosis }: Pick<TabProps, "runKey" | "diagnosis">) {
-  if (!diagnosis) return <section class="panel block" aria-label="Findings"><p class="quiet">The doctor is looking …</p></section>;
+  if (!diagnosis)
+    return (
+      <section class="panel block" aria-label="Findings">
+        <p class="quiet">Checking the rules …</p>
+      </section>
+    );
   const serious = diagnosis.findings.filter((one) => one.severity !== "info");
   const shown = (serious.length ? serious : diagnosis.findings).slice(0, SHOWN);
   return (
     <section class="panel block" aria-label="Findings">
       {!serious.length && (
         <p class="soft">
-          {diagnosis.checked.length
-            ? `Nothing is wrong, as far as can be told: ${count(diagnosis.checked.length, "rule")} looked, ${whole(diagnosis.abstained.length)} could not.`
-            : "Nothing can be told: no rule found the metrics that it looks at."}
+          {withMetrics(diagnosis.checked)
+            ? `No problems found: ${count(diagnosis.checked.length, "rule")} checked, ${whole(diagnosis.abstained.length)} lacked their metrics.`
+            : "No metrics to check."}
         </p>
       )}
       {shown.length > 0 && (
@@ -157,19 +242,28 @@ function Findings({ runKey, diagnosis }: Pick<TabProps, "runKey" | "diagnosis">)
           ))}
         </ul>
       )}
-      {diagnosis.findings.length > shown.length && <a href={runPlace(runKey, "doctor")}>All {whole(diagnosis.findings.length)}, with evidence and what to do</a>}
+      {diagnosis.findings.length > shown.length && (
+        <a href={runPlace(runKey, "doctor")}>All {whole(diagnosis.findings.length)}, with evidence and what to do</a>
+      )}
     </section>
   );
 }
 
 const FEW = 18;
 
-function Configuration({ detail }: { detail: Detail }) {
+function Configuration({ detail }: { detail: RunDetail }) {
   const [all, setAll] = useState(false);
   const [find, setFind] = useState("");
-  const flat = Object.entries(((detail as unknown as { config_flat?: Record<string, unknown> }).config_flat ?? detail.config) as Record<string, unknown>);
+  const flat = Object.entries(
+    ((detail as unknown as { config_flat?: Record<string, unknown> }).config_flat ?? detail.config) as Record<
+      string,
+      unknown
+    >,
+  );
   if (!flat.length) return null;
-  const matching = flat.filter(([name, value]) => !find || `${name} ${text(value)}`.toLowerCase().includes(find.toLowerCase()));
+  const matching = flat.filter(
+    ([name, value]) => !find || `${name} ${text(value)}`.toLowerCase().includes(find.toLowerCase()),
+  );
   const shown = all || find ? matching : matching.slice(0, FEW);
   return (
     <section class="panel block" aria-label="Configuration">
@@ -177,7 +271,16 @@ function Configuration({ detail }: { detail: Detail }) {
         <h2>
           Configuration <span class="quiet">{whole(flat.length)}</span>
         </h2>
-        {flat.length > FEW && <input class="field" type="search" placeholder="find a key or a value" aria-label="Find in the configuration" value={find} onInput={(event) => setFind(event.currentTarget.value)} />}
+        {flat.length > FEW && (
+          <input
+            class="field"
+            type="search"
+            placeholder="find a key or a value"
+            aria-label="Find in the configuration"
+            value={find}
+            onInput={(event) => setFind(event.currentTarget.value)}
+          />
+        )}
       </div>
       <dl class="pairs config">
         {shown.map(([name, value]) => (
@@ -196,11 +299,13 @@ function Configuration({ detail }: { detail: Detail }) {
   );
 }
 
-function Checkpoints({ detail }: { detail: Detail }) {
+function Checkpoints({ detail }: { detail: RunDetail }) {
   const all = detail.checkpoints ?? [];
   const [open, setOpen] = useState(false);
   if (!all.length) return null;
-  const losses = all.map((one) => num(one["val_loss"])).filter((loss): loss is number => loss !== null && Number.isFinite(loss));
+  const losses = all
+    .map((one) => num(one["val_loss"]))
+    .filter((loss): loss is number => loss !== null && Number.isFinite(loss));
   const best = losses.length ? Math.min(...losses) : NaN;
   const shown = open ? all : all.slice(-6);
   return (
@@ -212,9 +317,15 @@ function Checkpoints({ detail }: { detail: Detail }) {
         <table class="facts">
           <thead>
             <tr>
-              <th scope="col" class="number">step</th>
-              <th scope="col" class="number">validation loss</th>
-              <th scope="col" class="number">bits per byte</th>
+              <th scope="col" class="number">
+                step
+              </th>
+              <th scope="col" class="number">
+                validation loss
+              </th>
+              <th scope="col" class="number">
+                bits per byte
+              </th>
               <th scope="col">file</th>
             </tr>
           </thead>
@@ -225,9 +336,10 @@ function Checkpoints({ detail }: { detail: Detail }) {
                 <tr key={at}>
                   <td class="number">{whole(num(one["step"]))}</td>
                   <td class="number">
-                    {short(loss)} {loss !== null && loss === best && losses.length > 1 && <span class="badge good">best</span>}
+                    {number(loss)}{" "}
+                    {loss !== null && loss === best && losses.length > 1 && <span class="badge good">best</span>}
                   </td>
-                  <td class="number">{short(num(one["val_bpb"]))}</td>
+                  <td class="number">{number(num(one["val_bpb"]))}</td>
                   <td class="mono small">{text(one["path"])}</td>
                 </tr>
               );

@@ -5,7 +5,7 @@
  */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { short } from "../shell/words.ts";
+import { number } from "../shell/text.ts";
 import { scaleOf, share } from "./heatmap.ts";
 
 interface Props {
@@ -30,7 +30,9 @@ export function Profile({ title, layers, values, first = [], log, chosen, onPick
   const [width, setWidth] = useState(520);
   useEffect(() => {
     if (!box.current) return;
-    const watch = new ResizeObserver(([entry]) => entry && setWidth(Math.max(240, Math.floor(entry.contentRect.width))));
+    const watch = new ResizeObserver(
+      ([entry]) => entry && setWidth(Math.max(240, Math.floor(entry.contentRect.width))),
+    );
     watch.observe(box.current);
     return () => watch.disconnect();
   }, []);
@@ -38,7 +40,9 @@ export function Profile({ title, layers, values, first = [], log, chosen, onPick
   const count = Math.max(1, layers.length - 1);
   const x = (row: number): number => LEFT + (row / count) * (width - LEFT - RIGHT);
   const y = (value: number): number => TOP + (1 - share(scale, value)) * (HEIGHT - TOP - BOTTOM);
-  const ticks = [0, 0.5, 1].map((part) => (scale.kind === "log" ? scale.low * (scale.high / scale.low) ** part : scale.low + (scale.high - scale.low) * part));
+  const ticks = [0, 0.5, 1].map((part) =>
+    scale.kind === "log" ? scale.low * (scale.high / scale.low) ** part : scale.low + (scale.high - scale.low) * part,
+  );
   const slim = (width - LEFT - RIGHT) / Math.max(1, layers.length);
   return (
     <figure class="chart profile" ref={box}>
@@ -47,12 +51,21 @@ export function Profile({ title, layers, values, first = [], log, chosen, onPick
           {title}
         </h3>
       </figcaption>
-      <svg viewBox={`0 0 ${width} ${HEIGHT}`} width={width} height={HEIGHT} role="img" aria-label={`${title}: ${layers.map((layer, row) => `${layer} ${short(values[row] ?? NaN, 3)}`).slice(0, 40).join(", ")}`}>
+      <svg
+        viewBox={`0 0 ${width} ${HEIGHT}`}
+        width={width}
+        height={HEIGHT}
+        role="img"
+        aria-label={`${title}: ${layers
+          .map((layer, row) => `${layer} ${number(values[row] ?? NaN, 3)}`)
+          .slice(0, 40)
+          .join(", ")}`}
+      >
         {ticks.map((tick) => (
           <g key={tick}>
             <line class="grid" x1={LEFT} x2={width - RIGHT} y1={y(tick)} y2={y(tick)} />
             <text class="axis" x={LEFT - 6} y={y(tick) + 3.5} text-anchor="end">
-              {short(tick, 3)}
+              {number(tick, 3)}
             </text>
           </g>
         ))}
@@ -74,7 +87,7 @@ export function Profile({ title, layers, values, first = [], log, chosen, onPick
           return Number.isFinite(height) ? (
             <g key={layers[row]} class="dot-of" onClick={() => onPick(row)}>
               <rect x={x(row) - slim / 2} width={slim} y={TOP} height={HEIGHT - TOP - BOTTOM} fill="transparent">
-                <title>{`${layers[row]}: ${short(value, 5)}`}</title>
+                <title>{`${layers[row]}: ${number(value, 5)}`}</title>
               </rect>
               {layers.length <= 80 && <circle cx={x(row)} cy={height} r={row === chosen ? 4 : 2.2} />}
             </g>

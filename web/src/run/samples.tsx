@@ -5,13 +5,8 @@
  */
 
 import { useState } from "preact/hooks";
-import { whole } from "../shell/words.ts";
-
-interface Sample {
-  step: number;
-  prompt?: string;
-  text: string;
-}
+import type { Sample } from "../api/types.ts";
+import { whole } from "../shell/text.ts";
 
 export function Samples({ samples }: { samples: readonly Sample[] }) {
   const steps = [...new Set(samples.map((one) => one.step))].sort((a, b) => a - b);
@@ -20,7 +15,8 @@ export function Samples({ samples }: { samples: readonly Sample[] }) {
   const left = before ?? steps[0] ?? 0;
   const right = after ?? steps[steps.length - 1] ?? 0;
   const prompts = [...new Set(samples.map((one) => one.prompt ?? ""))];
-  const at = (step: number, prompt: string): Sample | undefined => samples.find((one) => one.step === step && (one.prompt ?? "") === prompt);
+  const at = (step: number, prompt: string): Sample | undefined =>
+    samples.find((one) => one.step === step && (one.prompt ?? "") === prompt);
   return (
     <section class="panel block" aria-label="Samples">
       <h2>
@@ -30,14 +26,28 @@ export function Samples({ samples }: { samples: readonly Sample[] }) {
         <Column label="before" step={left} steps={steps} set={setBefore} />
         {steps.length > 1 && <Column label="after" step={right} steps={steps} set={setAfter} />}
         {prompts.slice(0, 20).map((prompt) => (
-          <Pair key={prompt} prompt={prompt} sides={steps.length > 1 ? [at(left, prompt), at(right, prompt)] : [at(left, prompt)]} />
+          <Pair
+            key={prompt}
+            prompt={prompt}
+            sides={steps.length > 1 ? [at(left, prompt), at(right, prompt)] : [at(left, prompt)]}
+          />
         ))}
       </div>
     </section>
   );
 }
 
-function Column({ label, step, steps, set }: { label: string; step: number; steps: readonly number[]; set: (step: number) => void }) {
+function Column({
+  label,
+  step,
+  steps,
+  set,
+}: {
+  label: string;
+  step: number;
+  steps: readonly number[];
+  set: (step: number) => void;
+}) {
   return (
     <label class="labelled small">
       <span class="quiet">{label}: step</span>
@@ -57,9 +67,15 @@ function Pair({ prompt, sides }: { prompt: string; sides: (Sample | undefined)[]
   return (
     <>
       {sides.map((side, at) => {
-        const rest = side && prompt && side.text.startsWith(prompt) ? side.text.slice(prompt.length) : side?.text;
+        const text = side?.text ?? "";
+        const rest = prompt && text.startsWith(prompt) ? text.slice(prompt.length) : side?.text;
         return (
-          <pre class="sample" key={at} tabIndex={0} aria-label={side ? `At step ${side.step}` : "No sample at this step"}>
+          <pre
+            class="sample"
+            key={at}
+            tabIndex={0}
+            aria-label={side ? `At step ${side.step}` : "No sample at this step"}
+          >
             {prompt && <b>{prompt}</b>}
             {rest ?? <i class="quiet">no sample of this prompt at this step</i>}
           </pre>

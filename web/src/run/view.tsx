@@ -6,15 +6,16 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { RunViewProps } from "../api/contract.ts";
-import type { Detail, Diagnosis, Row } from "../api/types.ts";
+import type { Diagnosis, Row } from "../api/types.ts";
 import { DoctorView } from "../doctor/view.tsx";
 import { useRuns } from "../runs/store.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
+import { useColours } from "../shell/runcolours.ts";
 import { Icon, type IconName } from "../shell/icon.tsx";
 import { FindingBadges, Progress, StatusMark } from "../shell/status.tsx";
 import { warmNames } from "../chart/names.ts";
 import { ChartsTab } from "./charts.tsx";
-import { useBeat, useDetail, useFindings } from "./data.ts";
+import { type RunDetail, useBeat, useDetail, useFindings } from "./data.ts";
 import { LayersTab } from "./layers.tsx";
 import { Overview } from "./overview.tsx";
 import { SystemTab } from "./system.tsx";
@@ -22,7 +23,7 @@ import "./run.css";
 
 export interface TabProps {
   runKey: string;
-  detail: Detail;
+  detail: RunDetail;
   diagnosis: Diagnosis | null;
   query: URLSearchParams;
   /** Counts up while the run goes on. */
@@ -30,14 +31,15 @@ export interface TabProps {
 }
 
 /** A run of which only the key is known: its charts need no more. */
-function unread(key: string): Detail {
+function unread(key: string): RunDetail {
   const parts = plainKey(key).split("/");
   const id = parts[parts.length - 1] ?? key;
+  // prettier-ignore
   return {
-    key, id, name: id, project: parts.length > 1 ? (parts[0] ?? "") : "", status: "", created: null, wall_seconds: null, tags: [], notes: "",
-    pinned: false, archived: false, config: {}, step: null, total_steps: null, remaining_seconds: null, last: {}, best: {}, findings: {},
+    key, id, name: id, project: parts.length > 1 ? (parts[0] ?? "") : "", status: "", status_since: null, created: null, wall_seconds: null, tags: [], notes: "",
+    pinned: false, archived: false, config: {}, step: null, total_steps: null, remaining_seconds: null, last: {}, best: {}, findings: { critical: 0, warning: 0, info: 0 },
     parent: null, fork_step: null, manifest: {},
-  }; // prettier-ignore
+  };
 }
 
 const TABS: [string, string, IconName][] = [
@@ -57,6 +59,7 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
   // the names are wanted by most tabs: they need not wait for the detail
   if (now === "charts" || now === "overview") warmNames(runKey);
   const { rows } = useRuns();
+  useColours([runKey]);
   const gone = useGone(runKey, rows.has(runKey));
   const settled = useSettled(runKey, SETTLED_MS);
   const shown = useSettled(runKey, SHOWN_MS);
@@ -70,7 +73,13 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
 
   useStory(now === "doctor" ? query.get("finding") : null);
 
-  const known = detail.value ?? (now === "charts" && !detail.error ? (rows.get(runKey) ? { ...(rows.get(runKey) as Row), manifest: {} } : unread(runKey)) : null);
+  const known =
+    detail.value ??
+    (now === "charts" && !detail.error
+      ? rows.get(runKey)
+        ? { ...(rows.get(runKey) as Row), manifest: {} }
+        : unread(runKey)
+      : null);
   if (!known) {
     return detail.error ? (
       <div class="message" role="alert">
@@ -97,7 +106,12 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
       <Head detail={known} />
       <nav class="tabs" aria-label="Views of this run">
         {TABS.map(([id, says, icon]) => (
-          <a key={id} class={`tab ${id === now ? "here" : ""}`} href={runPlace(runKey, id)} aria-current={id === now ? "page" : undefined}>
+          <a
+            key={id}
+            class={`tab ${id === now ? "here" : ""}`}
+            href={runPlace(runKey, id)}
+            aria-current={id === now ? "page" : undefined}
+          >
             <Icon name={icon} /> {says}
           </a>
         ))}
@@ -111,7 +125,7 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
   );
 }
 
-function Head({ detail }: { detail: Detail }) {
+function Head({ detail }: { detail: RunDetail }) {
   return (
     <header class="run-head">
       <h1 title={plainKey(detail.key)}>{detail.name || detail.id}</h1>
@@ -133,7 +147,12 @@ function Head({ detail }: { detail: Detail }) {
         <a class="button" href={`/compare?run=${encodeURIComponent(detail.key)}`}>
           <Icon name="compare" /> Compare
         </a>
-        <a class="button" href={`/api/runs/${detail.key}/report.html`} download title="One file with everything of this page, which opens anywhere">
+        <a
+          class="button"
+          href={`/api/runs/${detail.key}/report.html`}
+          download
+          title="One file with everything of this page, which opens anywhere"
+        >
           <Icon name="download" /> Report
         </a>
       </span>

@@ -8,7 +8,7 @@ import { deleteRun, restoreRun } from "../api/client.ts";
 import type { Key } from "../api/types.ts";
 import { plainKey } from "../shell/address.ts";
 import { toast } from "../shell/toast.tsx";
-import { count, title } from "../shell/words.ts";
+import { count, title } from "../shell/text.ts";
 import { change, forgetRow, readRuns, rowOf } from "./store.ts";
 
 const nameOf = (key: Key): string => {
@@ -52,7 +52,10 @@ export async function remove(keys: readonly Key[]): Promise<void> {
     }
   }
   if (refused.length) {
-    toast({ text: `Not deleted: ${refused[0]}${refused.length > 1 ? ` (and ${refused.length - 1} more)` : ""}`, tone: "bad" });
+    toast({
+      text: `Not deleted: ${refused[0]}${refused.length > 1 ? ` (and ${refused.length - 1} more)` : ""}`,
+      tone: "bad",
+    });
   }
   if (trashed.length) {
     toast({

@@ -7,10 +7,10 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Row } from "../api/types.ts";
 import { runPlace } from "../shell/address.ts";
-import { colourOf } from "../shell/colour.ts";
+import { colourOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
-import { ago, plain, short, title, whole } from "../shell/words.ts";
+import { ago, plain, number, title, whole } from "../shell/text.ts";
 import { cell, column, type Column } from "./columns.ts";
 import type { Line } from "./order.ts";
 import { Eye, RowMenu, type LinesProps } from "./row.tsx";
@@ -23,7 +23,8 @@ const GROUP_PIXELS = 44; // .card-group
 /** Where each line begins, and where the last ends. */
 function topsOf(lines: readonly Line[]): number[] {
   const tops = [0];
-  for (const line of lines) tops.push((tops[tops.length - 1] ?? 0) + (line.kind === "group" ? GROUP_PIXELS : CARD_PIXELS));
+  for (const line of lines)
+    tops.push((tops[tops.length - 1] ?? 0) + (line.kind === "group" ? GROUP_PIXELS : CARD_PIXELS));
   return tops;
 }
 
@@ -49,7 +50,19 @@ function valuesOf(row: Row, columns: readonly Column[]): [Column, string | numbe
   return found;
 }
 
-export function RunCards({ lines, columns, group, selected, hidden, drawn, cursor, editing, actions, toggleGroup, shared }: LinesProps) {
+export function RunCards({
+  lines,
+  columns,
+  group,
+  selected,
+  hidden,
+  drawn,
+  cursor,
+  editing,
+  actions,
+  toggleGroup,
+  shared,
+}: LinesProps) {
   const box = useRef<HTMLDivElement>(null);
   const [[from, to], setSight] = useState<[number, number]>([0, 20]);
   const tops = useMemo(() => topsOf(lines), [lines]);
@@ -71,7 +84,12 @@ export function RunCards({ lines, columns, group, selected, hidden, drawn, curso
           if (line.kind === "group") {
             return (
               <li key={`group ${line.name}`} class="card-group" style={place}>
-                <button type="button" class="group-button" aria-expanded={line.open} onClick={() => toggleGroup(line.name)}>
+                <button
+                  type="button"
+                  class="group-button"
+                  aria-expanded={line.open}
+                  onClick={() => toggleGroup(line.name)}
+                >
                   <Icon name={line.open ? "down" : "right"} />
                   <span class="quiet">{group && column(group)?.title}</span>
                   <strong>{line.value === null ? "none" : plain(line.value)}</strong>
@@ -94,14 +112,34 @@ export function RunCards({ lines, columns, group, selected, hidden, drawn, curso
               aria-setsize={lines.length}
             >
               <div class="card-head">
-                <input type="checkbox" aria-label={`Select ${name}`} checked={selected.has(row.key)} onClick={() => actions.select(row.key, false)} />
-                <Eye row={row} colour={colourOf(row.key)} drawn={drawn.has(row.key)} hidden={hidden.has(row.key)} actions={actions} />
+                <input
+                  type="checkbox"
+                  aria-label={`Select ${name}`}
+                  checked={selected.has(row.key)}
+                  onClick={() => actions.select(row.key, false)}
+                />
+                <Eye
+                  row={row}
+                  colour={colourOf(row.key)}
+                  drawn={drawn.has(row.key)}
+                  hidden={hidden.has(row.key)}
+                  actions={actions}
+                />
                 <Edit
                   text={text}
                   label={`${what ?? "name"} of ${name}`}
                   open={what !== null}
                   setOpen={(open) => actions.edit(row.key, open ? "name" : null)}
-                  save={(value) => void change(row.key, what === "tags" ? { tags: tagsOf(value) } : what === "notes" ? { notes: value } : { name: value.trim() })}
+                  save={(value) =>
+                    void change(
+                      row.key,
+                      what === "tags"
+                        ? { tags: tagsOf(value) }
+                        : what === "notes"
+                          ? { notes: value }
+                          : { name: value.trim() },
+                    )
+                  }
                 >
                   <a class="run-link" href={runPlace(row.key)}>
                     {shared.has(name) && <span class="quiet">{row.project}/</span>}
@@ -121,7 +159,8 @@ export function RunCards({ lines, columns, group, selected, hidden, drawn, curso
                 <Progress row={row} />
                 {valuesOf(row, told).map(([one, value]) => (
                   <span key={one.id} class="card-value">
-                    <span class="quiet">{one.title.split("/").slice(-2).join("/")}</span> {typeof value === "number" ? short(value) : value}
+                    <span class="quiet">{one.title.split("/").slice(-2).join("/")}</span>{" "}
+                    {typeof value === "number" ? number(value) : value}
                   </span>
                 ))}
               </div>

@@ -9,7 +9,7 @@ import type { Key, Row } from "../api/types.ts";
 import { Panels } from "../chart/multi.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { Icon } from "../shell/icon.tsx";
-import { whole } from "../shell/words.ts";
+import { whole } from "../shell/text.ts";
 import { labelsOf } from "./columns.ts";
 import { MOST, SMOOTHEST, type TableState } from "./state.ts";
 
@@ -44,19 +44,26 @@ export function RunCharts({ drawn, shownRuns, rows, state, update, highlight }: 
         </span>
         {shownRuns > MOST[0] && (
           <label class="labelled">
-            <span class="unseen">Runs drawn at most</span>
-            <select class="field" value={String(state.most)} title="Runs drawn at most" onChange={(event) => update({ most: Number(event.currentTarget.value) })}>
-              {[...new Set([...MOST, state.most])].sort((a, b) => a - b).map((most) => (
-                <option key={most} value={String(most)}>
-                  {most} at most
-                </option>
-              ))}
+            <span class="unseen">Most runs drawn</span>
+            <select
+              class="field"
+              value={String(state.most)}
+              title="Most runs drawn"
+              onChange={(event) => update({ most: Number(event.currentTarget.value) })}
+            >
+              {[...new Set([...MOST, state.most])]
+                .sort((a, b) => a - b)
+                .map((most) => (
+                  <option key={most} value={String(most)}>
+                    Show top {most}
+                  </option>
+                ))}
             </select>
           </label>
         )}
         {state.only.size > 0 && (
           <button type="button" class="button bare" onClick={() => update({ only: new Set() })}>
-            Draw the others too
+            Show the others too
           </button>
         )}
         {state.only.size === 0 && state.hidden.size > 0 && (
@@ -72,23 +79,39 @@ export function RunCharts({ drawn, shownRuns, rows, state, update, highlight }: 
         {runs.length === 0 ? (
           <div class="empty small-empty">
             <p class="soft">
-              Every run of the table is hidden. The coloured squares before the names show and hide runs, and <kbd>h</kbd> does for the one under the cursor.
+              Every run of the table is hidden. The coloured squares before the names show and hide runs, and{" "}
+              <kbd>h</kbd> does for the one under the cursor.
             </p>
           </div>
         ) : (
-          <Panels runs={runs} labels={labels} x={state.axis} smooth={state.smooth} project={projects.size === 1 ? ([...projects][0] ?? "") : ""} highlight={highlight} />
+          <Panels
+            runs={runs}
+            labels={labels}
+            x={state.axis}
+            smooth={state.smooth}
+            project={projects.size === 1 ? ([...projects][0] ?? "") : ""}
+            highlight={highlight}
+          />
         )}
       </div>
     </section>
   );
 }
 
-export function AxisChoice({ axis, set, axes = AXES }: { axis: string; set: (axis: string) => void; axes?: readonly (readonly [string, string])[] }) {
+export function AxisChoice({
+  axis,
+  set,
+  axes = AXES,
+}: {
+  axis: string;
+  set: (axis: string) => void;
+  axes?: readonly (readonly [string, string])[];
+}) {
   const known = axes.some(([name]) => name === axis);
   return (
     <label class="labelled">
-      <span class="quiet">over</span>
-      <select class="field" aria-label="Axis" value={axis} onChange={(event) => set(event.currentTarget.value)}>
+      <span class="quiet">x-axis</span>
+      <select class="field" aria-label="x-axis" value={axis} onChange={(event) => set(event.currentTarget.value)}>
         {axes.map(([name, says]) => (
           <option key={name} value={name}>
             {says}
@@ -107,7 +130,16 @@ export function Smoothing({ value, set }: { value: number; set: (value: number) 
   useEffect(() => setOwn(value), [value]);
   const place = own <= 0 ? 0 : 1 - Math.sqrt(Math.max(0, 1 - own / SMOOTHEST));
   return (
-    <Pop button={<><Icon name="chart" /> {own > 0 ? `smooth ${own.toFixed(own > 0.99 ? 3 : 2)}` : "smooth"}</>} label="Smoothing" class={`button ${own > 0 ? "on" : ""}`} paneClass="smoothing">
+    <Pop
+      button={
+        <>
+          <Icon name="chart" /> {own > 0 ? `Smoothing ${own.toFixed(own > 0.99 ? 3 : 2)}` : "Smoothing"}
+        </>
+      }
+      label="Smoothing"
+      class={`button ${own > 0 ? "on" : ""}`}
+      paneClass="smoothing"
+    >
       {() => (
         <>
           <label for="smoothing">Smoothing</label>
@@ -128,7 +160,14 @@ export function Smoothing({ value, set }: { value: number; set: (value: number) 
             }}
           />
           <output>{own.toFixed(3)}</output>
-          <button type="button" class="button bare" onClick={() => (setOwn(0), set(0))}>
+          <button
+            type="button"
+            class="button bare"
+            onClick={() => {
+              setOwn(0);
+              set(0);
+            }}
+          >
             none
           </button>
           <p class="quiet small">A moving mean; the values stay behind it as a band.</p>

@@ -4,8 +4,10 @@
  * Out:  its title, its value in a row, its width; the columns that are worth showing when nobody chose.
  */
 
-import { num, type Row } from "../api/types.ts";
-import { statusWords, title } from "../shell/words.ts";
+import { num } from "../api/values.ts";
+import type { Row } from "../api/types.ts";
+import { statusWords } from "../shell/states.ts";
+import { title } from "../shell/text.ts";
 
 export type ColumnId = string;
 export type Cell = string | number | null;
@@ -15,7 +17,7 @@ export interface Column {
   /** What stands at its head. */
   title: string;
   /** A word before the title: config, last, best, min, max. */
-  kind: "fact" | "config" | "last" | "best" | "min" | "max";
+  kind: "fact" | "config" | "last" | "best";
   /** In pixels. */
   width: number;
   numeric: boolean;
@@ -37,7 +39,7 @@ const FACTS: Record<string, [title: string, width: number, numeric: boolean]> = 
 };
 
 export const FACT_IDS: readonly ColumnId[] = Object.keys(FACTS).filter((id) => id !== "name");
-const METRIC_KINDS = ["last", "best", "min", "max"] as const;
+const METRIC_KINDS = ["last", "best"] as const;
 
 export function column(id: ColumnId): Column | null {
   const fact = Object.hasOwn(FACTS, id) ? FACTS[id] : undefined;
@@ -47,7 +49,8 @@ export function column(id: ColumnId): Column | null {
   const title = id.slice(cut + 1);
   if (cut < 0 || !title) return null;
   if (kind === "config") return { id, title, kind, width: widthOf(title, 92), numeric: false };
-  for (const one of METRIC_KINDS) if (one === kind) return { id, title, kind: one, width: widthOf(title, 96) + 26, numeric: true };
+  for (const one of METRIC_KINDS)
+    if (one === kind) return { id, title, kind: one, width: widthOf(title, 96) + 26, numeric: true };
   return null;
 }
 
@@ -95,10 +98,6 @@ export function cell(row: Row, id: ColumnId): Cell {
       return num(own(row.last, name));
     case "best":
       return num(own(row.best, name));
-    case "min":
-      return num(own(row.min ?? {}, name));
-    case "max":
-      return num(own(row.max ?? {}, name));
   }
   return null;
 }
@@ -119,7 +118,7 @@ function plainCell(value: unknown): Cell {
 /** The column as these rows fill it: a setting that is always a number stands to the right, as numbers do. */
 export function fitted(id: ColumnId, rows: readonly Row[]): Column | null {
   const found = column(id);
-  if (!found || found.kind !== "config") return found;
+  if (found?.kind !== "config") return found;
   let seen = 0;
   for (const row of rows) {
     const value = cell(row, id);
@@ -153,18 +152,17 @@ export function labelsOf(rows: readonly Row[]): Map<string, string> {
 /** All columns that these rows can fill, in groups for the picker. */
 export function available(rows: readonly Row[]): { title: string; ids: ColumnId[] }[] {
   const config = new Set<string>();
-  const metrics = { last: new Set<string>(), best: new Set<string>(), min: new Set<string>(), max: new Set<string>() };
+  const metrics = { last: new Set<string>(), best: new Set<string>() };
   for (const row of rows) {
     for (const name in row.config) config.add(name);
     for (const kind of METRIC_KINDS) for (const name in row[kind]) metrics[kind].add(name);
   }
-  const sorted = (names: Set<string>, kind: string): string[] => [...names].sort(byName).map((name) => `${kind}:${name}`);
+  const sorted = (names: Set<string>, kind: string): string[] =>
+    [...names].sort(byName).map((name) => `${kind}:${name}`);
   return [
     { title: "Run", ids: [...FACT_IDS] },
     { title: "Last value", ids: sorted(metrics.last, "last") },
     { title: "Best value", ids: sorted(metrics.best, "best") },
-    { title: "Smallest value", ids: sorted(metrics.min, "min") },
-    { title: "Largest value", ids: sorted(metrics.max, "max") },
     { title: "Configuration", ids: sorted(config, "config") },
   ].filter((group) => group.ids.length > 0);
 }
@@ -203,8 +201,8 @@ export function varying(rows: readonly Row[], most = VARYING_MOST): string[] {
   for (const row of rows) {
     for (const [name, value] of Object.entries(row.config)) {
       if (value !== null && typeof value === "object") continue;
-      let values = seen.get(name);
-      if (!values) seen.set(name, (values = new Set()));
+      const values = seen.get(name) ?? new Set<string>();
+      seen.set(name, values);
       if (values.size < 50) values.add(String(value));
       filled.set(name, (filled.get(name) ?? 0) + 1);
     }
@@ -220,7 +218,8 @@ export function varying(rows: readonly Row[], most = VARYING_MOST): string[] {
     .slice(0, most);
 }
 
+// prettier-ignore
 const TELLING = [
   /(^|[._])(lr|learning_rate)$/, /(^|[._])(optimizer|optim|name)$/, /batch/, /(layers|depth|width|dim|d_model|hidden)/,
   /(warmup|decay|dropout|clip)/, /experts/, /(^|[._])seed$/,
-]; // prettier-ignore
+];

@@ -28,7 +28,14 @@ export function Edit({ text, label, open, setOpen, save, placeholder, children }
   }, [open]);
   if (!open) {
     return (
-      <span class="editable" onDblClick={(event) => (event.preventDefault(), event.stopPropagation(), setOpen(true))}>
+      <span
+        class="editable"
+        onDblClick={(event) => {
+          event.preventDefault();
+          event.stopPropagation();
+          setOpen(true);
+        }}
+      >
         {children}
       </span>
     );
@@ -63,5 +70,12 @@ export function Edit({ text, label, open, setOpen, save, placeholder, children }
 
 /** Words between commas, each once. */
 export function tagsOf(text: string): string[] {
-  return [...new Set(text.split(/[,\n]/).map((word) => word.trim()).filter(Boolean))];
+  return [
+    ...new Set(
+      text
+        .split(/[,\n]/)
+        .map((word) => word.trim())
+        .filter(Boolean),
+    ),
+  ];
 }

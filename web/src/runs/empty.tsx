@@ -25,7 +25,13 @@ export function Command({ text, says }: { text: string; says: string }) {
       <p>{says}</p>
       <pre>
         <code>{text}</code>
-        <button type="button" class="button bare icon-only" aria-label={`Copy: ${text.split("\n")[0]}`} title="Copy" onClick={copy}>
+        <button
+          type="button"
+          class="button bare icon-only"
+          aria-label={`Copy: ${text.split("\n")[0]}`}
+          title="Copy"
+          onClick={copy}
+        >
           <Icon name={done ? "check" : "copy"} />
         </button>
       </pre>
@@ -45,22 +51,37 @@ export function NoRuns({ about }: { about: About | null }) {
     <div class="empty">
       <h1>No runs yet</h1>
       <p class="soft">
-        There is no run in {about ? <code>{about.root}</code> : "this folder"}. The first one appears here by itself as soon as it begins.
+        There is no run in {about ? <code>{about.root}</code> : "this folder"}. The first one appears here by itself as
+        soon as it begins.
       </p>
       <Command says="See it work: trains a small GPT on this machine, in about a minute." text="barograph demo" />
       <Command says="Record your own training." text={PROGRAM} />
-      <Command says="Bring runs of another tool: TensorBoard, W&B, Aim, MLflow, Trackio, JSON, CSV, logs." text="barograph import PATH" />
+      <Command
+        says="Bring runs of another tool: TensorBoard, W&B, Aim, MLflow, Trackio, JSON, CSV, logs."
+        text="barograph import PATH"
+      />
     </div>
   );
 }
 
-export function NoMatch({ filter, archived, showArchived, clear }: { filter: string; archived: number; showArchived: () => void; clear: () => void }) {
+export function NoMatch({
+  filter,
+  archived,
+  showArchived,
+  clear,
+}: {
+  filter: string;
+  archived: number;
+  showArchived: () => void;
+  clear: () => void;
+}) {
   return (
     <div class="empty small-empty">
       <h1>{filter ? "No run matches" : "Every run is in the archive"}</h1>
       {filter && (
         <p class="soft">
-          Nothing fits <code>{filter}</code>. Words are looked for in names, tags and notes; conditions are such as <code>config.lr &gt; 1e-3</code>.
+          Nothing fits <code>{filter}</code>. Words are looked for in names, tags and notes; conditions are such as{" "}
+          <code>config.lr &gt; 1e-3</code>.
         </p>
       )}
       <p class="buttons">

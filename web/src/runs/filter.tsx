@@ -51,7 +51,12 @@ export function FilterBox({ text, set, matched, rows }: Props) {
   };
 
   return (
-    <div class="filter" role="search" onFocusIn={() => setFocused(true)} onFocusOut={(event) => !event.currentTarget.contains(event.relatedTarget as Node) && setFocused(false)}>
+    <div
+      class="filter"
+      role="search"
+      onFocusIn={() => setFocused(true)}
+      onFocusOut={(event) => !event.currentTarget.contains(event.relatedTarget as Node) && setFocused(false)}
+    >
       <Icon name="search" />
       <input
         ref={field}
@@ -79,7 +84,13 @@ export function FilterBox({ text, set, matched, rows }: Props) {
       />
       {matched.busy && <span class="busy" aria-hidden="true" />}
       {typed && (
-        <button type="button" class="button bare icon-only clear" aria-label="Clear the filter" title="Clear (Esc)" onClick={() => put("")}>
+        <button
+          type="button"
+          class="button bare icon-only clear"
+          aria-label="Clear the filter"
+          title="Clear (Esc)"
+          onClick={() => put("")}
+        >
           <Icon name="close" />
         </button>
       )}
@@ -95,18 +106,22 @@ export function FilterBox({ text, set, matched, rows }: Props) {
 }
 
 /** A sentence begins with a capital. */
-const kindly = (text: string): string => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+const kindly = (text: string): string =>
+  `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 
 function Examples({ rows, put }: { rows: readonly Row[]; put: (text: string) => void }) {
   const examples: [string, string][] = [
     ["status = running", "those that train now"],
-    ["status in (failed, crashed)", "those that went wrong"],
+    ["status in (failed, crashed, killed)", "those that went wrong"],
   ];
   for (const name of varying(rows, 2)) {
     const value = rows.find((row) => row.config[name] !== undefined && row.config[name] !== null)?.config[name];
     if (typeof value === "number") examples.push([`config.${name} >= ${value}`, "a number of the configuration"]);
     else if (typeof value === "string" || typeof value === "boolean") {
-      examples.push([`config.${name} = ${/^[\w./-]+$/.test(String(value)) ? value : JSON.stringify(value)}`, "a word of the configuration"]);
+      examples.push([
+        `config.${name} = ${/^[\w./-]+$/.test(String(value)) ? value : JSON.stringify(value)}`,
+        "a word of the configuration",
+      ]);
     }
   }
   const tag = rows.find((row) => row.tags.length)?.tags[0];

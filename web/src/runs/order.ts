@@ -73,7 +73,8 @@ export type Line = GroupLine | RunLine;
 /** The name of the group of runs that have no such value. */
 export const NONE = "\u0000none";
 
-export const groupName = (value: Cell): string => (value === null ? NONE : typeof value === "number" ? String(value) : `=${value}`);
+export const groupName = (value: Cell): string =>
+  value === null ? NONE : typeof value === "number" ? String(value) : `=${value}`;
 
 /** Lines in order. closed: names of groups that show their head alone. Groups stand by their value. */
 export function lines(rows: readonly Row[], group: ColumnId | null, closed: ReadonlySet<string>): Line[] {
@@ -89,7 +90,9 @@ export function lines(rows: readonly Row[], group: ColumnId | null, closed: Read
     }
   }
   const found: Line[] = [];
-  for (const [name, { value, rows: members }] of [...groups].sort((a, b) => compareCells(a[1].value, b[1].value, false))) {
+  for (const [name, { value, rows: members }] of [...groups].sort((a, b) =>
+    compareCells(a[1].value, b[1].value, false),
+  )) {
     const open = !closed.has(name);
     found.push({ kind: "group", name, value, count: members.length, open, keys: members.map((row) => row.key) });
     if (open) for (const row of members) found.push({ kind: "run", row });

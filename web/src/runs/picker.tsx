@@ -8,7 +8,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Row } from "../api/types.ts";
 import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
-import { whole } from "../shell/words.ts";
+import { whole } from "../shell/text.ts";
 import { available, column, varying, type ColumnId } from "./columns.ts";
 
 const MOST_SHOWN = 60; // of a group: more are found by typing
@@ -17,18 +17,49 @@ const MOST_SHOWN = 60; // of a group: more are found by typing
 export function fits(id: ColumnId, search: string): boolean {
   const one = column(id);
   const text = `${one?.kind ?? ""} ${one?.title ?? ""} ${id}`.toLowerCase();
-  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return search
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }
 
-export function ColumnPicker({ rows, shown, set, custom }: { rows: readonly Row[]; shown: readonly ColumnId[]; set: (ids: ColumnId[] | null) => void; custom: boolean }) {
+export function ColumnPicker({
+  rows,
+  shown,
+  set,
+  custom,
+}: {
+  rows: readonly Row[];
+  shown: readonly ColumnId[];
+  set: (ids: ColumnId[] | null) => void;
+  custom: boolean;
+}) {
   return (
-    <Pop button={<><Icon name="columns" /> <span class="wide">Columns</span></>} label="Columns" paneClass="picker">
+    <Pop
+      button={
+        <>
+          <Icon name="columns" /> <span class="wide">Columns</span>
+        </>
+      }
+      label="Columns"
+      paneClass="picker"
+    >
       {() => <PickerPane rows={rows} shown={shown} set={set} custom={custom} />}
     </Pop>
   );
 }
 
-function PickerPane({ rows, shown, set, custom }: { rows: readonly Row[]; shown: readonly ColumnId[]; set: (ids: ColumnId[] | null) => void; custom: boolean }) {
+function PickerPane({
+  rows,
+  shown,
+  set,
+  custom,
+}: {
+  rows: readonly Row[];
+  shown: readonly ColumnId[];
+  set: (ids: ColumnId[] | null) => void;
+  custom: boolean;
+}) {
   const [search, setSearch] = useState("");
   const groups = useMemo(() => available(rows), [rows]);
   const toggle = (id: ColumnId): void => set(shown.includes(id) ? shown.filter((one) => one !== id) : [...shown, id]);
@@ -38,7 +69,9 @@ function PickerPane({ rows, shown, set, custom }: { rows: readonly Row[]; shown:
     if (one !== undefined) next.splice(Math.max(0, at + by), 0, one);
     set(next);
   };
-  const found = groups.map((group) => ({ ...group, ids: group.ids.filter((id) => fits(id, search)) })).filter((group) => group.ids.length);
+  const found = groups
+    .map((group) => ({ ...group, ids: group.ids.filter((id) => fits(id, search)) }))
+    .filter((group) => group.ids.length);
   return (
     <>
       <input
@@ -64,10 +97,24 @@ function PickerPane({ rows, shown, set, custom }: { rows: readonly Row[]; shown:
               {shown.map((id, at) => (
                 <li key={id}>
                   <Choice id={id} on toggle={toggle} />
-                  <button type="button" class="button bare icon-only" aria-label={`${id}: to the left`} title="to the left" disabled={at === 0} onClick={() => move(at, -1)}>
+                  <button
+                    type="button"
+                    class="button bare icon-only"
+                    aria-label={`${id}: to the left`}
+                    title="to the left"
+                    disabled={at === 0}
+                    onClick={() => move(at, -1)}
+                  >
                     <Icon name="up" />
                   </button>
-                  <button type="button" class="button bare icon-only" aria-label={`${id}: to the right`} title="to the right" disabled={at === shown.length - 1} onClick={() => move(at, 1)}>
+                  <button
+                    type="button"
+                    class="button bare icon-only"
+                    aria-label={`${id}: to the right`}
+                    title="to the right"
+                    disabled={at === shown.length - 1}
+                    onClick={() => move(at, 1)}
+                  >
                     <Icon name="down" />
                   </button>
                 </li>
@@ -87,7 +134,9 @@ function PickerPane({ rows, shown, set, custom }: { rows: readonly Row[]; shown:
                 </li>
               ))}
             </ul>
-            {group.ids.length > MOST_SHOWN && <p class="quiet small">{whole(group.ids.length - MOST_SHOWN)} more: type to find them</p>}
+            {group.ids.length > MOST_SHOWN && (
+              <p class="quiet small">{whole(group.ids.length - MOST_SHOWN)} more: type to find them</p>
+            )}
           </section>
         ))}
         {found.length === 0 && <p class="quiet">No column has “{search}” in it.</p>}
@@ -109,21 +158,50 @@ function Choice({ id, on, toggle }: { id: ColumnId; on: boolean; toggle: (id: Co
 
 const GROUP_FACTS = ["project", "status", "tags"];
 
-export function GroupPicker({ rows, group, set }: { rows: readonly Row[]; group: ColumnId | null; set: (id: ColumnId | null) => void }) {
+export function GroupPicker({
+  rows,
+  group,
+  set,
+}: {
+  rows: readonly Row[];
+  group: ColumnId | null;
+  set: (id: ColumnId | null) => void;
+}) {
   const title = group ? (column(group)?.title ?? group) : "";
   return (
     <Pop
-      button={<><Icon name="group" /> <span class={group ? "" : "wide"}>{group ? title : "Group"}</span></>}
+      button={
+        <>
+          <Icon name="group" /> <span class={group ? "" : "wide"}>{group ? title : "Group"}</span>
+        </>
+      }
       label={group ? `Grouped by ${title}` : "Group"}
       class={`button ${group ? "on" : ""}`}
       paneClass="picker narrow"
     >
-      {(close) => <GroupPane rows={rows} group={group} set={(id) => (close(), set(id))} />}
+      {(close) => (
+        <GroupPane
+          rows={rows}
+          group={group}
+          set={(id) => {
+            close();
+            set(id);
+          }}
+        />
+      )}
     </Pop>
   );
 }
 
-function GroupPane({ rows, group, set }: { rows: readonly Row[]; group: ColumnId | null; set: (id: ColumnId | null) => void }) {
+function GroupPane({
+  rows,
+  group,
+  set,
+}: {
+  rows: readonly Row[];
+  group: ColumnId | null;
+  set: (id: ColumnId | null) => void;
+}) {
   const [search, setSearch] = useState("");
   const [telling, rest] = useMemo(() => {
     const differ = varying(rows, 40).map((name) => `config:${name}`);
@@ -133,7 +211,14 @@ function GroupPane({ rows, group, set }: { rows: readonly Row[]; group: ColumnId
   const ids = [...telling, ...(search ? rest : [])].filter((id) => fits(id, search)).slice(0, MOST_SHOWN);
   return (
     <>
-      <input class="field" type="search" placeholder="Find a setting" aria-label="Find what to group by" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+      <input
+        class="field"
+        type="search"
+        placeholder="Find a setting"
+        aria-label="Find what to group by"
+        value={search}
+        onInput={(event) => setSearch(event.currentTarget.value)}
+      />
       <div class="picker-lists">
         <ul>
           {group && (
@@ -145,7 +230,12 @@ function GroupPane({ rows, group, set }: { rows: readonly Row[]; group: ColumnId
           )}
           {ids.map((id) => (
             <li key={id}>
-              <button type="button" class={`pick ${id === group ? "on" : ""}`} aria-pressed={id === group} onClick={() => set(id)}>
+              <button
+                type="button"
+                class={`pick ${id === group ? "on" : ""}`}
+                aria-pressed={id === group}
+                onClick={() => set(id)}
+              >
                 {id.startsWith("config:") && <span class="kind">config </span>}
                 <span class={id.startsWith("config:") ? "mono" : ""}>{column(id)?.title ?? id}</span>
               </button>

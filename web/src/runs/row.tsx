@@ -6,13 +6,15 @@
 
 import type { Key, Row } from "../api/types.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
-import { COLOUR_NAMES, PALETTE, paint, placeOf } from "../shell/colour.ts";
+import { COLOUR_NAMES, PALETTE } from "../shell/colour.ts";
+import { choose, placeOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
 import { steady } from "../shell/steady.ts";
 import { theme } from "../shell/theme.ts";
-import { ago, duration, moment, plain, short, statusWords, title, whole } from "../shell/words.ts";
+import { statusWords } from "../shell/states.ts";
+import { ago, duration, moment, plain, number, title, whole } from "../shell/text.ts";
 import { remove, toggleArchive, togglePin } from "./actions.ts";
 import { cell, type Column } from "./columns.ts";
 import { Edit, tagsOf } from "./edit.tsx";
@@ -97,7 +99,10 @@ function NameCell({ row, colour, selected, drawn, hidden, editing, actions, stat
           aria-label={`Select ${name}`}
           checked={selected}
           tabIndex={-1}
-          onClick={(event) => (event.stopPropagation(), actions.select(row.key, event.shiftKey))}
+          onClick={(event) => {
+            event.stopPropagation();
+            actions.select(row.key, event.shiftKey);
+          }}
         />
         <Eye row={row} colour={colour} drawn={drawn} hidden={hidden} actions={actions} />
         {stateInName && <RowStatus row={row} bare />}
@@ -122,8 +127,24 @@ function NameCell({ row, colour, selected, drawn, hidden, editing, actions, stat
 }
 
 /** The run's colour, and whether it is drawn: full, a ring where it is not, struck through where it is hidden. */
-export function Eye({ row, colour, drawn, hidden, actions }: { row: Row; colour: string; drawn: boolean; hidden: boolean; actions: RowActions }) {
-  const says = hidden ? "not drawn: show it in the charts" : drawn ? "drawn: hide it in the charts" : "not drawn: too far down; click to hide it";
+export function Eye({
+  row,
+  colour,
+  drawn,
+  hidden,
+  actions,
+}: {
+  row: Row;
+  colour: string;
+  drawn: boolean;
+  hidden: boolean;
+  actions: RowActions;
+}) {
+  const says = hidden
+    ? "not drawn: show it in the charts"
+    : drawn
+      ? "drawn: hide it in the charts"
+      : "not drawn: too far down; click to hide it";
   return (
     <button
       type="button"
@@ -133,7 +154,10 @@ export function Eye({ row, colour, drawn, hidden, actions }: { row: Row; colour:
       aria-label={`${title(row)}: ${says}`}
       title={says}
       tabIndex={-1}
-      onClick={(event) => (event.stopPropagation(), actions.hide(row.key))}
+      onClick={(event) => {
+        event.stopPropagation();
+        actions.hide(row.key);
+      }}
     />
   );
 }
@@ -142,10 +166,25 @@ export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; a
   const name = title(row);
   const running = statusWords(row.status).open;
   return (
-    <Pop button={<Icon name="more" />} label={`What to do with ${name}`} class="button bare icon-only row-menu" paneClass="menu" role="menu">
+    <Pop
+      button={<Icon name="more" />}
+      label={`Actions for ${name}`}
+      class="button bare icon-only row-menu"
+      paneClass="menu"
+      role="menu"
+    >
       {(close) => {
         const item = (text: string, run: () => void, hint = "", disabled = "") => (
-          <button type="button" role="menuitem" disabled={disabled !== ""} title={disabled} onClick={() => (close(), run())}>
+          <button
+            type="button"
+            role="menuitem"
+            disabled={disabled !== ""}
+            title={disabled}
+            onClick={() => {
+              close();
+              run();
+            }}
+          >
             <span>{text}</span>
             {hint && <kbd>{hint}</kbd>}
           </button>
@@ -170,7 +209,12 @@ export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; a
             <hr />
             {item(row.pinned ? "Unpin" : "Pin to the top", () => togglePin([row.key]), "p")}
             {item(row.archived ? "Take out of the archive" : "Archive", () => toggleArchive([row.key]), "a")}
-            {item("Delete", () => void remove([row.key]), "Del", running ? "A run that still writes cannot be deleted" : "")}
+            {item(
+              "Delete",
+              () => void remove([row.key]),
+              "Del",
+              running ? "A run that still writes cannot be deleted" : "",
+            )}
           </>
         );
       }}
@@ -188,10 +232,10 @@ function Palette({ row }: { row: Row }) {
           type="button"
           class={at === place ? "on" : ""}
           style={{ background: colour }}
-          aria-label={COLOUR_NAMES[at]}
-          title={COLOUR_NAMES[at]}
+          aria-label={COLOUR_NAMES[theme()][at]}
+          title={COLOUR_NAMES[theme()][at]}
           aria-pressed={at === place}
-          onClick={() => paint(row.key, at)}
+          onClick={() => choose(row.key, at)}
         />
       ))}
     </div>
@@ -237,7 +281,17 @@ function Value({ row, column, editing, actions, now }: ValueProps) {
           setOpen={(open) => actions.edit(row.key, open ? "tags" : null)}
           save={(text) => void change(row.key, { tags: tagsOf(text) })}
         >
-          <span class="tags">{row.tags.length ? row.tags.map((tag) => <span class="tag" key={tag}>{tag}</span>) : <Nothing />}</span>
+          <span class="tags">
+            {row.tags.length ? (
+              row.tags.map((tag) => (
+                <span class="tag" key={tag}>
+                  {tag}
+                </span>
+              ))
+            ) : (
+              <Nothing />
+            )}
+          </span>
         </Edit>
       );
     case "notes":
@@ -259,9 +313,17 @@ function Value({ row, column, editing, actions, now }: ValueProps) {
   const value = cell(row, column.id);
   if (value === null) return <Nothing />;
   if (typeof value === "number") {
-    return <span class={Number.isFinite(value) ? "" : "not-finite"} title={String(value)}>{column.kind === "config" ? plain(value) : short(value, 4, true)}</span>;
+    return (
+      <span class={Number.isFinite(value) ? "" : "not-finite"} title={String(value)}>
+        {column.kind === "config" ? plain(value) : number(value, 4, true)}
+      </span>
+    );
   }
-  return <span class="line" title={value}>{value}</span>;
+  return (
+    <span class="line" title={value}>
+      {value}
+    </span>
+  );
 }
 
 /** How much of an open run is done. */

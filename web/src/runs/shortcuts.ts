@@ -7,7 +7,7 @@
 import type { Key } from "../api/types.ts";
 import { useKeys } from "../shell/keys.ts";
 import { toast } from "../shell/toast.tsx";
-import { statusWords } from "../shell/words.ts";
+import { statusWords } from "../shell/states.ts";
 import { remove, toggleArchive, togglePin } from "./actions.ts";
 import type { Line } from "./order.ts";
 import type { RowActions } from "./row.tsx";
@@ -43,7 +43,8 @@ export function useRunKeys(given: Given): void {
   };
   const move = (by: number) => () => to(cursor < 0 ? 0 : cursor + by);
   const withRun = (run: (key: Key) => void) => () => (key ? run(key) : false);
-  const inTable = (event: KeyboardEvent): boolean => (event.target as Element | null)?.closest?.(".table-box, .cards-box") !== null || event.target === document.body;
+  const inTable = (event: KeyboardEvent): boolean =>
+    (event.target as Element | null)?.closest?.(".table-box, .cards-box") !== null || event.target === document.body;
 
   useKeys("Runs", [
     { keys: "/", says: "filter", run: () => document.getElementById("filter")?.focus() },
@@ -64,7 +65,11 @@ export function useRunKeys(given: Given): void {
         return key ? open(key) : false;
       },
     },
-    { keys: "x", says: "select", run: () => (line?.kind === "group" ? toggleGroup(line.name) : key ? actions.select(key, false) : false) },
+    {
+      keys: "x",
+      says: "select",
+      run: () => (line?.kind === "group" ? toggleGroup(line.name) : key ? actions.select(key, false) : false),
+    },
     { keys: "Shift+X", says: "select up to here", run: withRun((one) => actions.select(one, true)) },
     {
       keys: "c",
@@ -90,7 +95,7 @@ export function useRunKeys(given: Given): void {
     { keys: "v", says: "table, charts, both", run: () => update({ layout: NEXT_LAYOUT[state.layout] }) },
     {
       keys: "Escape",
-      says: "let go: selection, then filter",
+      says: "clear the selection, then the filter",
       run: () => {
         if (state.selected.size) update({ selected: new Set() }, true);
         else if (state.filter) update({ filter: "" });

@@ -4,7 +4,8 @@
  * Out:  the state; the query for a changed state. What is as it is by default stands in no address.
  */
 
-import type { Axis, Key } from "../api/types.ts";
+import type { Axis } from "../api/values.ts";
+import type { Key } from "../api/types.ts";
 import { joinKeys, joinList, splitKeys, splitList } from "../shell/address.ts";
 import { column, type ColumnId } from "./columns.ts";
 import { formatSort, parseSort, type Sort } from "./order.ts";

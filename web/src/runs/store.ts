@@ -7,8 +7,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { editRun, getRuns } from "../api/client.ts";
 import { listen } from "../api/live.ts";
-import { ApiError, type Edits, type Key, type Row } from "../api/types.ts";
-import { seat } from "../shell/colour.ts";
+import { ApiError } from "../api/values.ts";
+import type { Edits, Key, Row } from "../api/types.ts";
 import { toast } from "../shell/toast.tsx";
 
 interface State {
@@ -48,11 +48,10 @@ export function rowOf(key: Key): Row | undefined {
 /** Read all rows; once at a time. */
 export function readRuns(): Promise<void> {
   reading ??= getRuns()
-    .then(({ runs, stamp: now, left_out: leftOut = [] }) => {
+    .then(({ runs, stamp: now, left_out: leftOut }) => {
       if (now && now === stamp && !edited && state.loaded && state.error === null) return;
       stamp = now;
       edited = false;
-      seat([...runs].sort((a, b) => (a.created ?? 0) - (b.created ?? 0)).map((row) => row.key));
       set({ rows: new Map(runs.map((row) => [row.key, row])), loaded: true, error: null, leftOut });
     })
     .catch((error: Error) => set({ error: error.message }))

@@ -7,9 +7,9 @@
 import { options } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Key } from "../api/types.ts";
-import { colourOf } from "../shell/colour.ts";
+import { colourOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
-import { plain, whole } from "../shell/words.ts";
+import { plain, whole } from "../shell/text.ts";
 import { column, type Column } from "./columns.ts";
 import { inSight, type GroupLine, type Sort } from "./order.ts";
 import { RunRow, type LinesProps } from "./row.tsx";
@@ -97,7 +97,12 @@ export function RunsTable(props: Props) {
   const width = props.nameWidth + columns.reduce((sum, one) => sum + one.width, 0);
   return (
     <div class="table-box" ref={box} onScroll={look} role="region" aria-label="Runs" tabIndex={-1}>
-      <table class="runs-table" style={{ width: `max(100%, ${width}px)` }} aria-rowcount={lines.length + 1} aria-colcount={columns.length + 1}>
+      <table
+        class="runs-table"
+        style={{ width: `max(100%, ${width}px)` }}
+        aria-rowcount={lines.length + 1}
+        aria-colcount={columns.length + 1}
+      >
         <colgroup>
           <col style={{ width: `${props.nameWidth}px` }} />
           {columns.map((one) => (
@@ -123,28 +128,36 @@ export function RunsTable(props: Props) {
         </thead>
         <tbody>
           {from > 0 && <Gap lines={from} />}
-          {lines.slice(from, to).map((line, at) =>
-            line.kind === "group" ? (
-              <GroupRow key={`group ${line.name}`} line={line} index={from + at} current={from + at === cursor} {...props} />
-            ) : (
-              <RunRow
-                key={`${line.row.key} ${props.group === "tags" ? from + at : ""}`}
-                row={line.row}
-                columns={columns}
-                index={from + at}
-                selected={props.selected.has(line.row.key)}
-                hidden={props.hidden.has(line.row.key)}
-                drawn={props.drawn.has(line.row.key)}
-                colour={colourOf(line.row.key)}
-                current={from + at === cursor}
-                editing={props.editing?.key === line.row.key ? props.editing.what : null}
-                actions={props.actions}
-                now={now}
-                stateInName={stateInName}
-                shared={props.shared}
-              />
-            ),
-          )}
+          {lines
+            .slice(from, to)
+            .map((line, at) =>
+              line.kind === "group" ? (
+                <GroupRow
+                  key={`group ${line.name}`}
+                  line={line}
+                  index={from + at}
+                  current={from + at === cursor}
+                  {...props}
+                />
+              ) : (
+                <RunRow
+                  key={`${line.row.key} ${props.group === "tags" ? from + at : ""}`}
+                  row={line.row}
+                  columns={columns}
+                  index={from + at}
+                  selected={props.selected.has(line.row.key)}
+                  hidden={props.hidden.has(line.row.key)}
+                  drawn={props.drawn.has(line.row.key)}
+                  colour={colourOf(line.row.key)}
+                  current={from + at === cursor}
+                  editing={props.editing?.key === line.row.key ? props.editing.what : null}
+                  actions={props.actions}
+                  now={now}
+                  stateInName={stateInName}
+                  shared={props.shared}
+                />
+              ),
+            )}
           {to < lines.length && <Gap lines={lines.length - to} />}
         </tbody>
       </table>
@@ -160,13 +173,27 @@ function Gap({ lines }: { lines: number }) {
   );
 }
 
-function AllBox({ chosen: [some, all], set, label }: { chosen: [number, number]; set: (on: boolean) => void; label: string }) {
+function AllBox({
+  chosen: [some, all],
+  set,
+  label,
+}: {
+  chosen: [number, number];
+  set: (on: boolean) => void;
+  label: string;
+}) {
   const box = useRef<HTMLInputElement>(null);
   useLayoutEffect(() => {
     if (box.current) box.current.indeterminate = some > 0 && some < all;
   }, [some, all]);
   return (
-    <input ref={box} type="checkbox" aria-label={label} checked={all > 0 && some === all} onClick={() => set(some < all)} />
+    <input
+      ref={box}
+      type="checkbox"
+      aria-label={label}
+      checked={all > 0 && some === all}
+      onClick={() => set(some < all)}
+    />
   );
 }
 
@@ -185,7 +212,12 @@ function Head({ id, title, kind, sort, setSort }: HeadProps) {
   const own = sort.id === id;
   const prefix = kind && kind !== "fact" && kind !== "config" ? kind : "";
   return (
-    <button type="button" class={`head ${own ? "on" : ""}`} title={`${prefix ? `${prefix} ` : ""}${title}: sort`} onClick={() => setSort(id)}>
+    <button
+      type="button"
+      class={`head ${own ? "on" : ""}`}
+      title={`${prefix ? `${prefix} ` : ""}${title}: sort`}
+      onClick={() => setSort(id)}
+    >
       {prefix && <span class="kind">{prefix} </span>}
       <span class="head-title">{title}</span>
       {own && <Icon name={sort.down ? "down" : "up"} />}
@@ -201,8 +233,17 @@ function GroupRow({ line, index, current, ...props }: Props & { line: GroupLine;
     <tr class={`group ${current ? "current" : ""}`} aria-rowindex={index + 2} tabIndex={current ? 0 : -1}>
       <th scope="rowgroup" class="name" colSpan={1}>
         <span class="name-inside">
-          <AllBox chosen={[some, line.count]} set={() => props.selectGroup(line.keys)} label={`Select all of ${title} ${value}`} />
-          <button type="button" class="group-button" aria-expanded={line.open} onClick={() => props.toggleGroup(line.name)}>
+          <AllBox
+            chosen={[some, line.count]}
+            set={() => props.selectGroup(line.keys)}
+            label={`Select all of ${title} ${value}`}
+          />
+          <button
+            type="button"
+            class="group-button"
+            aria-expanded={line.open}
+            onClick={() => props.toggleGroup(line.name)}
+          >
             <Icon name={line.open ? "down" : "right"} />
             <span class="quiet">{title}</span>
             <strong>{value}</strong>

@@ -7,7 +7,8 @@
 import type { Key, Row } from "../api/types.ts";
 import { Icon, type IconName } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
-import { count, statusWords, whole } from "../shell/words.ts";
+import { statusWords } from "../shell/states.ts";
+import { count, whole } from "../shell/text.ts";
 import { remove, toggleArchive, togglePin } from "./actions.ts";
 import type { ColumnId } from "./columns.ts";
 import { FilterBox } from "./filter.tsx";
@@ -35,9 +36,10 @@ const LAYOUTS: [Layout, IconName, string][] = [
   ["charts", "chart", "Charts"],
 ];
 
+// prettier-ignore
 const SORTS: [string, string][] = [
   ["-created", "newest first"], ["created", "oldest first"], ["name", "by name"], ["status", "by status"], ["-findings", "by findings"], ["-progress", "by progress"],
-]; // prettier-ignore
+];
 
 export function Toolbar({ state, update, matched, rows, shown, archived, leftOut, ids, layout, narrow }: Props) {
   return (
@@ -48,10 +50,23 @@ export function Toolbar({ state, update, matched, rows, shown, archived, leftOut
       <span class="grow" />
       {narrow && <SortChoice state={state} update={update} ids={ids} />}
       <GroupPicker rows={rows} group={state.group} set={(group) => update({ group })} />
-      <ColumnPicker rows={rows} shown={ids} set={(columns) => update({ columns }, true)} custom={state.columns !== null} />
+      <ColumnPicker
+        rows={rows}
+        shown={ids}
+        set={(columns) => update({ columns }, true)}
+        custom={state.columns !== null}
+      />
       <div class="segmented" role="group" aria-label="What is shown">
         {LAYOUTS.filter(([name]) => !narrow || name !== "split").map(([name, icon, title]) => (
-          <button key={name} type="button" class="button icon-only" title={`${title} (v)`} aria-label={title} aria-pressed={layout === name} onClick={() => update({ layout: name })}>
+          <button
+            key={name}
+            type="button"
+            class="button icon-only"
+            title={`${title} (v)`}
+            aria-label={title}
+            aria-pressed={layout === name}
+            onClick={() => update({ layout: name })}
+          >
             <Icon name={icon} />
           </button>
         ))}
@@ -62,7 +77,15 @@ export function Toolbar({ state, update, matched, rows, shown, archived, leftOut
 
 function LeftOut({ sentences }: { sentences: readonly string[] }) {
   return (
-    <Pop button={<><Icon name="warning" /> {whole(sentences.length)} left out</>} label="Runs that are not shown" class="chip">
+    <Pop
+      button={
+        <>
+          <Icon name="warning" /> {whole(sentences.length)} left out
+        </>
+      }
+      label="Runs that are not shown"
+      class="chip"
+    >
       {() => (
         <ul>
           {sentences.map((one) => (
@@ -76,10 +99,18 @@ function LeftOut({ sentences }: { sentences: readonly string[] }) {
 
 function SortChoice({ state, update, ids }: Pick<Props, "state" | "update" | "ids">) {
   const own = formatSort(state.sort);
-  const options: [string, string][] = [...SORTS, ...ids.filter((id) => id.includes(":")).map((id): [string, string] => [id, `by ${id.replace(":", " ")}`])];
+  const options: [string, string][] = [
+    ...SORTS,
+    ...ids.filter((id) => id.includes(":")).map((id): [string, string] => [id, `by ${id.replace(":", " ")}`]),
+  ];
   if (!options.some(([id]) => id === own)) options.push([own, own]);
   return (
-    <select class="field" aria-label="Order" value={own} onChange={(event) => update({ sort: parseSort(event.currentTarget.value) })}>
+    <select
+      class="field"
+      aria-label="Order"
+      value={own}
+      onChange={(event) => update({ sort: parseSort(event.currentTarget.value) })}
+    >
       {options.map(([id, says]) => (
         <option key={id} value={id}>
           {says}
@@ -90,7 +121,14 @@ function SortChoice({ state, update, ids }: Pick<Props, "state" | "update" | "id
 }
 
 /** How many there are, and shortcuts to those that want a person's eyes. */
-function Count({ shown, all, archived, state, matched, update }: { shown: readonly Row[]; all: number; archived: number } & Pick<Props, "state" | "matched" | "update">) {
+function Count({
+  shown,
+  all,
+  archived,
+  state,
+  matched,
+  update,
+}: { shown: readonly Row[]; all: number; archived: number } & Pick<Props, "state" | "matched" | "update">) {
   const training = shown.filter((row) => statusWords(row.status).open).length;
   const critical = shown.filter((row) => (row.findings.critical ?? 0) > 0).length;
   const filtered = matched.keys !== null;
@@ -98,17 +136,32 @@ function Count({ shown, all, archived, state, matched, update }: { shown: readon
     <div class="counts" role="status">
       <span>{filtered ? `${whole(shown.length)} of ${count(all, "run")}` : count(shown.length, "run")}</span>
       {training > 0 && (
-        <button type="button" class="chip" title="Filter: status in (running, silent, stuck, stalled)" onClick={() => update({ filter: "status in (running, silent, stuck, stalled)" })}>
-          <Icon name="run" /> {whole(training)} open
+        <button
+          type="button"
+          class="chip"
+          title="Filter: status in (running, silent, stuck, stalled)"
+          onClick={() => update({ filter: "status in (running, silent, stuck, stalled)" })}
+        >
+          <Icon name="run" /> {whole(training)} running
         </button>
       )}
       {critical > 0 && (
-        <button type="button" class="chip bad" title="The worst first" onClick={() => update({ sort: { id: "findings", down: true } })}>
+        <button
+          type="button"
+          class="chip bad"
+          title="The worst first"
+          onClick={() => update({ sort: { id: "findings", down: true } })}
+        >
           <Icon name="critical" /> {whole(critical)} critical
         </button>
       )}
       {(archived > 0 || state.archived) && (
-        <button type="button" class="chip" aria-pressed={state.archived} onClick={() => update({ archived: !state.archived })}>
+        <button
+          type="button"
+          class="chip"
+          aria-pressed={state.archived}
+          onClick={() => update({ archived: !state.archived })}
+        >
           <Icon name="archive" /> {whole(archived)} archived
         </button>
       )}
@@ -138,14 +191,25 @@ export function Selection({ keys, state: { hidden, only }, update, compare }: Se
   return (
     <div class="selection" role="toolbar" aria-label="Selected runs">
       <strong>{whole(keys.length)} selected</strong>
-      <button type="button" class="button main" disabled={keys.length < 2} title={keys.length < 2 ? "Select two runs or more" : "Compare (c)"} onClick={compare}>
+      <button
+        type="button"
+        class="button main"
+        disabled={keys.length < 2}
+        title={keys.length < 2 ? "Select at least two runs" : "Compare (c)"}
+        onClick={compare}
+      >
         <Icon name="compare" /> Compare
       </button>
       <button type="button" class="button" onClick={hide}>
         <Icon name={allHidden ? "eye" : "hidden"} /> {allHidden ? "Show" : "Hide"}
       </button>
-      <button type="button" class="button" aria-pressed={alone} onClick={() => update({ only: alone ? new Set() : new Set(keys) }, true)}>
-        <Icon name="chart" /> Draw alone
+      <button
+        type="button"
+        class="button"
+        aria-pressed={alone}
+        onClick={() => update({ only: alone ? new Set() : new Set(keys) }, true)}
+      >
+        <Icon name="chart" /> Show only
       </button>
       <button type="button" class="button" onClick={() => togglePin(keys)}>
         <Icon name="pin" /> {pinned ? "Unpin" : "Pin"}
@@ -153,11 +217,17 @@ export function Selection({ keys, state: { hidden, only }, update, compare }: Se
       <button type="button" class="button" onClick={() => toggleArchive(keys)}>
         <Icon name="archive" /> {archived ? "Unarchive" : "Archive"}
       </button>
-      <button type="button" class="button" disabled={open} title={open ? "A run that still writes cannot be deleted" : "Delete, with a way back"} onClick={() => void remove(keys)}>
+      <button
+        type="button"
+        class="button"
+        disabled={open}
+        title={open ? "A run that still writes cannot be deleted" : "Delete, with a way back"}
+        onClick={() => void remove(keys)}
+      >
         <Icon name="trash" /> Delete
       </button>
       <button type="button" class="button bare" onClick={() => update({ selected: new Set() }, true)}>
-        Let go
+        Clear selection
       </button>
     </div>
   );

@@ -8,11 +8,11 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getAbout } from "../api/client.ts";
 import type { About, Key, Row } from "../api/types.ts";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
-import { useColours } from "../shell/colour.ts";
+import { useColours } from "../shell/runcolours.ts";
 import { go, setQuery } from "../shell/route.ts";
 import { useSteady } from "../shell/steady.ts";
 import { useNarrow } from "../shell/width.ts";
-import { title } from "../shell/words.ts";
+import { title } from "../shell/text.ts";
 import { RunCards } from "./cards.tsx";
 import { RunCharts } from "./charts.tsx";
 import { defaultColumns, fitted, type Column } from "./columns.ts";
@@ -40,7 +40,6 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   const state = useMemo(() => readState(query), [text]);
   const matched = useFilter(state.filter, version);
   const narrow = useNarrow(700);
-  useColours();
 
   const [about, setAbout] = useState<About | null>(null);
   useEffect(() => void getAbout().then(setAbout, () => undefined), []);
@@ -48,12 +47,19 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   const all = useMemo(() => [...rows.values()], [rows]);
   const fitting = useMemo(() => {
     const kept = matched.keys === null ? all : all.filter((row) => matched.keys?.has(row.key));
-    return { shown: kept.filter((row) => state.archived || !row.archived), archived: kept.filter((row) => row.archived).length };
+    return {
+      shown: kept.filter((row) => state.archived || !row.archived),
+      archived: kept.filter((row) => row.archived).length,
+    };
   }, [all, matched.keys, state.archived]);
   const sorted = useMemo(() => sortRows(fitting.shown, state.sort), [fitting, state.sort.id, state.sort.down]);
   const lines = useMemo(() => linesOf(sorted, state.group, state.closed), [sorted, state.group, state.closed]);
-  const hidden = useMemo(() => (state.only.size ? { has: (key: Key) => !state.only.has(key) } : state.hidden), [state.only, state.hidden]);
+  const hidden = useMemo(
+    () => (state.only.size ? { has: (key: Key) => !state.only.has(key) } : state.hidden),
+    [state.only, state.hidden],
+  );
   const drawn = useMemo(() => drawnOf(lines, hidden, state.most), [lines, hidden, state.most]);
+  useColours(drawn);
   const drawnSet = useMemo(() => new Set(drawn), [drawn]);
   const shared = useMemo(() => (state.group === "project" ? new Set<string>() : sharedNames(all)), [all, state.group]);
   const longest = useMemo(() => nameWidth(all, shared), [all, shared]);
@@ -61,7 +67,11 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   const ids = state.columns ?? suited;
   // the column that the table is grouped by would say the same in every row of a group
   const columns = useMemo(
-    () => ids.filter((id) => id !== state.group).map((id) => fitted(id, all)).filter((one): one is Column => one !== null),
+    () =>
+      ids
+        .filter((id) => id !== state.group)
+        .map((id) => fitted(id, all))
+        .filter((one): one is Column => one !== null),
     [ids.join("\n"), state.group, all],
   );
 
@@ -69,7 +79,10 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   const [editing, setEditing] = useState<{ key: Key; what: Editable } | null>(null);
   const [highlight, setHighlight] = useState<Key | null>(null);
   const anchor = useRef<Key | null>(null);
-  const cursor = useMemo(() => lines.findIndex((line) => (line.kind === "run" ? line.row.key : `group ${line.name}`) === cursorKey), [lines, cursorKey]);
+  const cursor = useMemo(
+    () => lines.findIndex((line) => (line.kind === "run" ? line.row.key : `group ${line.name}`) === cursorKey),
+    [lines, cursorKey],
+  );
 
   const order = useMemo(() => lines.flatMap((line) => (line.kind === "run" ? [line.row.key] : [])), [lines]);
   const actions: RowActions = useSteady({
@@ -81,8 +94,10 @@ export function RunsView({ query }: { query: URLSearchParams }) {
       anchor.current = key;
       update({ selected: next }, true);
     },
-    hide: (key: Key) => update(state.only.size ? { only: flip(state.only, key) } : { hidden: flip(state.hidden, key) }, true),
-    only: (key: Key) => update({ only: state.only.size === 1 && state.only.has(key) ? new Set() : new Set([key]) }, true),
+    hide: (key: Key) =>
+      update(state.only.size ? { only: flip(state.only, key) } : { hidden: flip(state.hidden, key) }, true),
+    only: (key: Key) =>
+      update({ only: state.only.size === 1 && state.only.has(key) ? new Set() : new Set([key]) }, true),
     edit(key: Key, what: Editable | null) {
       setEditing(what ? { key, what } : null);
       if (!what) return;
@@ -108,7 +123,18 @@ export function RunsView({ query }: { query: URLSearchParams }) {
     update({ selected: next }, true);
   };
 
-  useRunKeys({ lines, cursor, setCursor: setCursorKey, state, update, actions, chosen, compare, toggleGroup, open: (key) => go(runPlace(key)) });
+  useRunKeys({
+    lines,
+    cursor,
+    setCursor: setCursorKey,
+    state,
+    update,
+    actions,
+    chosen,
+    compare,
+    toggleGroup,
+    open: (key) => go(runPlace(key)),
+  });
 
   if (!loaded) return error ? <Unreadable error={error} again={() => void readRuns()} /> : <Waiting />;
   if (rows.size === 0) return <NoRuns about={about} />;
@@ -146,7 +172,12 @@ export function RunsView({ query }: { query: URLSearchParams }) {
         {layout !== "charts" && (
           <section class="table-pane">
             {lines.length === 0 ? (
-              <NoMatch filter={state.filter} archived={fitting.archived} showArchived={() => update({ archived: true })} clear={() => update({ filter: "" })} />
+              <NoMatch
+                filter={state.filter}
+                archived={fitting.archived}
+                showArchived={() => update({ archived: true })}
+                clear={() => update({ filter: "" })}
+              />
             ) : narrow ? (
               <RunCards {...share} />
             ) : (
@@ -163,7 +194,16 @@ export function RunsView({ query }: { query: URLSearchParams }) {
           </section>
         )}
         {layout === "split" && <Divider />}
-        {layout !== "table" && <RunCharts drawn={drawn} shownRuns={new Set(order).size || fitting.shown.length} rows={rows} state={state} update={update} highlight={highlight} />}
+        {layout !== "table" && (
+          <RunCharts
+            drawn={drawn}
+            shownRuns={new Set(order).size || fitting.shown.length}
+            rows={rows}
+            state={state}
+            update={update}
+            highlight={highlight}
+          />
+        )}
       </div>
       {chosen.length > 0 && <Selection keys={chosen} update={update} compare={compare} state={state} />}
     </div>

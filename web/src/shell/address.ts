@@ -14,10 +14,7 @@
 import type { Key } from "../api/types.ts";
 
 export type Place =
-  | { view: "runs" }
-  | { view: "run"; key: Key; tab: string }
-  | { view: "compare" }
-  | { view: "nowhere"; path: string };
+  { view: "runs" } | { view: "run"; key: Key; tab: string } | { view: "compare" } | { view: "nowhere"; path: string };
 
 const TABS = new Set(["overview", "charts", "layers", "system", "doctor"]);
 
@@ -37,7 +34,9 @@ export const runPlace = (key: Key, tab = "overview"): string => `/run/${key}/${t
 
 /** What may stand in a query as it is: readable, and read back the same. */
 function encode(text: string): string {
-  return encodeURIComponent(text).replace(/%(2F|2C|3A|40|24|3B)/g, (code) => decodeURIComponent(code)).replace(/%20/g, "+");
+  return encodeURIComponent(text)
+    .replace(/%(2F|2C|3A|40|24|3B)/g, (code) => decodeURIComponent(code))
+    .replace(/%20/g, "+");
 }
 
 /** "?a=b&c=d", or "" for nothing. Empty values are left out. */
@@ -69,7 +68,10 @@ export function joinList(items: Iterable<string>): string {
 
 export function splitList(text: string | null): string[] {
   if (!text) return [];
-  return text.split(",").filter(Boolean).map((item) => item.replace(/%2C/gi, ",").replace(/%25/g, "%"));
+  return text
+    .split(",")
+    .filter(Boolean)
+    .map((item) => item.replace(/%2C/gi, ",").replace(/%25/g, "%"));
 }
 
 /** Keys are encoded already: no comma is in them, and their percent signs stay. */

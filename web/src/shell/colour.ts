@@ -1,85 +1,146 @@
-/** A colour for each run: the same on every page, and different for runs that stand side by side.
+/** The colours of lines, one palette for the page, the report and the notebook.
  *
- * In:   keys in the order the runs were created; colours that a person chose, kept in this browser.
- * Out:  a place in the palette by key; the colour itself for the theme of the moment.
- *
- * Runs take the places in turn, the oldest first, so a dozen that were made one after another differ, and a new run
- * changes nobody's colour. What was given is remembered, so neither does one that is deleted.
+ * In:   places in the palette, how many lines there are, keys of runs and what they had before; the theme.
+ * Out:  a colour for each place; places for runs, none of them twice among those drawn together. Pure.
  */
 
-import { useEffect, useState } from "preact/hooks";
-import type { Key } from "../api/types.ts";
-import { keep, kept } from "./keep.ts";
-import { onTheme, theme, type Theme } from "./theme.ts";
+import type { Theme } from "./theme.ts";
 
-/** At least 3 : 1 against the panels of their theme; the first ones differ most. */
+/** At least 3 : 1 against the panels of their theme. The first eight are those of every picture that Python draws
+ *  (`views/draw/palette.py`), and stay apart for eyes that see few colours. */
+// prettier-ignore
 export const PALETTE: Record<Theme, readonly string[]> = {
   light: [
-    "#2a68b8", "#c35a12", "#1f8552", "#c23645", "#8450b8", "#0f7f86",
-    "#84730a", "#bd3f8a", "#56697b", "#8a5838", "#4b58c4", "#548019",
+    "#0e30cf", "#db6c09", "#00a478", "#9270ae", "#9c6a37", "#4777ff", "#823236", "#504761",
+    "#bd3f8a", "#0f7f86", "#84730a", "#548019",
   ],
   dark: [
-    "#6ea8f0", "#f0955a", "#5cc48c", "#f27a84", "#ba94ec", "#4ac4ca",
-    "#ccb840", "#ee88c2", "#9cb2c6", "#cc9876", "#929ef7", "#a2cc5c",
+    "#8276ff", "#f19756", "#32f8a6", "#af73ad", "#f0d228", "#98c9ff", "#e14e6d", "#bfc3c7",
+    "#ee88c2", "#4ac4ca", "#cc9876", "#a2cc5c",
   ],
-}; // prettier-ignore
+};
 
-export const COLOUR_NAMES = ["blue", "orange", "green", "red", "purple", "teal", "ochre", "pink", "slate", "brown", "indigo", "moss"];
+// prettier-ignore
+export const COLOUR_NAMES: Record<Theme, readonly string[]> = {
+  light: [
+    "blue", "orange", "green", "purple", "brown", "azure", "maroon", "slate", "pink", "teal", "ochre", "moss",
+  ],
+  dark: [
+    "violet", "orange", "green", "purple", "yellow", "sky", "red", "silver", "pink", "teal", "tan", "moss",
+  ],
+};
+
+/** Where a value is not finite. */
+export const MARK: Record<Theme, string> = { light: "#b3261e", dark: "#ff8a80" };
 
 const SIZE = PALETTE.light.length;
-const REMEMBERED = 5000; // keys, the latest: some hundred kilobytes
-const places = new Map<Key, number>();
-const used = new Array<number>(SIZE).fill(0);
-let chosen: Record<Key, number> = kept("colours", {});
-const listeners = new Set<() => void>();
 
-const isPlace = (place: unknown): place is number => Number.isInteger(place) && (place as number) >= 0 && (place as number) < SIZE;
+export const isPlace = (place: unknown): place is number => Number.isInteger(place) && (place as number) >= 0;
 
-function give(key: Key, place: number): number {
-  used[place] = (used[place] ?? 0) + 1;
-  places.set(key, place);
-  return place;
+/** The colour of a place. Behind the palette's end hues go on by the golden angle, so that no two are the same. */
+export function colourAt(place: number, theme: Theme): string {
+  return PALETTE[theme][place] ?? further(place - SIZE, theme);
 }
 
-/** Give every run its place. keys: oldest first. */
-export function seat(keys: readonly Key[]): void {
-  const before = kept<Record<Key, number>>("places", {});
-  const fresh = keys.filter((key) => !places.has(key));
-  for (const key of fresh) if (Object.hasOwn(before, key) && isPlace(before[key])) give(key, before[key]);
-  for (const key of fresh) placeOf(key);
-  if (fresh.length) keep("places", Object.fromEntries([...places].slice(-REMEMBERED)));
+const LIGHTNESS: Record<Theme, readonly number[]> = { light: [0.5, 0.41, 0.58], dark: [0.78, 0.68, 0.87] };
+
+function further(at: number, theme: Theme): string {
+  const hue = ((at * 137.508 + 45) * Math.PI) / 180;
+  return oklch(LIGHTNESS[theme][at % 3] ?? 0.6, 0.1, hue);
 }
 
-export function placeOf(key: Key): number {
-  const mine = Object.hasOwn(chosen, key) ? chosen[key] : undefined;
-  if (isPlace(mine)) return mine;
-  return places.get(key) ?? give(key, used.indexOf(Math.min(...used)));
+/** A colour of Björn Ottosson's OKLCH space, where equal steps look equal, as #rrggbb. */
+function oklch(lightness: number, chroma: number, hue: number): string {
+  const [a, b] = [chroma * Math.cos(hue), chroma * Math.sin(hue)];
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const linear = [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ];
+  const byte = (value: number): string => {
+    const held = Math.min(1, Math.max(0, value));
+    const encoded = held <= 0.0031308 ? 12.92 * held : 1.055 * held ** (1 / 2.4) - 0.055;
+    return Math.round(255 * encoded)
+      .toString(16)
+      .padStart(2, "0");
+  };
+  return `#${linear.map(byte).join("")}`;
 }
 
-export function colourOf(key: Key, now: Theme = theme()): string {
-  return PALETTE[now][placeOf(key)] ?? "#888888";
+/** The place that a run has by its key alone, in every browser the same (FNV-1a). */
+export function placeByKey(key: string): number {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < key.length; at++) hash = Math.imul(hash ^ key.charCodeAt(at), 0x01000193);
+  return (hash >>> 0) % SIZE;
 }
 
-/** A person's choice; null takes it back. */
-export function paint(key: Key, place: number | null): void {
-  chosen = { ...chosen };
-  if (place === null) delete chosen[key];
-  else chosen[key] = place;
-  keep("colours", chosen);
-  for (const listener of listeners) listener();
+/** Places for runs that are drawn together, none of them twice but where a person chose so.
+ *
+ *  chosen: what a person said. before: what they had: who has a place keeps it if nobody drawn holds it already. The
+ *  others take the place of their key, or the next that is free; the order of `keys` makes no difference.
+ */
+export function assign(
+  keys: readonly string[],
+  chosen: (key: string) => number | undefined,
+  before: ReadonlyMap<string, number>,
+): Map<string, number> {
+  const places = new Map<string, number>();
+  const taken = new Set<number>();
+  const give = (key: string, place: number): void => {
+    places.set(key, place);
+    taken.add(place);
+  };
+  const sorted = [...new Set(keys)].sort();
+  for (const key of sorted) {
+    const place = chosen(key);
+    if (isPlace(place)) give(key, place);
+  }
+  for (const key of sorted) {
+    const place = before.get(key);
+    if (!places.has(key) && place !== undefined && !taken.has(place)) give(key, place);
+  }
+  for (const key of sorted) {
+    if (places.has(key)) continue;
+    const first = placeByKey(key);
+    let place = first;
+    for (let tried = 1; taken.has(place); tried++) place = tried < SIZE ? (first + tried) % SIZE : tried;
+    give(key, place);
+  }
+  return places;
 }
 
-/** A function that gives colours, and a new drawing when one changes. */
-export function useColours(): (key: Key) => string {
-  const [, again] = useState(0);
-  useEffect(() => {
-    const next = (): void => again((count) => count + 1);
-    listeners.add(next);
-    const stop = onTheme(next);
-    return () => {
-      listeners.delete(next);
-      stop();
-    };
-  }, []);
-  return colourOf;
+type Rgb = readonly [number, number, number];
+
+// dark blue, teal, amber: lightness rises or falls with depth, and blue against amber is told apart by all
+// prettier-ignore
+const RAMPS: Record<Theme, readonly Rgb[]> = {
+  light: [[24, 60, 140], [30, 120, 140], [90, 130, 70], [170, 110, 10], [190, 70, 20]],
+  dark: [[120, 165, 255], [90, 195, 215], [140, 210, 140], [235, 195, 90], [250, 150, 95]],
+};
+
+export function mix(stops: readonly Rgb[], share: number): Rgb {
+  const at = Math.max(0, Math.min(1, share)) * (stops.length - 1);
+  const low = Math.min(stops.length - 2, Math.floor(at));
+  const part = at - low;
+  const [a, b] = [stops[low] ?? [0, 0, 0], stops[low + 1] ?? [0, 0, 0]];
+  return [0, 1, 2].map((channel) =>
+    Math.round((a[channel] ?? 0) * (1 - part) + (b[channel] ?? 0) * part),
+  ) as unknown as Rgb;
+}
+
+/** Colours of lines that have an order, as layers and ranks: from blue (first) to amber (last). */
+export function sequence(count: number, theme: Theme): string[] {
+  return Array.from(
+    { length: count },
+    (_, at) => `rgb(${mix(RAMPS[theme], count > 1 ? at / (count - 1) : 0).join(",")})`,
+  );
+}
+
+/** Colours for the lines of one chart: the palette from a place on; a sequence where it has too few. */
+export function lineColours(first: number, count: number, theme: Theme): string[] {
+  if (count > SIZE) return sequence(count, theme);
+  return Array.from({ length: count }, (_, at) => colourAt(at ? (first + at) % SIZE : first, theme));
 }

@@ -16,7 +16,7 @@ import { useKeys } from "./keys.ts";
 import { go, type Route } from "./route.ts";
 import { choice, choose, type Choice } from "./theme.ts";
 import { Toasts, undoLast } from "./toast.tsx";
-import { title } from "./words.ts";
+import { title } from "./text.ts";
 
 const THEMES: Record<Choice, { next: Choice; icon: "system" | "sun" | "moon"; says: string }> = {
   system: { next: "light", icon: "system", says: "Theme: as the system" },
@@ -72,7 +72,8 @@ function Banner() {
     <div class="banner" role="alert">
       <Icon name="warning" />
       <span>
-        The server does not answer. What you see is from before. Start it again with <code>barograph view</code>; this page finds it.
+        The server does not answer. What you see is from before. Start it again with <code>barograph view</code>; this
+        page finds it.
       </span>
       <button type="button" class="button" onClick={knock}>
         Try now
@@ -101,7 +102,13 @@ function Crumbs({ route }: { route: Route }) {
   );
 }
 
-const TABS = [["o", "overview"], ["c", "charts"], ["l", "layers"], ["s", "system"], ["d", "doctor"]] as const; // prettier-ignore
+const TABS = [
+  ["o", "overview"],
+  ["c", "charts"],
+  ["l", "layers"],
+  ["s", "system"],
+  ["d", "doctor"],
+] as const;
 
 export function Frame({ route, children }: { route: Route; children: ComponentChildren }) {
   const [help, setHelp] = useState(false);
@@ -110,7 +117,13 @@ export function Frame({ route, children }: { route: Route; children: ComponentCh
   useKeys("Everywhere", [
     { keys: "?", says: "this list", run: () => setHelp(!help) },
     { keys: "g r", says: "runs", run: () => go("/") },
-    ...(run ? TABS.map(([letter, tab]) => ({ keys: `g ${letter}`, says: `${tab} of this run`, run: () => go(runPlace(run, tab)) })) : []),
+    ...(run
+      ? TABS.map(([letter, tab]) => ({
+          keys: `g ${letter}`,
+          says: `${tab} of this run`,
+          run: () => go(runPlace(run, tab)),
+        }))
+      : []),
     { keys: "u", says: "undo what was just done", run: undoLast },
   ]);
   useEffect(() => {
@@ -128,14 +141,24 @@ export function Frame({ route, children }: { route: Route; children: ComponentCh
           <span>Barograph</span>
         </a>
         <nav class="crumbs" aria-label="Where you are">
-          <a class={`crumb ${place.view === "runs" ? "here" : ""}`} href="/" aria-current={place.view === "runs" ? "page" : undefined}>
+          <a
+            class={`crumb ${place.view === "runs" ? "here" : ""}`}
+            href="/"
+            aria-current={place.view === "runs" ? "page" : undefined}
+          >
             Runs
           </a>
           <Crumbs route={route} />
         </nav>
         <span class="grow" />
         <ThemeButton />
-        <button type="button" class="button bare icon-only" title="Keys (?)" aria-label="Keys" onClick={() => setHelp(true)}>
+        <button
+          type="button"
+          class="button bare icon-only"
+          title="Keys (?)"
+          aria-label="Keys"
+          onClick={() => setHelp(true)}
+        >
           <Icon name="help" />
         </button>
       </header>

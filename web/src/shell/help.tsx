@@ -8,7 +8,14 @@ import { useEffect, useRef } from "preact/hooks";
 import { Icon } from "./icon.tsx";
 import { keyList } from "./keys.ts";
 
-const SHOWN: Record<string, string> = { Escape: "Esc", ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→", Delete: "Del" };
+const SHOWN: Record<string, string> = {
+  Escape: "Esc",
+  ArrowDown: "↓",
+  ArrowUp: "↑",
+  ArrowLeft: "←",
+  ArrowRight: "→",
+  Delete: "Del",
+};
 
 function Keys({ keys }: { keys: string }) {
   return (
@@ -27,7 +34,13 @@ export function Help({ close }: { close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   return (
-    <dialog ref={dialog} class="dialog" aria-labelledby="help-title" onClose={close} onClick={(event) => event.target === dialog.current && close()}>
+    <dialog
+      ref={dialog}
+      class="dialog"
+      aria-labelledby="help-title"
+      onClose={close}
+      onClick={(event) => event.target === dialog.current && close()}
+    >
       <div class="dialog-inside">
         <header>
           <h1 id="help-title">Keys</h1>

@@ -19,7 +19,8 @@ const PATHS = {
   warning: "M8 1.8 14.5 13.5H1.5ZM8 6v3.5M8 11.4v.1",
   info: "M8 1.8a6.2 6.2 0 1 1 0 12.4A6.2 6.2 0 0 1 8 1.8ZM8 7.4v3.8M8 4.9v.1",
   eye: "M1.2 8S3.7 3.5 8 3.5 14.8 8 14.8 8 12.3 12.5 8 12.5 1.2 8 1.2 8ZM8 6a2 2 0 1 1 0 4 2 2 0 0 1 0-4Z",
-  hidden: "M2 2l12 12M4.3 4.6C2.3 5.9 1.2 8 1.2 8s2.5 4.5 6.8 4.5c1.3 0 2.5-.4 3.5-1M7 3.6c4.7-.6 7.8 4.4 7.8 4.4s-.5.9-1.5 2",
+  hidden:
+    "M2 2l12 12M4.3 4.6C2.3 5.9 1.2 8 1.2 8s2.5 4.5 6.8 4.5c1.3 0 2.5-.4 3.5-1M7 3.6c4.7-.6 7.8 4.4 7.8 4.4s-.5.9-1.5 2",
   pin: "M5.5 2h5l-.7 4.5L12.5 9h-9l2.7-2.5ZM8 9v5",
   more: "M3.5 8v.01M8 8v.01M12.5 8v.01",
   close: "M4 4l8 8M12 4l-8 8",
@@ -75,7 +76,13 @@ export function Mark() {
     <svg class="mark" viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">
       <rect x="1.5" y="3.5" width="21" height="17" rx="3" fill="none" stroke="currentColor" stroke-width="1.5" />
       <path d="M1.5 9h21M1.5 15h21M8.5 3.5v17M15.5 3.5v17" stroke="currentColor" stroke-width="0.6" opacity="0.45" />
-      <path d="M3 8c2 0 2.5 1 4 4.5S10 17 12 16s2.5-4.5 4.5-5 3 .5 4.5 0" fill="none" class="trace" stroke-width="2" stroke-linecap="round" />
+      <path
+        d="M3 8c2 0 2.5 1 4 4.5S10 17 12 16s2.5-4.5 4.5-5 3 .5 4.5 0"
+        fill="none"
+        class="trace"
+        stroke-width="2"
+        stroke-linecap="round"
+      />
     </svg>
   );
 }

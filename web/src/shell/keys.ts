@@ -49,7 +49,9 @@ export function keyList(): { title: string; bindings: Binding[] }[] {
 /** `Shift+X` for a letter with shift, else the key as the browser names it: `?`, `j`, `Enter`, `ArrowDown`. */
 export function nameOf(event: Pick<KeyboardEvent, "key" | "shiftKey">): string {
   if (event.key === " ") return "Space";
-  return event.shiftKey && /^(\p{L}|[A-Z][a-z]+\w*)$/u.test(event.key) ? `Shift+${event.key.length === 1 ? event.key.toUpperCase() : event.key}` : event.key;
+  return event.shiftKey && /^(\p{L}|[A-Z][a-z]+\w*)$/u.test(event.key)
+    ? `Shift+${event.key.length === 1 ? event.key.toUpperCase() : event.key}`
+    : event.key;
 }
 
 export function typing(target: EventTarget | null): boolean {

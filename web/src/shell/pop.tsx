@@ -22,7 +22,15 @@ interface Props {
 
 const EDGE = 8;
 
-export function Pop({ button, label, class: look = "button", paneClass = "", role = "dialog", children, disabled }: Props) {
+export function Pop({
+  button,
+  label,
+  class: look = "button",
+  paneClass = "",
+  role = "dialog",
+  children,
+  disabled,
+}: Props) {
   const [open, setOpen] = useState(false);
   const knob = useRef<HTMLButtonElement>(null);
   const close = (): void => {
@@ -40,12 +48,22 @@ export function Pop({ button, label, class: look = "button", paneClass = "", rol
         aria-label={label}
         title={label}
         disabled={disabled}
-        onClick={(event) => (event.stopPropagation(), setOpen(!open))}
+        onClick={(event) => {
+          event.stopPropagation();
+          setOpen(!open);
+        }}
       >
         {button}
       </button>
       {open && (
-        <Pane anchor={knob.current} label={label} role={role} class={paneClass} close={close} leave={() => setOpen(false)}>
+        <Pane
+          anchor={knob.current}
+          label={label}
+          role={role}
+          class={paneClass}
+          close={close}
+          leave={() => setOpen(false)}
+        >
           {children(close)}
         </Pane>
       )}
@@ -110,7 +128,10 @@ export function Pane({ anchor, label, role, class: look, close, leave, children 
     } else if (event.key === "Tab" && role === "menu") {
       leave();
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      const all = [...(pane.current?.querySelectorAll<HTMLElement>("button:not([disabled]), a[href], input, [tabindex='0']") ?? [])];
+      const all = [
+        ...(pane.current?.querySelectorAll<HTMLElement>("button:not([disabled]), a[href], input, [tabindex='0']") ??
+          []),
+      ];
       const at = all.indexOf(document.activeElement as HTMLElement);
       const next = all[(at + (event.key === "ArrowDown" ? 1 : -1) + all.length) % all.length];
       if (next) {
@@ -121,7 +142,15 @@ export function Pane({ anchor, label, role, class: look, close, leave, children 
   };
 
   return (
-    <div ref={pane} popover="manual" class={`pane ${look}`} role={role} aria-label={label} onKeyDown={onKeyDown} onClick={(event) => event.stopPropagation()}>
+    <div
+      ref={pane}
+      popover="manual"
+      class={`pane ${look}`}
+      role={role}
+      aria-label={label}
+      onKeyDown={onKeyDown}
+      onClick={(event) => event.stopPropagation()}
+    >
       {children}
     </div>
   );

@@ -24,7 +24,8 @@ function read(): Route {
 let now: Route | null = null;
 
 export function route(): Route {
-  return (now ??= read());
+  now ??= read();
+  return now;
 }
 
 function tell(): void {

@@ -7,7 +7,8 @@
 import type { Row, Severity } from "../api/types.ts";
 import { runPlace } from "./address.ts";
 import { Icon } from "./icon.tsx";
-import { count, duration, moment, statusWords, whole } from "./words.ts";
+import { statusWords } from "./states.ts";
+import { count, duration, moment, whole } from "./text.ts";
 
 interface StatusProps {
   status: string;
@@ -22,7 +23,10 @@ export function StatusMark({ status, since, phase, problem, bare }: StatusProps)
   const { word, says, tone, icon, open } = statusWords(status, phase);
   const title = problem ? `${says} ${problem}` : since ? `${says} Since ${moment(since)}.` : says;
   return (
-    <span class={`status tone-${tone} ${open && tone === "info" ? "live" : ""}`} title={bare ? `${word}: ${title}` : title}>
+    <span
+      class={`status tone-${tone} ${open && tone === "info" ? "live" : ""}`}
+      title={bare ? `${word}: ${title}` : title}
+    >
       <Icon name={icon} label={bare ? word : undefined} />
       {!bare && <span>{word}</span>}
       {problem && <Icon name="warning" label="something of it could not be read" />}
@@ -32,7 +36,9 @@ export function StatusMark({ status, since, phase, problem, bare }: StatusProps)
 
 /** The state of a row. */
 export function RowStatus({ row, bare }: { row: Row; bare?: boolean }) {
-  return <StatusMark status={row.status} since={row.status_since} phase={row.phase} problem={row.problem} bare={bare} />;
+  return (
+    <StatusMark status={row.status} since={row.status_since} phase={row.phase} problem={row.problem} bare={bare} />
+  );
 }
 
 /** How far a run is: a bar, steps, and the time that is left. */
@@ -43,7 +49,12 @@ export function Progress({ row }: { row: Row }) {
   const share = Math.max(0, Math.min(1, step / total));
   const { open, tone } = statusWords(row.status);
   // steps count from 0 or from 1: at its end, a run that finished has made them all
-  if (!open && step >= total - 1) return <span class="progress-text" title={`${whole(total)} steps, all of them`}>{count(total, "step")}</span>;
+  if (!open && step >= total - 1)
+    return (
+      <span class="progress-text" title={`${whole(total)} steps, all of them`}>
+        {count(total, "step")}
+      </span>
+    );
   const remaining = open && left !== null && Number.isFinite(left) ? `${duration(left)} left` : "";
   return (
     <span class="progress" title={`Step ${whole(step)} of ${whole(total)}${remaining ? `, ${remaining}` : ""}`}>
@@ -62,10 +73,10 @@ const SEVERITIES: readonly Severity[] = ["critical", "warning", "info"];
 const NAMES: Record<Severity, [string, string]> = {
   critical: ["critical finding", "critical findings"],
   warning: ["warning", "warnings"],
-  info: ["remark", "remarks"],
+  info: ["info", "info"],
 };
 
-/** Badges that lead to the doctor. `all`: remarks too, which else are told only where nothing is worse. */
+/** Badges that lead to the doctor. `all`: info too, which else stands only where nothing is worse. */
 export function FindingBadges({ row, all }: { row: Row; all?: boolean }) {
   const told = SEVERITIES.filter((severity) => (row.findings[severity] ?? 0) > 0);
   const some = all || told.length <= 1 ? told : told.filter((severity) => severity !== "info");
@@ -76,7 +87,13 @@ export function FindingBadges({ row, all }: { row: Row; all?: boolean }) {
         const number = row.findings[severity] ?? 0;
         const words = count(number, ...NAMES[severity]);
         return (
-          <a key={severity} class={`badge ${severity}`} href={runPlace(row.key, "doctor")} title={words} aria-label={`${words}: open the doctor`}>
+          <a
+            key={severity}
+            class={`badge ${severity}`}
+            href={runPlace(row.key, "doctor")}
+            title={words}
+            aria-label={`${words}: open the doctor`}
+          >
             <Icon name={severity} />
             {whole(number)}
           </a>

@@ -60,11 +60,23 @@ function One({ notice }: { notice: Shown }) {
     >
       <span>{notice.text}</span>
       {notice.undo && (
-        <button type="button" class="button" onClick={() => (drop(notice.id), notice.undo?.())}>
+        <button
+          type="button"
+          class="button"
+          onClick={() => {
+            drop(notice.id);
+            notice.undo?.();
+          }}
+        >
           Undo
         </button>
       )}
-      <button type="button" class="button bare icon-only" aria-label="Close this notice" onClick={() => drop(notice.id)}>
+      <button
+        type="button"
+        class="button bare icon-only"
+        aria-label="Close this notice"
+        onClick={() => drop(notice.id)}
+      >
         <Icon name="close" />
       </button>
     </div>

@@ -1,9 +1,6 @@
-// A frame: the length of a JSON header, the header, float64 columns; all little-endian (panels.py makes it).
-
-export interface Column {
-  at: number;
-  n: number;
-}
+// A frame of the notebook's widget (panels.py makes it): its header in the widget's words, and the panels' columns.
+import { decodeFrame } from "../api/frame.ts";
+import type { ColumnRef } from "../api/types.ts";
 
 export interface Line {
   name: string;
@@ -13,9 +10,12 @@ export interface Line {
   oddCount: number;
   last: number;
   x: Float64Array;
+  /** The extremes of each bucket; both the value itself where `exact`. */
   low: Float64Array;
   high: Float64Array;
+  /** Where values are not finite, and which they are. */
   odd: Float64Array;
+  oddValues: Float64Array;
 }
 
 export interface Panel {
@@ -33,34 +33,24 @@ export interface Frame {
   panels: Panel[];
 }
 
-interface RawLine {
+type Columns = Record<"last" | "x" | "low" | "high" | "odd" | "odd_values", ColumnRef>;
+
+interface RawLine extends Columns {
   name: string;
   points: number;
   exact: boolean;
   few: boolean;
   odd_count: number;
-  last: Column;
-  x: Column;
-  low: Column;
-  high: Column;
-  odd: Column;
 }
+
+type Header = Partial<Omit<Frame, "panels">> & { panels: { title: string; along: string; lines: RawLine[] }[] };
 
 /** A frame's content; null for bytes that are none. */
 export function readFrame(view: DataView): Frame | null {
   if (view.byteLength < 4) return null;
-  const length = view.getUint32(0, true);
-  if (4 + length > view.byteLength) return null;
-  const bytes = new Uint8Array(view.buffer, view.byteOffset + 4, length);
-  const header = JSON.parse(new TextDecoder().decode(bytes)) as Partial<Omit<Frame, "panels">> & {
-    panels: { title: string; along: string; lines: RawLine[] }[];
-  };
-  const start = 4 + length;
-  const column = ({ at, n }: Column): Float64Array => {
-    const values = new Float64Array(n);
-    for (let i = 0; i < n; i++) values[i] = view.getFloat64(start + 8 * (at + i), true);
-    return values;
-  };
+  // the bytes come at any place of a larger buffer; columns begin at multiples of eight of their own
+  const copy = view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength) as ArrayBuffer;
+  const { header, column } = decodeFrame<Header>(copy);
   return {
     title: header.title ?? "",
     facts: header.facts ?? [],
@@ -81,17 +71,8 @@ export function readFrame(view: DataView): Frame | null {
         low: column(line.low),
         high: column(line.high),
         odd: column(line.odd),
+        oddValues: column(line.odd_values),
       })),
     })),
   };
-}
-
-/** Four digits that count. */
-export function figure(value: number): string {
-  if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value > 0 ? "Inf" : "-Inf";
-  const size = Math.abs(value);
-  if (value === 0 || (Number.isInteger(value) && size < 1e6)) return value.toLocaleString("en");
-  if (size >= 1e-3 && size < 1e6) return size < 1000 ? String(Number(value.toPrecision(4))) : Math.round(value).toLocaleString("en");
-  return value.toExponential(2);
 }

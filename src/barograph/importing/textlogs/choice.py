@@ -1,7 +1,7 @@
 """Which dialect a file is in, and which runs it holds.
 
 In:   a path and the first bytes of the file.
-Out:  the one dialect whose rows are most, and a `Found` for each run.
+Out:  the one dialect whose rows are most, and a `FoundRun` for each run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from barograph.importing.source import Found
+from barograph.importing.source import FoundRun
 from barograph.importing.textlogs import chunks, prefixes
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def most(text: bytes, whole: bool) -> Dialect | None:
     return best
 
 
-def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[Found]:
-    """A `Found` for each run in a file of this dialect."""
+def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:
+    """A `FoundRun` for each run in a file of this dialect."""
     text = chunks.opening(path, head)
     if first_step(dialect, text) is None:
         text = b"".join(_bounded(path, 0, FAR))
@@ -97,7 +97,7 @@ def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[Found]:
         preamble = before_rows(dialect, text)
         stamp = prefixes.TIME.search(preamble)
         created = float(prefixes.parse_times([stamp[1]])[0]) / 1e6 if stamp else 0.0
-        yield Found(
+        yield FoundRun(
             dialect.kind,
             path,
             "" if number == 0 else str(number + 1),

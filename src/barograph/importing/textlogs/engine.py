@@ -1,7 +1,7 @@
 """The reader that all dialects share: chunks of lines become blocks of numbers.
 
 In:   a log, and a dialect's forms of lines.
-Out:  `Points` by the thousand, `Restart`s, what was not understood, and `Mark`s from which to go on.
+Out:  `ImportedPoints` by the thousand, `Restart`s, what was not understood, and `ImportMark`s from which to go on.
 
 A row is taken once: from the lowest rank that prints such rows, and once a step. A step that goes back is a
 restart. A program that prints its beginning again and starts at the first step again is another run.
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.source import Fact, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import chunks, forms, prefixes
 
 SHOWN = 200  # bytes of a line in an `Unread`
@@ -96,23 +96,23 @@ class Dialect:
         """
         return rows
 
-    def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+    def refine(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         """Points as they leave: a dialect corrects known artefacts here and says so once."""
         yield points
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         from barograph.importing.textlogs import choice
 
         return choice.runs(self, path, head) if head and choice.choose(path, head) is self else ()
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
-        return Reading(self, found, since).items()
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        return LogReading(self, found, since).items()
 
 
-class Reading:
+class LogReading:
     """One run being read: where we are, and what the next rows are compared with."""
 
-    def __init__(self, dialect: Dialect, found: Found, since: Mark | None) -> None:
+    def __init__(self, dialect: Dialect, found: FoundRun, since: ImportMark | None) -> None:
         self.dialect, self.path, self.key = dialect, found.path, found.key
         state = copy.deepcopy(since.state) if since is not None else {}
         opening = b""
@@ -154,8 +154,8 @@ class Reading:
             yield Unread(self.path, state["line"], "", f"can't be read: {problem.strerror or problem}")
         yield self.mark()
 
-    def mark(self) -> Mark:
-        return Mark(copy.deepcopy(self.state))
+    def mark(self) -> ImportMark:
+        return ImportMark(copy.deepcopy(self.state))
 
     def close(self) -> Iterator[Item]:
         """A last line that has no line break but ends as only whole rows end."""
@@ -401,7 +401,7 @@ class Reading:
             assert steps is not None
         if len(block.where):
             times = block.times if block.times is not None else np.zeros(len(block.where), np.int64)
-            points = Points(block.names, steps, times, block.values, block.x)
+            points = ImportedPoints(block.names, steps, times, block.values, block.x)
             yield from self.dialect.refine(points, self.state["own"], self.state["restarts"])
 
 
@@ -437,6 +437,6 @@ def _ordered(blocks: list[_Block]) -> tuple[NDArray[Any], NDArray[Any]]:
     return where[order], steps[order]
 
 
-def note(points: Points, message: str) -> Fact:
+def note(points: ImportedPoints, message: str) -> Fact:
     """A sentence about an artefact, at the first of some points."""
     return Fact("info", int(points.steps[0]), int(points.times[0]), {"message": message})

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from barograph.importing.source import Item, Points
+from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
 
 _TAG = re.compile(
@@ -86,7 +86,7 @@ class Fairseq(engine.Dialect):
     shapes = (forms.Lines(_json), forms.Lines(_old))
     closers = (b"}",)
 
-    def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+    def refine(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         if "told" not in own and any(name.endswith("loss") for name in points.names):
             own["told"] = True
             yield engine.note(points, "fairseq prints losses in base 2: multiply by 0.6931 to compare with others.")

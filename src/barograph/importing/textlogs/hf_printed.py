@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from barograph.importing.source import Item, Points
+from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
 
 _PAIR = re.compile(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
@@ -174,7 +174,7 @@ class PrintedDicts(engine.Dialect):
         own["row"], own["epoch"] = row_number, last_epoch
         return [row._replace(steps=steps[number]) if number in steps else row for number, row in enumerate(rows)]
 
-    def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+    def refine(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         if own.get("how") == "rows" and not own.get("told") and "loss" in points.names:
             own["told"] = True
             yield engine.note(

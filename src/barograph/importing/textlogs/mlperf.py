@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy
 
 from barograph.importing.rows import MOST_STEP, real
-from barograph.importing.source import Fact, Found, Item, Mark, Points, Restart, Unread
+from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import choice, chunks
 
 TOKEN = b":::MLLOG"
@@ -47,7 +47,7 @@ class MLPerf:
         "samples_per_second": "train/samples_per_second",
     }
 
-    def find(self, path: Path, head: bytes) -> Iterable[Found]:
+    def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         """A file with such lines, unless a dialect has more rows in its beginning."""
         text = chunks.opening(path, head) if head else b""
         count = text.count(TOKEN)
@@ -57,9 +57,9 @@ class MLPerf:
         if dialect is not None and dialect.sure(text) > count:
             return []
         first = next((made for line in text.splitlines() if (made := _entry(line))), {})
-        return [Found(self.kind, path, "", choice.name_of(path), created=_time(first) / 1e6)]
+        return [FoundRun(self.kind, path, "", choice.name_of(path), created=_time(first) / 1e6)]
 
-    def read(self, found: Found, since: Mark | None = None) -> Iterator[Item]:
+    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         reading = _Reading(found.path, dict(since.state) if since else {})
         try:
             for chunk in chunks.chunks(found.path, reading.state["offset"], reading.state["line"]):
@@ -86,8 +86,8 @@ class _Reading:
         } | state  # fmt: skip
         self._rows: dict[tuple[tuple[str, ...], str], tuple[list[int], list[int], list[list[float]]]] = {}
 
-    def mark(self) -> Mark:
-        return Mark(json.loads(json.dumps(self.state)))
+    def mark(self) -> ImportMark:
+        return ImportMark(json.loads(json.dumps(self.state)))
 
     def take(self, chunk: chunks.Chunk) -> Iterator[Item]:
         lines = chunk.text.split(b"\n")
@@ -157,10 +157,10 @@ class _Reading:
             fields["wall_seconds"] = (moment - self.state["started"]) / 1e6
         return Fact("end", step, moment, fields)
 
-    def _blocks(self) -> Iterator[Points]:
+    def _blocks(self) -> Iterator[ImportedPoints]:
         for (names, axis), (steps, times, values) in self._rows.items():
             step, when = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
-            yield Points(names, step, when, numpy.array(values, numpy.float64), axis)
+            yield ImportedPoints(names, step, when, numpy.array(values, numpy.float64), axis)
         self._rows.clear()
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from barograph.importing.source import Item, Points
+from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
 
 _BETA = 0.9  # the source's `ema_beta`
@@ -100,7 +100,7 @@ class Nanochat(engine.Dialect):
             found[name.decode()] = _plain(value.decode("utf-8", "replace"))
         return found
 
-    def refine(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+    def refine(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         if "loss" in points.names and "lrm" in points.names:
             yield from self.unsmooth(points, own, segment)
         elif "loss_printed" in points.names:
@@ -108,7 +108,7 @@ class Nanochat(engine.Dialect):
         else:
             yield points
 
-    def unsmooth(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+    def unsmooth(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         """The loss of each step, where the row of the step before is known."""
         printed = points.values[:, points.names.index("loss")]
         steps = points.steps.astype(np.float64)
@@ -124,7 +124,7 @@ class Nanochat(engine.Dialect):
         if has.any():
             with np.errstate(all="ignore"):
                 raw = (average - _BETA * np.where(first, 0.0, last)) / (1 - _BETA)
-            extra = Points(("loss_raw",), points.steps[has], points.times[has], raw[has][:, None], points.x)
+            extra = ImportedPoints(("loss_raw",), points.steps[has], points.times[has], raw[has][:, None], points.x)
             if not own.get("told"):
                 own["told"] = True
                 yield engine.note(
@@ -134,7 +134,7 @@ class Nanochat(engine.Dialect):
                 )
             yield extra
 
-    def undo(self, points: Points, own: dict[str, Any], segment: int) -> Iterator[Item]:
+    def undo(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         """Fine-tuning divides by 1 - 0.9^(step + 1) where 1 - 0.9^step is right, if it counts from 1."""
         if own.get("tuned_segment") != segment:
             own["tuned_segment"], own["tuned_first"] = segment, int(points.steps[0])

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from barograph.probes.data import batches
-from barograph.probes.data.batches import Measured, Pending
-from barograph.probes.data.fingerprints import Seen, Window
+from barograph.probes.data.batches import MeasuredBatch, PendingBatch
+from barograph.probes.data.fingerprints import BatchWindow, SeenBatches
 from barograph.probes.recording import Recording
 
 _ROWS_SEEN = 65_536  # sequences remembered
@@ -27,7 +27,7 @@ _QUEUED = 1024  # batches whose figures are still on a device
 
 
 class LoaderState(NamedTuple):
-    """Where a data loader of Parquet files stands [S4]."""
+    """Where a data loader of Parquet files stands [the picoLLM run analysis]."""
 
     pq_idx: int = 0  # file
     rg_idx: int = 0  # row group within it
@@ -42,7 +42,7 @@ class _Waiting(NamedTuple):
     lengths: Sequence[int] | None
     epoch: float | None
     position: dict[str, Any] | None
-    measured: Measured | Pending
+    measured: MeasuredBatch | PendingBatch
 
 
 class DataWatch:
@@ -76,7 +76,7 @@ class DataWatch:
         self._pad_id, self._ignore_id = pad_id, ignore_id
         self._compare = fingerprint
         self._every, self._ranks = max(1, every), max(1, ranks)
-        self._window = Window(window)
+        self._window = BatchWindow(window)
         self._rows: dict[int, int | None] = {}
         self._waiting: deque[_Waiting] = deque()
         self._current: _Gathered | None = None
@@ -104,7 +104,7 @@ class DataWatch:
         tokens: how many it holds, if that is not what its padding says.
         lengths: of the documents in it, where rows are packed.
         epoch: the pass over the data; a batch that comes again in another epoch is no fault.
-        position: the loader's state, such as {pq_idx, rg_idx, epoch} [S4].
+        position: the loader's state, such as {pq_idx, rg_idx, epoch} [the picoLLM run analysis].
         """
         try:
             step = self._run.current_step if step is None else int(step)
@@ -138,10 +138,10 @@ class DataWatch:
         try:
             while self._waiting:
                 first = self._waiting[0]
-                if isinstance(first.measured, Pending) and not first.measured.ready():
+                if isinstance(first.measured, PendingBatch) and not first.measured.ready():
                     break
                 self._waiting.popleft()
-                found = first.measured.read() if isinstance(first.measured, Pending) else first.measured
+                found = first.measured.read() if isinstance(first.measured, PendingBatch) else first.measured
                 self._account(first, found)
         except Exception as error:
             self._failed(error)
@@ -203,7 +203,7 @@ class DataWatch:
 
     # -- one batch after the other, in order ---------------------------------------------------------
 
-    def _account(self, item: _Waiting, found: Measured) -> None:
+    def _account(self, item: _Waiting, found: MeasuredBatch) -> None:
         if item.step != self._step:
             if item.step < self._step:
                 self._rewind(item.step)
@@ -223,9 +223,9 @@ class DataWatch:
             self._epoch = int(item.epoch)
         if self._compare:
             self.last_fingerprint, self.last_step = found.fingerprint, item.step
-            self._look_for_repeats(gathered, found, Seen(item.step, self._epoch, before))
+            self._look_for_repeats(gathered, found, SeenBatches(item.step, self._epoch, before))
 
-    def _look_for_repeats(self, gathered: _Gathered, found: Measured, seen: Seen) -> None:
+    def _look_for_repeats(self, gathered: _Gathered, found: MeasuredBatch, seen: SeenBatches) -> None:
         gathered.fingerprint = found.fingerprint
         earlier = self._window.see(found.fingerprint, seen)
         known = self._rows
@@ -303,7 +303,7 @@ class _Gathered:
         self.position: dict[str, Any] | None = None
         self.lengths: list[Any] = []
 
-    def add(self, item: _Waiting, found: Measured) -> int:
+    def add(self, item: _Waiting, found: MeasuredBatch) -> int:
         """Take a batch up; the tokens it holds."""
         counted = sum(item.lengths) if item.lengths is not None else int(found.lengths.sum())
         tokens = counted if item.tokens is None else int(item.tokens)

@@ -2,8 +2,8 @@
 
 In:   a batch as loaders give it: an array or tensor of ids, a mapping of Hugging Face's names, a pair
       (inputs, targets), lists of rows; on any device.
-Out:  a `Measured`: weighted sums for the fingerprint, length of each row, ignored labels; at once for what is in host
-      memory, and for what is on a device when its copy has arrived, without waiting for it.
+Out:  a `MeasuredBatch`: weighted sums for the fingerprint, length of each row, ignored labels; at once for what is in
+      host memory, and for what is on a device when its copy has arrived, without waiting for it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from barograph.core.values import DeviceValues
 from barograph.probes.data import fingerprints
 from barograph.probes.memory.storages import is_tensor
-from barograph.values import DeviceValues
 
 TOKENS = ("input_ids", "tokens", "inputs", "input", "ids", "idx", "x")
 LABELS = ("labels", "label", "targets", "target", "y")
 MASK = ("attention_mask", "padding_mask", "mask")
 
 
-class Parts(NamedTuple):
+class BatchParts(NamedTuple):
     """The arrays of a batch: `tokens` (rows, columns); `labels` and `mask` of any shape, or None."""
 
     tokens: Any
@@ -29,7 +29,7 @@ class Parts(NamedTuple):
     lengths: tuple[int, ...] | None = None  # known from the batch itself: ragged lists
 
 
-class Measured(NamedTuple):
+class MeasuredBatch(NamedTuple):
     """What a batch holds. `lengths`: tokens of each row that are no padding; `padding_known`: or just its columns."""
 
     fingerprint: int
@@ -42,7 +42,7 @@ class Measured(NamedTuple):
     is_float: bool  # images and the like: no tokens
 
 
-def find(batch: Any) -> Parts | None:
+def find(batch: Any) -> BatchParts | None:
     """The arrays in a batch, or None where there are none. The first array found is taken for the tokens."""
     named: dict[str, Any] = {}
     if isinstance(batch, Mapping):
@@ -64,7 +64,7 @@ def find(batch: Any) -> Parts | None:
         mask = _as_rows(_local(mask))
         if tuple(mask.shape) != tuple(rows.shape):  # a mask of pairs (causal, 4-dimensional) says nothing of padding
             mask = None
-    return Parts(rows, None if labels is None else _local(labels), mask)
+    return BatchParts(rows, None if labels is None else _local(labels), mask)
 
 
 def _is_pair(batch: Any) -> bool:
@@ -92,7 +92,7 @@ def _arrays(value: Any, depth: int = 4) -> Iterator[Any]:
             yield from _arrays(item, depth - 1)
 
 
-def _ragged(value: Any) -> Parts | None:
+def _ragged(value: Any) -> BatchParts | None:
     """Rows of ids of different lengths, lists or one-dimensional arrays, filled up with -1."""
     import numpy
 
@@ -104,14 +104,14 @@ def _ragged(value: Any) -> Parts | None:
         import torch
 
         filled = torch.nn.utils.rnn.pad_sequence(list(value), batch_first=True, padding_value=-1)
-        return Parts(filled, lengths=tuple(len(row) for row in value))
+        return BatchParts(filled, lengths=tuple(len(row) for row in value))
     if not all(_is_row(row) for row in value):
         return None
     lengths = tuple(len(row) for row in value)
     rows = numpy.full((len(value), max(lengths)), -1, numpy.int64)
     for place, row in enumerate(value):
         rows[place, : len(row)] = row
-    return Parts(rows, lengths=lengths)
+    return BatchParts(rows, lengths=lengths)
 
 
 def _is_row(row: Any) -> bool:
@@ -140,13 +140,15 @@ def _is_float(array: Any) -> bool:
     return bool(array.dtype.is_floating_point if is_tensor(array) else array.dtype.kind == "f")
 
 
-def measure(parts: Parts, pad_id: int | None, ignore_id: int, compare: bool = True) -> Measured | Pending:
+def measure(
+    parts: BatchParts, pad_id: int | None, ignore_id: int, compare: bool = True
+) -> MeasuredBatch | PendingBatch:
     """Read a batch: at once if it is in host memory, else queued on its device. Fingerprints only to `compare`."""
     home = _device(parts.tokens)
     # what lies elsewhere than the tokens would have to be waited for
     labels, mask = (None if one is None or _device(one) != home else one for one in (parts.labels, parts.mask))
     if home is not None:
-        return Pending(parts._replace(labels=labels, mask=mask), pad_id, ignore_id, compare)
+        return PendingBatch(parts._replace(labels=labels, mask=mask), pad_id, ignore_id, compare)
     tokens, labels, mask = _host(parts.tokens), _host(labels), _host(mask)
     mark, rows = _no_marks(len(tokens))
     if compare:
@@ -158,7 +160,9 @@ def measure(parts: Parts, pad_id: int | None, ignore_id: int, compare: bool = Tr
         import numpy
 
         ignored = int(numpy.count_nonzero(labels == ignore_id))
-    return Measured(mark, rows, lengths, tokens.size, known, 0 if labels is None else labels.size, ignored, is_float)
+    return MeasuredBatch(
+        mark, rows, lengths, tokens.size, known, 0 if labels is None else labels.size, ignored, is_float
+    )
 
 
 def _no_marks(rows: int) -> tuple[int, Any]:
@@ -176,7 +180,7 @@ def _host(array: Any) -> Any:
     return fingerprints.host_array(array) if is_tensor(array) else array
 
 
-def _host_lengths(parts: Parts, tokens: Any, mask: Any, pad_id: int | None) -> tuple[Any, bool]:
+def _host_lengths(parts: BatchParts, tokens: Any, mask: Any, pad_id: int | None) -> tuple[Any, bool]:
     import numpy
 
     rows, columns = tokens.shape
@@ -199,10 +203,10 @@ def _host_lengths(parts: Parts, tokens: Any, mask: Any, pad_id: int | None) -> t
     return numpy.where(kept.any(1), last - first, 0), True
 
 
-class Pending:
+class PendingBatch:
     """A batch on a device: what was asked is queued there, its copy on the way."""
 
-    def __init__(self, parts: Parts, pad_id: int | None, ignore_id: int, compare: bool = True):
+    def __init__(self, parts: BatchParts, pad_id: int | None, ignore_id: int, compare: bool = True):
         import torch
 
         tokens, labels, mask = parts.tokens, parts.labels, parts.mask
@@ -229,7 +233,7 @@ class Pending:
         """Whether the copy has arrived; never waits."""
         return self._copy.ready()
 
-    def read(self) -> Measured:
+    def read(self) -> MeasuredBatch:
         """What the batch holds; call it when `ready`."""
         import numpy
 
@@ -245,7 +249,9 @@ class Pending:
             lengths = values[end : end + self.rows]
         ignored = int(values[-1]) if self.labels else 0
         is_known = bool(self.known) or self.has_lengths
-        return Measured(mark, rows, lengths, self.rows * self.columns, is_known, self.labels, ignored, self.is_float)
+        return MeasuredBatch(
+            mark, rows, lengths, self.rows * self.columns, is_known, self.labels, ignored, self.is_float
+        )
 
 
 def _device_lengths(tokens: Any, mask: Any, pad_id: int | None) -> Any:

@@ -127,7 +127,7 @@ def host_array(tensor: Any) -> Any:
 # What was seen
 
 
-class Seen(NamedTuple):
+class SeenBatches(NamedTuple):
     """When a batch was seen last, and in which epoch (None: not told)."""
 
     step: int
@@ -135,17 +135,17 @@ class Seen(NamedTuple):
     tokens_before: int
 
 
-class Window:
+class BatchWindow:
     """The last `size` different batches by fingerprint."""
 
     def __init__(self, size: int):
         self.size = max(1, size)
-        self._seen: dict[int, Seen] = {}  # oldest first
+        self._seen: dict[int, SeenBatches] = {}  # oldest first
 
     def __len__(self) -> int:
         return len(self._seen)
 
-    def see(self, mark: int, seen: Seen) -> Seen | None:
+    def see(self, mark: int, seen: SeenBatches) -> SeenBatches | None:
         """Remember a fingerprint; where it was seen before, if it was."""
         before = self._seen.pop(mark, None)
         self._seen[mark] = seen
@@ -186,7 +186,7 @@ class Window:
         if any(len(column) != len(marks) for column in columns):
             raise ValueError("the window of fingerprints is damaged (its columns differ in length)")
         self._seen = {
-            mark: Seen(step, None if epoch == _NO_EPOCH else epoch, tokens)
+            mark: SeenBatches(step, None if epoch == _NO_EPOCH else epoch, tokens)
             for mark, step, epoch, tokens in list(zip(marks, *columns, strict=True))[-self.size :]
         }
 

@@ -15,15 +15,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from barograph import place
+from barograph.core import place
 from barograph.probes.machine.readings import (
     MOST_BYTES,
     SILENT_SAMPLES,
-    Energy,
+    EnergyReading,
     LostError,
     MissingError,
     News,
-    Window,
+    ReadingWindow,
     ordered,
     rounded,
     sane,
@@ -53,7 +53,7 @@ class Amd:
     def __init__(self, library: Any = None, environ: Mapping[str, str] | None = None):
         self._library = library
         self._environ = os.environ if environ is None else environ
-        self._devices: list[Device] = []
+        self._devices: list[AmdDevice] = []
         self._news: list[News] = []
 
     def open(self) -> None:
@@ -66,7 +66,7 @@ class Amd:
         except Exception as error:
             raise MissingError(f"amdsmi failed: {status(error) or type(error).__name__}") from None
         if place.rank(self._environ)[2] == 0:
-            devices = [Device(self._library, at, handle) for at, handle in enumerate(handles)]
+            devices = [AmdDevice(self._library, at, handle) for at, handle in enumerate(handles)]
             chosen = visible(self._environ, [device.serial for device in devices])
             self._devices = [devices[at] for at in chosen]
         if not self._devices:
@@ -83,7 +83,7 @@ class Amd:
         self._each(lambda device: found.append(device.record(now)))
         return found
 
-    def _each(self, act: Callable[[Device], None]) -> None:
+    def _each(self, act: Callable[[AmdDevice], None]) -> None:
         for device in list(self._devices):
             how = ""
             try:
@@ -102,7 +102,7 @@ class Amd:
                 self._news.append(News(f"gpu lost {device.index}", "lost", sentence, {"id": device.index}))
 
     def models(self) -> list[dict[str, Any]]:
-        """S0's `gpu-model` fields: compute units as `sm_count`, gfx942 as 9 and 4."""
+        """Surogate's `gpu-model` fields: compute units as `sm_count`, gfx942 as 9 and 4."""
         rank = place.rank(self._environ)[0]
         return [{"rank": rank} | device.model() for device in self._devices]
 
@@ -118,7 +118,7 @@ class Amd:
             self._library.amdsmi_shut_down()
 
 
-class Device:
+class AmdDevice:
     """A device, its window of samples, its counters."""
 
     def __init__(self, library: Any, index: int, handle: Any):
@@ -126,8 +126,8 @@ class Device:
         self.silent = 0
         self._answers = 0
         self._never: set[tuple[Any, ...]] = set()
-        self._window = Window()
-        self.energy = Energy()
+        self._window = ReadingWindow()
+        self.energy = EnergyReading()
         self._held: dict[str, int] = {}  # the residency counters at the last record
         about = self.ask("amdsmi_get_gpu_asic_info")
         self._asic: Mapping[str, Any] = about if isinstance(about, Mapping) else {}

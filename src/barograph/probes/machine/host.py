@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from barograph import place
-from barograph.probes.machine.readings import Energy, MissingError, Rate, rounded, sane, whole
+from barograph.core import hardware
+from barograph.probes.machine.readings import EnergyReading, MissingError, Rate, rounded, sane, whole
 
 _MOST_MEMORY = 1 << 60
 _MOST_CHILDREN = 4096
@@ -30,19 +30,22 @@ _RDMA_WORDS = 4  # port_rcv_data and port_xmit_data count words of four octets (
 class Host:
     """Samples the host. `whole_host`: its own share alone otherwise (the other ranks of a host).
 
-    `folder` is the run's. Raises MissingError without psutil.
+    `folder` is the run's; pid: the training's process, this one if not given. Raises MissingError without psutil.
     """
 
-    def __init__(self, folder: Path, whole_host: bool = True, root: str = "/"):
+    def __init__(self, folder: Path, whole_host: bool = True, root: str = "/", pid: int | None = None):
         try:
             import psutil
         except Exception:
             raise MissingError("psutil is missing: `pip install psutil`; the host is not watched") from None
         self._psutil: Any = psutil
         self._folder, self._whole_host, self._root = folder, whole_host, Path(root)
-        self._process: Any = psutil.Process()
-        self._group = ControlGroup(self._root)
-        self._processor = Energy()
+        try:
+            self._process: Any = psutil.Process(pid)
+        except psutil.Error:
+            raise MissingError(f"there is no process {pid}; the host is not watched") from None
+        self._group = ControlGroup(self._root, pid=pid)
+        self._processor = EnergyReading()
         self._packages = _Packages(self._root)
         self._rates: dict[str, Rate] = {}
         self._times: dict[int, float] = {}  # seconds of processor time by process
@@ -116,7 +119,7 @@ class Host:
     # -- this process ------------------------------------------------------------------------------------
 
     def _own(self, took: float) -> dict[str, Any]:
-        """Processor time as percent of one core (100 is one core busy), resident memory, of us and our children."""
+        """Processor time as percent of one core (100 is one core busy), resident memory, of it and its children."""
         times: dict[int, float] = {}
         memory = self._process.memory_info().rss
         spent = self._process.cpu_times()
@@ -144,17 +147,19 @@ class Host:
     def _children(self) -> list[int]:
         """Process numbers of all descendants. The kernel's own list costs microseconds, psutil's a scan of /proc."""
         if not self._has_children_file:
-            return [child.pid for child in self._process.children(recursive=True)][:_MOST_CHILDREN]
+            children = self._process.children(recursive=True)
+            return [child.pid for child in children if child.pid != os.getpid()][:_MOST_CHILDREN]
         found: list[int] = []
-        waiting = [os.getpid()]
+        waiting = [self._process.pid]
         while waiting and len(found) < _MOST_CHILDREN:
             with contextlib.suppress(OSError):
                 tasks = f"/proc/{waiting.pop()}/task"
                 for thread in os.listdir(tasks):
                     with contextlib.suppress(OSError):
                         words = _text(Path(tasks, thread, "children")).split()
-                        found += [int(word) for word in words]
-                        waiting += [int(word) for word in words]
+                        children = [child for word in words if (child := int(word)) != os.getpid()]
+                        found += children
+                        waiting += children
         return found
 
     # -- disk and network --------------------------------------------------------------------------------
@@ -198,21 +203,21 @@ class Host:
 
 
 class ControlGroup:
-    """The control group of this process: what it may use and what it has used. Absent limits are None.
+    """The control group of a process: what it may use and what it has used. Absent limits are None.
 
     A limit may stand on any group above ours; the use is read where the least limit stands. A value is None
     where there is no limit, no such file, or no control group at all (macOS).
     """
 
-    def __init__(self, root: Path = Path("/"), own: str | None = None):
+    def __init__(self, root: Path = Path("/"), own: str | None = None, pid: int | None = None):
         self._base = root / "sys/fs/cgroup"
         try:
-            self._own = (root / "proc/self/cgroup").read_text() if own is None else own
+            self._own = (root / f"proc/{pid or 'self'}/cgroup").read_text() if own is None else own
         except OSError:
             self._own = ""
         self._limits: dict[str, float | int] = {}
         with contextlib.suppress(ValueError):  # files that hold nonsense
-            self._limits = place.cgroup_limits(str(self._base), self._own)
+            self._limits = hardware.cgroup_limits(str(self._base), self._own)
         self._cpu = self._place("cpu", "cpus")
         self._memory = self._place("memory", "memory_bytes")
 

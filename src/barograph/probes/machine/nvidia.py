@@ -1,7 +1,7 @@
 """One NVIDIA device: what NVML is asked, how often, and what a record makes of the answers.
 
 In:   a device's handle and the module `pynvml`.
-Out:  S0's fields and more for a `gpu` record; LostError when the device is gone, ClosedError when NVML is.
+Out:  Surogate's fields and more for a `gpu` record; LostError when the device is gone, ClosedError when NVML is.
 
 Once a second: utilisation, temperature, clock, throttle reasons, and power where there is no energy counter.
 Once a record: everything else, most of it in one call for many field values. A question that the device
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from barograph.probes.machine.readings import (
     MOST_BYTES,
     SILENT_SAMPLES,
-    Energy,
+    EnergyReading,
     LostError,
     Rate,
-    Window,
+    ReadingWindow,
     ordered,
     rounded,
     sane,
@@ -120,7 +120,7 @@ def memory_of(answer: Any) -> dict[str, int]:
     return {name: size for name, size in (("total", total), ("free", free)) if size is not None}
 
 
-class Device:
+class NvidiaDevice:
     """A device, its window of samples, its counters. `instance` is a MIG instance's handle, or None."""
 
     def __init__(self, library: Any, index: int, handle: Any, instance: Any = None):
@@ -130,9 +130,9 @@ class Device:
         self.silent = 0  # samples in a row without an answer
         self._answers = 0
         self._never: set[tuple[Any, ...]] = set()
-        self._window = Window()
+        self._window = ReadingWindow()
         self._reasons: list[int] = []
-        self.energy = Energy()
+        self.energy = EnergyReading()
         self._counts_energy: bool | None = None  # None: not asked yet
         self._rates = {name: Rate() for name in ("pcie_tx", "pcie_rx")}
         self._rates |= {name: Rate(_KIBI) for name in ("nvlink_tx", "nvlink_rx")}
@@ -303,7 +303,7 @@ class Device:
                     values[name] = answer
 
     def _fan(self) -> int | None:
-        """Percent; 0 of a device that has no fan of its own, as S0 has it."""
+        """Percent; 0 of a device that has no fan of its own, as Surogate has it."""
         speed = whole(self.ask("nvmlDeviceGetFanSpeed"), 0, 255)  # NVML: may exceed 100
         if speed is None and ("nvmlDeviceGetFanSpeed",) in self._never:
             fans = whole(self.ask("nvmlDeviceGetNumFans"), 0, 64)

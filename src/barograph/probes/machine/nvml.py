@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from barograph import place
-from barograph.probes.machine.nvidia import GONE, ClosedError, Device, code, memory_of
+from barograph.core import place
+from barograph.probes.machine.nvidia import GONE, ClosedError, NvidiaDevice, code, memory_of
 from barograph.probes.machine.readings import MOST_BYTES, SILENT_SAMPLES, LostError, MissingError, News, whole
 
 _LIBRARY = "libnvidia-ml.so.1"  # what the driver installs, and a container's runtime mounts
@@ -65,7 +65,7 @@ class Nvidia:
     def __init__(self, library: Any = None, environ: Mapping[str, str] | None = None):
         self._library = library
         self._environ = os.environ if environ is None else environ
-        self._devices: list[Device] = []
+        self._devices: list[NvidiaDevice] = []
         self._events: Any = None
         self._news: list[News] = []
         self._told: set[str] = set()
@@ -92,7 +92,7 @@ class Nvidia:
             raise MissingError("the NVIDIA driver shows no device that this process is to look at")
         self._register()
 
-    def _find(self) -> list[Device]:
+    def _find(self) -> list[NvidiaDevice]:
         library = self._library
         count = whole(library.nvmlDeviceGetCount(), 0, _MOST_DEVICES) or 0
         handles: dict[int, Any] = {}
@@ -111,7 +111,7 @@ class Nvidia:
         if not samples_devices(place.rank(self._environ)[2], [index for index, _ in seen], count, self._environ):
             return []
         return [
-            Device(library, self._number(index, handles[index], count), handles[index], self._instance(instance))
+            NvidiaDevice(library, self._number(index, handles[index], count), handles[index], self._instance(instance))
             for index, instance in seen
         ]
 
@@ -256,12 +256,12 @@ class Nvidia:
     # -- what they are ---------------------------------------------------------------------------------
 
     def models(self) -> list[dict[str, Any]]:
-        """S0's `gpu-model` fields of each device; `l2_size` only where torch holds the devices."""
+        """Surogate's `gpu-model` fields of each device; `l2_size` only where torch holds the devices."""
         found: list[dict[str, Any]] = []
         self._each(lambda device: found.append(self._model(device)))
         return found
 
-    def _model(self, device: Device) -> dict[str, Any]:
+    def _model(self, device: NvidiaDevice) -> dict[str, Any]:
         major, minor = _two_numbers(device.ask("nvmlDeviceGetCudaComputeCapability"), 1000)
         memory = memory_of(device.ask("nvmlDeviceGetMemoryInfo"))
         cores = whole(device.ask("nvmlDeviceGetNumGpuCores"), 1, 1_000_000)

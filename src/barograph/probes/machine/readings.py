@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Protocol
 
-# S0's fields of a `gpu` record, in the order of its document; what we know beyond them comes after.
+# Surogate's fields of a `gpu` record, in the order of its document; what we know beyond them comes after.
 DOCUMENT_ORDER = (
     "id", "clock", "max_clock", "fan", "power", "power_limit", "temperature", "temp_slowdown", "gpu_util",
     "mem_util", "throttle", "dram_free", "pcie_rx", "pcie_tx",
@@ -91,13 +91,13 @@ def rounded(value: float | None, digits: int = 0) -> int | float | None:
 
 
 def ordered(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields that are known, S0's first and in its order."""
+    """The fields that are known, Surogate's first and in its order."""
     names = [name for name in DOCUMENT_ORDER if name in fields]
     names += [name for name in fields if name not in DOCUMENT_ORDER]
     return {name: fields[name] for name in names if fields[name] is not None}
 
 
-class Window:
+class ReadingWindow:
     """Values between two records, by name."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class Rate:
         return rate if rate <= self._most_rate else None
 
 
-class Energy:
+class EnergyReading:
     """Joules since the start: from a counter where there is one, else from power over time."""
 
     MOST_WATTS = 20_000.0  # no accelerator or processor package draws as much

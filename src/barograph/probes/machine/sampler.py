@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from barograph import place
+from barograph.core import place
 from barograph.probes.machine.amd import Amd
 from barograph.probes.machine.host import Host
 from barograph.probes.machine.nvml import Nvidia
@@ -38,6 +38,7 @@ class Machine:
 
     sample_seconds: between two looks at the devices. record_seconds: between two records (the option
     `machine_seconds` if None). backends: the devices' makers; NVML and amdsmi if None.
+    pid: the training's process, this one if None.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Machine:
         sample_seconds: float = 1.0,
         record_seconds: float | None = None,
         backends: Sequence[Backend] | None = None,
+        pid: int | None = None,
     ):
         self._run = run
         self._sample_seconds = max(0.01, sample_seconds)
@@ -54,6 +56,7 @@ class Machine:
         self._record_seconds = max(self._sample_seconds, record_seconds)
         self._backends: Sequence[Backend] = [Nvidia(), Amd()] if backends is None else backends
         self._open: list[Backend] = []
+        self._pid = pid
         self._threads: list[threading.Thread] = []
         self._stop = threading.Event()
         self._writing = threading.Lock()
@@ -199,7 +202,7 @@ class Machine:
             return
         host: Host | None = None
         try:
-            host = Host(self._run.dir, whole_host=place.rank()[2] == 0)
+            host = Host(self._run.dir, whole_host=place.rank()[2] == 0, pid=self._pid)
         except MissingError as reason:
             self._note(str(reason), "no-host", {})
         began = time.monotonic()

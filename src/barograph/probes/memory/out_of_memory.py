@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from barograph.core.text import size
 from barograph.probes.memory import usage
 from barograph.probes.memory.storages import PLACES, Holding, holdings, tensors_in
 from barograph.probes.recording import Recording
@@ -67,8 +68,8 @@ def tried_bytes(error: BaseException) -> int | None:
     return int(float(match[1]) * _UNITS[match[2][0].lower()])
 
 
-class guard:
-    """`with guard(run, model, optimizer):` around the loop, or a step: an out-of-memory error is written down
+class memory_guard:
+    """`with memory_guard(run, model, optimizer):` around the loop, or a step: an out-of-memory error is written down
     and goes on its way. One guard may be entered many times.
 
     Holds one megabyte, which it gives back first, so that there is something to write with.
@@ -78,7 +79,7 @@ class guard:
         self._run, self._models, self._optimizers = run, models, optimizers
         self._ballast: bytearray | None = bytearray(_BALLAST)
 
-    def __enter__(self) -> guard:
+    def __enter__(self) -> memory_guard:
         if self._ballast is None:
             with contextlib.suppress(MemoryError):
                 self._ballast = bytearray(_BALLAST)
@@ -189,7 +190,7 @@ def _look(fields: dict[str, Any], error: BaseException, models: Any, optimizers:
 
     def models_and_optimizers() -> None:
         with contextlib.suppress(Exception):
-            fields["allocator"] = usage.segments(models, optimizers)
+            fields["allocator"] = usage.memory_segments(models, optimizers)
         for segment, name, tensor in usage.named_tensors(models, optimizers):
             # `gradient of …` says whose; weights and state have names of their own
             keep(tensor, f"gradient of {name}" if segment == "gradients" else name, segment)
@@ -334,7 +335,7 @@ def remedies(fields: dict[str, Any]) -> list[str]:
     if outside > max(weights, 1) / 2:
         said.append((
             outside,
-            f"{_size(outside)} are activations and other tensors outside of model and optimizer: a smaller "
+            f"{size(outside)} are activations and other tensors outside of model and optimizer: a smaller "
             "micro-batch with more accumulation steps, activation checkpointing or a shorter sequence shrinks them",
         ))  # fmt: skip
     loose = [one for one in fields.get("tensors", ()) if one["segment"] in ("", "activations")]
@@ -344,33 +345,33 @@ def remedies(fields: dict[str, Any]) -> list[str]:
         said.append((
             float(one["bytes"]),
             f"the largest tensor outside of the model is {one['name'] or 'without a name'} ({one['dtype']}, {shape}) "
-            f"with {_size(one['bytes'])}: compute it in pieces, or let go of it before the next one is made",
+            f"with {size(one['bytes'])}: compute it in pieces, or let go of it before the next one is made",
         ))  # fmt: skip
     optimizer, gradients = totals.get("optimizer", 0), totals.get("gradients", 0)
     if weights and optimizer > weights / 2:
         said.append((
             float(optimizer),
-            f"the optimizer's state is {_size(optimizer)}, {optimizer / weights:.1f} × the weights: an 8-bit optimizer "
+            f"the optimizer's state is {size(optimizer)}, {optimizer / weights:.1f} × the weights: an 8-bit optimizer "
             f"keeps about a quarter of 32-bit state, sharding it over N ranks 1/N",
         ))  # fmt: skip
     if gradients:
         said.append((
             float(gradients),
-            f"gradients hold {_size(gradients)}: zero_grad(set_to_none=True) before the forward pass frees them",
+            f"gradients hold {size(gradients)}: zero_grad(set_to_none=True) before the forward pass frees them",
         ))  # fmt: skip
     idle = device.get("unallocated_gb", 0) * usage.GIB
     # what the cache can't reuse: PyTorch's own message advises so where reserved is much more than allocated
     if idle > 0.1 * device.get("reserved_gb", 0) * usage.GIB and idle > 64 << 20:
         said.append((
             idle,
-            f"{_size(idle)} are reserved by torch's allocator and in no tensor: "
+            f"{size(idle)} are reserved by torch's allocator and in no tensor: "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lessens fragmentation",
         ))  # fmt: skip
     elsewhere = device.get("outside_gb", 0) * usage.GIB
     if elsewhere > 1 << 30:
         said.append((
             elsewhere,
-            f"{_size(elsewhere)} of the device are held outside of torch's allocator here: other processes, NCCL, "
+            f"{size(elsewhere)} of the device are held outside of torch's allocator here: other processes, NCCL, "
             "CUDA graphs and contexts; look with nvidia-smi",
         ))  # fmt: skip
     scalars = fields.get("scalars_with_graph", 0)
@@ -385,17 +386,10 @@ def remedies(fields: dict[str, Any]) -> list[str]:
     if not device and limit:
         said.append((
             0.0,
-            f"the process holds {_size(process.get('rss_bytes', 0))} of {_size(limit)} that it may have"
-            + (f"; {_size(fields['tried_bytes'])} more were asked for" if "tried_bytes" in fields else ""),
+            f"the process holds {size(process.get('rss_bytes', 0))} of {size(limit)} that it may have"
+            + (f"; {size(fields['tried_bytes'])} more were asked for" if "tried_bytes" in fields else ""),
         ))  # fmt: skip
     return [sentence for _, sentence in sorted(said, key=lambda pair: -pair[0])]
-
-
-def _size(count: float) -> str:
-    for unit, factor in (("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count:.0f} bytes"
 
 
 def _dump_history(run: Recording, step: int | None) -> None:

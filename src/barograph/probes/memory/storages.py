@@ -84,7 +84,7 @@ def _holding(tensor: Any) -> Holding | None:
 
 
 def _place(tensor: Any) -> str:
-    """S0's four places. Paged tensors of bitsandbytes are CUDA managed memory that says it is on the CPU."""
+    """Surogate's four places. Paged tensors of bitsandbytes are CUDA managed memory that says it is on the CPU."""
     if getattr(tensor, "is_paged", False) is True:
         return "managed"
     if tensor.device.type != "cpu":

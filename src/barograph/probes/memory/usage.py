@@ -1,7 +1,7 @@
 """Memory of a training: by segment, on the device, in the process; and what one step saves for backward.
 
 In:   torch models and optimizers, the allocator's own counters, /proc.
-Out:  rows for `log_allocator`, S3's five figures, records of kind `memory`.
+Out:  rows for `log_allocator`, KempnerForge's five figures, records of kind `memory`.
 
 Everything is measured: no segment is derived from a parameter count.
 """
@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from barograph import place
+from barograph.core import hardware
 from barograph.probes.memory.storages import PLACES, holdings, tensors_in
 from barograph.probes.recording import Recording
 
-GIB = 1 << 30  # S3's "gb" are GiB
-SEGMENTS = ("weights", "gradients", "optimizer", "activations", "lora", "qlora")  # S0's order
+GIB = 1 << 30  # KempnerForge's "gb" are GiB
+SEGMENTS = ("weights", "gradients", "optimizer", "activations", "lora", "qlora")  # Surogate's order
 
 # Adapters by the names that peft and torchtune give their parameters (lora_A, lora_embedding_B, lora_magnitude_vector,
 # lora_a; LoHa, LoKr, VeRA, (IA)³, OFT, BOFT likewise).
@@ -40,7 +40,7 @@ _BESIDE = ("quant_state", "CB", "SCB")  # what bitsandbytes hangs on a quantised
 # Segments of a model and its optimizer
 
 
-def segments(
+def memory_segments(
     model: Any, optimizer: Any = None, *, activations_bytes: int | Mapping[str, int] | None = None
 ) -> list[dict[str, Any]]:
     """Memory by segment, as `log_allocator` takes it: `name`, and bytes `device`, `managed`, `pinned`, `pageable`.
@@ -178,7 +178,7 @@ class ActivationMeter:
         with ActivationMeter(model) as meter:
             loss = model(batch)
             loss.backward()
-        run.log_allocator(segments(model, optimizer, activations_bytes=meter.places))
+        run.log_allocator(memory_segments(model, optimizer, activations_bytes=meter.places))
 
     `peak_bytes` is the most that was saved at one moment, `places` the same by place. A storage counts once,
     parameters and buffers of the model not at all. Every tensor that is saved passes a Python hook: use it on
@@ -256,13 +256,13 @@ def _unpack(saved: _Saved) -> Any:
 
 @dataclass(frozen=True)
 class Figures:
-    """An accelerator's memory as torch's allocator counts it. The first five are S3's; `_gb` are GiB."""
+    """An accelerator's memory as torch's allocator counts it. The first five are KempnerForge's; `_gb` are GiB."""
 
     allocated_gb: float  # in tensors now
     peak_gb: float  # the most there was in tensors since the process began; never reset here
     reserved_gb: float  # taken from the device: tensors and the allocator's cache
     total_gb: float  # what the device has
-    mem_utilization: float  # peak_gb / total_gb [S3], 0 to 1
+    mem_utilization: float  # peak_gb / total_gb [KempnerForge metrics], 0 to 1
     unallocated_gb: float = 0.0  # reserved and in no tensor
     inactive_split_gb: float = 0.0  # of that, pieces of split blocks that can't be given back: fragmentation
     num_alloc_retries: int = 0  # allocations that failed and went through after the cache was emptied
@@ -371,7 +371,7 @@ _STATUS = {"VmRSS": "rss_bytes", "VmHWM": "peak_rss_bytes", "VmSwap": "swap_byte
 
 @functools.cache
 def _host_limit() -> int:
-    limit = int(place.cgroup_limits().get("memory_bytes", 0))
+    limit = int(hardware.cgroup_limits().get("memory_bytes", 0))
     with contextlib.suppress(AttributeError, ValueError, OSError):
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return min(limit, whole) if limit else whole
@@ -379,7 +379,7 @@ def _host_limit() -> int:
 
 
 def record(run: Recording, step: int, device: Any = None) -> Figures | None:
-    """Write a record of kind `memory`: S3's five and the rest of `Figures`, and the process's host memory.
+    """Write a record of kind `memory`: KempnerForge's five and the rest of `Figures`, and the process's host memory.
 
     Without an accelerator the device's fields are absent, not zero. Never raises.
     """

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-class Places(NamedTuple):
+class BlockPlaces(NamedTuple):
     """What an activation watch hooks, by name."""
 
     embeddings: dict[str, Module]  # their outputs enter the first block
     blocks: dict[str, Module]  # in order of depth: their outputs are the residual stream
     downs: dict[str, Module]  # their inputs are an MLP's units after its activation function
     bounded: dict[str, Module]  # activation modules with bounds, such as Tanh: their outputs can saturate
-    functions: dict[str, Module]  # all activation modules (what S1 looked at)
+    functions: dict[str, Module]  # all activation modules (what speedrun-mup looked at)
 
 
 _BOUNDED = ("Tanh", "Sigmoid", "Hardtanh", "Hardsigmoid", "Softsign", "ReLU6")
@@ -34,7 +34,7 @@ def plain(name: str) -> str:
     return name
 
 
-def find(model: Any) -> Places:
+def find(model: Any) -> BlockPlaces:
     """The places of a model. A model with no repeated blocks has its children as blocks."""
     blocks = _blocks(model)
     inside = {id(module) for block in blocks.values() for module in block.modules()}
@@ -54,7 +54,7 @@ def find(model: Any) -> Places:
     wide = {int(module.weight.shape[-1]) for module in embeddings.values()}
     most = max((width for _, width in narrowing.values()), default=0)
     downs = {name: module for name, (module, width) in narrowing.items() if width in (wide or {most})}
-    return Places(embeddings, blocks, downs, bounded, functions)
+    return BlockPlaces(embeddings, blocks, downs, bounded, functions)
 
 
 def _blocks(model: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a watch exchanges between ranks in a step, where a model's parameters are sharded.
 
-In:   a `Round` with figures of this rank's shards.
+In:   a `ModelRound` with figures of this rank's shards.
 Out:  the same round with figures of whole tensors; without them where the ranks don't watch alike.
 
 On the CPU statistics are exchanged when the step ends; on a device, where they have not arrived by then, when the
@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.probes.model.rounds import Arrival, Column, Round
-from barograph.probes.model.schedule import FAMILIES, Schedule
+from barograph.probes.model.rounds import Arrival, ModelColumn, ModelRound
+from barograph.probes.model.schedule import FAMILIES, WatchSchedule
 from barograph.probes.model.sharded import Agreement, Shards, ranks_of, way
 from barograph.probes.recording import Recording
 
@@ -24,7 +24,7 @@ _LOCAL = frozenset({"activations"})  # families that every rank has for itself
 class Exchanges:
     """The exchanges of one watch."""
 
-    def __init__(self, run: Recording, ways: dict[str, Any], schedule: Schedule):
+    def __init__(self, run: Recording, ways: dict[str, Any], schedule: WatchSchedule):
         self._by_name = ways
         self._schedule = schedule
         self._shards: dict[tuple[str, ...], tuple[tuple[Any, ...], Shards]] = {}
@@ -32,7 +32,7 @@ class Exchanges:
         about = {"intervals": schedule.given, "budget": schedule.budget, "names": _digest(ways)}
         begin = int(getattr(run, "next_step", run.current_step))
         self._agreement = Agreement(about, begin, run.warn)
-        self._waiting: Round | None = None
+        self._waiting: ModelRound | None = None
         self._agreed = False
         self._told: Arrival | None = None
         kinds = {key for key in ways.values() if key is not None}
@@ -45,7 +45,7 @@ class Exchanges:
             )
 
     @classmethod
-    def of(cls, run: Recording, parameters: Mapping[str, Any], schedule: Schedule) -> Exchanges | None:
+    def of(cls, run: Recording, parameters: Mapping[str, Any], schedule: WatchSchedule) -> Exchanges | None:
         """None for a model of which nothing is sharded."""
         ways = {name: way(parameter) for name, parameter in parameters.items()}
         if not any(key is not None for key in ways.values()):
@@ -60,7 +60,7 @@ class Exchanges:
             known = self._shards[names] = (ways, Shards(ways))
         return known[0]
 
-    def begin(self, current: Round) -> None:
+    def begin(self, current: ModelRound) -> None:
         """A step begins: the last one's statistics have arrived; is this one exchanged?"""
         self._finish_waiting()
         self._agreed = self._agreement.holds(current.step, self._ranks)
@@ -72,19 +72,19 @@ class Exchanges:
         if waiting is not None:
             self._merge(waiting)
 
-    def _merge(self, current: Round) -> None:
+    def _merge(self, current: ModelRound) -> None:
         for part in current.parts:
             _, shards = self._shards[part.names]
             current.merged.append((part.family, part.names, shards.merge(part.pending.result())))
         current.exchanged = True
 
-    def end(self, current: Round) -> None:
+    def end(self, current: ModelRound) -> None:
         """A step ends: put together what is there."""
         if not self._agreed:
             current.columns = [column for column in current.columns if not any(column.ways)]
             current.parts = []
             return
-        columns: list[Column] = []
+        columns: list[ModelColumn] = []
         for column in current.columns:
             if any(column.ways):
                 _, shards = self._shards[column.names]
@@ -100,10 +100,10 @@ class Exchanges:
         if self._schedule.budget is not None and self._one is not None:
             self._agree_on_costs(current)
 
-    def _on_cpu(self, current: Round) -> bool:
+    def _on_cpu(self, current: ModelRound) -> bool:
         return all(column.values.device.type == "cpu" for column in current.columns)
 
-    def _agree_on_costs(self, current: Round) -> None:
+    def _agree_on_costs(self, current: ModelRound) -> None:
         """All ranks tell the schedule the same: what the step before cost on average."""
         import torch
 

@@ -1,4 +1,4 @@
-"""Gradient flow over depth, bands for update ratios, and S2's lines: what is said of a table of layers.
+"""Gradient flow over depth, bands for update ratios, the stability guide's lines about a table of layers.
 
 In:   {layer: {statistic: number}} of gradients, updates, distributions.
 Out:  a few numbers for the whole model, and lines for the console.
@@ -14,13 +14,13 @@ import numpy as np
 
 Table = Mapping[str, Mapping[str, float]]
 
-TOO_HIGH, TOO_LOW = 0.1, 1e-7  # S2's alerts on the update ratio
-LEAST_WEIGHT = 1e-6  # S2: a ratio to a smaller weight norm says nothing
-SHOWN = 5  # tensors in the distribution summary (S2's implementation)
+TOO_HIGH, TOO_LOW = 0.1, 1e-7  # the stability guide's alerts on the update ratio
+LEAST_WEIGHT = 1e-6  # the stability guide: a ratio to a smaller weight norm says nothing
+SHOWN = 5  # tensors in the distribution summary (the stability guide's implementation)
 
 
 class Band(NamedTuple):
-    """The update ratios that S2 calls healthy in a phase of training."""
+    """The update ratios that the stability guide calls healthy in a phase of training."""
 
     phase: str
     low: float
@@ -32,7 +32,7 @@ _LATE = Band("late", 1e-5, 1e-4)
 
 
 def band(step: int) -> Band:
-    """S2's band for a step: early up to 1K, mid up to 10K, then late."""
+    """The stability guide's band for a step: early up to 1K, mid up to 10K, then late."""
     return next((one for end, one in _BANDS if step < end), _LATE)
 
 
@@ -84,11 +84,11 @@ def flow(squares: Mapping[str, float], blocks: Iterable[str]) -> dict[str, float
     return figures
 
 
-# -- S2's lines ------------------------------------------------------------------------------------------
+# -- the stability guide's lines -------------------------------------------------------------------------
 
 
 def gradient_lines(gradients: Table) -> list[str]:
-    """One line a layer: its gradient's norm, mean and standard deviation (S2: every 100 steps)."""
+    """One line a layer: its gradient's norm, mean and standard deviation (the stability guide: every 100 steps)."""
     return [
         f"{layer}: grad_norm={row['norm']:.4f}, mean={row['mean']:.6f}, std={row['std']:.6f}"
         for layer, row in gradients.items()
@@ -96,7 +96,7 @@ def gradient_lines(gradients: Table) -> list[str]:
 
 
 def update_lines(updates: Table, step: int) -> list[str]:
-    """The layers whose update ratio is beyond S2's limits, under a heading; nothing where all is well."""
+    """The layers whose update ratio is beyond the stability guide's limits, under a heading; nothing if none is."""
     lines = []
     for layer, row in updates.items():
         ratio = row["ratio"]
@@ -110,7 +110,7 @@ def update_lines(updates: Table, step: int) -> list[str]:
 
 
 def distribution_lines(distributions: Table, step: int, most: int = SHOWN) -> list[str]:
-    """Percentiles of the first layers' gradients (S2: every 1000 steps)."""
+    """Percentiles of the first layers' gradients (the stability guide: every 1000 steps)."""
     lines = [f"Gradient distribution summary (step {step}):"]
     for layer, row in list(distributions.items())[:most]:
         lines.append(

@@ -1,4 +1,4 @@
-"""The looks that a watch takes in a step: each reads one family of figures into the step's `Round`.
+"""The looks that a watch takes in a step: each reads one family of figures into the step's `ModelRound`.
 
 In:   a round with what is due, the model's parameters and the optimizer that steps.
 Out:  columns and statistics in the round; how long each family took.
@@ -18,8 +18,8 @@ from barograph.probes.model.findings import Witness
 from barograph.probes.model.norms import FollowedNorms, norms
 from barograph.probes.model.optimizers import measure
 from barograph.probes.model.parameters import Owned, local, owned, shape_of, trainable
-from barograph.probes.model.rounds import Part, Round
-from barograph.probes.model.schedule import Schedule
+from barograph.probes.model.rounds import ModelRound, RoundPart
+from barograph.probes.model.schedule import WatchSchedule
 from barograph.probes.model.spectral import SpectralNorms
 from barograph.probes.model.updates import UpdateProbe
 from barograph.probes.recording import Recording
@@ -82,7 +82,13 @@ class Looks:
     """Reads one model. `names`: of its parameters, by id. `parameters`: in the model's order."""
 
     def __init__(
-        self, run: Recording, model: Any, schedule: Schedule, memory_budget_mb: float, modules: Any, witness: Witness
+        self,
+        run: Recording,
+        model: Any,
+        schedule: WatchSchedule,
+        memory_budget_mb: float,
+        modules: Any,
+        witness: Witness,
     ):
         self.names: dict[int, str] = {}
         self.parameters: tuple[Any, ...] = ()
@@ -153,7 +159,7 @@ class Looks:
     # -- a step ----------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _cost(self, current: Round, family: str) -> Iterator[None]:
+    def _cost(self, current: ModelRound, family: str) -> Iterator[None]:
         began = time.perf_counter()
         first = self._event()
         yield
@@ -171,7 +177,7 @@ class Looks:
         event.record(torch.cuda.current_stream(parameter.device))
         return event
 
-    def begin(self, current: Round) -> None:
+    def begin(self, current: ModelRound) -> None:
         """A step's first optimizer begins."""
         if current.step % _REFRESH == 0 or "gradients" in current.due:
             self.refresh()
@@ -183,7 +189,7 @@ class Looks:
             with self._cost(current, "activations"):
                 self._collect_activations(current, self._activations)
 
-    def _collect_activations(self, current: Round, watch: ActivationWatch, last: bool = False) -> None:
+    def _collect_activations(self, current: ModelRound, watch: ActivationWatch, last: bool = False) -> None:
         """What the forward passes left. last: of those within the step too (a closure's); no more will come."""
         import torch
 
@@ -206,7 +212,7 @@ class Looks:
             column = torch.stack([value.detach().to(home, wide, non_blocking=True).reshape(()) for value in values])
             current.put("activations", labels, column)
 
-    def before(self, current: Round, optimizer: Any) -> None:
+    def before(self, current: ModelRound, optimizer: Any) -> None:
         """An optimizer's step begins: its gradients are what it will use."""
         own = self.own(optimizer)
         if not own.names:
@@ -238,7 +244,7 @@ class Looks:
             probe = self._probes[id(optimizer)] = UpdateProbe(int(self._limit * mine / max(1, whole)))
         return probe
 
-    def _norms(self, current: Round, optimizer: Any, own: Owned, gradients: list[Any], scale: Any) -> None:
+    def _norms(self, current: ModelRound, optimizer: Any, own: Owned, gradients: list[Any], scale: Any) -> None:
         import torch
 
         ways = self._ways(own)
@@ -278,7 +284,7 @@ class Looks:
         places = torch.tensor([place for place, _ in some], dtype=torch.int64)
         return column.index_copy_(0, places.to(found.device, non_blocking=True), found)
 
-    def put_before(self, current: Round, squares: Any) -> None:
+    def put_before(self, current: ModelRound, squares: Any) -> None:
         """Squared norms from before clipping."""
         names = tuple(self.names.values())
         if len(names) == len(squares):
@@ -288,14 +294,14 @@ class Looks:
     def _ways(self, own: Owned) -> tuple[Any, ...]:
         return () if self._exchanges is None else self._exchanges.ways(own.names)
 
-    def _statistics(self, current: Round, family: str, own: Owned, tensors: list[Any]) -> None:
+    def _statistics(self, current: ModelRound, family: str, own: Owned, tensors: list[Any]) -> None:
         """Statistics of all of them; one that is missing here stands as an empty tensor, alike on all ranks."""
         import torch
 
         shown = [torch.zeros(0) if tensor is None else local(tensor) for tensor in tensors]
         sketch = "histograms" in current.due
         try:
-            pending = stats.collect(shown, sketch=sketch, names=own.names)
+            pending = stats.tensor_statistics(shown, sketch=sketch, names=own.names)
         except (TypeError, ValueError):
             for place, (name, tensor) in enumerate(zip(own.names, shown, strict=True)):
                 try:
@@ -303,10 +309,10 @@ class Looks:
                 except (TypeError, ValueError) as error:
                     self._run.warn(f"the {family} of {name} can't be read: {error}", key=f"watch {family} {name}")
                     shown[place] = torch.zeros(0)
-            pending = stats.collect(shown, sketch=sketch, names=own.names)
-        current.parts.append(Part(family, own.names, pending, self._ways(own)))
+            pending = stats.tensor_statistics(shown, sketch=sketch, names=own.names)
+        current.parts.append(RoundPart(family, own.names, pending, self._ways(own)))
 
-    def after(self, current: Round, optimizer: Any) -> None:
+    def after(self, current: ModelRound, optimizer: Any) -> None:
         """An optimizer's step is over."""
         own = self.own(optimizer)
         if not own.names:
@@ -330,7 +336,7 @@ class Looks:
                 if states is not None:
                     current.put("optimizer_state", states.names, states.columns, self._ways(own))
 
-    def freed(self, current: Round, parameter: Any, gradient: Any) -> None:
+    def freed(self, current: ModelRound, parameter: Any, gradient: Any) -> None:
         """A gradient that will be gone when backward is over."""
         name = self.names.get(id(parameter))
         if name is None:
@@ -341,7 +347,7 @@ class Looks:
             current.put("gradient_squares", own.names, norms([local(gradient)]).square())
             self._statistics(current, "gradients", own, [gradient])
 
-    def note(self, current: Round, norm: Any, most: float | None) -> None:
+    def note(self, current: ModelRound, norm: Any, most: float | None) -> None:
         """The loop's own norm before clipping."""
         import torch
 
@@ -352,14 +358,14 @@ class Looks:
         if most is not None:
             current.figures["most"] = float(most)
 
-    def scaled(self, current: Round, scaler: Any, skipped: int) -> None:
+    def scaled(self, current: ModelRound, scaler: Any, skipped: int) -> None:
         """What a GradScaler multiplies the loss with, and how many of the loop's steps it left out so far."""
         scale = getattr(scaler, "_scale", None)
         if scale is not None:
             current.put("loss_scale", ("",), scale.detach().reshape(1).clone())
         current.figures["skipped_steps"] = skipped
 
-    def end(self, current: Round) -> None:
+    def end(self, current: ModelRound) -> None:
         """All optimizers have stepped."""
         if self._late and self._activations is not None:
             self._late = False
@@ -375,7 +381,7 @@ class Looks:
         if self._exchanges is not None:
             self._exchanges.end(current)
 
-    def _look_at_spectra(self, current: Round) -> None:
+    def _look_at_spectra(self, current: ModelRound) -> None:
         import torch
 
         weights = {self.names[id(parameter)]: parameter for parameter in self.parameters}
@@ -395,7 +401,7 @@ class Looks:
         """Memory held at present."""
         return sum(probe.bytes for probe in self._probes.values()) + self._spectral.bytes
 
-    def tell(self, found: Round) -> None:
+    def tell(self, found: ModelRound) -> None:
         """A round's costs are known: the schedule may change. The device's own time counts where it is longer."""
         costs = dict(found.costs)
         device: dict[str, float] = {}

@@ -5,7 +5,7 @@ Out:  for the model and for each layer: auxiliary loss, z-loss, loads, imbalance
       over all micro-batches since the last step and, under torch.distributed, over all ranks.
 
 A pass adds a few sums to one small tensor a layer, on the device; nothing waits for it and no activation
-is kept. Numbers are read when `get_moe_stats` is called. docs/moe.md has the formulas and their sources.
+is kept. Numbers are read when `get_moe_stats` is called. docs/guides/moe.md has the formulas and their sources.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _warnings = logging.getLogger("barograph")
 
-# Weights of the losses in S0's sums: Switch Transformer section 2.2 (alpha), ST-MoE section 3 (c_z).
+# Weights of the losses in Surogate's sums: Switch Transformer section 2.2 (alpha), ST-MoE section 3 (c_z).
 AUX_COEFFICIENT = 0.01
 Z_COEFFICIENT = 0.001
 
@@ -32,7 +32,7 @@ SUMS = ("tokens", "non_finite", "squared_log_z", "entropy", "confidence", "choic
 
 
 class MoEStats(TypedDict):
-    """S0's router health. `valid` is False when no token has passed a router."""
+    """Surogate's router health. `valid` is False when no token has passed a router."""
 
     aux_loss: float
     z_loss: float
@@ -107,7 +107,7 @@ def summarize(
 ) -> dict[str, float]:
     """The figures of one layer from the sums of `accumulate`, as Python numbers (reads the device).
 
-    docs/moe.md describes each. Without a token they are NaN, counts 0.
+    docs/guides/moe.md describes each. Without a token they are NaN, counts 0.
     """
     values = [float(value) for value in sums.tolist()]
     loads, masses = values[:experts], values[experts : 2 * experts]
@@ -339,7 +339,7 @@ class RouterWatch:
         return dict(self._loads)
 
     def step_fields(self) -> dict[str, float]:
-        """The model's figures under S0's names of a step record (`moe_aux_loss`, …), as read last."""
+        """The model's figures under Surogate's names of a step record (`moe_aux_loss`, …), as read last."""
         layers = [layer for layer in self._snapshot.values() if layer["tokens"] > 0]
         if not layers:
             return {}
@@ -447,7 +447,7 @@ class RouterWatch:
             _warnings.warning("barograph: %s", sentence)
 
 
-# Figures that are averaged over layers for the whole model; S0's names where it has them.
+# Figures that are averaged over layers for the whole model; Surogate's names where it has them.
 _AVERAGED = (
     "expert_utilization", "load_imbalance", "max_violation", "load_cv", "active_experts", "max_expert_fraction",
     "min_active_expert_fraction", "router_entropy", "router_confidence", "dropped_fraction",

@@ -1,7 +1,7 @@
 """A round's numbers made into what is recorded: one `model` record, tables by layer, histograms.
 
-In:   a `Round` whose figures have arrived.
-Out:  fields of the record; {prefix: {layer: {statistic: number}}}; histograms. docs/model.md defines all of them.
+In:   a `ModelRound` whose figures have arrived.
+Out:  fields of the record; {prefix: {layer: {statistic: number}}}; histograms. docs/guides/model.md defines them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from barograph.probes.model import flow
 from barograph.probes.model.optimizers import COLUMNS
-from barograph.probes.model.rounds import Round
+from barograph.probes.model.rounds import ModelRound
 from barograph.probes.stats.statistics import PERCENTILES
 
 Table = dict[str, dict[str, float]]
@@ -27,7 +27,7 @@ STATISTICS = (
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 
-class Histogram(NamedTuple):
+class ModelHistogram(NamedTuple):
     """`name`: `{family}_hist/{layer}`."""
 
     name: str
@@ -35,16 +35,16 @@ class Histogram(NamedTuple):
     counts: Any
 
 
-class Report(NamedTuple):
+class ModelReport(NamedTuple):
     """All of a round. `distributions`: percentiles with `min` and `max`, for the console."""
 
     fields: dict[str, Any]
     tables: dict[str, Table]
-    histograms: list[Histogram]
+    histograms: list[ModelHistogram]
     distributions: Table
 
 
-def make(found: Round, blocks: Iterable[str], order: Sequence[str] = ()) -> Report:
+def make(found: ModelRound, blocks: Iterable[str], order: Sequence[str] = ()) -> ModelReport:
     """The report of a round that is `ready`. blocks: names of the model's blocks in order of depth; order: of all
     parameters as the model has them."""
     numbers = found.numbers()
@@ -56,7 +56,7 @@ def make(found: Round, blocks: Iterable[str], order: Sequence[str] = ()) -> Repo
     _non_finite(numbers, squares, order, fields)
     if "gradients" in found.due:
         fields |= flow.flow(squares, blocks)
-    histograms: list[Histogram] = []
+    histograms: list[ModelHistogram] = []
     distributions: Table = {}
     for family in ("gradients", "weights"):
         for names, statistics in found.statistics(family):
@@ -78,7 +78,7 @@ def make(found: Round, blocks: Iterable[str], order: Sequence[str] = ()) -> Repo
                 marks = {f"p{q}": float(value) * scale for q, value in zip(PERCENTILES, quantiles[row], strict=True)}
                 tables.setdefault(family, {}).setdefault(name, {}).update(marks)
                 edges, counts = statistics.histogram(row, BINS)
-                histograms.append(Histogram(f"{family}_hist/{name}", edges * scale, counts))
+                histograms.append(ModelHistogram(f"{family}_hist/{name}", edges * scale, counts))
                 if family == "gradients":
                     ends = {"min": float(statistics.min[row]) * scale, "max": float(statistics.max[row]) * scale}
                     distributions[name] = marks | ends
@@ -88,7 +88,7 @@ def make(found: Round, blocks: Iterable[str], order: Sequence[str] = ()) -> Repo
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
     fields |= found.figures
-    return Report(fields, tables, histograms, distributions)
+    return ModelReport(fields, tables, histograms, distributions)
 
 
 def _column(numbers: Mapping[str, Any], family: str) -> dict[str, float]:
@@ -96,7 +96,7 @@ def _column(numbers: Mapping[str, Any], family: str) -> dict[str, float]:
     return {name: float(value) for name, value in zip(names, values[0], strict=True)}
 
 
-def _squares(found: Round, numbers: Mapping[str, Any], scales: Mapping[str, float]) -> dict[str, float]:
+def _squares(found: ModelRound, numbers: Mapping[str, Any], scales: Mapping[str, float]) -> dict[str, float]:
     """The square of each gradient's norm; from its statistics where it was not read for this alone."""
     squares = _column(numbers, "gradient_squares")
     if not squares:
@@ -107,7 +107,9 @@ def _squares(found: Round, numbers: Mapping[str, Any], scales: Mapping[str, floa
     return {name: square for name, square in squares.items() if name in found.present}
 
 
-def _norms(found: Round, numbers: Mapping[str, Any], gradients: Mapping[str, float], fields: dict[str, Any]) -> None:
+def _norms(
+    found: ModelRound, numbers: Mapping[str, Any], gradients: Mapping[str, float], fields: dict[str, Any]
+) -> None:
     before = _column(numbers, "before_square")
     noted = _column(numbers, "noted_norm").get("")
     known = noted if noted is not None else math.sqrt(math.fsum(before.values())) if before else None
@@ -151,7 +153,7 @@ def _non_finite(
 
 
 def _unchanged(
-    found: Round, numbers: Mapping[str, Any], gradients: Mapping[str, float], fields: dict[str, Any]
+    found: ModelRound, numbers: Mapping[str, Any], gradients: Mapping[str, float], fields: dict[str, Any]
 ) -> None:
     """How many parameters a step should have changed and has not; those of which all is known."""
     still = None if found.unchanged is None else set(found.unchanged)
@@ -176,7 +178,7 @@ def _unchanged(
 
 
 def _updates(
-    found: Round,
+    found: ModelRound,
     numbers: Mapping[str, Any],
     gradients: Mapping[str, float],
     fields: dict[str, Any],
@@ -194,7 +196,7 @@ def _updates(
         }
         if name in gradients and name in found.learning and weight > 0:
             row["lr_ratio"] = found.learning[name] * math.sqrt(gradients[name]) / float(weight)
-    # of matrices alone: biases begin at zero, and S2's bands are of weights
+    # of matrices alone: biases begin at zero, and the stability guide's bands are of weights
     ratios = [row["ratio"] for row in table.values() if row["weight_norm"] > flow.LEAST_WEIGHT]
     fields |= {f"update_{name}": value for name, value in flow.quantiles(ratios).items()}
     if ratios:
@@ -250,7 +252,7 @@ def _activations(numbers: Mapping[str, Any], fields: dict[str, Any], tables: dic
         tables["activations"] = table
 
 
-def write(made: Report, found: Round, outlet: Any, record: Callable[..., Any]) -> None:
+def write(made: ModelReport, found: ModelRound, outlet: Any, record: Callable[..., Any]) -> None:
     """Give a report to the run."""
     step = found.step
     record("model", step, made.fields, draw=False)

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from barograph.probes.stats.statistics import Pending, Statistics
+    from barograph.probes.stats.statistics import PendingStatistics, Statistics
 
     Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -44,16 +44,16 @@ class Arrival:
         return found
 
 
-class Part(NamedTuple):
+class RoundPart(NamedTuple):
     """Statistics of some layers. `scale`: what the values have to be multiplied with, where the loss was scaled."""
 
     family: str
     names: tuple[str, ...]
-    pending: Pending
+    pending: PendingStatistics
     ways: tuple[Any, ...]
 
 
-class Column(NamedTuple):
+class ModelColumn(NamedTuple):
     """Figures [c, n] of n layers."""
 
     family: str
@@ -62,15 +62,15 @@ class Column(NamedTuple):
     ways: tuple[Any, ...]
 
 
-class Round:
+class ModelRound:
     """One step. Its `step` may be set right as long as nothing was written."""
 
     def __init__(self, step: int, due: frozenset[str]):
         self.step, self.due = step, due
         self.begun: set[int] = set()  # optimizers, by id
         self.stepped: set[int] = set()
-        self.parts: list[Part] = []
-        self.columns: list[Column] = []
+        self.parts: list[RoundPart] = []
+        self.columns: list[ModelColumn] = []
         self.learning: dict[str, float] = {}  # learning rate by layer
         self.present: set[str] = set()  # layers that had a gradient
         self.sampled: set[str] = set()  # layers of whose update a part is known
@@ -85,11 +85,11 @@ class Round:
         self.step_seconds = math.nan  # from the end of the step before to the end of this one, without the watch
         self.routers: Any = None  # of a mixture of experts: figures of the model, and by layer
         self.router_layers: Any = None
-        self._arrivals: list[tuple[list[Column], Arrival]] = []
+        self._arrivals: list[tuple[list[ModelColumn], Arrival]] = []
 
     def put(self, family: str, names: tuple[str, ...], values: Tensor, ways: tuple[Any, ...] = ()) -> None:
         """Add figures [c, n] or [n]."""
-        self.columns.append(Column(family, names, values.reshape(-1, max(1, len(names))), ways))
+        self.columns.append(ModelColumn(family, names, values.reshape(-1, max(1, len(names))), ways))
 
     def suspect(self, found: tuple[int, Tensor] | None) -> None:
         """So many parameters are in no optimizer, and whether some of them are what they were."""

@@ -35,7 +35,7 @@ PATIENCE = 50  # steps between two changes to a narrower interval
 _TIMES = 21  # steps whose median is the step time: an evaluation in between is no step
 
 
-class Schedule:
+class WatchSchedule:
     """Intervals in optimizer steps; 0 is off. `budget`: the share of the step time to stay below, or None."""
 
     def __init__(self, intervals: Mapping[str, int], budget: float | None = None):

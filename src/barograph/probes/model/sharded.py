@@ -23,7 +23,7 @@ import numpy as np
 
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.stats.sketch import BUCKETS, Sketches, gather
-from barograph.probes.stats.statistics import COLUMNS, Statistics, merge
+from barograph.probes.stats.statistics import COLUMNS, Statistics, merge_statistics
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +113,7 @@ class Shards:
         table = np.stack([getattr(statistics, name) for name in COLUMNS])
         gathered = self.collect(table)
         for key, rows in self.groups.items():
-            whole = merge([_columns(part) for part in gathered[key]])
+            whole = merge_statistics([_columns(part) for part in gathered[key]])
             table[:, rows] = np.stack([getattr(whole, name) for name in COLUMNS])
         sketches = statistics.sketches
         if sketches is not None:

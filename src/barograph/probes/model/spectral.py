@@ -1,6 +1,7 @@
 """Spectral norms of weight matrices by a warm-started conjugate-gradient iteration of four vectors.
 
-In:   named weights of two dimensions or more; one with more is taken as (first, the rest) (S1).
+In:   named weights of two dimensions or more; one with more is taken as (first, the rest), as in the speedrun-mup
+      metrics analysis.
 Out:  for each its largest singular value and its stable rank (Frobenius norm² / spectral norm²), at one
       read of the weights from memory an update once the vectors have settled.
 
@@ -42,7 +43,7 @@ class Spectral(NamedTuple):
     stable_ranks: Tensor
 
     def summary(self) -> dict[str, float]:
-        """S1's `spectral_norm_max`, `_mean` and `_std` (over the matrices, n - 1); reads from the device."""
+        """speedrun-mup's `spectral_norm_max`, `_mean` and `_std` (over the matrices, n - 1); reads from the device."""
         norms = self.norms.double()
         spread = float(norms.std()) if len(norms) > 1 else 0.0
         return {

@@ -1,7 +1,7 @@
 """ModelWatch: a model looked at from inside, at the right moments of each optimizer step.
 
 In:   a model, its optimizers, how often to look at what; hooks that autograd and the optimizers call.
-Out:  a `model` record a step, tables by layer and histograms at their intervals (docs/model.md has them all).
+Out:  a `model` record a step, tables by layer and histograms at their intervals (docs/guides/model.md has them all).
 
 Gradients are read when `optimizer.step` begins: after accumulation, clipping and a GradScaler's unscaling; the norm
 before clipping when backward has ended; weights when the step is over. On a device nothing is waited for: the
@@ -24,8 +24,8 @@ from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
 from barograph.probes.model.looks import Looks
 from barograph.probes.model.outlet import Outlet
 from barograph.probes.model.parameters import mesh_of
-from barograph.probes.model.rounds import Round
-from barograph.probes.model.schedule import Schedule
+from barograph.probes.model.rounds import ModelRound
+from barograph.probes.model.schedule import WatchSchedule
 from barograph.probes.model.sharded import is_recorder
 from barograph.probes.model.stale import StaleGradients
 from barograph.probes.model.unchanged import Unchanged
@@ -41,10 +41,10 @@ class ModelWatch:
     model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one, or several; by default those that
     step the model's parameters are found by themselves. `gradients`, `updates`, `weights`, `histograms`,
     `activations`, `spectral`, `optimizer_state`, `moe`: intervals in optimizer steps, 0 is off; the defaults are
-    S2's frequency guide. every_step_norms: global norms at each step. scaler: the GradScaler, if one scales
+    those of the stability guide. every_step_norms: global norms at each step. scaler: the GradScaler, if one scales
     the loss. budget: the share of the step time to stay below, by widening intervals. memory_budget_mb: for
     the weights kept while a step is measured. modules: for activations, instead of the model's blocks; names or
-    modules. show: called with (lines, "INFO" or "WARNING") at S2's intervals.
+    modules. show: called with (lines, "INFO" or "WARNING") at the stability guide's intervals.
 
     Raises ValueError for an interval or a budget that is none; nothing after that.
     """
@@ -77,12 +77,12 @@ class ModelWatch:
         }  # fmt: skip
         if not isinstance(memory_budget_mb, (int, float)) or not 0 <= memory_budget_mb < 1e9:
             raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
-        Schedule(intervals, budget)  # refuses what is no interval, before anything is hooked
+        WatchSchedule(intervals, budget)  # refuses what is no interval, before anything is hooked
         self.model = model
         self.records = _records(run, model)
         if not self.records:  # a copy of rank 0's model: nothing to see that rank 0 does not see
             intervals = dict.fromkeys(intervals, 0) | {"moe": moe}
-        self.schedule = Schedule(intervals, budget)
+        self.schedule = WatchSchedule(intervals, budget)
         self.show = show
         self._run, self._outlet = run, Outlet(run)
         self._scaler = scaler
@@ -90,8 +90,8 @@ class ModelWatch:
         self._looks = Looks(run, model, self.schedule, memory_budget_mb, modules, self._witness)
         self._blocks = tuple(blocks.find(model).blocks)
         self._given = optimizer is not None
-        self._round: Round | None = None
-        self._queue: deque[Round] = deque()
+        self._round: ModelRound | None = None
+        self._queue: deque[ModelRound] = deque()
         self._writing = threading.Lock()
         self._held = True  # the first step's number is known for sure when the second begins
         self._last: int | None = None
@@ -235,9 +235,9 @@ class ModelWatch:
         current.begun.add(id(optimizer))
         self._looks.before(current, optimizer)
 
-    def _new_round(self) -> Round:
+    def _new_round(self) -> ModelRound:
         step = self._number()
-        current = Round(step, self.schedule.begin(step))
+        current = ModelRound(step, self.schedule.begin(step))
         current.costs, self._costs = self._costs, {}
         self._looks.begin(current)
         if self._noted is not None:
@@ -266,7 +266,7 @@ class ModelWatch:
             self._end_round(current)
             self._round = None
 
-    def _end_round(self, current: Round) -> None:
+    def _end_round(self, current: ModelRound) -> None:
         """The step is over: start what is on its way to the CPU, and get ready for the next step."""
         current.step_seconds = self._call_began - self._closed_at - self._spent
         self._looks.end(current)
@@ -298,7 +298,7 @@ class ModelWatch:
         """Another optimizer has stepped: does it hold copies of the parameters that should have been stepped?"""
         found = self._unchanged.foreign(optimizer, self._looks.parameters)
         if found is not None:
-            current = Round(self._number(), frozenset())
+            current = ModelRound(self._number(), frozenset())
             current.suspect(found)
             current.send()
             self._queue.append(current)
@@ -362,8 +362,8 @@ class ModelWatch:
         """
         self._noted, self._tells_norms = (norm, max_norm), True
 
-    def lines(self, found: report.Report, step: int) -> list[tuple[list[str], str]]:
-        """S2's console lines for a step's report, each group with its level; those whose interval it is."""
+    def lines(self, found: report.ModelReport, step: int) -> list[tuple[list[str], str]]:
+        """The stability guide's console lines that are due at a step, each group with its level."""
         shown = []
         if step and step % 100 == 0:
             shown.append((flow.gradient_lines(found.tables.get("gradients", {})), "INFO"))
@@ -396,7 +396,7 @@ class ModelWatch:
         finally:
             self._writing.release()
 
-    def _safely_write(self, found: Round) -> None:
+    def _safely_write(self, found: ModelRound) -> None:
         try:
             self._looks.tell(found)
             made = report.make(found, self._blocks, tuple(self._looks.names.values()))

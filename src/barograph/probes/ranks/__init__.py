@@ -1,1 +1,1 @@
-"""Ranks beside each other: values reduced, stragglers, a watchdog, signs of life."""
+"""Ranks beside each other: values reduced, stragglers, where their threads are."""

@@ -41,7 +41,7 @@ _PAUSES = 0.0002, 0.02  # between two looks whether a collective is done: the fi
 
 
 @dataclass(slots=True)
-class Entry:
+class ExchangeEntry:
     """What one rank says at a step. `arrived` is set where values are still on their way from a device."""
 
     step: int
@@ -53,12 +53,12 @@ class Entry:
     fingerprint: int | None = None
     checksum: float | int | None = None
     arrived: Any = None
-    settle: Callable[[Entry], None] | None = None  # makes `values` plain once they have arrived
+    settle: Callable[[ExchangeEntry], None] | None = None  # makes `values` plain once they have arrived
     table: list[list[float]] | None = None  # min, max, sum, min rank, max rank, non-finite, once reduced
     present: int = 0  # ranks in the table
 
 
-class Frame(NamedTuple):
+class ExchangeFrame(NamedTuple):
     """One step of all ranks, as the first rank sees it. Ranks are places in the group, 0 to n - 1.
 
     present: the ranks that had this step; names_hash: their common set of names, 0 if they differ;
@@ -128,7 +128,7 @@ class Link:
         torch: Any,
         group: Any,
         about: dict[str, Any],
-        handle: Callable[[Frame], None],
+        handle: Callable[[ExchangeFrame], None],
         trouble: Callable[[str], None],
         wait: bool = False,
     ):
@@ -145,7 +145,7 @@ class Link:
         self._handle, self._trouble = handle, trouble
         self._about = about
         self._prefix = f"barograph/{about.get('restart', '')}/{group.group_name}/{self.world}"
-        self._queue: queue.SimpleQueue[Entry] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ExchangeEntry] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._received = self._answered = 0.0
@@ -156,7 +156,7 @@ class Link:
 
     # -- the caller's side ---------------------------------------------------------------------------
 
-    def send(self, entry: Entry) -> None:
+    def send(self, entry: ExchangeEntry) -> None:
         """Hand over an entry: microseconds, or with `wait` until it is reduced."""
         if self.ended:
             return
@@ -171,10 +171,10 @@ class Link:
     def close(self, seconds: float) -> None:
         """Say that nothing more comes, and give the other ranks so long to say the same."""
         if self.wait and self.open and not self.ended:
-            last = Entry(CLOSED)
+            last = ExchangeEntry(CLOSED)
             self._thread = threading.Thread(target=self.send, args=(last,), name="barograph-ranks", daemon=True)
             self._thread.start()
-        self._queue.put(Entry(CLOSED))
+        self._queue.put(ExchangeEntry(CLOSED))
         if self._thread is not None and not self.missing():
             self._thread.join(seconds)
         self.ended = True
@@ -194,7 +194,7 @@ class Link:
             if entry.step == CLOSED:
                 return
 
-    def _exchange(self, entry: Entry) -> None:
+    def _exchange(self, entry: ExchangeEntry) -> None:
         """Exchange frames until this entry's step was reduced. Ends the link when that can't be done."""
         try:
             if not self.open and not self._connect(entry):
@@ -208,7 +208,7 @@ class Link:
                 self.ended = True
                 self._trouble(str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__)
 
-    def _connect(self, entry: Entry) -> bool:
+    def _connect(self, entry: ExchangeEntry) -> bool:
         """Meet the other ranks through the store, then connect. Waits on this link's own thread, if it has one."""
         distributed = self.torch.distributed
         store = distributed.distributed_c10d._get_default_store()
@@ -267,7 +267,7 @@ class Link:
         self._rows = torch.zeros(self.world if self.rank == 0 else 0, width, dtype=float64)
         self._into = [list(self._rows.unbind())] if self.rank == 0 else []
 
-    def _swap(self, entry: Entry) -> bool:
+    def _swap(self, entry: ExchangeEntry) -> bool:
         """One frame: gather, reduce, broadcast. True when this entry is done with."""
         began = time.perf_counter()
         self._pack(entry)
@@ -300,7 +300,7 @@ class Link:
             self._size(places)
         return done
 
-    def _pack(self, entry: Entry) -> None:
+    def _pack(self, entry: ExchangeEntry) -> None:
         kind, number = 0.0, entry.checksum
         first = second = 0.0
         if isinstance(number, int):
@@ -319,7 +319,7 @@ class Link:
 
     # -- the first rank --------------------------------------------------------------------------------
 
-    def _reduce(self, gathered: int) -> Frame | None:
+    def _reduce(self, gathered: int) -> ExchangeFrame | None:
         """Fill the answer from the rows. None when nothing is reduced: rows have to grow, or all have ended."""
         heads = self._rows[:, :_HEAD_PLACES].tolist()
         steps = [int(head[_STEP]) for head in heads]
@@ -346,7 +346,7 @@ class Link:
             return None
         here = set(present)
         only = [head if rank in here else None for rank, head in enumerate(heads)]
-        return Frame(
+        return ExchangeFrame(
             lowest,
             present,
             names_hash,

@@ -21,11 +21,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from barograph import place
-from barograph.probes.ranks.exchange import Entry, Frame, Link
-from barograph.probes.ranks.straggler import Finding, Straggler
+from barograph.core import place
+from barograph.core.values import PLAIN, DeviceValues, number, on_device, text
+from barograph.probes.ranks.exchange import ExchangeEntry, ExchangeFrame, Link
+from barograph.probes.ranks.straggler import StragglerFinding, StragglerWatch
 from barograph.probes.recording import Recording
-from barograph.values import PLAIN, DeviceValues, number, on_device, text
 
 CLOSE_SECONDS = 2.0  # how long the end of a run waits for the other ranks' last values
 _SKEW_EVERY = 1000  # reduced steps between two records of the clocks' offsets
@@ -67,7 +67,7 @@ class Ranks:
     def __init__(self, run: Recording, group: Any = None, every: int = 1, wait: bool = False):
         self.run, self.every, self.wait = run, max(1, int(every)), wait
         self.waits: Waits | None = None
-        self.straggler = Straggler()
+        self.straggler = StragglerWatch()
         self.last: dict[str, Reduced] | None = None
         self._group, self._link, self._owner = group, None, os.getpid()
         self._current: Any = None
@@ -160,7 +160,7 @@ class Ranks:
         if self._link is not None:
             self._link.ended = True  # its process group is gone
         self._current, self._link = group, None
-        self.straggler = Straggler()
+        self.straggler = StragglerWatch()
         world = int(distributed.get_world_size(group))
         if world > 1 and distributed.get_rank(group) >= 0:
             about = {
@@ -187,7 +187,7 @@ class Ranks:
 
     # -- one rank's entry ------------------------------------------------------------------------------
 
-    def _entry(self, step: int, values: Mapping[str, Any], sums: Iterable[str]) -> Entry:
+    def _entry(self, step: int, values: Mapping[str, Any], sums: Iterable[str]) -> ExchangeEntry:
         keys = tuple(values)
         shape = self._shapes.get(keys)
         if shape is None:
@@ -200,7 +200,7 @@ class Ranks:
         if sums:
             self._sums |= frozenset(sums)
         names_hash, names, order = shape
-        entry = Entry(int(step), names, names_hash)
+        entry = ExchangeEntry(int(step), names, names_hash)
         if on_device(values):
             entry.arrived = DeviceValues({key: values[key] for key in order})
             entry.settle = _settle
@@ -210,7 +210,7 @@ class Ranks:
             ]
         return entry
 
-    def _own(self, step: int, entry: Entry) -> None:
+    def _own(self, step: int, entry: ExchangeEntry) -> None:
         """This rank's times in its own log: they outlive the exchange."""
         times = {
             name: value
@@ -222,7 +222,7 @@ class Ranks:
 
     # -- the first rank ----------------------------------------------------------------------------------
 
-    def _handle(self, frame: Frame) -> None:
+    def _handle(self, frame: ExchangeFrame) -> None:
         """A step of all ranks. On the link's thread, or on the caller's with `wait`."""
         link = self._link
         if link is None:
@@ -290,7 +290,7 @@ class Ranks:
             fields["sum"] = one.sum
         return fields
 
-    def _say_names(self, link: Link, frame: Frame) -> None:
+    def _say_names(self, link: Link, frame: ExchangeFrame) -> None:
         first, *others = sorted(frame.present, key=lambda rank: (frame.hashes[rank] != frame.hashes[0], rank))
         other = next(rank for rank in others if frame.hashes[rank] != frame.hashes[first])
         sets = [self._by_hash.get(frame.hashes[r]) or link.ask_names(frame.hashes[r]) for r in (first, other)]
@@ -309,7 +309,7 @@ class Ranks:
             key=f"ranks-names-{frame.hashes[first]}-{frame.hashes[other]}",
         )
 
-    def _same_batch(self, link: Link, frame: Frame, fields: dict[str, Any]) -> None:
+    def _same_batch(self, link: Link, frame: ExchangeFrame, fields: dict[str, Any]) -> None:
         groups: dict[int, list[int]] = {}
         for rank, fingerprint in enumerate(frame.fingerprints):
             if fingerprint is not None:
@@ -323,7 +323,7 @@ class Ranks:
                 key="same-batch",
             )
 
-    def _drift(self, link: Link, frame: Frame, fields: dict[str, Any]) -> None:
+    def _drift(self, link: Link, frame: ExchangeFrame, fields: dict[str, Any]) -> None:
         known = {rank: number for rank, number in enumerate(frame.checksums) if number is not None}
         marks = {rank: repr(number) for rank, number in known.items()}  # NaN equals itself here
         usual = Counter(marks.values()).most_common(2)
@@ -354,7 +354,7 @@ class Ranks:
         if found:
             fields["clock_skew_ms"] = found
 
-    def _say_straggler(self, link: Link, finding: Finding) -> None:
+    def _say_straggler(self, link: Link, finding: StragglerFinding) -> None:
         about, rank = link.places[finding.rank], link.ranks[finding.rank]
         fields = finding._asdict() | {"rank": rank, "host": about.get("host"), "device": about.get("device")}
         self.run.record("straggler", fields.pop("step"), fields)
@@ -400,7 +400,7 @@ def checksum(tensors: Iterable[Any]) -> Any:
     return total
 
 
-def _settle(entry: Entry) -> None:
+def _settle(entry: ExchangeEntry) -> None:
     """Wait for values from a device and make them plain."""
     for event in entry.arrived._events:
         event.synchronize()
@@ -410,7 +410,7 @@ def _settle(entry: Entry) -> None:
     entry.values, entry.settle = [_float(value) for value in values.values()], None
 
 
-def _plain_checksum(checksum: Any, entry: Entry) -> float | int | None:
+def _plain_checksum(checksum: Any, entry: ExchangeEntry) -> float | int | None:
     if checksum is None or type(checksum) in PLAIN:
         return checksum  # type: ignore[no-any-return]
     if not on_device({"": checksum}):

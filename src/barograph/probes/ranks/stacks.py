@@ -6,8 +6,11 @@ Out:  stacks as text, the innermost place in the user's own code, and one senten
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import re
+import signal
 import sys
 import sysconfig
 import threading
@@ -15,7 +18,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+STACKS_SIGNAL: int = signal.SIGRTMAX - 4 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
+"""What makes a process of a run write its stacks, once `register` was called in it."""
 _MOST_THREADS, _MOST_FRAMES = 64, 60
+_registered: Any = None  # the file, which faulthandler must find open
 _LIBRARIES = tuple(
     os.path.normpath(path) + os.sep
     for path in {*(sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
@@ -49,6 +55,39 @@ def stacks(first: int | None = None) -> list[dict[str, Any]]:
         if len(found) == _MOST_THREADS:
             break
     return found
+
+
+def stacks_file(folder: Path, writer: str) -> Path:
+    """Where a process of a run writes its stacks to when it is asked for them."""
+    return folder / f"stacks-{writer}.txt"
+
+
+def register(folder: Path, writer: str) -> None:
+    """Have this process write every thread's stack at `STACKS_SIGNAL`, also while code holds the interpreter's lock.
+
+    Of several runs in one process the last one gets them. A folder that can't be written, and a handler of the user's
+    own, leave things as they are.
+    """
+    global _registered
+    with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
+        if signal.getsignal(STACKS_SIGNAL) not in (signal.SIG_DFL, None):
+            return
+        file = stacks_file(folder, writer).open("ab")
+        faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
+        _registered = file
+
+
+def unregister(folder: Path, writer: str) -> None:
+    """The run has ended: its file is closed, and goes where nothing was written to it."""
+    global _registered
+    path = stacks_file(folder, writer)
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if _registered is not None and _registered.name == str(path):
+            faulthandler.unregister(STACKS_SIGNAL)
+            _registered.close()
+            _registered = None
+        if path.stat().st_size == 0:
+            path.unlink()
 
 
 _FRAME = re.compile(r"(.*):(\d+) (\S+)$", re.DOTALL)

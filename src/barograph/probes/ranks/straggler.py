@@ -40,7 +40,7 @@ _MEDIAN_ERROR = 1.2533  # √(π/2): a median's standard error in units of a mea
 _SIGMA = 1.4826  # a normal distribution's σ in median absolute deviations
 
 
-class Finding(NamedTuple):
+class StragglerFinding(NamedTuple):
     """A rank is slower than the others (`recovered` False), or isn't any more.
 
     slower_by: fraction of own work over the median of the others'; since: the first slow step (of a recovery:
@@ -59,18 +59,20 @@ class Finding(NamedTuple):
     waits_least: bool | None
 
 
-class Straggler:
+class StragglerWatch:
     """Feed it every step; it says when a rank becomes the one that others wait for, and when no more."""
 
     def __init__(self, slower: float = SLOWER, over: float = OVER, windows: Sequence[int] = WINDOWS):
         self.slower, self.over, self.windows = slower, over, tuple(sorted(windows))
-        self.named: dict[int, Finding] = {}
+        self.named: dict[int, StragglerFinding] = {}
         self._excess: list[deque[float]] = []
         self._waits: list[deque[float]] = []
         self._steps: deque[int] = deque(maxlen=self.windows[-1])
         self._runs: list[list[int]] = []  # for each rank and window: slow steps in the older and the newer half
 
-    def observe(self, step: int, step_ms: Sequence[float], wait_ms: Sequence[float] | None = None) -> list[Finding]:
+    def observe(
+        self, step: int, step_ms: Sequence[float], wait_ms: Sequence[float] | None = None
+    ) -> list[StragglerFinding]:
         """The findings that this step brings, mostly none. One duration a rank; another number of ranks starts anew.
 
         A step without a finite, positive duration on every rank is left out. Without wait times (None, or one
@@ -118,7 +120,7 @@ class Straggler:
                 counts[2 * at] -= 1
         column.append(excess)
 
-    def _look(self, rank: int) -> Finding | None:
+    def _look(self, rank: int) -> StragglerFinding | None:
         if rank in self.named:
             return self._look_again(rank, self.named[rank])
         for at, window in enumerate(self.windows):
@@ -131,7 +133,7 @@ class Straggler:
                     return finding
         return None
 
-    def _look_again(self, rank: int, named: Finding) -> Finding | None:
+    def _look_again(self, rank: int, named: StragglerFinding) -> StragglerFinding | None:
         """Whether the named rank has recovered. The count of slow steps says whether it's worth a median."""
         window, at = named.window, self.windows.index(named.window)
         slow = sum(self._runs[rank][2 * at : 2 * at + 2])
@@ -142,13 +144,15 @@ class Straggler:
         if middle >= self.over:
             return None
         since = self._since(recent, named.slower_by / 2, below=True)
-        finding = Finding(rank, True, middle, since, self._steps[-1], window, slow, 1.0, self._least(rank, window))
+        finding = StragglerFinding(
+            rank, True, middle, since, self._steps[-1], window, slow, 1.0, self._least(rank, window)
+        )
         del self.named[rank]
         self._excess[rank].clear()
         self._runs[rank] = [0] * len(self._runs[rank])
         return finding
 
-    def _judge(self, rank: int, window: int, votes: int) -> Finding | None:
+    def _judge(self, rank: int, window: int, votes: int) -> StragglerFinding | None:
         recent = list(self._excess[rank])[-window:]
         middle = median(recent)
         # by chance 40 steps may be quieter than the rank is: the noisier of the window and all that is known
@@ -159,7 +163,9 @@ class Straggler:
             return None
         chance = 0.5 * math.erfc(errors / math.sqrt(2))
         since = self._since(recent, middle / 2, below=False)
-        return Finding(rank, False, middle, since, self._steps[-1], window, votes, chance, self._least(rank, window))
+        return StragglerFinding(
+            rank, False, middle, since, self._steps[-1], window, votes, chance, self._least(rank, window)
+        )
 
     def _since(self, recent: list[float], border: float, below: bool) -> int:
         """The step of the change: from it on, the steps on their side of the border outnumber the others most."""

@@ -1,7 +1,7 @@
 """The peak that a device really reaches: the best of several matrix products, measured and kept.
 
 In:   the device at hand; a precision; seconds to spend.
-Out:  `Measured` figures in TFLOP/s; the file that keeps them for this user; what `barograph bench peak` prints.
+Out:  `MeasuredPeak` figures in TFLOP/s; the file that keeps them for this user; what `barograph bench peak` prints.
 
 Sheets promise rates that no product reaches: clocks fall under load, and shapes don't fill the chip.
 What is measured here is the ceiling for a training on this machine.
@@ -24,8 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barograph.place import hardware
-from barograph.probes.speed.peaks import find
+from barograph.core.hardware import hardware
+from barograph.probes.speed.peaks import device_peak
 
 # (rows, columns, inner) of the products tried. Squares fill a device evenly; the long ones are those of a
 # feed-forward layer and a head. Which is best differs by device, so several are tried.
@@ -38,7 +38,7 @@ MEASURABLE = ("bf16", "fp16", "tf32", "fp32")
 LEAST_RUNS = 3  # of one shape, so that a median means something
 
 
-class Measured(NamedTuple):
+class MeasuredPeak(NamedTuple):
     """The best median rate over shapes. `shape` is (rows, columns, inner); `runs` how often it was timed."""
 
     tflops: float
@@ -82,7 +82,7 @@ def _names_without_torch() -> tuple[str, ...]:
 # Measuring
 
 
-def measure(device: Any = None, dtype: str = "bf16", seconds: float = 1.0) -> Measured:
+def measure(device: Any = None, dtype: str = "bf16", seconds: float = 1.0) -> MeasuredPeak:
     """The rate of the best of several matrix products in about `seconds`, in TFLOP/s.
 
     device: "cpu", "cuda", "cuda:1"; by default the GPU if there is one. dtype: bf16, fp16, fp32, or tf32
@@ -130,7 +130,7 @@ def measure(device: Any = None, dtype: str = "bf16", seconds: float = 1.0) -> Me
     assert best is not None
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     threads = 0 if on_gpu else int(torch.get_num_threads())
-    return Measured(best[0] / 1e12, best[1], best[2], device_name(place), dtype, threads, now)
+    return MeasuredPeak(best[0] / 1e12, best[1], best[2], device_name(place), dtype, threads, now)
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def peaks_file() -> Path:
     return Path(base) / "barograph" / "peaks.json"
 
 
-def store(measured: Measured, file: Path | None = None) -> Path:
+def store(measured: MeasuredPeak, file: Path | None = None) -> Path:
     """Keep a measured peak, in place of an earlier one of the same device, precision and threads.
 
     The file is replaced as a whole, so a reader never sees half of it. OSError if it can't be written.
@@ -223,7 +223,7 @@ def store(measured: Measured, file: Path | None = None) -> Path:
     return file
 
 
-def stored(device: str | None = None, threads: int | None = None, file: Path | None = None) -> dict[str, Measured]:
+def stored(device: str | None = None, threads: int | None = None, file: Path | None = None) -> dict[str, MeasuredPeak]:
     """What a device was measured to reach, by precision; empty if it was not measured. Never raises.
 
     device: a name; by default the device that torch would use. threads: of a CPU; by default those that
@@ -233,7 +233,7 @@ def stored(device: str | None = None, threads: int | None = None, file: Path | N
     torch = sys.modules.get("torch")
     if threads is None and torch is not None:
         threads = int(torch.get_num_threads())
-    found: dict[str, Measured] = {}
+    found: dict[str, MeasuredPeak] = {}
     for item in _read(file or peaks_file()).values():
         one = _measured(item)
         if one is None or one.device != name or (one.threads and threads is not None and one.threads != threads):
@@ -255,9 +255,9 @@ def _read(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _measured(item: Any) -> Measured | None:
+def _measured(item: Any) -> MeasuredPeak | None:
     try:
-        one = Measured(**item)
+        one = MeasuredPeak(**item)
         rows, columns, inner = one.shape
         whole = (int(rows), int(columns), int(inner))
         good = isinstance(one.tflops, float) and 0 < one.tflops < math.inf and isinstance(one.threads, int)
@@ -298,7 +298,7 @@ def bench_peak(device: str | None = None, seconds: float = 3.0, as_json: bool = 
             file = str(store(one))
     except OSError as error:
         print(f"The figures could not be kept in {peaks_file()}: {error.strerror}.", file=sys.stderr)
-    sheet = find(rows[0].device)
+    sheet = device_peak(rows[0].device)
     if as_json:
         made = [
             one._asdict() | {"shape": list(one.shape), "sheet_tflops": sheet.at(one.dtype) if sheet else None}
@@ -322,8 +322,8 @@ def bench_peak(device: str | None = None, seconds: float = 3.0, as_json: bool = 
     return 0
 
 
-def _measure_all(device: str | None, seconds: float) -> tuple[list[Measured], dict[str, str]]:
-    rows: list[Measured] = []
+def _measure_all(device: str | None, seconds: float) -> tuple[list[MeasuredPeak], dict[str, str]]:
+    rows: list[MeasuredPeak] = []
     skipped: dict[str, str] = {}
     for dtype in MEASURABLE:
         if dtype == "tf32" and not _has_gpu(device):

@@ -10,6 +10,8 @@ import numbers
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from barograph.core.text import quoted
+
 # Above these no model has been built; a value beyond them is a slip of units.
 MOST = 2**31
 MOST_PARAMETERS = 10**15
@@ -22,18 +24,13 @@ class FlopsError(ValueError):
 def whole(value: Any, name: str, least: int = 1) -> int:
     """The value as a whole number from `least`, or a FlopsError that names it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise FlopsError(f"{name} is {_shown(value)}; give a whole number from {least}.")
+        raise FlopsError(f"{name} is {quoted(value)}; give a whole number from {least}.")
     if value > MOST:  # type: ignore[operator]
-        raise FlopsError(f"{name} is {_shown(value)}, more than any model has; check its unit.")
+        raise FlopsError(f"{name} is {quoted(value)}, more than any model has; check its unit.")
     number = float(value)
     if not number.is_integer() or number < least:  # so is NaN, and minus infinity
-        raise FlopsError(f"{name} is {_shown(value)}; give a whole number from {least}.")
+        raise FlopsError(f"{name} is {quoted(value)}; give a whole number from {least}.")
     return int(number)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Architecture:
             value = getattr(self, one.name)
             if one.name in ("gated", "tied"):
                 if not isinstance(value, bool):
-                    raise FlopsError(f"{one.name} is {_shown(value)}; give true or false.")
+                    raise FlopsError(f"{one.name} is {quoted(value)}; give true or false.")
             elif one.name != "windows":
                 required = one.name in _REQUIRED and not (one.name == "ffn" and self._all_experts())
                 object.__setattr__(self, one.name, whole(value, one.name, 1 if required else 0))

@@ -48,7 +48,7 @@ class Phase:
         self._clock.leave()
 
 
-class StepTime(NamedTuple):
+class ClockedStep(NamedTuple):
     """One step by the wall clock. `seconds` is NaN where the step's beginning is not known."""
 
     seconds: float
@@ -102,6 +102,7 @@ class StepClock:
         self._ended: int | None = None  # the last step's end
         self._between = 0  # nanoseconds of spans since then
         self._pending: deque[_Pending] = deque()
+        self._polled = False  # whether another thread looks for them
 
     def between(self) -> str | None:
         """What the run does between steps, such as `eval`; None in a step, or where nothing was said."""
@@ -219,7 +220,7 @@ class StepClock:
         self._times.clear()
         self._events.clear()
 
-    def end(self, tokens: float = math.nan) -> StepTime:
+    def end(self, tokens: float = math.nan) -> ClockedStep:
         """The step's wall time and pace. `tokens`: those of all devices; a count that is none gives NaN."""
         now = self._now()
         if self._began is None:
@@ -229,12 +230,12 @@ class StepClock:
             seconds = (now - self._began) / 1e9
         return self.pace(seconds, tokens)
 
-    def pace(self, seconds: float, tokens: float) -> StepTime:
+    def pace(self, seconds: float, tokens: float) -> ClockedStep:
         """Tokens a second and MFU (a fraction, not cut at 1) of a step; NaN where they have no meaning."""
         speed = tokens / seconds if seconds > 0 and tokens > 0 else math.nan
-        return StepTime(seconds, speed, speed * self.flops_per_token / self.peak_flops)
+        return ClockedStep(seconds, speed, speed * self.flops_per_token / self.peak_flops)
 
-    def record(self, step: int, timed: StepTime, tokens: float = math.nan, **extra: Any) -> None:
+    def record(self, step: int, timed: ClockedStep, tokens: float = math.nan, **extra: Any) -> None:
         """Write the step's `speed` record; with device events, once they have arrived."""
         fields: dict[str, Any] = {"step_ms": round(timed.seconds * 1e3, 3)}
         if self.profile is not None and self.profile.end(step):
@@ -283,7 +284,7 @@ class StepClock:
         if self._ended is not None:
             whole = max(whole, self._now() - self._ended - self._between)
         number = step if type(step) is int else self._run.current_step
-        self.record(number, StepTime(whole / 1e9, math.nan, math.nan))
+        self.record(number, ClockedStep(whole / 1e9, math.nan, math.nan))
 
     def _impossible(self, mfu: float) -> None:
         self._run.warn(
@@ -303,6 +304,11 @@ class StepClock:
 
     def _later(self, pending: _Pending) -> None:
         self._pending.append(pending)
+        if not self._polled:
+            self._polled = True
+            register = getattr(self._run, "at_each_round", None)
+            if register is not None:
+                register(self.poll)
         if len(self._pending) > _MOST_PENDING:
             self._write(self._pending.popleft(), arrived=False)
 

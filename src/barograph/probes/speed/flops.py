@@ -42,7 +42,7 @@ RECOMPUTATION = ("none", "selective", "full")
 IMPROBABLE = 0.75
 
 
-class Parts(NamedTuple):
+class FlopsParts(NamedTuple):
     """FLOPs a token, forward and backward."""
 
     blocks: float  # projections, feed-forward layers, routers
@@ -54,7 +54,7 @@ class Parts(NamedTuple):
         return self.blocks + self.lm_head + self.attention
 
 
-def parts(arch: Architecture, formula: str = "surogate") -> Parts:
+def parts(arch: Architecture, formula: str = "surogate") -> FlopsParts:
     """FLOPs a token of each part, by a formula's id; see above. FlopsError for an id that is not there."""
     if formula not in FORMULAS:
         raise FlopsError(f"there is no formula {formula!r}; there are {', '.join(FORMULAS)}.")
@@ -74,7 +74,7 @@ def parts(arch: Architecture, formula: str = "surogate") -> Parts:
         weights = known.active_blocks
     else:
         weights = known.active_blocks - arch.router_weights - arch.others
-    return Parts(6.0 * weights, 6.0 * head, attention)
+    return FlopsParts(6.0 * weights, 6.0 * head, attention)
 
 
 def flops_per_token(arch: Architecture, formula: str = "palm") -> float:

@@ -4,7 +4,7 @@ In:   an `Architecture`, a device, the precision of each part; or what a device 
 Out:  the fields of a `sol` record, for `run.log_sol_estimate(**estimate(...))`.
 
 Each part runs at its own precision, so the least time for a token is the sum over parts of FLOPs / peak,
-and tokens a second are devices / that time (the definition of S0). A device that is neither in the table
+and tokens a second are devices / that time (Surogate's definition). A device that is neither in the table
 nor measured gives an estimate without `tps`, and `reason` says why.
 """
 
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.probes.speed.achieved import Measured, device_name, stored
+from barograph.probes.speed.achieved import MeasuredPeak, device_name, stored
 from barograph.probes.speed.architecture import Architecture, FlopsError
-from barograph.probes.speed.flops import Parts, parts
-from barograph.probes.speed.peaks import Peak, find, precision
+from barograph.probes.speed.flops import FlopsParts, parts
+from barograph.probes.speed.peaks import Peak, device_peak, precision
 
 PARTS = ("blocks", "lm_head", "attention")
 FORMULA = "surogate"
@@ -29,7 +29,7 @@ def estimate(
     dtypes: Mapping[str, str] | str = "bf16",
     devices: int = 1,
     peak_tflops: float | None = None,
-    measured: Mapping[str, Measured] | None = None,
+    measured: Mapping[str, MeasuredPeak] | None = None,
 ) -> dict[str, Any]:
     """The speed-of-light estimate of a model on a device, as the fields of a `sol` record.
 
@@ -49,7 +49,7 @@ def estimate(
         raise FlopsError(f"peak_tflops is {peak_tflops!r}; give the device's TFLOP/s, above 0.")
     kinds = _kinds(dtypes)
     name = device.name if isinstance(device, Peak) else device or device_name()
-    sheet = device if isinstance(device, Peak) else find(name)
+    sheet = device if isinstance(device, Peak) else device_peak(name)
     reached = {kind: one.tflops for kind, one in (stored(name) if measured is None else measured).items()}
     costs = parts(arch, FORMULA)
     fields: dict[str, Any] = {part: int(cost) for part, cost in zip(PARTS, costs, strict=True)}
@@ -89,7 +89,7 @@ def peak_for(
     """
     kind = _kind(dtype)
     name = device or device_name()
-    sheet = find(name)
+    sheet = device_peak(name)
     if peak_tflops is not None:
         return peak_tflops, "given"
     if sheet is not None and (value := sheet.at(dtype)) is not None:
@@ -138,7 +138,7 @@ def _peaks(
     return found, "; ".join(sources)
 
 
-def _speed(costs: Parts, kinds: Mapping[str, str], peaks: Mapping[str, float], devices: int) -> float | None:
+def _speed(costs: FlopsParts, kinds: Mapping[str, str], peaks: Mapping[str, float], devices: int) -> float | None:
     """Tokens a second at these peaks (TFLOP/s by precision), or None if one is missing."""
     seconds = 0.0
     for part, cost in zip(PARTS, costs, strict=True):

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-# Sources, as they are printed in docs/throughput.md.
+# Sources, as they are printed in docs/reference/throughput.md.
 _ENG = "ml-engineering accelerator tables"
 _TITAN = "torchtitan's table"
 _CHAT = "nanochat's table"
@@ -191,7 +191,7 @@ _WORD = re.compile(r"[a-z0-9.]+")
 
 
 @lru_cache(maxsize=256)
-def find(name: str) -> Peak | None:
+def device_peak(name: str) -> Peak | None:
     """The peak of the device with this name, or None if the name is not known for certain."""
     words = frozenset(_WORD.findall(str(name).lower()))
     best: tuple[int, Peak] | None = None
@@ -210,7 +210,7 @@ def devices() -> tuple[Peak, ...]:
 
 
 def peaks_table() -> str:
-    """The table as Markdown, as it stands in docs/throughput.md."""
+    """The table as Markdown, as it stands in docs/reference/throughput.md."""
     lines = [
         "| device | TF32 | BF16 | FP16 | FP8 | FP4 | memory, TB/s | figures are for a | source |",
         "|---|---:|---:|---:|---:|---:|---:|---|---|",

@@ -85,7 +85,7 @@ def bucket_keys(values: NDArray[Any], out: NDArray[np.uint16] | None = None) -> 
     return out
 
 
-class Piece:
+class CpuPiece:
     """Rows that are reduced together: `parts` are (tensor, first row, rows), `at` their place in the results."""
 
     __slots__ = ("at", "parts", "rows")
@@ -97,13 +97,13 @@ class Piece:
 
 
 @lru_cache(maxsize=32)
-def plan(rows: tuple[int, ...], piece_rows: int, small_rows: int, held_rows: int) -> list[list[Piece]]:
+def plan(rows: tuple[int, ...], piece_rows: int, small_rows: int, held_rows: int) -> list[list[CpuPiece]]:
     """Batches of pieces that hold each row of each tensor once.
 
     `rows`: whole rows of each tensor. A tensor of `small_rows` or more has pieces of its own; others share.
     No batch has more than `held_rows`, no piece more than `piece_rows`.
     """
-    batches: list[list[Piece]] = []
+    batches: list[list[CpuPiece]] = []
     at = held_rows
     shared = False  # whether the last piece takes further tensors
     for small in (False, True):
@@ -116,7 +116,7 @@ def plan(rows: tuple[int, ...], piece_rows: int, small_rows: int, held_rows: int
                     batches.append([])
                     at, shared = 0, False
                 if not shared or batches[-1][-1].rows >= piece_rows:
-                    batches[-1].append(Piece(at))
+                    batches[-1].append(CpuPiece(at))
                 piece, shared = batches[-1][-1], small
                 take = min(total - begin, piece_rows - piece.rows, held_rows - at)
                 piece.parts.append((tensor, begin, take))
@@ -125,7 +125,7 @@ def plan(rows: tuple[int, ...], piece_rows: int, small_rows: int, held_rows: int
     return batches
 
 
-class Reading:
+class CpuReading:
     """One pass over tensors of which all are read as float32, or all as float64 (`wide`)."""
 
     def __init__(self, flats: Sequence[Any], wide: bool, sketched: bool) -> None:
@@ -239,7 +239,7 @@ class Reading:
             at += len(view)
         return values
 
-    def _sketch(self, piece: Piece, values: Any, scratch: Scratch) -> bool:
+    def _sketch(self, piece: CpuPiece, values: Any, scratch: Scratch) -> bool:
         """Count into buckets; says whether there may be zeros."""
         import torch
 
@@ -270,7 +270,7 @@ class Reading:
         with self._lock:
             self._loose.append((found, counts))
 
-    def _add_up(self, batch: list[Piece]) -> None:
+    def _add_up(self, batch: list[CpuPiece]) -> None:
         """Rows of one batch into their tensors, in float64."""
         parts = [part for piece in batch for part in piece.parts]
         owners = np.array([part[0] for part in parts])
@@ -395,7 +395,7 @@ def read(flats: Sequence[Any], sketched: bool) -> tuple[Moments, list[Entries]]:
     for group in (False, True):
         chosen = [number for number, flat in enumerate(flats) if (flat.dtype in wide) == group]
         if chosen:
-            reading = Reading([flats[number] for number in chosen], group, sketched)
+            reading = CpuReading([flats[number] for number in chosen], group, sketched)
             found.put(chosen, reading.result())
             for number, entry in zip(chosen, reading.entries, strict=True):
                 entries[number] = entry

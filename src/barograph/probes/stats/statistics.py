@@ -3,12 +3,12 @@
 In:   gradients, weights or any other tensors of torch, on the CPU or on a device, sharded or sparse.
 Out:  one column a statistic, one row a tensor; sketches from which percentiles and histograms are read.
 
-    pending = collect([p.grad for p in parameters], sketch=True)
+    pending = tensor_statistics([p.grad for p in parameters], sketch=True)
     …                                       # a device works on; nobody waits
     statistics = pending.result()
     statistics.norm, statistics.percentiles((1, 50, 99))
 
-docs/statistics.md defines every column and says how exact it is.
+docs/reference/statistics.md defines every column and says how exact it is.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Statistics:
         return self.sketches
 
 
-class Pending:
+class PendingStatistics:
     """Statistics that are on their way. On the CPU they are there at once."""
 
     def __init__(self, finish: Callable[[], Statistics], arrived: Callable[[], bool]) -> None:
@@ -109,7 +109,7 @@ def _spent() -> Statistics:
     raise RuntimeError("the result was taken")  # pragma: no cover - result() keeps it
 
 
-def collect(tensors: Sequence[Any], *, sketch: bool = False, names: Sequence[str] = ()) -> Pending:
+def tensor_statistics(tensors: Sequence[Any], *, sketch: bool = False, names: Sequence[str] = ()) -> PendingStatistics:
     """Queue the statistics of these tensors, in their order; on the CPU they are done on return.
 
     On a device nothing waits: the work goes to the current stream, the answer comes in one transfer a device
@@ -158,13 +158,13 @@ def collect(tensors: Sequence[Any], *, sketch: bool = False, names: Sequence[str
         sketches = gather(entries, found.low, found.high) if sketch else None
         return _statistics(found, sketches, tuple(names))
 
-    pending = Pending(finish, lambda: all(arrived() for _, _, arrived in answers))
+    pending = PendingStatistics(finish, lambda: all(arrived() for _, _, arrived in answers))
     if all(device.type == "cpu" for device in {flat.device for flat in flats}):
         pending.result()
     return pending
 
 
-def merge(parts: Sequence[Statistics]) -> Statistics:
+def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
     """Statistics of tensors of which each part holds other elements, such as the shards of several ranks.
 
     Counts, extremes, zeros and sketches are exact; norms, means and deviations are combined in float64.

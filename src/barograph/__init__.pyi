@@ -1,0 +1,64 @@
+"""The public names and where each is defined: read by type checkers, by editors, and by `__init__.py`."""
+
+from barograph.analysis.compare.comparison import compare as compare
+from barograph.analysis.forecast import Forecast as Forecast
+from barograph.analysis.forecast import forecast as forecast
+from barograph.analysis.forecast import forecast_columns as forecast_columns
+from barograph.analysis.forecast import forecast_sentences as forecast_sentences
+from barograph.analysis.forecast import plateau as plateau
+from barograph.analysis.lineage import lineage as lineage
+from barograph.analysis.lineage import stretches as stretches
+from barograph.analysis.scaling.fit import fit_scaling as fit_scaling
+from barograph.analysis.scaling.fit import fit_scaling_columns as fit_scaling_columns
+from barograph.analysis.widths.mup import CoordCheck as CoordCheck
+from barograph.analysis.widths.mup import coord_check as coord_check
+from barograph.analysis.widths.transfer import compare_widths as compare_widths
+from barograph.analysis.widths.transfer import transfer_check as transfer_check
+from barograph.core.arguments import Options as Options
+from barograph.core.options import ConfigError as ConfigError
+from barograph.doctor import diagnose as diagnose
+from barograph.importing.read import read as read
+from barograph.integrations.monitor import TrainingMonitor as TrainingMonitor
+from barograph.integrations.simple import SimpleLogger as SimpleLogger
+from barograph.integrations.tracker import MetricsConfig as MetricsConfig
+from barograph.integrations.tracker import MetricsTracker as MetricsTracker
+from barograph.integrations.tracker import StepMetrics as StepMetrics
+from barograph.log.read import LogFileError as LogFileError
+from barograph.log.read import read_log as read_log
+from barograph.probes.data.batch_watch import DataWatch as DataWatch
+from barograph.probes.memory.out_of_memory import memory_guard as memory_guard
+from barograph.probes.memory.usage import ActivationMeter as ActivationMeter
+from barograph.probes.memory.usage import memory_segments as memory_segments
+from barograph.probes.model.moe import RouterWatch as RouterWatch
+from barograph.probes.speed.configurations import architecture as architecture
+from barograph.probes.speed.flops import flops_per_token as flops_per_token
+from barograph.probes.speed.flops import hfu as hfu
+from barograph.probes.speed.flops import mfu as mfu
+from barograph.probes.speed.peaks import device_peak as device_peak
+from barograph.probes.stats.statistics import merge_statistics as merge_statistics
+from barograph.probes.stats.statistics import tensor_statistics as tensor_statistics
+from barograph.query.filters import runs as runs
+from barograph.query.frames import frame as frame
+from barograph.query.sql import sql as sql
+from barograph.query.stored import StoredRun as StoredRun
+from barograph.trackers.aim import AimBackend as AimBackend
+from barograph.trackers.backend import LoggingBackend as LoggingBackend
+from barograph.trackers.mlflow import MLflowBackend as MLflowBackend
+from barograph.trackers.tensorboard import TensorBoardBackend as TensorBoardBackend
+from barograph.trackers.trackio import TrackioBackend as TrackioBackend
+from barograph.trackers.wandb import WandBBackend as WandBBackend
+from barograph.training.blackbox.files import read_blackbox as read_blackbox
+from barograph.training.logger import LogVerbosity as LogVerbosity
+from barograph.training.logger import TrainingRunLogger as TrainingRunLogger
+from barograph.training.run import Run as Run
+from barograph.training.skipping import SkipAdvisor as SkipAdvisor
+from barograph.training.start import fork as fork
+from barograph.training.start import init as init
+from barograph.training.stopping import EarlyStopping as EarlyStopping
+from barograph.training.stopping import stop_agreed as stop_agreed
+from barograph.views.notebook.display import charts as charts
+from barograph.views.report.command import report as report
+from barograph.views.report.webpage import report_html as report_html
+
+__all__: list[str]
+__version__: str

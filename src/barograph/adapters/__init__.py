@@ -1,1 +1,0 @@
-"""Doors to other trackers; each file here is the only one that imports its library."""

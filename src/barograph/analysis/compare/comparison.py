@@ -1,0 +1,381 @@
+"""`barograph.compare`: runs against runs, or groups of seeds against groups.
+
+In:   stored runs, words that name them, folders, logs; what to compare, along which axis, grouped by what.
+Out:  a `Comparison`: what differs, what was refused, the table, contrasts, the verdict; as text, Markdown, HTML, data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from barograph.analysis.compare import contrasts, equality, statistics
+from barograph.analysis.compare.axes import AXES
+from barograph.analysis.compare.contrasts import Contrast
+from barograph.analysis.compare.difference import Differences, differences
+from barograph.analysis.compare.ends import SharedStretch, stretch
+from barograph.analysis.compare.measures import MeasureRow, measure
+from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, direction
+from barograph.analysis.compare.refusals import Refusal, metric_obstacle, obstacles, refused_axes, refused_metrics
+from barograph.analysis.compare.repeats import find_repeats
+from barograph.analysis.compare.sides import Given, Side, gather_sides
+from barograph.analysis.compare.verdict import NONE, Verdict, judge
+from barograph.core import display
+from barograph.query.stored import StoredRun
+
+# an evaluation is taken for the metric only if all have one in the last half of their steps
+_LATE = 0.5
+
+
+@dataclass
+class Comparison:
+    """sides: the first is the baseline. metric, axis: compared, None if nothing could be. place: the stretch of
+    the axis that the runs share.
+
+    differences: what is not the same. refusals: what would have misled. cautions, notes: sentences. rows: the table.
+    contrasts: every side against the baseline. verdict: the conclusion. target: the value whose reaching was timed.
+    equal: of two runs that should be equal, series by series; None where that was not asked. level: of all tests
+    together.
+    """
+
+    sides: list[Side]
+    differences: Differences
+    metric: str | None = None
+    axis: str | None = None
+    place: SharedStretch | None = None
+    target: float | None = None
+    level: float = statistics.LEVEL
+    refusals: list[Refusal] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    rows: list[MeasureRow] = field(default_factory=list)
+    contrasts: list[Contrast] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=lambda: Verdict(NONE, []))
+    equal: list[equality.Equality] | None = None
+    tolerance: float = equality.TOLERANCE
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """What Jupyter shows."""
+        shown: dict[str, Any] = display.show("comparison in a notebook", self)
+        return shown
+
+    @property
+    def at(self) -> float | None:
+        """The end that all runs have in common, on the axis."""
+        return self.place.high if self.place is not None and self.place.is_whole else None
+
+    def equality_sentences(self) -> list[str]:
+        return [] if self.equal is None else equality.sentences(self.equal, self.tolerance)
+
+    def curves(self, points: int = 200) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+        """x [k] and, a side each, the mean of its smoothed curves [k]; empty without a common stretch."""
+        place = self.place
+        if place is None or not place.is_whole or place.high <= place.low:
+            return np.empty(0), [np.empty(0) for _ in self.sides]
+        x = np.linspace(place.low, place.high, points)
+        found = []
+        for side in place.sides:
+            rows = [one.curve.at(x, place.window, place.low, place.high) for one in side]
+            found.append(np.mean(rows, axis=0) if rows else np.full(points, math.nan))
+        return x, found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data; NaN is None."""
+        place = self.place
+        return {
+            "sides": [
+                {
+                    "label": side.label,
+                    "runs": [
+                        {"project": one.project, "id": one.run.id, "name": one.name, "status": one.status,
+                         "dir": str(one.run.dir), "seeds": one.facts.seeds}
+                        for one in side.members
+                    ],
+                }
+                for side in self.sides
+            ],
+            "verdict": asdict(self.verdict),
+            "differences": [one.as_dict() for one in self.differences.between],
+            "varies_within_sides": self.differences.within,
+            "same": self.differences.same,
+            "not_known": self.differences.unknown,
+            "code_files": self.differences.files,
+            "refusals": [one.as_dict() for one in self.refusals],
+            "cautions": self.cautions,
+            "notes": self.notes,
+            "metric": self.metric,
+            "axis": self.axis,
+            "at": self.at,
+            "window": place.window if place is not None else None,
+            "target": self.target,
+            "level": self.level,
+            "rows": [self._row(row) for row in self.rows],
+            "contrasts": [_contrast_as_dict(one) for one in self.contrasts],
+            "equality": None if self.equal is None else [one.as_dict() for one in self.equal],
+            "equality_sentences": self.equality_sentences(),
+        }  # fmt: skip
+
+    def _row(self, row: MeasureRow) -> dict[str, Any]:
+        return row.as_dict() | {"percent": [row.percent(at, 0) for at in range(len(self.sides))]}
+
+    def text(self, width: int = 100, colour: bool = False) -> str:
+        """For a terminal of so many columns."""
+        return str(display.show("comparison as text", self, width, colour))
+
+    def markdown(self) -> str:
+        return str(display.show("comparison as Markdown", self))
+
+    def html(self) -> str:
+        """One file that needs nothing else."""
+        return str(display.show("comparison as HTML", self))
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def _contrast_as_dict(one: Contrast) -> dict[str, Any]:
+    curve = one.curve
+    return {
+        "side": one.side,
+        "baseline": one.baseline,
+        "runs": list(one.runs),
+        "pairs": one.pairs,
+        "difference": None if math.isnan(one.difference) else one.difference,
+        "percent": one.percent,
+        "outcome": one.outcome,
+        "sentence": one.sentence,
+        "advice": one.advice,
+        "test": None if one.test is None else asdict(one.test),
+        "repeats": None if one.repeats is None else asdict(one.repeats),
+        "noise_within_runs": one.noise,
+        "unlike": one.unlike,
+        "curve": None
+        if curve is None
+        else {"kind": curve.kind}
+        | {
+            name: [None if math.isnan(value) else value for value in getattr(curve, name).tolist()]
+            for name in ("x", "difference", "low", "high")
+        },
+    }
+
+
+def compare(
+    *runs: Given,
+    dir: str | os.PathLike[str] | None = None,
+    x: str | None = None,
+    metric: str | None = None,
+    group: str | None = None,
+    baseline: str | os.PathLike[str] | StoredRun | None = None,
+    target: float | None = None,
+    level: float = statistics.LEVEL,
+    equal: bool = False,
+    tolerance: float = equality.TOLERANCE,
+    anyway: bool = False,
+) -> Comparison:
+    """Compare runs, or groups of runs.
+
+    runs: stored runs, their ids, names or folders, logs that import, lists of stored runs (a group each). More than
+    two single runs are grouped by what their configurations have in common; folders are a group each.
+    dir: where ids and names are looked for. x: "step", "tokens", "samples", "time" or "flops"; by default the first
+    that does not mislead. metric: by default the evaluation's loss where all have one, else the training's.
+    group: a key of the configuration; runs with the same value are a group. baseline: the run, its group or the
+    group's value that the others are set against; by default the first. target: the value whose reaching is timed.
+    level: of all tests together (0.05: one false verdict in twenty comparisons of equals).
+    equal: the runs should be equal; say where they begin not to be, beyond tolerance (relative) and in any bit.
+    anyway: take an axis or a metric although it misleads; it is said that it does.
+    Raises KeyError, ValueError and OSError with one sentence: for names that don't exist, a refused axis or metric that
+    was asked for, and files that can't be read.
+    """
+    if x is not None and x not in AXES:
+        near = difflib.get_close_matches(x, AXES, 1, 0.0)[0]
+        raise ValueError(f"there is no axis {x!r}; the nearest is {near!r} (there are {', '.join(AXES)})")
+    if not 0 < level < 1:
+        raise ValueError(f"a level is between 0 and 1, such as 0.05, not {level}")
+    notes: list[str] = []
+    sides = gather_sides(runs, dir=dir, group=group, baseline=baseline, notes=notes)
+    found = differences([[one.facts for one in side.members] for side in sides])
+    made = Comparison(sides, found, level=level, notes=notes, tolerance=tolerance)
+    _note_members(sides, found, notes)
+    reason = obstacles(sides, found)
+    made.cautions = list(reason.cautions)
+    shared, partly = _shared_metrics(sides)
+    chosen = _metric(sides, shared, partly, metric, made, reason, anyway)
+    axis = _axis(sides, x, made, reason, anyway) if chosen is not None else None
+    if chosen is not None and axis is not None:
+        made.metric, made.axis = chosen, axis
+        made.place = stretch(sides, chosen, axis, notes)
+        made.rows, made.target = measure(sides, made.place, target)
+        made.contrasts = _contrasts(made, made.place)
+    made.verdict = judge(sides, found, made.contrasts, made.place)
+    if chosen is None and made.refusals:
+        made.verdict.sentences += [one.sentence for one in made.refusals if one.kind == "metric"]
+    pair = [one for side in sides for one in side.members]
+    if equal and len(pair) != 2:
+        raise ValueError(f"whether runs are equal is asked of two, not of {len(pair)}; name two runs")
+    if equal or (len(pair) == 2 and len(sides) == 2 and made.verdict.attribution == NONE):
+        names = None if equal else [one for one in (*EVALUATIONS, *LOSSES, "train/norm") if one in shared]
+        made.equal = equality.compare_values(pair[0], pair[1], names, tolerance)
+    return made
+
+
+def _note_members(sides: Sequence[Side], found: Differences, notes: list[str]) -> None:
+    everyone = [one for side in sides for one in side.members]
+    projects = list(dict.fromkeys(one.project for one in everyone))
+    if len(projects) > 1:
+        notes.append(f"The runs are from different projects: {', '.join(projects[:4])}.")
+    for one in everyone:
+        if one.main is None:
+            notes.append(f"{one.name} has logged no step: there is nothing of it to compare.")
+        elif len(one.main) == 1:
+            notes.append(f"{one.name} has logged one step: it has no curve, and its one value is not smoothed.")
+    silent = [one.name for one in everyone if "config" not in one.facts.known]
+    if silent and "config" not in found.unknown:
+        notes.append(f"{', '.join(silent[:3])}{' and more' if len(silent) > 3 else ''}: no configuration is known.")
+
+
+def _shared_metrics(sides: Sequence[Side]) -> tuple[list[str], list[str]]:
+    """The metrics that every run with a step has, and those that only some have; in the order of preference."""
+    names = [set(one.names) for side in sides for one in side.members if one.names]
+    if not names:
+        return [], []
+    common, some = set.intersection(*names), set.union(*names)
+    order = (*EVALUATIONS, *LOSSES)
+
+    def place(name: str) -> tuple[int, str]:
+        return (order.index(name) if name in order else len(order), name)
+
+    return sorted(common, key=place), sorted(some - common, key=place)
+
+
+def _metric(
+    sides: Sequence[Side],
+    shared: Sequence[str],
+    partly: Sequence[str],
+    asked: str | None,
+    made: Comparison,
+    reason: Any,
+    anyway: bool,
+) -> str | None:
+    """The metric to compare; None if there is none, and why is in `made`."""
+    if asked is not None:
+        name = _named(asked, shared, partly, sides)
+        why = metric_obstacle(name, reason)
+        if why is None:
+            return name
+        looked = [one for one in (*EVALUATIONS, *LOSSES) if one in shared]
+        refusal = refused_metrics([name, *looked], reason)[name]
+        if not anyway:
+            raise ValueError(f"{refusal.sentence} (--anyway compares it all the same)")
+        made.refusals.append(refusal)
+        return name
+    fallback = [one for one in shared if one not in (*EVALUATIONS, *LOSSES) and direction(one) < 0 and "loss" in one]
+    candidates = [one for one in (*EVALUATIONS, *LOSSES, *fallback[:1]) if one in shared]
+    refused = refused_metrics(candidates, reason)
+    late = None
+    for one in candidates:
+        if one in refused and not anyway:
+            made.refusals.append(refused[one])
+        elif _is_late(sides, one):
+            late = one
+            break
+    if late is not None:
+        if late in refused:
+            made.refusals.append(refused[late])
+        return late
+    if not candidates:
+        own = [sorted({name for one in side.members for name in one.names}) for side in sides]
+        if all(own):
+            lists = "; ".join(
+                f"{side.label} has {', '.join(names[:3])}" for side, names in zip(sides, own, strict=True)
+            )
+            made.notes.append(f"No loss is logged by all of them ({lists}): name what to compare with --metric.")
+    elif not made.refusals:
+        made.notes.append(f"No run's {candidates[0]} goes as far as its training: name what to compare with --metric.")
+    return None
+
+
+def _named(asked: str, shared: Sequence[str], partly: Sequence[str], sides: Sequence[Side]) -> str:
+    """A metric that a person means. Raises KeyError with who lacks it, or the nearest."""
+    for names in (shared, partly):
+        if asked in names:
+            found = [asked]
+        else:
+            owners = {own: name for side in sides for one in side.members for name, own in one.names.items()}
+            found = [owners[asked]] if owners.get(asked) in names else []
+            found = found or [one for one in names if one.endswith(f"/{asked}")]
+        if f"train/{asked}" in found:
+            found = [f"train/{asked}"]
+        if len(found) == 1 and names is shared:
+            return found[0]
+        if len(found) == 1:
+            lacks = [one.name for side in sides for one in side.members if found[0] not in one.names]
+            raise KeyError(f"{', '.join(lacks[:3])} {'has' if len(lacks) == 1 else 'have'} no metric {found[0]!r}")
+        if found:
+            raise KeyError(f"{asked!r} is {len(found)} metrics: {', '.join(found[:5])}")
+    near = difflib.get_close_matches(asked, shared, 1, 0.4)
+    hint = f"; the nearest that all have is {near[0]!r}" if near else f"; all have {', '.join(shared[:6]) or 'none'}"
+    raise KeyError(f"there is no metric {asked!r}{hint}")
+
+
+def _is_late(sides: Sequence[Side], metric: str) -> bool:
+    """Whether every run that trained has the metric in the last half of its steps."""
+    for side in sides:
+        for one in side.members:
+            main, last = one.main, one.last_step(metric)
+            if main is not None and (last is None or last < _LATE * float(main.step[-1])):
+                return False
+    return True
+
+
+def _axis(sides: Sequence[Side], asked: str | None, made: Comparison, reason: Any, anyway: bool) -> str | None:
+    """The axis; None if no run has a step. Raises ValueError for an axis asked for that misleads or isn't there."""
+    everyone: list[ComparedMember] = [one for side in sides for one in side.members if one.axes is not None]
+    if not everyone:
+        return None
+    wanted = AXES if asked is None and (reason.batch or reason.tokenizer) else (asked or "step",)
+    usable = [
+        axis for axis in wanted if all(one.axes is not None and one.axes.reason(axis) is None for one in everyone)
+    ]
+    if asked is not None and asked not in usable:
+        lacking = next(one for one in everyone if one.axes is not None and one.axes.reason(asked) is not None)
+        assert lacking.axes is not None
+        raise ValueError(f"{lacking.name} can't be laid along {asked}: {lacking.axes.reason(asked)}")
+    refused = refused_axes(reason, usable)
+    if asked is not None:
+        if asked in refused:
+            others = [
+                one for one in AXES if all(each.axes is not None and not each.axes.reason(one) for each in everyone)
+            ]
+            refusal = refused_axes(reason, others)[asked]
+            if not anyway:
+                raise ValueError(f"{refusal.sentence} (--anyway takes it all the same)")
+            made.refusals.append(refusal)
+        return asked
+    made.refusals += refused.values()
+    chosen = next(
+        (axis for axis in ("step", "tokens", "samples", "flops", "time") if axis in usable and axis not in refused),
+        None,
+    )
+    if chosen is None and anyway:
+        return "step"
+    return chosen
+
+
+def _contrasts(made: Comparison, place: SharedStretch) -> list[Contrast]:
+    others = range(1, len(made.sides))
+    level = made.level / max(1, len(others))  # Bonferroni: all verdicts together keep the level
+    same_plan = "config" not in made.differences.unknown and "length" not in made.differences.roles()
+    found = []
+    for at in others:
+        pair = [one.member for side in (place.sides[0], place.sides[at]) for one in side]
+        alone = min(len(place.sides[0]), len(place.sides[at])) == 1 and len(made.differences.changes) > 0
+        repeats = find_repeats(pair, place) if alone and len(pair) == 2 else None
+        found.append(contrasts.contrast(place, 0, at, level, repeats, same_plan))
+    return found

@@ -1,0 +1,168 @@
+"""A side against the baseline: the difference at the common end, its test, the difference along the way.
+
+In:   the stretch that the sides share.
+Out:  `Contrast`: numbers, an outcome, one sentence.
+
+What one run's loss does from step to step says nothing of what another seed would do. So the noise within runs is
+told, and never decides: one run a side is a verdict only where repeats in the project show what seeds do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from barograph.analysis.compare import curves, statistics
+from barograph.analysis.compare.ends import Placed, SharedStretch, unlike
+from barograph.analysis.compare.member import direction
+from barograph.analysis.compare.repeats import Repeats
+from barograph.analysis.compare.student import quantile
+
+Floats = NDArray[np.float64]
+
+BETTER, WORSE, DIFFERENT = "better", "worse", "different"
+NOT_SHOWN, CANNOT_TELL, REFUSED = "not shown", "cannot tell", "refused"
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceCurve:
+    """x, difference, low, high [k]: the side minus the baseline along the axis, with its interval (NaN: none).
+
+    kind: what the interval is of: "seeds" or "within runs", or "" for none.
+    """
+
+    x: Floats
+    difference: Floats
+    low: Floats
+    high: Floats
+    kind: str
+
+
+@dataclass
+class Contrast:
+    """A side against the baseline. difference: side − baseline at the common end; percent: of the baseline's value.
+
+    outcome: "better", "worse", "different" (a metric whose good direction is not known), "not shown", "cannot tell",
+    "refused". unlike: why the sides are not at the same part of their schedules there. noise: the standard error of
+    the difference from the noise within the runs, one run a side alone.
+    """
+
+    side: int
+    baseline: int
+    runs: tuple[int, int]
+    difference: float = math.nan
+    percent: float | None = None
+    test: statistics.SignificanceTest | None = None
+    repeats: Repeats | None = None
+    noise: float | None = None
+    curve: DifferenceCurve | None = None
+    outcome: str = CANNOT_TELL
+    sentence: str = ""
+    advice: str = ""
+    pairs: int = 0
+    unlike: str | None = None
+
+
+def contrast(
+    found: SharedStretch, baseline: int, side: int, level: float, repeats: Repeats | None, same_plan: bool
+) -> Contrast:
+    """Compare two sides of a stretch. level: of the test; repeats: what seeds do elsewhere in the project.
+
+    same_plan: whether the configurations are known to plan the same length.
+    """
+    left, right = found.sides[baseline], found.sides[side]
+    made = Contrast(side, baseline, (len(left), len(right)))
+    if not found.is_whole or not left or not right:
+        return made
+    pairs = _pairs(left, right)
+    if pairs is not None:
+        left, right = pairs
+        made.pairs = len(left)
+    a, b = [one.value for one in left], [one.value for one in right]
+    if not all(map(math.isfinite, a + b)):
+        return made
+    before = float(np.mean(a))
+    made.difference = float(np.mean(b)) - before
+    made.percent = 100 * made.difference / abs(before) if before else None
+    spread = (repeats.spread, repeats.freedom) if repeats is not None else None
+    made.test = statistics.contrast(a, b, paired=pairs is not None, level=level, repeats=spread)
+    made.repeats = repeats if made.test is not None and min(len(a), len(b)) == 1 else None
+    scatter = None
+    if len(left) == len(right) == 1:
+        scatter = curves.noise(left[0].curve, right[0].curve, found.low, found.high, found.window)
+        made.noise = float(scatter[1][-1]) if scatter is not None else None
+    made.curve = _curve(found, left, right, pairs is not None, level, scatter)
+    made.unlike = unlike(found, baseline, side, same_plan)
+    if made.unlike is not None:
+        made.outcome = CANNOT_TELL
+    elif made.test is not None and made.test.settled:
+        made.outcome = _which(found.metric, made.difference)
+    elif made.test is not None:
+        made.outcome = NOT_SHOWN
+    return made
+
+
+def _which(metric: str, difference: float) -> str:
+    way = direction(metric)
+    if way == 0:
+        return DIFFERENT
+    return BETTER if difference * way > 0 else WORSE
+
+
+def _pairs(left: Sequence[Placed], right: Sequence[Placed]) -> tuple[list[Placed], list[Placed]] | None:
+    """Both sides in the order of their seeds, where both have the same ones, three or more, each once."""
+    seeds = [[one.member.seeds() for one in side] for side in (left, right)]
+    if len(left) != len(right) or len(left) < 3 or any(None in side for side in seeds):
+        return None
+    places = [{str(seed): at for at, seed in enumerate(side)} for side in seeds]
+    if places[0].keys() != places[1].keys() or len(places[0]) != len(left):
+        return None
+    return [left[at] for at in places[0].values()], [right[places[1][seed]] for seed in places[0]]
+
+
+def _curve(
+    found: SharedStretch,
+    left: Sequence[Placed],
+    right: Sequence[Placed],
+    paired: bool,
+    level: float,
+    scatter: tuple[Floats, Floats, float] | None,
+) -> DifferenceCurve | None:
+    """The difference on a grid of the common range; where evaluations are compared, at their own places."""
+    if found.high <= found.low:
+        return None
+    x = np.linspace(found.low, found.high, curves.GRID)
+    if found.window == 0:
+        places = left[0].curve.x
+        places = places[(places >= found.low) & (places <= found.high)]
+        x = places if 1 < len(places) <= curves.GRID else x
+    rows = [np.array([one.curve.at(x, found.window, found.low, found.high) for one in side]) for side in (left, right)]
+    difference = rows[1].mean(0) - rows[0].mean(0)
+    reach, kind = np.full(len(x), np.nan), ""
+    if paired:
+        gaps, number = rows[1] - rows[0], len(left)
+        reach = quantile(1 - level / 2, number - 1) * gaps.std(0, ddof=1) / math.sqrt(number)
+        kind = "seeds"
+    elif min(len(left), len(right)) >= 2:
+        reach, kind = _welch_reach(rows[0], rows[1], level), "seeds"
+    elif scatter is not None:
+        places, errors, freedom = scatter
+        reach = np.interp(x, places, curves.within_interval(errors, freedom, level))
+        kind = "within runs"
+    return DifferenceCurve(x, difference, difference - reach, difference + reach, kind)
+
+
+def _welch_reach(a: Floats, b: Floats, level: float) -> Floats:
+    """Welch's interval at every place at once. Quantiles by their freedom, rounded down to a twentieth."""
+    parts = a.var(0, ddof=1) / len(a), b.var(0, ddof=1) / len(b)
+    whole = parts[0] + parts[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = whole**2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
+    rounded = np.floor(np.nan_to_num(freedom, nan=len(a) + len(b) - 2.0) * 20) / 20
+    table = {value: quantile(1 - level / 2, value) for value in np.unique(rounded).tolist() if value > 0}
+    quantiles = np.array([table.get(value, math.nan) for value in rounded.tolist()])
+    return np.asarray(quantiles * np.sqrt(whole))

@@ -1,0 +1,231 @@
+"""Where the runs of all sides end on one axis: the stretch that they share, the values at its end, who is left out.
+
+In:   sides, a metric, an axis.
+Out:  `SharedStretch`: curves, the common end, the window, each run's value there; a sentence for each run without one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from barograph.analysis.compare.curves import ComparisonCurve, window_of
+from barograph.analysis.compare.keys import shown
+from barograph.analysis.compare.member import ComparedMember, is_evaluation
+from barograph.analysis.compare.sides import Side
+from barograph.core.text import number, percent
+
+# A run of a group that ended before this part of its group's median end was stopped early, and not by its group's plan
+_WHOLE = 0.9
+SAME_END = 0.005  # ends that differ by less are one
+_SAME_RATE = 0.05  # of the peak: learning rates this close are at one part of their schedules
+_SAME_PART = 0.02  # of the plan
+
+
+@dataclass
+class Placed:
+    """A run that takes part: its curve on the axis and its value at the common end."""
+
+    member: ComparedMember
+    curve: ComparisonCurve
+    value: float = math.nan
+
+
+@dataclass
+class SharedStretch:
+    """low, high: the common range, `high` NaN if there is none. window: of the smoothing, 0 for none.
+
+    sides: the runs that take part, a list a side. diverged: those of each side whose metric ended not finite.
+    """
+
+    metric: str
+    axis: str
+    low: float = math.nan
+    high: float = math.nan
+    window: float = 0.0
+    sides: list[list[Placed]] = field(default_factory=list)
+    diverged: list[list[ComparedMember]] = field(default_factory=list)
+
+    def values(self, side: int) -> list[float]:
+        return [one.value for one in self.sides[side]]
+
+    @property
+    def is_whole(self) -> bool:
+        return math.isfinite(self.high)
+
+
+def stretch(sides: Sequence[Side], metric: str, axis: str, notes: list[str]) -> SharedStretch:
+    """Lay the runs side by side. Runs that can't take part are named in `notes`."""
+    found = SharedStretch(metric, axis)
+    for side in sides:
+        placed, diverged = _placed(side, metric, axis, notes)
+        found.sides.append(placed)
+        found.diverged.append(diverged)
+    everyone = [one for side in found.sides for one in side]
+    if not everyone or sum(bool(side) for side in found.sides) < min(2, len(sides)):
+        return found
+    _note_differing_ends(sides, found, notes)
+    low, high = max(one.curve.x[0] for one in everyone), min(one.curve.x[-1] for one in everyone)
+    single = [one for one in everyone if len(one.curve) == 1]
+    if high < low or (single and not _is_one_place(everyone, axis)):
+        _say_no_stretch(found, everyone, single, notes)
+        return found
+    found.low, found.high = float(low), float(high)
+    if not is_evaluation(metric):
+        found.window = window_of([one.curve for one in everyone], found.low, found.high)
+    for one in everyone:
+        one.value = one.curve.end(found.high, found.window)
+    return found
+
+
+def _placed(side: Side, metric: str, axis: str, notes: list[str]) -> tuple[list[Placed], list[ComparedMember]]:
+    placed, diverged = [], []
+    for member in side.members:
+        at = member.diverged_at(metric)
+        if at is not None:
+            diverged.append(member)
+            first = member.read(metric).step[0]
+            since = "at every step" if at == first else f"from step {at:,} on"
+            notes.append(f"{member.name}: {metric} is not a number {since}; it has no final value.")
+            continue
+        curve = member.curve(metric, axis)
+        if curve is not None:
+            placed.append(Placed(member, curve))
+    if len(placed) > 2:
+        steps = {id(one): float(one.member.last_step(metric) or 0) for one in placed}
+        whole = float(np.median(list(steps.values()))) * _WHOLE
+        for one in list(placed):
+            if steps[id(one)] < whole:
+                placed.remove(one)
+                notes.append(f"{one.member.name} ended at step {steps[id(one)]:,.0f}, before the others: left out.")
+    return _without_copies(placed, notes), diverged
+
+
+def _without_copies(placed: list[Placed], notes: list[str]) -> list[Placed]:
+    """Runs of one seed that agree to the last digit say as much as one of them."""
+    kept: list[Placed] = []
+    for one in placed:
+        seeds = one.member.seeds()
+        for other in kept:
+            if seeds is None or other.member.seeds() != seeds or len(other.curve) != len(one.curve):
+                continue
+            if np.array_equal(other.curve.y, one.curve.y):
+                words = ", ".join(shown(seed) for seed in dict.fromkeys(seeds))
+                notes.append(
+                    f"{one.member.name} repeats {other.member.name} with the same seed ({words}), digit for digit: "
+                    "they count as one run."
+                )
+                break
+        else:
+            kept.append(one)
+    return kept
+
+
+def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: list[str]) -> None:
+    """Runs at different parts of their plans: the learning rate of one has come down and the other's has not."""
+    ends = {}
+    for side, placed in zip(sides, found.sides, strict=True):
+        for one in placed:
+            last, plan = one.member.last_step(found.metric), one.member.facts.planned_steps
+            if one.member.is_alive:
+                of = f" of {plan:,.0f}" if plan else ""
+                notes.append(f"{one.member.name} is still running (step {last:,}{of}): compared up to where it is.")
+        if placed:
+            ends[side.label] = float(np.median([one.curve.x[-1] for one in placed]))
+    shortest = min(ends, key=lambda label: ends[label])
+    for label, end in ends.items():
+        if end > ends[shortest] * (1 + SAME_END) and ends[shortest] > 0:
+            notes.append(
+                f"{label} goes on to {found.axis} {number(end, 6)} where {shortest} ends at "
+                f"{number(ends[shortest], 6)}: "
+                "compared there."
+            )
+
+
+def _is_one_place(everyone: list[Placed], axis: str) -> bool:
+    """Whether runs with one point have it at the same x as the others have theirs."""
+    ends = [float(one.curve.x[-1]) for one in everyone]
+    return max(ends) - min(ends) <= 0.01 * abs(max(ends)) if axis != "step" else max(ends) == min(ends)
+
+
+def _say_no_stretch(found: SharedStretch, everyone: list[Placed], single: list[Placed], notes: list[str]) -> None:
+    if single:
+        names = ", ".join(one.member.name for one in single[:3])
+        has = "has" if len(single) == 1 else "have"
+        notes.append(f"{names} {has} one point of {found.metric}, and the others have none there: no value to compare.")
+        return
+    first = min(everyone, key=lambda one: float(one.curve.x[-1]))
+    last = max(everyone, key=lambda one: float(one.curve.x[0]))
+    notes.append(
+        f"{first.member.name} ends at {found.axis} {first.curve.x[-1]:,.0f} and {last.member.name} begins at "
+        f"{last.curve.x[0]:,.0f}: they have no stretch in common."
+    )
+
+
+def unlike(found: SharedStretch, baseline: int, side: int, same_plan: bool) -> str | None:
+    """Why two sides at their common end are not at the same part of their schedules; None if they may be compared.
+
+    A loss falls by itself where the learning rate comes down, so a run at its end beats one on its way. It counts as
+    the same part: both at their own ends; learning rates at one part of their peaks; one plan.
+    same_plan: whether the configurations are known and plan the same length.
+    """
+    lots = found.sides[baseline], found.sides[side]
+    ends = [float(np.median([one.curve.x[-1] for one in lot])) for lot in lots]
+    if max(ends) <= min(ends) * (1 + SAME_END):
+        return None
+    rates = [_rate(lot, found) for lot in lots]
+    if rates[0] is not None and rates[1] is not None:
+        if abs(rates[0] - rates[1]) <= _SAME_RATE:
+            return None
+        return f"the learning rate there is {percent(rates[1], 0)} of its peak, and the other's {percent(rates[0], 0)}"
+    if same_plan and _on_one_plan(lots, ends):
+        return None
+    parts = [_part(lot, found) for lot in lots]
+    if parts[0] is not None and parts[1] is not None:
+        if abs(parts[0] - parts[1]) <= _SAME_PART:
+            return None
+        return f"that is {percent(parts[1], 0)} of its plan, and {percent(parts[0], 0)} of the other's"
+    return "one ends there and the other goes on, and it is not known whether their learning rates stand alike"
+
+
+def _on_one_plan(lots: tuple[list[Placed], list[Placed]], ends: list[float]) -> bool:
+    """Whether runs of one configuration plan the same: they say so, or the shorter ones did not come to their end."""
+    plans = {one.member.facts.planned_steps for lot in lots for one in lot}
+    if len(plans) == 1 and None not in plans:
+        return True
+    shorter = lots[ends.index(min(ends))]
+    return None in plans and all(one.member.status not in ("finished", "imported", "log file") for one in shorter)
+
+
+def _rate(lot: Sequence[Placed], found: SharedStretch) -> float | None:
+    """The mean learning rate at the common end, as a part of each run's own peak; None if some run logs none."""
+    shares = []
+    for one in lot:
+        name = next(
+            (name for name in ("train/lr", "train/lr_multiplier", "lr_multiplier") if name in one.member.names), ""
+        )
+        step = one.member.axes.step_at(found.axis, found.high) if name and one.member.axes is not None else None
+        if step is None:
+            return None
+        rates = one.member.read(name)
+        good = np.isfinite(rates.value)
+        if not good.any() or not rates.value[good].max() > 0:
+            return None
+        at = float(np.interp(step, rates.step[good], rates.value[good]))
+        shares.append(at / float(rates.value[good].max()))
+    return float(np.mean(shares))
+
+
+def _part(lot: Sequence[Placed], found: SharedStretch) -> float | None:
+    """How far through their plans the runs are at the common end."""
+    parts = []
+    for one in lot:
+        plan = one.member.facts.planned_steps
+        step = one.member.axes.step_at(found.axis, found.high) if one.member.axes is not None else None
+        if plan is None or step is None:
+            return None
+        parts.append(step / plan)
+    return float(np.mean(parts))

@@ -1,0 +1,185 @@
+"""What two runs can't be compared on: the axis or the metric that would mislead, and the right one.
+
+In:   the facts of all sides, what differs, the metrics that they share.
+Out:  refusals, each with its reason and what to take instead; cautions for what can be compared with care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barograph.analysis.compare.axes import AXES
+from barograph.analysis.compare.difference import ABSENT, Difference, Differences
+from barograph.analysis.compare.member import PER_BYTE, ComparedMember, is_evaluation, is_per_token
+from barograph.analysis.compare.sides import Side
+
+# Vocabularies that differ by no more than this may be one, padded: 50,257 and 50,304
+_PADDING = 512
+_BATCH_TOLERANCE = 0.01  # batches that are packed differ a little from step to step
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """what: an axis or a metric. why: a sentence's part. instead: what to take, None if there is nothing."""
+
+    kind: str
+    what: str
+    why: str
+    instead: str | None
+
+    @property
+    def sentence(self) -> str:
+        way = f"Take {self.instead} instead." if self.instead else "There is nothing else to take."
+        subject = f"The axis {self.what!r} would mislead" if self.kind == "axis" else f"{self.what} can't be compared"
+        return f"{subject}: {self.why}. {way}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "what": self.what, "why": self.why, "instead": self.instead}
+
+
+@dataclass(frozen=True)
+class Obstacles:
+    """Reasons, as parts of sentences; None where there is none."""
+
+    batch: str | None
+    tokenizer: str | None
+    validation: str | None
+    data: str | None
+    cautions: tuple[str, ...]
+
+
+def obstacles(sides: Sequence[Side], found: Differences) -> Obstacles:
+    """What stands in the way of comparing these sides."""
+    cautions = []
+    lengths = [one.facts.sequence for side in sides for one in side.members]
+    known = sorted({length for length in lengths if length is not None})
+    if len(known) > 1:
+        cautions.append(
+            f"The sequences are of other lengths ({_versus([f'{length:,.0f}' for length in known])}): tokens with more "
+            "context before them are easier, so a part of the difference in loss may be that."
+        )
+    roles = {one.role: one for one in found.between if one.change is not None and _is_told(one)}
+    if (one := roles.get("loss")) is not None:
+        cautions.append(
+            f"The loss is defined by another {one.key} ({_versus(one.values)}): its values may differ by that."
+        )
+    if any(one.part == "hardware" for one in found.between):
+        cautions.append("The hardware differs: times and money say as much about the machines as about the training.")
+    return Obstacles(
+        _batch(sides), _tokenizer(sides, found), _held_out(sides, found), _training_data(found), tuple(cautions)
+    )
+
+
+def _batch(sides: Sequence[Side]) -> str | None:
+    tokens = [[one.axes.batch_tokens() for one in side.members if one.axes is not None] for side in sides]
+    flat = [value for side in tokens for value in side]
+    if flat and None not in flat:
+        known = [value for value in flat if value is not None]
+        if max(known) > min(known) * (1 + _BATCH_TOLERANCE):
+            shown = [f"{side[0]:,.0f}" for side in tokens if side]
+            return f"a step has {_versus(shown)} tokens, so the same step is not the same training"
+        return None
+    samples = [[one.facts.batch_samples for one in side.members] for side in sides]
+    told = [value for side in samples for value in side if value is not None]
+    if told and max(told) > min(told) * (1 + _BATCH_TOLERANCE):
+        shown = [f"{next((value for value in side if value is not None), 0):,.0f}" for side in samples]
+        return f"a step has {_versus(shown)} samples, so the same step is not the same training"
+    return None
+
+
+def _tokenizer(sides: Sequence[Side], found: Differences) -> str | None:
+    changed = [one for one in found.between if one.role == "tokenizer" and one.change is not None and _is_told(one)]
+    named = [one for one in changed if "vocab" not in one.key.lower()]
+    if named:
+        words = ", ".join(f"{one.key} {_versus(one.values)}" for one in named[:2])
+        return f"the tokenizers differ ({words}), so a token is not the same amount of text"
+    sizes = {one.facts.vocabulary for side in sides for one in side.members if one.facts.vocabulary is not None}
+    if len(sizes) > 1 and (max(sizes) - min(sizes) > _PADDING or max(sizes) % 64):
+        words = _versus([f"{size:,.0f}" for size in sorted(sizes)])
+        return f"the vocabularies differ ({words} tokens), so a token is not the same amount of text"
+    return None
+
+
+def _held_out(sides: Sequence[Side], found: Differences) -> str | None:
+    told = [one for one in found.between if _is_told(one)]
+    changed = [one for one in told if one.role == "validation" and one.change is not None]
+    changed += [one for one in told if one.part == "data" and one.key == "validation"]
+    changed += [one for one in told if one.role == "data" and one.part == "config" and "train" not in one.key.lower()]
+    if changed:
+        words = ", ".join(f"{one.key} {_versus(one.values)}" for one in changed[:2])
+        return f"it was evaluated on other data ({words})"
+    counts = [_evaluated_tokens(one) for side in sides for one in side.members]
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts) and known and max(known) > min(known) * (1 + _BATCH_TOLERANCE):
+        return f"an evaluation has {_versus([f'{count:,.0f}' for count in (known[0], known[-1])])} tokens"
+    return None
+
+
+def _evaluated_tokens(member: ComparedMember) -> float | None:
+    if "eval/eval_tokens" not in member.names:
+        return None
+    values = member.read("eval/eval_tokens").value
+    return float(values[-1]) if len(values) and values[-1] > 0 else None
+
+
+def _training_data(found: Differences) -> str | None:
+    changed = [one for one in found.between if one.role == "data" and one.change is not None and _is_told(one)]
+    changed = [one for one in changed if one.key != "validation"]
+    if not changed:
+        return None
+    words = ", ".join(f"{one.key} {_versus(one.values)}" for one in changed[:2])
+    return f"the training data differ ({words}), and a training loss is measured on them"
+
+
+def _is_told(one: Difference) -> bool:
+    """Whether all sides say something: what one side leaves out may be the same by default."""
+    return ABSENT not in one.values
+
+
+def refused_axes(reason: Obstacles, usable: Sequence[str]) -> dict[str, Refusal]:
+    """The axes that would mislead. usable: those that all runs have."""
+    refused: dict[str, str] = {}
+    if reason.batch is not None:
+        refused["step"] = reason.batch
+    if reason.tokenizer is not None:
+        refused["tokens"] = reason.tokenizer
+        if reason.batch is None:
+            refused["step"] = reason.tokenizer
+    order = ("step", "tokens", "samples", "flops", "time")
+    instead = next((axis for axis in order if axis in usable and axis not in refused), None)
+    return {axis: Refusal("axis", axis, why, instead) for axis, why in refused.items() if axis in AXES}
+
+
+def metric_obstacle(metric: str, reason: Obstacles) -> str | None:
+    """Why a metric can't be compared between these sides; None if it can."""
+    if reason.tokenizer is not None and is_per_token(metric):
+        return reason.tokenizer
+    if is_evaluation(metric):
+        return reason.validation
+    if metric.startswith("train/") or metric == "loss":
+        return reason.data
+    return None
+
+
+def refused_metrics(metrics: Sequence[str], reason: Obstacles) -> dict[str, Refusal]:
+    """The metrics that can't be compared, of those that are looked at."""
+    free = [metric for metric in metrics if metric_obstacle(metric, reason) is None]
+    free.sort(key=lambda metric: (PER_BYTE.fullmatch(metric) is None, not is_evaluation(metric)))
+    instead = free[0] if free else None
+    if instead is None and reason.tokenizer is not None:
+        instead = "bits per byte of one text, logged by both,"
+    if instead is None and reason.validation is not None:
+        instead = "an evaluation of all runs on one set"
+    found = {}
+    for metric in metrics:
+        why = metric_obstacle(metric, reason)
+        if why is not None:
+            found[metric] = Refusal("metric", metric, why, instead)
+    return found
+
+
+def _versus(values: Sequence[str]) -> str:
+    different = list(dict.fromkeys(values))
+    return " and ".join(different[:3]) + (", …" if len(different) > 3 else "")

@@ -1,0 +1,181 @@
+"""Sides: which runs stand against which, given one by one, in folders, or grouped by a key.
+
+In:   words as typed, stored runs, lists of runs; a key of the configuration.
+Out:  sides with their runs, the first one the baseline; sentences about runs that were left out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from barograph.analysis.compare.keys import normal, part_of, same, shown
+from barograph.analysis.compare.member import ComparedMember
+from barograph.importing.resolve import resolve
+from barograph.query.stored import HasFolder, StoredRun, stored_run
+
+Given = str | os.PathLike[str] | HasFolder | Iterable[HasFolder]
+
+
+@dataclass
+class Side:
+    """label: what the side is called. members: its runs, in the order given."""
+
+    label: str
+    members: list[ComparedMember] = field(default_factory=list)
+
+
+def gather_sides(
+    given: Sequence[Given],
+    *,
+    dir: str | os.PathLike[str] | None = None,
+    group: str | None = None,
+    baseline: str | os.PathLike[str] | StoredRun | None = None,
+    notes: list[str],
+) -> list[Side]:
+    """The sides of a comparison. Raises KeyError and ValueError with one sentence."""
+    lots = [_lot(one, dir) for one in given]
+    seen: dict[Path, None] = {}
+    for _, runs in lots:
+        for run in list(runs):
+            place = _place(run)
+            if place in seen:
+                runs.remove(run)
+                notes.append(f"{run.id} was named twice; it counts once.")
+            seen[place] = None
+    lots = _short_labels([(label, runs) for label, runs in lots if runs])
+    count = sum(len(runs) for _, runs in lots)
+    if count < 2:
+        raise ValueError("a comparison needs two runs; name another one, or a folder of them")
+    head = (
+        count <= 40
+    )  # the beginning of a log is read for what the manifest lacks; of many runs it would take too long
+    sides = [Side(label, [ComparedMember(run, head) for run in runs]) for label, runs in lots]
+    everyone = [member for side in sides for member in side.members]
+    if group is not None:
+        sides = _by_key(everyone, group, notes)
+    elif len(sides) == 1 or (len(everyone) > 2 and all(len(side.members) == 1 for side in sides)):
+        sides = _by_setup(everyone) or [Side(member.name, [member]) for member in everyone]
+    for side in sides:
+        if len(side.members) == 1 and group is None:
+            side.label = side.members[0].name
+    if baseline is not None:
+        sides.insert(0, sides.pop(_baseline(sides, baseline, dir)))
+    return sides
+
+
+def _lot(one: Given, dir: str | os.PathLike[str] | None) -> tuple[str, list[StoredRun]]:
+    if isinstance(one, (str, os.PathLike)):
+        found = [run for run, _ in resolve(os.fspath(one), None if dir is None else os.fspath(dir))]
+        return (str(one).rstrip("/"), list(found))
+    if not isinstance(one, Iterable):
+        run = stored_run(one)
+        return run.name, [run]
+    try:
+        runs = [stored_run(run) for run in one]
+    except AttributeError:
+        words = "a group has to be a list of stored runs, as barograph.runs() and barograph.read() give them"
+        raise ValueError(words) from None
+    return (runs[0].name if runs else "", runs)
+
+
+def _short_labels(lots: list[tuple[str, list[StoredRun]]]) -> list[tuple[str, list[StoredRun]]]:
+    """A folder's own name where no other lot has the same."""
+    short = [Path(label).name or label for label, _ in lots]
+    return [(name if short.count(name) == 1 else label, runs) for name, (label, runs) in zip(short, lots, strict=True)]
+
+
+def _place(run: StoredRun) -> Path:
+    files = run.log_files()
+    return run.dir.resolve() if (run.dir / "segments").is_dir() or not files else files[0].resolve()
+
+
+def _by_key(everyone: list[ComparedMember], group: str, notes: list[str]) -> list[Side]:
+    """Runs with the same value of a key, the smallest value first where they are numbers."""
+    sides: list[tuple[Any, Side]] = []
+    left_out = []
+    key = find_key(everyone, group)
+    for member in everyone:
+        config = member.facts.config()
+        if key not in config:
+            left_out.append(member.name)
+            continue
+        value = config[key]
+        for other, side in sides:
+            if same(value, other):
+                side.members.append(member)
+                break
+        else:
+            sides.append((value, Side(f"{key} = {shown(value)}", [member])))
+    if left_out:
+        shown_names = ", ".join(left_out[:3]) + ("" if len(left_out) <= 3 else f" and {len(left_out) - 3} more")
+        notes.append(f"{shown_names}: no {group} in the configuration, so left out.")
+    numbers = all(isinstance(value, (int, float)) for value, _ in sides)
+    sides.sort(key=lambda one: (one[0], "") if numbers else (0, str(one[0])))
+    return [side for _, side in sides]
+
+
+def find_key(everyone: Sequence[ComparedMember], group: str) -> str:
+    """The full key that a person means. Raises KeyError with the nearest, or those that it may be."""
+    keys = sorted({key for member in everyone for key in member.facts.config()})
+    wanted = group.replace("/", ".")
+    if wanted in keys:
+        return wanted
+    ending = [key for key in keys if normal(key) == normal(wanted) or key.endswith(f".{wanted}")]
+    if len(ending) == 1:
+        return ending[0]
+    if ending:
+        raise KeyError(f"{group!r} is {len(ending)} keys of the configuration: {', '.join(ending[:5])}")
+    if not keys:
+        raise KeyError(f"these runs have no configuration, so they can't be grouped by {group!r}")
+    near = difflib.get_close_matches(wanted, keys, 1, 0.4)
+    hint = f"; the nearest is {near[0]!r}" if near else f"; there are {', '.join(keys[:8])}"
+    raise KeyError(f"no configuration has a key {group!r}{hint}")
+
+
+def _by_setup(everyone: list[ComparedMember]) -> list[Side] | None:
+    """Runs whose configuration is the same but for seeds; None if no two are, or some configuration is not known."""
+    setups: list[tuple[dict[str, Any], Side]] = []
+    for member in everyone:
+        if "config" not in member.facts.known:
+            return None
+        mine = member.facts.setup()
+        commit = member.facts.values.get(("code", "commit"))
+        for other, side in setups:
+            here = side.members[0].facts.values.get(("code", "commit"))
+            if mine.keys() == other.keys() and all(same(mine[key], other[key]) for key in mine) and commit == here:
+                side.members.append(member)
+                break
+        else:
+            setups.append((mine, Side("", [member])))
+    if len(setups) == len(everyone):
+        return None
+    keys = sorted({key for setup, _ in setups for key in setup})
+    telling = [key for key in keys if any(not same(setups[0][0].get(key), setup.get(key)) for setup, _ in setups)]
+    telling.sort(key=lambda key: (part_of(key) != "plain", key))
+    for at, (setup, side) in enumerate(setups):
+        words = [f"{normal(key)} = {shown(setup.get(key))}" for key in telling[:2]]
+        side.label = ", ".join(words) or (f"setup {at + 1}" if len(setups) > 1 else "all runs")
+    return [side for _, side in setups]
+
+
+def _baseline(sides: list[Side], which: str | os.PathLike[str] | StoredRun, dir: str | os.PathLike[str] | None) -> int:
+    word = which.name if isinstance(which, StoredRun) else str(which)
+    for at, side in enumerate(sides):
+        if word == side.label or side.label.endswith(f"= {word}"):
+            return at
+        if any(word in (one.name, one.run.id, f"{one.project}/{one.run.id}") for one in side.members):
+            return at
+    begun = [at for at, side in enumerate(sides) if any(one.run.id.startswith(word) for one in side.members)]
+    if len(begun) == 1:
+        return begun[0]
+    if isinstance(which, StoredRun) or Path(word).exists():
+        place = _place(which) if isinstance(which, StoredRun) else Path(word).resolve()
+        for at, side in enumerate(sides):
+            if any(place in (_place(one.run), one.run.dir.resolve()) for one in side.members):
+                return at
+    raise KeyError(f"the baseline {word!r} is none of the sides: {', '.join(side.label for side in sides[:8])}")

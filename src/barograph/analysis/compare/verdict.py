@@ -1,0 +1,249 @@
+"""The verdict: to what a difference can be put down, and whether there is one.
+
+In:   what differs, what was refused, the contrasts.
+Out:  sentences, the most important first; each says no more than the figures beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from barograph.analysis.compare import contrasts, statistics
+from barograph.analysis.compare.axes import UNITS
+from barograph.analysis.compare.contrasts import Contrast
+from barograph.analysis.compare.difference import Differences
+from barograph.analysis.compare.ends import SharedStretch
+from barograph.analysis.compare.keys import shown
+from barograph.analysis.compare.member import direction
+from barograph.analysis.compare.sides import Side
+from barograph.analysis.compare.words import letter
+from barograph.core.text import number, signed
+
+_MOST_TOLD = 3  # contrasts told one by one
+_MOST_SETTLED = 8
+_LONGEST_NAME = 24
+
+ONE, SEVERAL, NONE, SEEDS, UNKNOWN = "one change", "several changes", "no change", "seeds alone", "unknown"
+
+
+@dataclass
+class Verdict:
+    """attribution: what changed, as one of "one change", "several changes", "no change", "seeds alone", "unknown".
+
+    changes: their names. sentences: attribution first, then one for each side against the baseline, with advice.
+    """
+
+    attribution: str
+    changes: list[str]
+    sentences: list[str] = field(default_factory=list)
+
+
+def judge(sides: Sequence[Side], found: Differences, made: Sequence[Contrast], place: SharedStretch | None) -> Verdict:
+    """Put the verdict together, and give every contrast its sentence."""
+    verdict = _attribution(sides, found)
+    for one in made:
+        _say(one, sides, place, verdict)
+    told = made if len(made) <= _MOST_TOLD else [one for one in made if one.test is not None and one.test.settled]
+    for one in told[:_MOST_SETTLED]:
+        verdict.sentences.append(one.sentence)
+        if one.advice:
+            verdict.sentences.append(one.advice)
+    if len(made) > _MOST_TOLD:
+        verdict.sentences.append(_together(made, sides))
+    return verdict
+
+
+def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
+    """One sentence for many contrasts: how many of each outcome."""
+    counts = Counter(one.outcome for one in made)
+    words = {
+        contrasts.BETTER: "better", contrasts.WORSE: "worse", contrasts.DIFFERENT: "different",
+        contrasts.NOT_SHOWN: "not shown to differ", contrasts.CANNOT_TELL: "not to be told",
+        contrasts.REFUSED: "refused",
+    }  # fmt: skip
+    listed = ", ".join(f"{count} {words[outcome]}" for outcome, count in counts.most_common())
+    level = next((one.test.level for one in made if one.test is not None), None)
+    each = f" (each judged at {number(level, 2)}, so that all together keep the level)" if level is not None else ""
+    sentence = f"Of {len(made)} sides set against {_call(sides, 0)}: {listed}{each}."
+    if all(one.runs == (1, 1) for one in made) and any("config" not in side.members[0].facts.known for side in sides):
+        sentence += (
+            " Runs without a configuration can't be grouped: put those of one setup into a folder, and name folders."
+        )
+    return sentence
+
+
+def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
+    changes = found.changes
+    if len(sides) < 2:
+        return Verdict(SEEDS, [], ["These runs have one setup: they show how far its repeats lie apart."])
+    if "config" in found.unknown:
+        silent = [_call(sides, at) for at in found.unknown["config"]]
+        who = _names(silent) if len(silent) < len(sides) else "none of the runs"
+        has = "has" if len(silent) == 1 or len(silent) == len(sides) else "have"
+        sentence = (
+            f"What differs is not known, for {who} {has} a configuration: a difference can't be put down to anything."
+        )
+        if len(silent) < len(sides):
+            sentence = (
+                f"{_names(silent)} {has} no configuration, so what differs is not known: a difference can't be put "
+            )
+            sentence += "down to anything."
+        return Verdict(UNKNOWN, changes, [sentence])
+    silent_parts = [part for part in ("code", "packages", "data") if part in found.unknown]
+    silent_are = "is" if silent_parts == ["code"] else "are"
+    as_far = f" as far as is known ({_names(silent_parts)} {silent_are} not)" if silent_parts else ""
+    mixed = [
+        key for key, role in found.within.items() if role in ("plain", "batch", "sequence", "loss", "code", "data")
+    ]
+    if not changes:
+        seeds = [one for one in found.between if one.role == "seed"]
+        if seeds or len(sides[0].members) > 1:
+            sentence = (
+                f"Only seeds differ{as_far}: these are repeats of one setup, and what they differ by is what seeds do."
+            )
+            return Verdict(SEEDS, [], [sentence])
+        return Verdict(NONE, [], [f"Nothing differs{as_far} that could change the training."])
+    if len(changes) == 1 and not mixed:
+        values = next(one for one in found.between if one.change == changes[0])
+        words = f" ({_versus(values.values)})" if values.change == values.key else ""
+        sentence = f"One thing changed{as_far}: {changes[0]}{words}."
+        return Verdict(ONE, changes, [sentence])
+    verdict = Verdict(SEVERAL, changes)
+    if len(changes) > 1:
+        verdict.sentences.append(
+            f"{len(changes)} things changed: {_names(changes, 6)}. A difference can't be put down to any one of them; "
+            "it is that of all together."
+        )
+    if mixed:
+        verdict.sentences.append(
+            f"Within a side {_names(mixed, 4)} varies too, so its runs are no repeats of one setup."
+        )
+    return verdict
+
+
+def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verdict: Verdict) -> None:
+    """The contrast's sentence and, where it could not be settled, what would settle it."""
+    label, base = _call(sides, one.side), _call(sides, one.baseline)
+    if one.outcome == contrasts.REFUSED or place is None:
+        one.sentence = one.sentence or f"{label} against {base}: nothing that they share can be compared."
+        return
+    if one.difference != one.difference:
+        one.sentence = f"{label} against {base}: no value of {place.metric} to compare{_diverged(one, place)}."
+        return
+    amount = _amount(one, place, base)
+    if any(place.diverged[at] for at in (one.baseline, one.side)):
+        lost = [f"{len(place.diverged[at])} of {_call(sides, at)}" for at in (one.baseline, one.side)]
+        one.outcome = contrasts.CANNOT_TELL
+        one.sentence = f"Cannot tell: {' and '.join(lost)} ended with numbers that are none. Of the others, {amount}."
+        return
+    if one.unlike is not None:
+        against = f"{_call(sides, one.side)} against {base}"
+        one.sentence = (
+            f"Cannot tell ({against}): {amount}, but {one.unlike}. Compare runs of one length, or one schedule."
+        )
+        return
+    test = one.test
+    if test is None:
+        _say_untested(one, sides, place, amount, verdict)
+        return
+    how = f"{test.method}, {_runs(one)}, p {_p(test.p)}" + (
+        f", exact permutation p {_p(test.permutation)}" if test.permutation is not None else ""
+    )
+    if one.repeats is not None:
+        whose = "their setup" if one.repeats.own else "other setups in the project"
+        how += f", {number(test.spread, 3)} among {one.repeats.runs} repeats of {whose}"
+    interval = f"{number(100 * (1 - test.level), 3)}% interval {signed(test.low, 4)} to {signed(test.high, 4)}"
+    if test.settled:
+        word = {contrasts.BETTER: "better", contrasts.WORSE: "worse"}.get(one.outcome, "different")
+        than = f"{word} than {base}" if word != "different" else f"different from {base}"
+        one.sentence = f"{label} is {than}: {amount}, {interval} ({how})."
+        return
+    one.sentence = f"No difference between {label} and {base} is shown: {amount}, {interval} ({how})."
+    if test.p <= test.level and test.permutation is not None:
+        one.sentence += " The two tests disagree: the values are not spread like a bell."
+    one.advice = _advice(one, test)
+
+
+def _say_untested(one: Contrast, sides: Sequence[Side], place: SharedStretch, amount: str, verdict: Verdict) -> None:
+    seeds = f" {one.runs[0]} and {one.runs[1]} runs" if max(one.runs) > 1 else " one run each"
+    against = f"{_call(sides, one.side)} against {_call(sides, one.baseline)}"
+    if one.runs == (1, 1):
+        one.sentence = f"Cannot tell from{seeds} ({against}): {amount}."
+        if one.noise:
+            times = abs(one.difference) / one.noise
+            one.sentence += (
+                f" That is {times:.1f} times the noise within the runs ({number(one.noise, 2)}), which says how well "
+                "the two curves are known, not what another seed would do."
+            )
+        if verdict.attribution != SEEDS:
+            one.advice = (
+                "Run each with three seeds or more and group them, or repeat one of them twice in this project: "
+                "then the spread between seeds is known."
+            )
+        return
+    if min(one.runs) >= 2:
+        one.sentence = (
+            f"Cannot tell ({against}): {amount}, but the runs of a side agree to the last digit, so they are no "
+            "repeats with seeds of their own."
+        )
+        return
+    one.sentence = f"Cannot tell from{seeds} ({against}): {amount}. Two runs don't say how far seeds lie apart."
+
+
+def _advice(one: Contrast, test: statistics.SignificanceTest) -> str:
+    fewest = min(one.pairs or one.runs[0], one.pairs or one.runs[1])
+    below = f"These runs would have settled a difference of {number(test.detectable, 3)}" if test.detectable else ""
+    if test.needed is None:
+        more = f"more than {statistics.MOST_SEEDS:,} runs a side"
+        return f"{below}; one as small as this would take {more}." if below else ""
+    more_runs = test.needed - fewest
+    if more_runs <= 0:
+        return f"{below}. A few more seeds would settle one as large as this."
+    return (
+        f"{below}. If difference and spread stay as they are, {more_runs:,} more runs a side ({test.needed:,} in all) "
+        "settle it four times in five."
+    )
+
+
+def _amount(one: Contrast, place: SharedStretch, base: str) -> str:
+    way = direction(place.metric)
+    unit = UNITS[place.axis]
+    where = f"step {place.high:,.0f}" if unit == "steps" else f"{number(place.high, 4)} {unit}"
+    percent = f" ({one.percent:+.2f}%)" if one.percent is not None else ""
+    if one.difference == 0:
+        return f"{place.metric} is the same at {where}"
+    word = "lower" if one.difference < 0 else "higher"
+    meaning = "" if way else ", whichever way is better"
+    return f"{place.metric} is {number(abs(one.difference), 4)} {word} at {where}{percent}{meaning}"
+
+
+def _call(sides: Sequence[Side], at: int) -> str:
+    """A side's label, or its letter where the label would make a sentence long."""
+    label = sides[at].label
+    return label if len(label) <= _LONGEST_NAME else letter(at)
+
+
+def _diverged(one: Contrast, place: SharedStretch) -> str:
+    sides = [at for at in (one.baseline, one.side) if place.diverged[at] and not place.sides[at]]
+    return ", for it ended with numbers that are none" if sides else ""
+
+
+def _runs(one: Contrast) -> str:
+    return f"{one.pairs} pairs" if one.pairs else f"{one.runs[0]} and {one.runs[1]} runs"
+
+
+def _p(value: float) -> str:
+    return "< 0.0001" if value < 1e-4 else f"= {number(value, 2)}"
+
+
+def _versus(values: Sequence[str]) -> str:
+    return " → ".join(map(shown, values)) if len(values) <= 4 else f"{shown(values[0])} → … ({len(values)} sides)"
+
+
+def _names(names: Sequence[str], most: int = 3) -> str:
+    listed = list(names[:most])
+    if len(names) > most:
+        return f"{', '.join(listed)} and {len(names) - most} more"
+    return " and ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed)

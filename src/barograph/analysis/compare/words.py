@@ -1,0 +1,51 @@
+"""What stands in the table of a comparison: amounts in their unit, cells, changes, a side's letter.
+
+In:   measures, some of them not finite, and what they count.
+Out:  short text.
+"""
+
+from __future__ import annotations
+
+import math
+
+from barograph.analysis.compare.measures import Cell, MeasureRow
+from barograph.core.text import MISSING, change, compact, duration, money, number, percent
+
+
+def amount(value: float, unit: str) -> str:
+    """A value in its unit: `1.25B`, `02h05m`, `0.31%`."""
+    if unit == "seconds":
+        return duration(value)
+    if unit == "share":
+        return percent(value, 2)
+    if unit == "money":
+        return money(value)
+    if unit in ("tokens", "samples"):
+        return compact(value)
+    if unit == "steps" and math.isfinite(value):
+        return f"{value:,.0f}"
+    return number(value, 4 if unit in ("FLOPs", "a second") else 5)
+
+
+def cell_words(cell: Cell | None, unit: str) -> str:
+    """A cell: its value, half its interval's width, and how many of the side's runs have one where some have none."""
+    if cell is None:
+        return MISSING
+    text = amount(cell.value, unit)
+    if cell.low is not None and cell.high is not None and unit in ("", "share"):
+        half = (cell.high - cell.low) / 2
+        text += f" ± {amount(half, unit) if unit else number(half, 2)}"
+    return text + (f" ({cell.runs} of {cell.of})" if cell.runs < cell.of else "")
+
+
+def change_words(row: MeasureRow, side: int) -> str:
+    """A side's value against the baseline's, in percent; nothing where a value lacks some runs."""
+    one, base = row.cells[side], row.cells[0]
+    if one is None or base is None or one.runs < one.of or base.runs < base.of:
+        return ""
+    return change(row.percent(side, 0))
+
+
+def letter(side: int) -> str:
+    """A, B, … Z, A1, B1, …"""
+    return chr(65 + side % 26) + (str(side // 26) if side >= 26 else "")

@@ -1,0 +1,287 @@
+"""Columns as a rule sees them: rows that came so far, one channel a series.
+
+In:   blocks of rows, in the order in which they were logged.
+Out:  `RunHistory`: channels by name, by role or by layer; facts about the run; events.
+
+A channel keeps its newest rows and counts all: rows have absolute numbers, so that a rule remembers how far it has
+looked. What a rule needs of older rows it keeps itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+
+from barograph.core.record import Record
+from barograph.doctor.kernel.growing import Growing
+from barograph.doctor.kernel.roles import candidates
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from barograph.doctor.kernel.local import Local
+
+KEEP = 32_768  # rows of a channel; the longest window of a rule is far shorter
+KEEP_LAYER = 128  # rows of a channel of a layer, of which there may be many thousands
+_DECIDED = 64  # rows after which the one of several series that plays a role is chosen
+_WAITING = 64  # blocks of a channel that wait for somebody to look
+LAYERED = {
+    "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
+    "weights": {"norm", "std", "nan", "inf"},
+    "updates": {"ratio", "update_norm", "weight_norm"},
+    "optimizer": {"below_eps", "non_finite", "second_moment_norm"},
+    "activations": {
+        "rms",
+        "dead",
+        "saturated",
+        "zeros",
+        "max",
+        "tail",
+        "kurtosis",
+        "l2_norm",
+        "attention_logit_max",
+        "attention_entropy",
+    },
+    "spectral": {"norm", "stable_rank"},
+}
+"""Tables of layers, and the quantities that rules look at; the others are not kept."""
+
+
+class ChannelRows(NamedTuple):
+    """Columns of one length. `first`: the absolute number of the first row; time in µs since 1970."""
+
+    first: int
+    step: NDArray[numpy.int64]
+    value: NDArray[numpy.float64]
+    time: NDArray[numpy.int64]
+    segment: NDArray[numpy.int32]
+
+    def __len__(self) -> int:  # the number of rows, not of columns
+        return len(self.value)
+
+    def part(self, low: int, high: int) -> ChannelRows:
+        """Rows `low` to `high` (not with it) of these."""
+        _, step, value, time, segment = self
+        return ChannelRows(self.first + low, step[low:high], value[low:high], time[low:high], segment[low:high])
+
+
+class Channel:
+    """One series, growing. `end`: how many rows there ever were.
+
+    Blocks are put into columns when somebody looks: of many series nobody ever does.
+    """
+
+    def __init__(self, name: str, keep: int = KEEP):
+        self.name = name
+        self.end = 0
+        self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep)
+        self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
+
+    @property
+    def start(self) -> int:
+        """The oldest row kept."""
+        return self._known().start
+
+    def __len__(self) -> int:
+        return self.end
+
+    def add(self, step: Any, value: Any, time: Any, segment: Any) -> None:
+        """Rows [n], or one row, behind those that are there. Arrays must not be changed later."""
+        count = len(value) if isinstance(value, numpy.ndarray) else 1
+        self._waiting.append((count, step, value, time, segment))
+        self.end += count
+        if len(self._waiting) >= _WAITING:
+            self._known()
+            return
+        while self.end - self._columns.end - self._waiting[0][0] >= KEEP:  # nobody has looked for so long
+            self._columns.restart(self._columns.end + self._waiting.pop(0)[0])
+
+    def _known(self) -> Growing:
+        """All rows, as columns."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._columns.add_blocks(waiting)
+        return self._columns
+
+    def rows(self, first: int = 0, last: int | None = None) -> ChannelRows:
+        """Rows `first` to `last` (not with it), as far as they are kept. Views: not to be changed."""
+        return ChannelRows(*(self._known() if self._waiting else self._columns).views(first, last))
+
+    @property
+    def last(self) -> float:
+        """The newest value; NaN if there is none."""
+        return float(self._known().view(1, self.end - 1)[0]) if self.end else float("nan")
+
+    @property
+    def last_step(self) -> int:
+        return int(self._known().view(0, self.end - 1)[0]) if self.end else 0
+
+    def at(self, step: int, segment: int | None = None) -> float:
+        """The value at the last row whose step is not beyond `step`; NaN if there is none."""
+        rows = self.rows()
+        known = rows.step <= step
+        if segment is not None:
+            known &= rows.segment == segment
+        places = numpy.flatnonzero(known)
+        return float(rows.value[places[-1]]) if len(places) else float("nan")
+
+
+class _Role(NamedTuple):
+    """Which channel plays a role. channels: how many there were; decided: whether more rows may change it."""
+
+    channels: int
+    names: list[str]
+    decided: bool
+    channel: Channel | None
+
+
+class RunHistory:
+    """Everything a run has shown so far.
+
+    facts: what is known of the run: `config` (flat, lower case), `vocabulary`, `planned_steps`, `world_size`,
+    `checkpoints` [(step, path)], `finished` (no more rows will come), … A rule takes what it finds there.
+    events: records without numbers: segment, checkpoint, oom, straggler, stacks, sample, end, in log order.
+    """
+
+    def __init__(self, facts: dict[str, Any] | None = None):
+        self.facts: dict[str, Any] = facts or {}
+        self.events: list[Record] = []
+        self.kinds: set[str] = set()  # of these events
+        self.channels: dict[str, Channel] = {}
+        self.rows = 0  # of the longest channel
+        self.catching_up = False  # rules look at all there is, however little that is
+        self._longest: Channel | None = None
+        self._spaced = -1, 1.0  # the longest channel's end when the time between its rows was looked up, and that time
+        self._roles: dict[str, _Role] = {}
+        self._decided_at: dict[str, tuple[bool, int]] = {}  # role → whether it is a time, and which time or step
+        self._layers: dict[tuple[str, str], tuple[int, dict[str, Channel]]] = {}
+        self._locals: dict[tuple[str, bool, int], Local] = {}
+
+    # -- filling -------------------------------------------------------------------------------------
+
+    def add(self, name: str, step: Any, value: Any, time: Any = 0, segment: Any = 1) -> None:
+        """Rows of a series: arrays [n], or one row."""
+        channel = self.channels.get(name)
+        if channel is None:
+            if not is_wanted(name):
+                return
+            # phases have names as long as a layer's, and are few
+            keep = KEEP_LAYER if name.count("/") > 1 and not name.startswith("speed/") else KEEP
+            channel = self.channels[name] = Channel(name, keep)
+        channel.add(step, value, time, segment)
+        if channel.end > self.rows:
+            self.rows, self._longest = channel.end, channel
+
+    def happened(self, event: Record) -> None:
+        """A record without numbers."""
+        self.events.append(event)
+        self.kinds.add(event.kind)
+        if event.kind == "checkpoint":
+            self.facts.setdefault("checkpoints", []).append((event.step, str(event.fields.get("path", ""))))
+
+    def patience(self, most: int) -> int:
+        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than came in half a
+        minute by the times of the newest rows; none while rules catch up.
+        """
+        if self.catching_up:
+            return 1
+        wait = max(32, min(self.rows // 32, most))
+        return max(1, min(wait, int(30e6 / self._spacing()))) if self._longest is not None else wait
+
+    def _spacing(self) -> float:
+        """Time between the newest rows of the longest channel, µs; looked up again when there are 64 rows more."""
+        channel = self._longest
+        assert channel is not None
+        if self._spaced[0] < 0 or channel.end - self._spaced[0] >= 64:
+            time = channel.rows(channel.end - 64).time
+            each = float(time[-1] - time[0]) / max(1, len(time) - 1)
+            self._spaced = channel.end, max(each, 1.0)
+        return self._spaced[1]
+
+    # -- looking -------------------------------------------------------------------------------------
+
+    def channel(self, name: str) -> Channel | None:
+        """The series of that name, None if it has no row."""
+        return self.channels.get(name)
+
+    def role(self, role: str) -> Channel | None:
+        """The series that plays a part, by the names it may have (`roles.ROLES`); None if there is none.
+
+        Of several the one that had most rows when the first of them had `_DECIDED`: so the answer depends on what was
+        logged, not on when somebody asked. Before that names decide alone, at the end of a shorter run all its rows.
+        """
+        known = self._roles.get(role)
+        if known is None or known.channels != len(self.channels) or not (known.decided or self._waits(known)):
+            known = self._roles[role] = self._decide(role)
+        return known.channel
+
+    def _waits(self, role: _Role) -> bool:
+        """Whether nothing has come that decides who plays a role."""
+        return not self.facts.get("finished") and all(self.channels[name].end <= _DECIDED for name in role.names)
+
+    def _decide(self, role: str) -> _Role:
+        names = candidates(role, self.channels, lambda name: 0)
+        channels = [self.channels[name] for name in names]
+        if len(names) < 2:
+            return _Role(len(self.channels), names, True, channels[0] if channels else None)
+        if role not in self._decided_at:
+            full = [one.rows(_DECIDED, _DECIDED + 1) for one in channels if one.end > _DECIDED]
+            if full:
+                timed = any(rows.time.any() for rows in full)
+                self._decided_at[role] = timed, min(int((rows.time if timed else rows.step)[0]) for rows in full)
+        if role in self._decided_at:
+            timed, moment = self._decided_at[role]
+
+            def count(name: str) -> int:
+                rows = self.channels[name].rows(0, _DECIDED + 2)
+                return int(((rows.time if timed else rows.step) <= moment).sum())
+
+            names = candidates(role, self.channels, count)
+        elif self.facts.get("finished"):
+            names = candidates(role, self.channels)
+        decided = role in self._decided_at or bool(self.facts.get("finished"))
+        return _Role(len(self.channels), names, decided, self.channels[names[0]])
+
+    def layers(self, family: str, quantity: str) -> dict[str, Channel]:
+        """`{family}/{layer}/{quantity}` of every layer, in the order in which they came."""
+        key = (family, quantity)
+        known = self._layers.get(key)
+        if known is None or known[0] != len(self.channels):
+            head, tail = f"{family}/", f"/{quantity}"
+            found = {
+                name[len(head) : -len(tail)]: channel
+                for name, channel in self.channels.items()
+                if name.startswith(head) and name.endswith(tail) and len(name) > len(head) + len(tail)
+            }
+            known = self._layers[key] = (len(self.channels), found)
+        return known[1]
+
+    def local(self, channel: Channel, *, log: bool = False, window: int = 128) -> Local:
+        """Level and noise of a channel around each row, from rows before it: `local.Local`, shared by rules."""
+        from barograph.doctor.kernel.local import Local
+
+        key = (channel.name, log, window)
+        if key not in self._locals:
+            self._locals[key] = Local(channel, log=log, window=window)
+        known = self._locals[key]
+        known.extend()
+        return known
+
+    def events_of(self, *kinds: str) -> Iterator[Record]:
+        """Events of these kinds."""
+        return (event for event in self.events if event.kind in kinds)
+
+    def checkpoint_before(self, step: int) -> tuple[int, str] | None:
+        """The last checkpoint that was saved before a step: its step and path."""
+        saved: Sequence[tuple[int, str]] = self.facts.get("checkpoints", ())
+        earlier = [one for one in saved if one[0] < step]
+        return max(earlier) if earlier else None
+
+
+def is_wanted(name: str) -> bool:
+    """Whether any rule may look at a series of that name."""
+    family, _, rest = name.partition("/")
+    wanted = LAYERED.get(family)
+    return wanted is None or "/" not in rest or rest.rpartition("/")[2] in wanted

@@ -1,0 +1,139 @@
+"""How far a rule has looked, and what was known at a moment.
+
+In:   channels that grow.
+Out:  their new rows, each once; the value another channel had when a row came.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+
+
+class RowCursor:
+    """Remembers for each channel, by name, up to which row it was looked at."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: dict[str, int] = {}
+
+    def new(self, channel: Channel | None) -> ChannelRows | None:
+        """Rows since the last call; None where there are none."""
+        if channel is None:
+            return None
+        at, end = self._ends.get(channel.name, 0), channel.end
+        if at == end:
+            return None
+        self._ends[channel.name] = end
+        return channel.rows(at)
+
+
+def known(channel: Channel | None, step: int, time: int, segment: int) -> float:
+    """The newest value that had come by `time` and belongs to no later step of the segment; NaN if there is none."""
+    return float(newest(channel, step, time, segment, 1)[0]) if channel is not None else float("nan")
+
+
+def newest(channel: Channel, step: int, time: int, segment: int, count: int) -> Any:
+    """The newest `count` values [count] known at that moment, oldest first, NaN in front where there are fewer."""
+    found = numpy.full(count, numpy.nan)
+    high = channel.end
+    while high > channel.start:  # mostly the first block holds the last one
+        rows = channel.rows(max(channel.start, high - 256), high)
+        places = numpy.flatnonzero((rows.step <= step) & (rows.time <= time) & (rows.segment == segment))
+        if len(places):
+            last = rows.first + int(places[-1]) + 1
+            if count > 1:
+                rows = channel.rows(max(channel.start, last - 2 * count), last)
+                places = numpy.flatnonzero((rows.step <= step) & (rows.time <= time) & (rows.segment == segment))
+            values = rows.value[places[-count:]]
+            found[count - len(values) :] = values
+            return found
+        high = rows.first
+    return found
+
+
+def param_norm_of(seen: RunHistory) -> Channel | None:
+    """The norm of all parameters; a layer's is none."""
+    found = seen.channel("model/param_norm") or seen.role("param_norm")
+    return found if found is not None and found.name.count("/") < 2 else None
+
+
+def usual(channel: Channel | None, step: int, time: int, segment: int, count: int = 64) -> float:
+    """The median of the finite ones of the newest `count` values known at that moment; NaN if there is none."""
+    if channel is None:
+        return float("nan")
+    values = newest(channel, step, time, segment, count)
+    values = values[numpy.isfinite(values)]
+    return float(numpy.median(values)) if len(values) else float("nan")
+
+
+def exp(value: float) -> float:
+    """e to this power, kept from infinity and from 0."""
+    return math.exp(min(max(value, -700.0), 700.0))
+
+
+def whole(value: float) -> int:
+    """A count as a whole number; -1 where it is none."""
+    return int(value) if math.isfinite(value) else -1
+
+
+def setting(seen: RunHistory, *names: str) -> Any:
+    """The configuration's value under one of these last parts of a key; None if there is none."""
+    config = seen.facts.get("config") or {}
+    for name in names:
+        if name in config:
+            return config[name]
+        for key, value in config.items():
+            if key.rsplit(".", 1)[-1] == name:
+                return value
+    return None
+
+
+def numeric_setting(seen: RunHistory, *names: str) -> float:
+    """The same as a number; NaN where it is none."""
+    value = setting(seen, *names)
+    if isinstance(value, bool) or value is None:
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def scaled_loss(seen: RunHistory, until: float) -> bool:
+    """Whether the training scales its loss for half precision, as far as is known by `until` (µs since 1970)."""
+    scale = seen.role("loss_scale")
+    if scale is not None:
+        rows = scale.rows()
+        if ((rows.time <= until) & (rows.value != 1.0)).any():
+            return True
+    for name in ("fp16", "precision", "dtype", "mixed_precision", "amp_dtype", "torch_dtype"):
+        value = setting(seen, name)
+        if value is True:
+            return True
+        if isinstance(value, str) and re.match(r"(fp|float)?_?16(-mixed)?$", value.lower().rsplit(".", 1)[-1]):
+            return True
+    return False
+
+
+def saved_before(seen: RunHistory, step: int) -> list[str]:
+    """What to do with the last checkpoint before a step, if there is one."""
+    saved = seen.checkpoint_before(step)
+    return [f"go back to the checkpoint of step {saved[0]} ({saved[1]})"] if saved else []
+
+
+def half_rate(seen: RunHistory, step: int, time: int, segment: int) -> str:
+    """What learning rate to try, from the one in force."""
+    rate = known(seen.role("lr"), step, time, segment)
+    return (
+        f"lower the learning rate, from {rate:.3g} to {rate / 3:.3g}"
+        if rate > 0
+        else "lower the learning rate by a factor of 3 to 10"
+    )

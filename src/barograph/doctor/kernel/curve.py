@@ -1,0 +1,211 @@
+"""A loss curve as rules look at it: its smoothed course, and what other series were at that time.
+
+In:   channels of a run.
+Out:  `SmoothedCurve`, medians of the last rows in logarithms; values of another series before a step or between two.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy
+
+from barograph.doctor.kernel.growing import Growing
+from barograph.doctor.kernel.local import _fill, tick_starts, windows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, median of so many rows
+
+# Losses of players against each other, and of policies, rise and fall without saying how good the model is.
+GAME = re.compile(
+    r"(?:^|[/_. ])(?:gan|gen|generator|disc|discriminator|adv|adversarial|policy|actor|critic|value|vf|pg|ppo|grpo|dqn|"
+    r"[dg]_?loss|loss_?[dg]|q_?loss|td)(?:$|[/_. ])",
+    re.IGNORECASE,
+)
+
+# Beside a loss that says nothing: it is the sum of such players' losses.
+PLAYERS = re.compile(
+    r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|generator|[dg])_(?:gradient_)?loss(?:_[dg])?"
+    r"|(?:.*[^a-z])?loss_?[dg]|losspi|lossv",
+    re.IGNORECASE,
+)
+
+
+class Tick(NamedTuple):
+    """One point of a curve. level: logarithm of the median of the last `width` rows; spread: of single rows."""
+
+    row: int
+    step: int
+    level: float
+    spread: float
+    segment: int
+    width: int
+    nth: int  # the row's number within its segment
+
+
+class SmoothedCurve:
+    """Medians of the last rows of a positive series, in logarithms: one for each row up to 64 of a segment, one in 4
+    up to 256, one in 16 beyond. Rows that are not finite or not above 0 count as the last one before them.
+    """
+
+    def __init__(self, channel: Channel):
+        self._channel = channel
+        self._known = Growing((numpy.float64,), 64)
+        self._known.restart(channel.start)
+        self._begin, self._segment = channel.start, -1
+        self.ticks = Growing(
+            (numpy.int64, numpy.int64, numpy.float64, numpy.float64, numpy.int32, numpy.int32, numpy.int64), 4096
+        )
+        self.end = channel.start
+        self._given: tuple[int, int, list[Tick]] = (-1, -1, [])
+
+    def extend(self, seen: RunHistory) -> None:
+        channel = self._channel
+        if channel.end == self.end:
+            return
+        rows = channel.rows(self.end)
+        if rows.first > self.end:
+            self._known.restart(rows.first)
+            self._begin, self._segment = rows.first, -1
+        spread = seen.local(channel, log=True).rows(rows.first)[1]
+        cuts = [0, *(numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1).tolist(), len(rows)]
+        for low, high in pairwise(cuts):
+            if high > low:
+                self._extend(rows, low, high, spread)
+        self.end = channel.end
+
+    def _extend(self, rows: ChannelRows, low: int, high: int, spread: NDArray[Any]) -> None:
+        segment = int(rows.segment[low])
+        if segment != self._segment:
+            self._segment, self._begin = segment, rows.first + low
+        first, last = rows.first + low - self._begin, rows.first + high - self._begin
+        before = (
+            float(self._known.view(0, self._known.end - 1)[0])
+            if first and self._known.end > self._known.start
+            else numpy.nan
+        )
+        value = rows.value[low:high]
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            good = numpy.where(value > 0, numpy.log(numpy.where(value > 0, value, 1.0)), numpy.nan)
+        filled = _fill(good, before)
+        behind = max(self._known.start, self._known.end - 33, self._begin)
+        known = numpy.concatenate([self._known.view(0, behind), filled])
+        self._known.add(len(filled), filled)
+        at = tick_starts(first, last)
+        at = at[(at >= first) & (at < last)]
+        if not len(at):
+            return
+        level = numpy.full(len(at), numpy.nan)
+        widths = numpy.zeros(len(at), numpy.int32)
+        floor = 0
+        offset = behind - self._begin  # the row within the segment with which `known` begins
+        for limit, width in WIDTHS:
+            some = numpy.flatnonzero((at >= floor) & (at < limit))
+            floor = limit
+            widths[some] = width
+            few = some[at[some] - offset < width - 1]
+            for one in few:
+                level[one] = numpy.median(known[: at[one] - offset + 1])
+            many = some[at[some] - offset >= width - 1]
+            if len(many):
+                picked = windows(known, width)[at[many] - offset - width + 1]
+                level[many] = numpy.partition(picked, width // 2, axis=1)[:, width // 2]
+        level[~numpy.isfinite(good[at - first])] = numpy.nan  # nobody knows where the curve is
+        spread = numpy.fmin(spread[at - first + low], self._restless(known, at - offset))
+        place = at - first + low
+        self.ticks.add(len(at), place + rows.first, rows.step[place], level, spread, segment, widths, at)
+
+    def _restless(self, known: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
+        """Twice the noise that neighbouring rows show, from the last 32 differences: a bound for the spread, which
+        takes a bend in the curve for noise where a curve is young.
+        """
+        apart = numpy.zeros(len(known))
+        numpy.abs(known[1:] - known[:-1], out=apart[1:])
+        found = numpy.full(len(at), numpy.nan)
+        for one in numpy.flatnonzero((at >= 12) & (at < 32)):
+            found[one] = numpy.median(apart[1 : at[one] + 1])
+        many = numpy.flatnonzero(at >= 32)
+        if len(many):
+            found[many] = numpy.partition(windows(apart, 32)[at[many] - 31], 16, axis=1)[:, 16]
+        return numpy.maximum(2 * 1.4826 * found / math.sqrt(2), 1e-3)
+
+    def rows(self, first: int) -> list[Tick]:
+        """Ticks from number `first` on."""
+        if self._given[:2] != (first, self.ticks.end):  # rules ask one after the other, for the same
+            columns = [self.ticks.view(column, first).tolist() for column in range(7)]
+            self._given = (first, self.ticks.end, [Tick(*one) for one in zip(*columns, strict=True)])
+        return self._given[2]
+
+
+_CURVES: WeakKeyDictionary[RunHistory, dict[str, SmoothedCurve]] = WeakKeyDictionary()
+
+
+def curve_of(seen: RunHistory, channel: Channel) -> SmoothedCurve:
+    """The curve of a channel, up to its newest row; shared by rules."""
+    known = _CURVES.setdefault(seen, {})
+    curve = known.get(channel.name)
+    if curve is None:
+        curve = known[channel.name] = SmoothedCurve(channel)
+    curve.extend(seen)
+    return curve
+
+
+def before(channel: Channel | None, step: int, segment: int) -> float:
+    """The last finite value of a channel at a step below `step`, of that segment, else of those before; NaN if none."""
+    if channel is None:
+        return float("nan")
+    rows = channel.rows()
+    mine = (rows.segment == segment) & (rows.step < step) & numpy.isfinite(rows.value)
+    places = numpy.flatnonzero(mine)
+    if not len(places):
+        places = numpy.flatnonzero((rows.segment < segment) & (rows.step < step) & numpy.isfinite(rows.value))
+    return float(rows.value[places[-1]]) if len(places) else float("nan")
+
+
+def between(channel: Channel | None, low: int, high: int, segment: int, *, finite: bool = True) -> NDArray[Any]:
+    """The values of a channel at steps `low` to `high` (not with it) of a segment; the finite ones unless told."""
+    if channel is None:
+        return numpy.empty(0)
+    rows = channel.rows()
+    here = (rows.segment == segment) & (rows.step >= low) & (rows.step < high)
+    picked: NDArray[Any] = rows.value[here & numpy.isfinite(rows.value)] if finite else rows.value[here]
+    return picked
+
+
+def is_game(seen: RunHistory, channel: Channel) -> bool:
+    """Whether the loss is one of players or policies, or their sum, whose course says little."""
+    return bool(GAME.search(channel.name)) or seen.role("reward") is not None or _has_players(seen)
+
+
+_PLAYED: WeakKeyDictionary[RunHistory, tuple[int, bool]] = WeakKeyDictionary()
+
+
+def _has_players(seen: RunHistory) -> bool:
+    """Whether two series or more are losses of players."""
+    known = _PLAYED.get(seen)
+    if known is None or known[0] != len(seen.channels):
+        count = sum(PLAYERS.fullmatch(name) is not None for name in seen.channels if name.count("/") < 3)
+        known = _PLAYED[seen] = (len(seen.channels), count > 1)
+    return known[1]
+
+
+def again(finding: Finding) -> Finding:
+    """A finding as it is now; the rule may go on to change its own."""
+    return msgspec.structs.replace(
+        finding, evidence=dict(finding.evidence), causes=list(finding.causes), remedies=list(finding.remedies)
+    )
+
+
+def rounded(value: float, digits: int = 4) -> float:
+    """A number for evidence, rounded to so many digits."""
+    return float(f"{value:.{digits}g}")

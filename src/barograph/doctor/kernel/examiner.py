@@ -1,0 +1,113 @@
+"""All rules over one run.
+
+In:   rows and events, added to `seen`.
+Out:  incidents; which rules could look, and what the others lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.registry import make_rules
+from barograph.doctor.kernel.rule import Rule, has_any, missing
+from barograph.doctor.kernel.story import tell
+
+_MOST = 2000  # findings kept of one rule; later ones are counted
+_PATIENT_FROM = 256  # rows from which on rules that may wait do
+_WAIT = 512  # rows that they wait for at most
+_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times as many
+
+
+class Examiner:
+    """Follows one run, live or in replay. A rule that fails is left out and named in `failed`; nothing is raised."""
+
+    def __init__(self, rules: Iterable[Rule] | None = None, facts: Mapping[str, Any] | None = None):
+        self.seen = RunHistory(dict(facts or {}))
+        self.rules = list(make_rules() if rules is None else rules)
+        self.failed: dict[str, str] = {}
+        self._findings: dict[str, dict[tuple[str, str, int, int], Finding]] = {rule.name: {} for rule in self.rules}
+        self._asleep = set(self.rules)  # those for which nothing is there
+        self._awake: list[Rule] = []
+        self._prompt: list[Rule] = []  # of those that are awake
+        self._there: tuple[int, ...] = ()  # how much there was when that was found out
+        self._looked = self._looked_all = 0  # rows at the last look of rules that are awake, and of all
+
+    def examine(self, urgent: bool = False) -> bool:
+        """Let rules look at what is new; whether any finding came or changed.
+
+        In a run of some length rules that may wait are asked when `Seen.patience` says, when it is over, and when it
+        is urgent; rules of whose needs nothing is there once in a while. A rule's findings don't depend on how rows
+        are cut, so this saves work and changes no finding.
+        """
+        changed = False
+        for rule in self._due(urgent):
+            if rule.name in self.failed:
+                continue
+            known = self._findings[rule.name]
+            try:
+                for finding in rule.examine(self.seen):
+                    if known.get(finding.identity) != finding and (finding.identity in known or len(known) < _MOST):
+                        known[finding.identity] = finding
+                        changed = True
+            except Exception as error:
+                self.failed[rule.name] = f"{type(error).__name__}: {error}"
+        return changed
+
+    def catch_up(self) -> bool:
+        """Let all rules look at all there is. What they have found then depends on the rows alone, not on when or how
+        often they looked before; whether any finding came or changed.
+        """
+        self.seen.catching_up = True
+        try:
+            return self.examine(urgent=True)
+        finally:
+            self.seen.catching_up = False
+
+    def _due(self, urgent: bool) -> list[Rule]:
+        """The rules to ask now."""
+        seen, finished = self.seen, self.seen.facts.get("finished")
+        there = (len(seen.channels), len(seen.kinds), len(seen.facts))
+        if there != self._there:
+            self._there = there
+            self._asleep = {rule for rule in self._asleep if not has_any(rule, seen)}
+            self._awake = [rule for rule in self.rules if rule not in self._asleep]
+            self._prompt = [rule for rule in self._awake if rule.prompt]
+        if finished or seen.catching_up or seen.rows - self._looked_all >= _ASLEEP:
+            self._looked = self._looked_all = seen.rows
+            return self.rules
+        if seen.rows > _PATIENT_FROM and not urgent and seen.rows - self._looked < seen.patience(_WAIT):
+            return self._prompt
+        self._looked = seen.rows
+        return self._awake
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the rules found, one by one."""
+        return [finding for known in self._findings.values() for finding in known.values()]
+
+    def incidents(self) -> list[Finding]:
+        """What belongs together as one, the worst first."""
+        longest = max(self.seen.channels.values(), key=len, default=None)
+        if longest is None:
+            return tell(self.findings)
+        rows = longest.rows(longest.end - 256)
+        spacing = max(1.0, (int(rows.step[-1]) - int(rows.step[0])) / max(1, len(rows) - 1))
+        return tell(self.findings, spacing, longest.last_step)
+
+    def checked(self) -> list[str]:
+        """Rules that had what they need."""
+        return [rule.name for rule in self.rules if rule.name not in self.failed and not missing(rule, self.seen)]
+
+    def abstained(self) -> list[dict[str, str]]:
+        """Rules that could not look, and what would have allowed it."""
+        found = []
+        for rule in self.rules:
+            lacks = missing(rule, self.seen)
+            if rule.name in self.failed:
+                found.append({"rule": rule.name, "needs": f"a repair: it failed with {self.failed[rule.name]}"})
+            elif lacks:
+                found.append({"rule": rule.name, "needs": " and ".join(one.replace("=", "") for one in lacks)})
+        return found

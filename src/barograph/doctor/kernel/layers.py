@@ -1,0 +1,39 @@
+"""Rules over tables of layers.
+
+In:   channels of layers, `{family}/{layer}/{quantity}`.
+Out:  `TableRule`, given each round of its tables once, in the order in which they were logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import LayerRound, LayerTable, TableReader
+
+
+class TableRule(Rule):
+    """A rule over tables. tables: family and quantity of each; those of one record come in this order."""
+
+    tables: ClassVar[tuple[tuple[str, str], ...]]
+
+    def reset(self) -> None:
+        self._reader = TableReader()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        rounds = [
+            (one.segment, one.time, one.step, place, table, one)
+            for place, (family, quantity) in enumerate(self.tables)
+            for table, one in self._reader.new(seen, family, quantity)
+        ]
+        if len(self.tables) > 1:
+            rounds.sort(key=lambda each: each[:4])
+        for *_, place, table, one in rounds:
+            yield from self.look(seen, self.tables[place][0], table, one)
+
+    def look(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
+        """A new round of a table of that family."""
+        raise NotImplementedError

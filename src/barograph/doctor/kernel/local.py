@@ -1,0 +1,161 @@
+"""Level and noise around each row of a channel, told from rows before it.
+
+In:   a channel.
+Out:  for each row the level expected there, the spread around it, and how many spreads the row is off.
+
+Rows are looked at in ticks: one row each up to row 64 of a segment, 4 up to 256, 16 beyond. A tick's level and spread
+come from the last `window` rows before the tick, in the same segment, so no value is part of what it is measured
+against, and rows give the same figures in blocks of any size. The window is cut in halves; a line through the halves'
+medians gives the level (the slope taken half, because curves flatten), the median distance of the window's rows from
+that line times 1.4826 the spread (Hampel 1974: the standard deviation of a normal distribution). Rows that are not
+finite count as the last finite one before them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from barograph.doctor.kernel.growing import Growing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from barograph.doctor.kernel.channels import Channel
+
+KEEP = 32_768  # rows, as a channel's
+LEAST = 12  # rows before the first row that has a level
+MAD_TO_STD = 1.4826
+_FLOOR = 1e-3  # of the level: no series is trusted to be quieter; in logarithms, 0.1%
+
+
+def tick_starts(first: int, last: int) -> NDArray[numpy.int64]:
+    """The rows (numbered within the segment) at which a tick begins, of those that hold rows `first` to `last`."""
+    if first >= 256:
+        return numpy.arange(first // 16 * 16, last, 16, dtype=numpy.int64)
+    one = numpy.arange(first, min(last, 64))
+    four = numpy.arange(max(first, 64) // 4 * 4, max(min(last, 256), 64), 4)
+    many = numpy.arange(max(first, 256) // 16 * 16, max(last, 256), 16)
+    return numpy.concatenate([one, four, many]).astype(numpy.int64)
+
+
+def windows(values: NDArray[Any], width: int) -> NDArray[Any]:
+    """Each `width` values in a row [n − width + 1, width]: a view. values: [n], contiguous.
+
+    NumPy's `sliding_window_view` does the same, and takes longer than what rules do with the windows of a few rows.
+    """
+    stride = values.itemsize
+    return numpy.ndarray((len(values) - width + 1, width), values.dtype, values, 0, (stride, stride))
+
+
+class Local:
+    """`level`, `spread`, `z` of a channel's rows, in logarithms where `log`; rows are numbered as the channel's.
+
+    z = (value − level) / spread, NaN where there is not a level yet. Where `log`, values at or below 0 have none.
+    """
+
+    def __init__(self, channel: Channel, *, log: bool = False, window: int = 128):
+        self._channel, self._log, self._window = channel, log, window
+        # values with those that are not finite replaced; level, spread, z
+        self._columns = Growing((numpy.float64,) * 4, KEEP)
+        self._columns.restart(channel.start)
+        self._begin = 0  # the row with which the segment of the last row began
+        self._segment: int | None = None
+
+    @property
+    def end(self) -> int:
+        return self._columns.end
+
+    def rows(self, first: int, last: int | None = None) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """level, spread, z of rows `first` to `last` (not with it), as far as they are kept."""
+        level, spread, z = (self._columns.view(at, first, last) for at in (1, 2, 3))
+        return level, spread, z
+
+    def extend(self) -> None:
+        """Take the channel's new rows."""
+        new = self._channel.rows(self.end)
+        if not len(new):
+            return
+        if new.first > self.end:  # rows went before anybody looked
+            self._columns.restart(new.first)
+            self._begin, self._segment = new.first, None
+        cuts = numpy.flatnonzero(new.segment[1:] != new.segment[:-1]) + 1
+        edges = [0, *cuts.tolist(), len(new)]
+        for low, high in pairwise(edges):
+            self._extend(int(new.segment[low]), new.value[low:high])
+
+    def _extend(self, segment: int, value: NDArray[Any]) -> None:
+        if segment != self._segment:
+            self._segment, self._begin = segment, self.end
+        if self._log and (value > 0).all():
+            value = numpy.log(numpy.maximum(value, 1e-300))
+        elif self._log:
+            with numpy.errstate(divide="ignore", invalid="ignore"):
+                value = numpy.where(value > 0, numpy.log(numpy.maximum(value, 1e-300)), numpy.nan)
+        first, last = self.end - self._begin, self.end - self._begin + len(value)
+        before = self._columns.view(0, self.end - 1)[0] if first and self.end > self._columns.start else numpy.nan
+        filled = _fill(value, before)
+        starts = tick_starts(first, last)
+        low = max(self._begin, self.end - self._window - 16)  # no tick of these rows needs more
+        known = numpy.concatenate([self._columns.view(0, low), filled])
+        level_at, slope_at, spread_at = self._ticks(known, starts, low - self._begin)
+        rows = numpy.arange(first, last)
+        tick = starts.searchsorted(rows, side="right") - 1
+        level = level_at[tick] + slope_at[tick] * (rows - starts[tick])
+        spread = spread_at[tick]
+        with numpy.errstate(invalid="ignore", over="ignore"):
+            z = (value - level) / spread
+        self._columns.add(len(value), filled, level, spread, z)
+
+    def _ticks(
+        self, known: NDArray[Any], starts: NDArray[numpy.int64], low: int
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Level and slope at the first row of each tick [k], and spread. known: rows from `low` of the segment on."""
+        level, slope = numpy.full(len(starts), numpy.nan), numpy.zeros(len(starts))
+        spread = numpy.full(len(starts), numpy.nan)
+        least, full = starts.searchsorted((LEAST, self._window)).tolist()
+        for at in range(least, full):
+            one = self._lines(known[: starts[at]][None, :])
+            level[at], slope[at], spread[at] = one[0][0], one[1][0], one[2][0]
+        if full < len(starts):
+            behind = windows(known, self._window)
+        for first in range(full, len(starts), 2048):  # some megabytes at a time
+            some = slice(first, first + 2048)
+            level[some], slope[some], spread[some] = self._lines(behind[starts[some] - low - self._window])
+        return level, slope, spread
+
+    def _lines(self, windows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Level at the row behind each window [k, n], slope a row, spread [k]."""
+        count = windows.shape[1]
+        half = count // 2
+        with numpy.errstate(invalid="ignore", over="ignore"):
+            early, late = _median(windows[:, :half]), _median(windows[:, count - half :])
+            rise = (late - early) / (count - half)  # between the middles of the halves
+            along = numpy.arange(count) - (half - 1) / 2.0
+            apart = numpy.abs(windows - (early[:, None] + rise[:, None] * along))
+            spread = MAD_TO_STD * _median(apart)
+            noise = spread * 3.0 / numpy.sqrt(half)  # a rise that noise alone may make is none
+            slope = numpy.where(numpy.abs(late - early) > noise, rise / 2.0, 0.0)
+            level = late + slope * (half + 1) / 2.0
+            floor = _FLOOR if self._log else _FLOOR * numpy.abs(late)
+        return level, slope, numpy.maximum(spread, numpy.maximum(floor, 1e-12))
+
+
+def _median(rows: NDArray[Any]) -> NDArray[Any]:
+    """Median of each row; the upper one of the two in the middle."""
+    middle = rows.shape[1] // 2
+    found: NDArray[Any] = numpy.partition(rows, middle, axis=1)[:, middle]
+    return found
+
+
+def _fill(value: NDArray[Any], before: float) -> NDArray[Any]:
+    """Values with those that are not finite replaced by the last finite one, at the start by the first."""
+    good = numpy.isfinite(value)
+    if good.all():
+        return value.astype(numpy.float64, copy=True)
+    places = numpy.where(good, numpy.arange(len(value)), -1)
+    numpy.maximum.accumulate(places, out=places)
+    filled = numpy.where(places >= 0, value[places], before)
+    return filled

@@ -1,0 +1,67 @@
+"""All rules there are.
+
+In:   nothing, or a user's thresholds and the rules not wanted.
+Out:  rule objects for one run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
+
+MODULES = (
+    "loss.loss", "loss.progress", "evaluation.evaluation", "data.data", "run.resume", "rl.rl", "gradient.gradient",
+    "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations", "moe.moe",
+    "optimizer.schedule", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending",
+    "loss.outlook",
+)  # fmt: skip
+"""Files below `doctor/rules` with a list `RULES` of classes."""
+
+
+def rule_classes() -> dict[str, type[Rule]]:
+    """Every rule by name, in the order of their files."""
+    found: dict[str, type[Rule]] = {}
+    for module in MODULES:
+        for rule in import_module(f"barograph.doctor.rules.{module}").RULES:
+            found[rule.name] = rule
+    return found
+
+
+def make_rules(changed: Mapping[str, float] | None = None, silenced: Iterable[str] = ()) -> list[Rule]:
+    """Rule objects for one run.
+
+    changed: `rule.threshold`, or a name of `ALERT_THRESHOLDS`, → value. silenced: names of rules that are not
+    wanted. Raises ValueError with the nearest name for one that doesn't exist.
+    """
+    classes = rule_classes()
+    values: dict[str, dict[str, float]] = {}
+    for name, value in (changed or {}).items():
+        rule, dot, threshold = name.partition(".")
+        if not dot and name in ALERT_THRESHOLDS:
+            _, rule, threshold = ALERT_THRESHOLDS[name]
+        elif not dot:
+            raise ValueError(_nearest(name, [*ALERT_THRESHOLDS, *classes]) + "; write rule.threshold")
+        values.setdefault(_known(rule, classes), {})[threshold] = float(value)
+    without = {_known(name, classes) for name in silenced}
+    return [kind(**values.get(name, {})) for name, kind in classes.items() if name not in without]
+
+
+def find_rule(name: str) -> type[Rule]:
+    """The rule of that name. Raises ValueError with the nearest name for one that doesn't exist."""
+    classes = rule_classes()
+    return classes[_known(name.strip().replace("-", "_"), classes)]
+
+
+def _known(name: str, classes: Mapping[str, type[Rule]]) -> str:
+    if name not in classes:
+        raise ValueError(_nearest(name, classes))
+    return name
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 1, 0.0)
+    return f"there is no rule {name!r}; the nearest is {near[0]!r}" if near else f"there is no rule {name!r}"

@@ -1,0 +1,85 @@
+"""Roles: which series is the loss, the gradient norm, the learning rate, whatever a training calls them.
+
+In:   the names of a run's series.
+Out:  those that may play a part, the likeliest first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from barograph.core.aliases import ALIASES, CONVERTED, normal
+
+# not a loss of evaluation, of routers, or a part beside the main one
+_LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
+
+# Role → canonical names of the store, the likeliest first, then a pattern for names of users.
+ROLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "loss": (
+        ("train/loss", "train/mean_loss"),
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl)).*(?<![a-z])loss(?:es)?"
+        r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm))?",
+    ),
+    "eval_loss": (
+        ("eval/loss", "val/loss", "eval/bpb"),
+        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|ce)"
+        r"(?:[/_. ].*)?",
+    ),
+    "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
+    "norm_after": (("model/grad_norm",), ""),
+    "lr": (("train/lr",), r"(?:.*[^a-z])?(?:lr|learning_rate)(?:[-_/].*)?"),
+    "duration_ms": (("train/duration_ms",), ""),
+    "throughput": (
+        ("train/tokens_per_second", "train/tokens_per_second_per_device"),
+        r".*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
+    ),
+    "step_tokens": (("train/step_tokens",), ""),
+    "mfu": (("train/mfu",), ""),
+    "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
+    "param_norm": (("model/param_norm",), r"(?!updates/|weights/)(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
+    "accuracy": (("train/accuracy",), ""),
+    "eval_accuracy": (("eval/accuracy",), ""),
+    "epoch": (("train/epoch",), ""),
+    "reward": (
+        ("train/reward", "reward"),
+        r"(?:.*[^a-z])?(?:(?:mean|avg|average|total)_)?(?:rewards?(?:[/_]mean)?|"
+        r"(?:episodic|episode|ep)_?(?:return|reward|rew)(?:_mean)?|averageepret)",
+    ),
+    "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
+    "entropy": (("train/entropy", "entropy"), r"(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),
+    "clip_ratio": (("train/clip_ratio", "clip_ratio"), r"(?:.*[^a-z])?clip(?:_ratio|frac|_fraction)(?:/.*mean)?"),
+}
+
+# canonical name → other spellings of the same, in the same unit
+_SPELLINGS: dict[str, list[str]] = {
+    canonical: [normal(name) for name in names]
+    + [normal(name) for name, factor in CONVERTED.get(canonical, ()) if factor == 1.0]
+    for canonical, names in ALIASES.items()
+}
+
+
+def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
+    """Names of channels that may play a role, the likeliest first; longer ones before shorter ones of equal rank.
+
+    count: rows of a channel, if not all it has.
+    """
+    canonical, pattern = ROLES[role]
+    rows = count or (lambda name: len(channels[name]))
+    found: list[str] = [name for name in canonical if name in channels]
+    if found and role != "loss":
+        return found
+    if found:  # a series of a few rows is hardly what the training logs at each step
+        others = [name for name in channels if name not in canonical and re.fullmatch(pattern, normal(name))]
+        longest = max(others, key=rows, default=None)
+        if longest is None:
+            return found
+        if rows(longest) > max(64, 8 * rows(found[0])):
+            return [longest, *found]
+        return [*found, longest] if count else found
+    spelled = {normal(name): name for name in channels}
+    for name in canonical:
+        found += [spelled[one] for one in _SPELLINGS.get(name, ()) if one in spelled and spelled[one] not in found]
+    matching = [name for name in channels if name not in found and pattern and re.fullmatch(pattern, normal(name))]
+    return found + sorted(matching, key=lambda name: (-rows(name), len(name), name))

@@ -1,0 +1,142 @@
+"""The story of an incident: one finding for what belongs together, the first cause before its consequences.
+
+In:   findings of single rules.
+Out:  incidents, the worst first.
+
+Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
+other: within 50 logged rows, or 5% of what the run has come to, whichever is more. The worst one speaks for it, of
+equals the one that comes first in the order of causes below; the others stand in its evidence as `story`, in the order
+in which they began, and its causes are those of all, the ones that several rules name first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from barograph.doctor.kernel.finding import SEVERITIES, Finding
+
+MACHINERY = frozenset({"speed", "memory", "machine", "ranks"})
+_ORDER = (
+    "config", "desync", "hardware", "straggler", "input_bound", "stall", "slowdown", "memory", "learning_rate",
+    "resume", "replay", "data", "padding", "repeated_data", "missing_zero_grad", "frozen", "epsilon", "routing",
+    "dead_expert", "attention", "logits", "weight_growth", "activations", "saturated", "dead", "loss_scale",
+    "update_ratio", "vanishing", "exploding", "clipping", "jump_down", "zero", "nonfinite", "spike", "divergence",
+    "not_learning", "plateau", "overfit", "rl", "eval", "efficiency", "logging", "forecast",
+)  # fmt: skip
+_MOST = 40  # findings of one rule that are told apart
+_COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, so that it is named says least
+_TOLD = 12  # members that a story names
+
+
+def tell(findings: Iterable[Finding], spacing: float = 1.0, length: int = 0) -> list[Finding]:
+    """Incidents. spacing: steps between two logged rows; length: steps of the run so far."""
+    gap = max(50 * spacing, 0.05 * length)
+    incidents: list[list[Finding]] = []
+    open_ones: dict[bool, list[Finding]] = {}
+    for finding in sorted(_together(findings), key=lambda one: (one.segment, one.step, _rank(one), one.rule, one.key)):
+        chain = finding.family in MACHINERY and finding.kind not in ("desync", "nonfinite")
+        last = open_ones.get(chain)
+        if last is not None and last[-1].segment == finding.segment and finding.step - last[-1].step <= gap:
+            last.append(finding)
+        else:
+            open_ones[chain] = [finding]
+            incidents.append(open_ones[chain])
+    told = [one for incident in incidents for one in _told(incident)]
+    return sorted(told, key=lambda one: (SEVERITIES.index(one.severity), one.step, _rank(one), one.rule, one.key))
+
+
+def _rank(finding: Finding) -> int:
+    return _ORDER.index(finding.kind) if finding.kind in _ORDER else len(_ORDER)
+
+
+def _together(findings: Iterable[Finding]) -> list[Finding]:
+    """Many findings of one rule become one: a series of spikes, a hundred layers."""
+    by_rule: dict[tuple[str, str, int], list[Finding]] = {}
+    for finding in findings:
+        by_rule.setdefault((finding.rule, finding.severity, finding.segment), []).append(finding)
+    kept: list[Finding] = []
+    for group in by_rule.values():
+        if len(group) <= _MOST:
+            kept += group
+            continue
+        first = min(group, key=lambda one: (one.step, one.key))
+        last = max(one.last_step for one in group)
+        evidence = first.evidence | {"times": len(group)}
+        message = f"{first.message} ({len(group)} times up to step {last})"
+        kept.append(msgspec.structs.replace(first, last_step=last, message=message, evidence=evidence))
+    return kept
+
+
+def _once(members: list[Finding]) -> list[Finding]:
+    """Without what a rule said twice, of two series or by two thresholds; the worse one stays."""
+    kept: dict[tuple[str, int, str], Finding] = {}
+    for one in members:
+        said = kept.get((one.rule, one.step, one.message))
+        if said is None or SEVERITIES.index(one.severity) < SEVERITIES.index(said.severity):
+            kept[one.rule, one.step, one.message] = one
+    return list(kept.values())
+
+
+def _told(members: list[Finding]) -> list[Finding]:
+    """The incident's one finding. Info findings that nothing worse goes with stay info findings of their own."""
+    members = _once(members)
+    worst = min(SEVERITIES.index(one.severity) for one in members)
+    if worst == SEVERITIES.index("info") or len(members) == 1:
+        return members
+    head = min(
+        (one for one in members if SEVERITIES.index(one.severity) == worst),
+        key=lambda one: (one.step, _rank(one), one.rule, one.key),
+    )
+    # what a rule said of the same place before it was sure is no event of its own
+    others = [one for one in members if one is not head and (one.rule, one.step) != (head.rule, head.step)]
+    story = [
+        {"step": one.step, "rule": one.rule, "kind": one.kind, "severity": one.severity, "message": one.message}
+        for one in sorted(others, key=lambda one: (one.step, _rank(one), one.rule, one.key))[:_TOLD]
+    ]
+    return [
+        msgspec.structs.replace(
+            head,
+            last_step=max(one.last_step for one in members if one.severity != "info"),
+            evidence=head.evidence | {"began": min(one.step for one in members), "story": story},
+            causes=_causes([head, *others]),
+            remedies=_remedies([head, *others]),
+            confidence=max(one.confidence for one in members if SEVERITIES.index(one.severity) == worst),
+        )
+    ]
+
+
+def _causes(members: list[Finding]) -> list[str]:
+    """Causes of all members, by how sure the rules are that name them and how early they name them."""
+    weight: dict[str, float] = {}
+    words: dict[str, str] = {}
+    heard: set[tuple[str, str]] = set()
+    for place, one in enumerate(members):
+        share = (1.0 if place == 0 else 0.5) * one.confidence * (0.4 if one.severity == "info" else 1.0)
+        for at, cause in enumerate(one.causes):
+            label = cause.partition(":")[0].strip().lower()
+            common = 0.0 if (one.rule, label) in heard else _COMMON.get(label, 1.0) if place else 1.0
+            heard.add((one.rule, label))
+            weight[label] = weight.get(label, 0.0) + share / (1 + at) * common
+            if len(cause) > len(words.get(label, "")):
+                words[label] = cause
+    return [words[label] for label in sorted(weight, key=lambda label: -weight[label])][:6]
+
+
+_TOPICS = ("learning rate", "clip", "batch", "checkpoint", "layer", "warm-up", "data", "evaluat", "seed", "decay")
+
+
+def _remedies(members: list[Finding]) -> list[str]:
+    """Remedies of all members; of several rules that give the same advice, the first one's."""
+    kept: list[str] = []
+    advised: set[str] = set()
+    for one in members:
+        fresh: set[str] = set()
+        for remedy in one.remedies:
+            topics = {topic for topic in _TOPICS if topic in remedy.lower()}
+            if remedy not in kept and (not topics or not topics <= advised):
+                kept.append(remedy)
+                fresh |= topics
+        advised |= fresh
+    return kept[:6]

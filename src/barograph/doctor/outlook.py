@@ -1,0 +1,25 @@
+"""What the doctor's rules ask of the forecast: whether a run reaches its target.
+
+In:   steps, losses and learning rates so far, the configuration, the plan and the target.
+Out:  the final loss with its interval, and the chance of the target; None where no forecast can be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from barograph.analysis.forecast import forecast_columns, schedule_of
+from barograph.doctor.kernel.facts import Outlook
+
+
+def outlook_of(
+    steps: Any, losses: Any, rates: Any, config: Mapping[str, Any], plan: int, target: float
+) -> Outlook | None:
+    """The fact `outlook` of a run that rules look at: they know the forecast by this function alone."""
+    found = forecast_columns(
+        steps, losses, lr=rates, schedule=schedule_of(config, plan), planned_steps=plan, target=target
+    )
+    if found.final is None or found.low is None or found.high is None or found.target is None:
+        return None
+    return Outlook(found.final, found.low, found.high, found.target.probability)

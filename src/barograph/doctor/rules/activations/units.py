@@ -1,0 +1,105 @@
+"""Units that are out of use: dead ones, and ones at the bounds of their function.
+
+In:   tables of activations by layer, at intervals.
+Out:  findings of `DeadUnits`, `SaturatedUnits`, of the family `model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import half_rate
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import TableReader, in_order, shown
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.kernel.tables import LayerRound, LayerTable
+
+
+class DeadUnits(Rule):
+    """Units of an MLP answer to nothing.
+
+    A unit is dead in a table if no token of the batch moved it. Half of a layer's units or more is what SageMaker
+    warns of; on small batches, and in models that use few units for each token, that is common, so it informs. Nine
+    tenths in two tables in a row warn: such a layer is nearly not there.
+
+    What to do: smaller learning rate, smaller biases at the start, a function that leaks (GELU, SiLU, leaky ReLU).
+    """
+
+    name, family, kind, severity = "dead_units", "model", "dead", "warning"
+    needs = ("activations/*/dead",)
+    least = 2
+    about = "Units of an MLP answer to nothing."
+    sources: ClassVar[tuple[str, ...]] = (
+        "SageMaker Debugger: DeadRelu, 50% of a layer",
+        "AutoTrainer: 70% without gradient",
+    )
+    thresholds: ClassVar = {"informs": (0.5, "SageMaker"), "warns": (0.9, "ours"), "tables": (2.0, "in a row; ours")}
+    quantity, words = "dead", "units that answer to nothing"
+    reasons = (
+        "bad initialisation: biases or weights keep units from answering",
+        "learning rate too high",
+        "dead units",
+    )
+
+    def reset(self) -> None:
+        self._reader = TableReader()
+        self._row: dict[tuple[str, str], list[int]] = {}
+        self._said: set[tuple[int, str]] = set()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        for table, one in self._reader.new(seen, "activations", self.quantity):
+            if (one.value > self.at["informs"]).any() or self._row:
+                yield from self._look(seen, table, one)
+
+    def _look(self, seen: RunHistory, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
+        names = table.names[: len(one.value)]
+        for level in ("warns", "informs"):
+            due, began = [], one.step
+            for at, name in enumerate(names):
+                if not one.there[at]:
+                    continue
+                high = one.value[at] > self.at[level]
+                steps = self._row.get((level, name), [])
+                if high:
+                    steps = self._row[(level, name)] = [*steps[:3], one.step]
+                    if len(steps) >= self.at["tables"]:
+                        due.append(name)
+                        began = min(began, steps[0])
+                elif steps:
+                    del self._row[(level, name)]
+            if due and (one.segment, level) not in self._said:
+                self._said |= {(one.segment, level), (one.segment, "informs")}
+                worst = float(numpy.nanmax(one.value))
+                yield self.finding(
+                    began, f"{worst:.0%} of the units of {shown(due)} are {self.words}, since about step {began}.",
+                    severity="warning" if level == "warns" else "info", found=one.step, key=level,
+                    segment=one.segment, evidence={"layers": in_order(due)[:8], "share": worst},
+                    causes=list(self.reasons[:2]),
+                    remedies=[half_rate(seen, one.step, one.time, one.segment), "begin with smaller biases, or "
+                    "another function"],
+                    confidence=0.75 if level == "warns" else 0.3,
+                )  # fmt: skip
+
+
+class SaturatedUnits(DeadUnits):
+    """A bounded function (sigmoid, tanh) is at its bounds, where it has no gradient.
+
+    Half of the outputs of a layer or more is what SageMaker warns of, and informs here; nine tenths in two tables in a
+    row warn.
+
+    What to do: smaller weights at the start, normalisation before the function, or a function without bounds.
+    """
+
+    name, family, kind, severity = "saturated_units", "model", "saturated", "warning"
+    needs = ("activations/*/saturated",)
+    least = 2
+    about = "A bounded activation function is at its bounds."
+    sources = ("SageMaker Debugger: SaturatedActivation, 50% of a layer",)
+    quantity, words = "saturated", "at the bounds of their function"
+    reasons = ("gradients vanish: saturated functions have none", "bad initialisation", "learning rate too high")

@@ -1,0 +1,1 @@
+"""Rules of the family data. In: columns of a run. Out: findings."""

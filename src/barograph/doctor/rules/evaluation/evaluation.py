@@ -1,0 +1,255 @@
+"""The evaluation beside the training: overfitting, jumps, values that are not finite or never change.
+
+In:   the series of the evaluation loss, and beside it loss and accuracy.
+Out:  findings of `Overfitting`, `ValidationDivergence`, `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`,
+      `EvaluationBetter`, `EvaluationGap`, `ValidationPlateau`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+from typing import ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Rise, largest_rise, usual_change
+from barograph.doctor.rules.evaluation.mode import EvaluationMode
+from barograph.doctor.rules.evaluation.signs import (
+    EvaluationBetter,
+    EvaluationFrozen,
+    EvaluationGap,
+    EvaluationJump,
+    EvaluationNonFinite,
+)
+
+
+class Overfitting(Rise):
+    """The evaluation gets worse while the training loss goes on falling: the model learns its examples by heart.
+
+    The last three evaluations behind the best are above it, the median of them by 3% (an info finding) or by 10% (a
+    warning), and by twice the largest rise between two evaluations before; the training loss is not above what it was
+    then. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance. With
+    five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss, the
+    model is only too sure of itself: an info finding. The step is that of the best evaluation: its checkpoint is the
+    one to keep.
+    """
+
+    name, kind, severity = "overfitting", "overfit", "warning"
+    needs = ("eval_loss", "loss")
+    least = 4
+    about = "The evaluation loss rises while the training loss falls."
+    sources = ("stability guide: val_loss_increase 10%", "SageMaker Debugger: Overfit, ratio 0.1")
+    thresholds: ClassVar = {
+        "increase": (0.1, "stability guide"),
+        "remark": (0.03, "ours"),
+        "nats": (0.1, "ours: a perplexity 10% higher; of five evaluations, while the training loss falls by 10%"),
+        "evaluations": (3.0, "ours"),
+    }
+
+    _begin: EvaluationPoint
+
+    def risen(
+        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+    ) -> Iterator[Finding]:
+        count = int(self.at["evaluations"])
+        last = self._after[-count:]
+        if len(last) < count or is_game(seen, channel):
+            return
+        level = median(other.value for other in last)
+        floor = self.floor(best)
+        rise = level / floor - 1
+        if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["remark"]) or rise < self.at["remark"]:
+            return
+        clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
+        if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:
+            return
+        if not (one.train < best.train * 1.02 or one.train < 0.8 * one.value):
+            return
+        long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and one.train < 0.9 * best.train
+        severity = "warning" if rise >= self.at["increase"] or long else "info"
+        accuracy = seen.role("eval_accuracy")
+        now, then = before(accuracy, one.step + 1, one.segment), before(accuracy, best.step + 1, best.segment)
+        if now >= then - 0.002 and rise < 0.5:
+            severity = "info"
+        if self._told is not None and self._told.severity == "warning" and severity == "info":
+            severity = "warning"
+        fresh = self._told is None or self._told.severity != severity
+        if not fresh and self._told is not None and rise < 1.5 * self._told.evidence["rise"]:
+            self._told.last_step = one.step
+            return
+        # a rise that comes all at once begins there, and not at the best evaluation
+        course = [best, *self._after]
+        sudden = next((b for a, b in pairwise(course) if b.value - a.value > 0.8 * (level - best.value)), None)
+        steep = level > 1.33 * best.value  # there the rise begins behind the best evaluation
+        low = [other for other in course if other.value <= best.value + 0.25 * (level - best.value)]
+        begin = sudden or (course[min(course.index(low[-1]) + 1, len(course) - 1)] if steep else best)
+        if self._told is not None:
+            begin = self._begin
+        self._begin = begin
+        checkpoint = seen.checkpoint_before(best.step + 1)
+        remedies = [
+            f"Keep the model of step {best.step}"
+            + (f": the checkpoint of step {checkpoint[0]} ({checkpoint[1]})." if checkpoint else "."),
+            "Use more data or fewer epochs, more dropout or weight decay.",
+        ]
+        message = (
+            f"The evaluation loss was {best.value:.4g} at step {best.step} and is {one.value:.4g} at step {one.step}"
+        )
+        if math.isfinite(best.train):
+            message += f", while the training loss went from {best.train:.4g} to {one.train:.4g}"
+        self._told = self.finding(
+            begin.step,
+            message,
+            severity=severity,
+            last_step=one.step,
+            found=self._told.found if self._told is not None else one.step,
+            segment=best.segment,
+            evidence={
+                "best": rounded(best.value),
+                "evaluation": rounded(one.value),
+                "rise": rounded(rise, 3),
+                "train_then": rounded(best.train),
+                "train_now": rounded(one.train),
+                "evaluations": self._count,
+            },
+            causes=self._causes(course, sudden),
+            remedies=remedies,
+            confidence=0.85 if severity == "warning" else 0.5,
+        )
+        yield again(self._told)
+
+    def _causes(self, course: list[EvaluationPoint], sudden: EvaluationPoint | None) -> list[str]:
+        """Heart-learning takes its time: a rise from one evaluation to the next, or a training loss that drops as
+        fast, has another cause.
+        """
+        causes = ["overfitting: the examples are learnt by heart", "data exhausted: the same examples come again"]
+        if sudden is None:
+            return causes
+        last = course[course.index(sudden) - 1]
+        if not sudden.train > 0 or sudden.train > 0.8 * last.train:
+            return [
+                "tokenizer mismatch: evaluation uses another vocabulary",
+                "evaluation mode left on: or off, with dropout in the evaluation",
+                "labels shifted: in the evaluation, or in the training alone",
+                causes[0],
+            ]
+        return ["labels shifted: the targets can be seen in the inputs", *reversed(causes)]
+
+
+class ValidationDivergence(Rise):
+    """The evaluation gets worse, and the training with it.
+
+    As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: nothing
+    is learnt by heart, the model gets worse, or its data are others. Since both say so, 3% and twice the largest rise
+    between two evaluations before are enough. Where the learning rate or the tokens of a step grew since, it is an info
+    finding.
+    """
+
+    name, kind, severity = "validation_divergence", "divergence", "warning"
+    needs = ("eval_loss", "loss")
+    least = 4
+    about = "Evaluation and training loss rise together."
+    sources = ("stability guide: phase 4, validation divergence", "picoLLM run analysis: validation that diverges")
+    thresholds: ClassVar = {
+        "increase": (0.03, "of both together; ours"),
+        "train": (0.05, "rise of the training loss; ours"),
+    }
+
+    def risen(
+        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+    ) -> Iterator[Finding]:
+        last = self._after[-2:]
+        if len(last) < 2 or self._told is not None or is_game(seen, channel) or self._count < 4:
+            return
+        if usual_change(self._before) > 0.03:  # two of many that are noisy are high by chance
+            last = self._after[-4:]
+            if len(last) < 3:
+                return
+        rise = min(other.value for other in last) / self.floor(best) - 1
+        train = min(other.train for other in last) / best.train - 1 if best.train > 0 else math.nan
+        if rise < self.at["increase"] or not train > self.at["train"]:
+            return
+        if math.log1p(rise) < 2 * largest_rise(self._before):
+            return
+        begin = next((other for other in self._after if other.value > best.value * (1 + rise / 3)), one)
+        rates = between(seen.role("lr"), best.step, one.step + 1, one.segment)
+        sizes = between(seen.role("step_tokens"), 0, one.step + 1, one.segment)
+        old = between(seen.role("step_tokens"), 0, best.step + 1, one.segment)
+        ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
+        warm = len(rates) > 1 and rates[-1] > 1.2 * rates[0]
+        self._told = self.finding(
+            begin.step,
+            f"The evaluation loss rose from {best.value:.4g} to {one.value:.4g}, the training loss from "
+            f"{best.train:.4g} to {one.train:.4g}",
+            severity="info" if ramp or warm else "warning",
+            found=one.step,
+            segment=one.segment,
+            confidence=0.4 if ramp or warm else 0.75,
+            evidence={
+                "best": rounded(best.value),
+                "best_step": best.step,
+                "evaluation": rounded(one.value),
+                "train_then": rounded(best.train),
+                "train_now": rounded(one.train),
+            },
+            causes=self._why(seen, best, one),
+            remedies=[f"Go back to a checkpoint before step {begin.step} and lower the learning rate."],
+        )
+        yield again(self._told)
+
+    def _why(self, seen: RunHistory, best: EvaluationPoint, one: EvaluationPoint) -> list[str]:
+        """A rate that was stable and has not grown doesn't become too high while gradients stay as they were."""
+        causes = ["labels shifted: targets changed", "labels shuffled", "bad batch", "learning rate too high"]
+        norms, rates = seen.role("norm"), between(seen.role("lr"), best.step, one.step + 1, one.segment)
+        then = between(norms, 0, best.step + 1, one.segment)[-32:]
+        now = between(norms, best.step + 1, one.step + 1, one.segment)[-32:]
+        wild = not len(then) or not len(now) or float(numpy.median(now)) > 2 * float(numpy.median(then))
+        return causes[::-1] if wild or not len(rates) or rates.max() > 1.05 * rates[0] else causes
+
+
+class ValidationPlateau(Rise):
+    """No evaluation within 10,000 steps was better than the best, by 0.1% at least: info, once for each best."""
+
+    name, kind, severity = "validation_plateau", "plateau", "info"
+    least = 6
+    about = "The evaluation loss has stopped improving."
+    sources = ("stability guide: no improvement for more than 10,000 steps",)
+    thresholds: ClassVar = {"steps": (10_000.0, "stability guide"), "evaluations": (5.0, "ours")}
+    causes = ("learning rate too high: decay it", "overfitting", "learning rate too low")
+    remedies = ("Decay the learning rate, or stop and keep the best checkpoint.",)
+
+    def risen(
+        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+    ) -> Iterator[Finding]:
+        if self._told is not None or one.step - best.step <= self.at["steps"]:
+            return
+        if len(self._after) < self.at["evaluations"]:
+            return
+        self._told = self.finding(
+            best.step,
+            f"No evaluation since step {best.step} was better than {best.value:.4g}",
+            found=one.step,
+            segment=one.segment,
+            evidence={"best": rounded(best.value), "steps": one.step - best.step},
+            confidence=0.5,
+        )
+        yield again(self._told)
+
+
+RULES = (
+    Overfitting,
+    ValidationDivergence,
+    EvaluationJump,
+    EvaluationNonFinite,
+    EvaluationFrozen,
+    EvaluationBetter,
+    EvaluationGap,
+    EvaluationMode,
+    ValidationPlateau,
+)

@@ -1,0 +1,160 @@
+"""Evaluations, one by one, with the training at that time.
+
+In:   the series of the evaluation loss and of the loss.
+Out:  `EvaluationPoint`; `Walker`, a rule that is told of each; `Rise`, one that is told of those behind the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+from typing import ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.curve import again
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
+
+
+class EvaluationPoint(NamedTuple):
+    """One evaluation, and the training at that time. train: median of the 16 losses up to it, NaN if there are none."""
+
+    step: int
+    value: float
+    train: float
+    segment: int
+    row: int
+
+
+_TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[int, int, int], float]] = WeakKeyDictionary()
+
+
+"""The training at an evaluation, worked out once for all rules of a run: (step before, step, segment) → loss."""
+
+
+class Walker(Rule):
+    """A rule that walks along the evaluations."""
+
+    family = "eval"
+    needs: ClassVar[tuple[str, ...]] = ("eval_loss",)
+
+    def reset(self) -> None:
+        self._name: str | None = None
+        self._row = 0
+        self._last = (-1, -1)
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        channel = seen.role("eval_loss")
+        loss = seen.role("loss")
+        if channel is None:
+            return
+        if channel.name != self._name:
+            self._name, self._row, self._last = channel.name, 0, (-1, -1)
+            self.begin()
+        if channel.end == self._row:
+            return
+        rows = channel.rows(self._row)
+        # an evaluation is looked at when the training has gone on, so that all losses up to its step are known
+        now = (math.inf, math.inf)
+        if not seen.facts.get("finished"):
+            newest = loss.rows(loss.end - 1) if loss is not None and loss.end else rows.part(len(rows) - 1, len(rows))
+            now = (float(newest.segment[0]), float(newest.step[0]))
+        for at in range(len(rows)):
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            if (segment, step) >= now:
+                return
+            self._row = rows.first + at + 1
+            if segment != self._last[1] and step < 0.5 * self._last[0]:
+                self.begin()  # another stage
+            since = self._last[0] if segment == self._last[1] else -1
+            self._last = (step, segment)
+            known = _TRAINS.setdefault(seen, {})
+            key = (since, step, segment)
+            if key not in known:
+                if len(known) > 16_384:
+                    known.clear()
+                known[key] = _train(loss, since, step, segment)
+            train = known[key]
+            one = EvaluationPoint(step, float(rows.value[at]), train, segment, rows.first + at)
+            yield from self.look(seen, channel, one)
+
+    def begin(self) -> None:
+        """The first evaluation comes next."""
+
+    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+        """One evaluation."""
+        raise NotImplementedError
+
+
+def _train(loss: Channel | None, since: int, step: int, segment: int) -> float:
+    """The median of the last 16 losses up to a step, of those behind the evaluation before if there are any."""
+    if loss is None or not loss.end:
+        return math.nan
+    rows = loss.rows(loss.end - 4096)
+    if len(rows) and (rows.step[0] > step or rows.segment[0] > segment):
+        rows = loss.rows()
+    mine = numpy.flatnonzero((rows.segment == segment) & (rows.step <= step))[-16:]
+    fresh = mine[rows.step[mine] > since]
+    values = rows.value[fresh if len(fresh) else mine[-1:]]
+    values = values[numpy.isfinite(values)]
+    return float(numpy.median(values)) if len(values) else math.nan
+
+
+def largest_rise(values: list[float]) -> float:
+    """The largest rise from one evaluation to the next, in ln; a falling curve shows its noise in what rises."""
+    rises = [math.log(b) - math.log(a) for a, b in pairwise(values) if a > 0 and b > 0]
+    return max([0.005, *rises]) if len(rises) > 2 else max([0.01, *rises])
+
+
+def usual_change(values: list[float]) -> float:
+    """The median change from one evaluation to the next, in ln, up or down; 0 of fewer than eight: those are a curve
+    that falls.
+    """
+    if len(values) < 8:
+        return 0.0
+    changes = [abs(math.log(b) - math.log(a)) for a, b in pairwise(values) if a > 0 and b > 0]
+    return median(changes) if changes else 0.0
+
+
+class Rise(Walker):
+    """Walks along, keeps the best evaluation, and looks at those behind it."""
+
+    def begin(self) -> None:
+        self._best: EvaluationPoint | None = None
+        self._after: list[EvaluationPoint] = []
+        self._before: list[float] = []
+        self._told: Finding | None = None
+        self._count = 0
+
+    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+        if not math.isfinite(one.value) or one.value <= 0:
+            return
+        self._count += 1
+        if self._best is None or one.value < self._best.value:
+            self._before = [*self._before[-15:], *[other.value for other in self._after[-8:]], one.value][-24:]
+            self._best, self._after = one, []
+            if self._told is not None:
+                self._told.severity = "info"
+                self._told.message += f"; step {one.step} was better again"
+                yield again(self._told)
+                self._told = None
+            return
+        self._after = [*self._after[-63:], one]
+        yield from self.risen(seen, channel, self._best, one)
+
+    def risen(
+        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+    ) -> Iterator[Finding]:
+        """An evaluation behind the best one."""
+        raise NotImplementedError
+
+    def floor(self, best: EvaluationPoint) -> float:
+        """The median of the best evaluation and its neighbours: the lowest of many is low by chance, of few not."""
+        if len(self._before) < 8:
+            return best.value
+        return median([*self._before[-3:-1], best.value, *[other.value for other in self._after[:2]]])

@@ -1,0 +1,93 @@
+"""Layers that are in evaluation mode while the model is trained, told from gradients that cannot be.
+
+In:   tables of gradients.
+Out:  findings of `EvaluationMode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.layers import TableRule
+from barograph.doctor.kernel.tables import in_order, shown
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.kernel.tables import LayerRound, LayerTable
+
+
+class EvaluationMode(TableRule):
+    """Parameters that normalisation makes useless get a gradient.
+
+    Batch norm in training mode takes the mean of each batch away, so a bias in front of it has no effect, and its
+    gradient is rounding: a millionth of the others'. In evaluation mode the kept statistics are taken instead, the
+    bias counts, and its gradient is like the others'. Layers whose norm was below 1e-5 of the table's median in five
+    tables at least, and is above 1e-2 of it in two in a row, say that the model is trained in evaluation mode since
+    then: nobody called `model.train()` after an evaluation.
+
+    What to do: `model.train()` at the end of each evaluation.
+    """
+
+    name, family, kind, severity = "evaluation_mode", "eval", "eval", "warning"
+    tables = (("gradients", "norm"),)
+    needs = ("gradients/*/norm",)
+    least = 7
+    about = "The model is trained in evaluation mode."
+    sources = ("batch normalisation: a bias before it has no effect",)
+    thresholds: ClassVar = {
+        "none": (1e-5, "of the median: rounding of single precision; ours"),
+        "some": (1e-2, "of the median; ours"),
+        "before": (5.0, "tables; ours"),
+        "tables": (2.0, "in a row; ours"),
+    }
+    causes = ("evaluation mode left on: batch norm uses its kept statistics, dropout is off",)
+    remedies = ("call `model.train()` at the end of each evaluation",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._still = numpy.zeros(0, numpy.int64)  # tables in a row in which a layer had no gradient to speak of
+        self._moved = numpy.zeros(0, numpy.int64)  # and since then some
+        self._since = numpy.zeros(0, numpy.int64)
+        self._segment = -1
+        self._said = False
+
+    def look(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
+        if one.segment != self._segment:
+            self._segment, self._said = one.segment, False
+            self._still = self._moved = self._since = numpy.zeros(0, numpy.int64)
+        more = len(one.value) - len(self._still)
+        if more > 0:
+            self._still, self._moved, self._since = (
+                numpy.concatenate([kept, numpy.zeros(more, numpy.int64)])
+                for kept in (self._still, self._moved, self._since)
+            )
+        known = one.value[numpy.isfinite(one.value) & (one.value > 0)]
+        if self._said or len(known) < 4:
+            return
+        middle = float(numpy.median(known))
+        with numpy.errstate(invalid="ignore"):
+            none = one.value < self.at["none"] * middle
+            some = (one.value > self.at["some"] * middle) & (self._still >= self.at["before"])
+        fresh = some & (self._moved == 0)
+        self._since[fresh] = one.step
+        self._moved = numpy.where(some, self._moved + 1, 0)
+        self._still = numpy.where(none, self._still + 1, numpy.where(some, self._still, 0))
+        due = numpy.flatnonzero(self._moved >= self.at["tables"])
+        if not len(due):
+            return
+        self._said = True
+        began = int(self._since[due].min())
+        names = in_order(table.names[at] for at in due)
+        evaluations = seen.role("eval_loss")
+        steps = evaluations.rows().step if evaluations is not None else numpy.zeros(0, numpy.int64)
+        earlier = steps[steps <= began]
+        since = f", after the evaluation of step {int(earlier[-1])}" if len(earlier) else ""
+        yield self.finding(
+            began, f"{shown(names)} had no gradient for batch norm took it, and {'has' if len(names) == 1 else 'have'} "
+            f"one since step {began}{since}: the model is in evaluation mode.", found=one.step,
+            segment=one.segment, confidence=0.85, evidence={"layers": names[:8], "count": len(names)},
+            )  # fmt: skip

@@ -1,0 +1,305 @@
+"""Single signs in the evaluation: leaps, values that are not finite or never change, the distance to the training.
+
+In:   the series of the evaluation loss and of the loss.
+Out:  findings of `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`, `EvaluationBetter`, `EvaluationGap`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median, median_low
+from typing import ClassVar
+
+from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.curve import again, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
+
+
+def _log_ratio(new: float, old: float) -> float:
+    """ln of new over old, also where the ratio itself is beyond what a float holds."""
+    return math.log(new) - math.log(old)
+
+
+class EvaluationJump(Walker):
+    """The evaluation leaps from one time to the next, and the training does not.
+
+    The change of ln evaluation loss is more than ln 1.15 and more than 6 times the usual one of the evaluations before
+    (four at least), and three times as much as any of the last three; a rise after four falls is held against how the
+    changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they
+    change by 3% anyway, a third) makes it a warning: another evaluation set, another tokenizer, dropout left on, or,
+    downwards, evaluation data that were trained on. One that comes back is an info finding.
+    """
+
+    name, kind, severity = "evaluation_jump", "eval", "warning"
+    least = 5
+    about = "The evaluation loss leaps while the training loss does not."
+    thresholds: ClassVar = {"jump": (1.15, "ratio; ours"), "times": (6.0, "times the usual change; ours")}
+
+    def begin(self) -> None:
+        self._values: list[EvaluationPoint] = []
+        self._open: tuple[EvaluationPoint, EvaluationPoint, Finding] | None = None
+        self._wait = 0  # evaluations that must stay there
+
+    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+        if not math.isfinite(one.value) or one.value <= 0:
+            return
+        values = self._values
+        if self._open is not None:
+            old, new, finding = self._open
+            stays = _log_ratio(one.value, old.value) / _log_ratio(new.value, old.value) > 0.5
+            self._wait -= 1
+            if stays and self._wait:
+                self._values = [*values[-23:], one]
+                return
+            self._open = None
+            if stays:
+                finding.severity, finding.confidence, finding.last_step = "warning", 0.8, one.step
+                finding.message += f", and {one.value:.4g} at step {one.step}"
+            yield again(finding)
+        elif len(values) >= 4:
+            last = values[-1]
+            change = _log_ratio(one.value, last.value)
+            changes = [_log_ratio(b.value, a.value) for a, b in pairwise(values)]
+            usual = [abs(each) for each in changes]
+            train = _log_ratio(one.train, last.train) if one.train > 0 and last.train > 0 else 0.0
+            known, middle = usual, median(usual)
+            if len(changes) >= 4 and change > 0 and all(each < 0 for each in changes[-4:]):
+                # where a curve falls steeply its changes are large; how they differ is what a rise is held against
+                known = [abs(b - a) for a, b in pairwise(changes)]
+                middle = median_low(known)
+            limit = max(math.log(self.at["jump"]), self.at["times"] * max(middle, 0.002), 3 * max(known[-3:]))
+            if abs(change) > limit and train * math.copysign(1, change) < abs(change) / 3:
+                self._wait = 1 if median(usual) < 0.03 else 2
+                yield from self._leap(seen, channel, last, one, change)
+        self._values = [*values[-23:], one]
+
+    def _leap(
+        self, seen: RunHistory, channel: Channel, last: EvaluationPoint, one: EvaluationPoint, change: float
+    ) -> Iterator[Finding]:
+        if is_game(seen, channel):
+            return
+        up = change > 0
+        causes = (
+            [
+                "tokenizer mismatch: evaluation uses another vocabulary",
+                "evaluation mode left on: or off, with dropout in the evaluation",
+                "labels shifted: in the evaluation alone",
+            ]
+            if up
+            else ["validation leak: evaluation data are trained on", "labels shifted: targets can be seen"]
+        )
+        finding = self.finding(
+            one.step,
+            f"The evaluation loss went from {last.value:.4g} at step {last.step} to {one.value:.4g} at step "
+            f"{one.step} while the training loss went from {last.train:.4g} to {one.train:.4g}",
+            severity="info",
+            found=one.step,
+            segment=one.segment,
+            confidence=0.5,
+            causes=causes,
+            evidence={
+                "before": rounded(last.value),
+                "after": rounded(one.value),
+                "ratio": rounded(exp(min(change, 700.0)), 3),
+                "train_before": rounded(last.train),
+                "train_after": rounded(one.train),
+            },
+            remedies=[
+                f"Compare what the evaluation does at steps {last.step} and {one.step}: data, tokenizer, "
+                "`model.eval()`."
+            ],
+        )
+        self._open = (last, one, finding)
+        yield again(finding)
+
+
+class EvaluationNonFinite(Walker):
+    """An evaluation loss that is NaN or infinite.
+
+    Empty evaluation batches give such a loss, as do weights that are. A warning since the first of at least two, or of
+    one that was the last; one between finite ones, or before the first training step, is an info finding. A column that
+    is NaN most of the time, or again and again, is one that is not logged at each row: then only a stretch four times
+    as long as any before counts.
+    """
+
+    name, kind, severity = "evaluation_non_finite", "nonfinite", "warning"
+    about = "The evaluation loss is NaN or infinite."
+    causes = (
+        "loss masked out: evaluation batches without labels",
+        "fp16 overflow: in the evaluation",
+        "overflow in a layer",
+    )
+    remedies = ("Look for evaluation batches without a label, and run the evaluation in full precision.",)
+
+    def begin(self) -> None:
+        self._told: Finding | None = None
+        self._lasting: Finding | None = None  # one that healed and is a warning
+        self._first: EvaluationPoint | None = None  # of the stretch that is open
+        self._finite = self._rows = self._longest = self._healed = 0
+
+    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+        if math.isfinite(one.value):
+            yield from self._heal(one)
+            self._finite += 1
+            return
+        self._first = self._first or one
+        self._rows += 1
+        if self._told is not None:
+            self._told.evidence["rows"] = self._rows
+            self._told.last_step = one.step
+            yield again(self._told)
+            return
+        if self._healed and self._rows <= 4 * self._longest:
+            return
+        first = self._first
+        self._told = self.finding(
+            first.step,
+            f"The evaluation loss is {'NaN' if math.isnan(first.value) else 'infinite'} at step {first.step}",
+            found=one.step,
+            segment=first.segment,
+            evidence={"rows": self._rows, "train": rounded(first.train)},
+            confidence=0.8,
+        )
+        yield again(self._told)
+
+    def _heal(self, one: EvaluationPoint) -> Iterator[Finding]:
+        if self._first is None:
+            return
+        self._healed, self._longest = self._healed + 1, max(self._longest, self._rows)
+        if self._told is not None:
+            sparse = self._finite < self._rows or self._healed > 1
+            self._told.severity = "info" if self._rows < 3 or sparse else "warning"
+            self._told.message += f", and is finite again at step {one.step}"
+            yield again(self._told)
+            self._lasting = self._told if self._told.severity == "warning" else None
+        elif self._lasting is not None:
+            self._lasting.severity = "info"
+            yield again(self._lasting)
+            self._lasting = None
+        self._told = self._first = None
+        self._rows = 0
+
+
+class EvaluationFrozen(Walker):
+    """An evaluation that gives the same number, to the last digit, five times, while the training loss moves.
+
+    It looks at other weights than those that are trained. Numbers of fewer than four digits, and losses below 0.01,
+    are passed over.
+    """
+
+    name, kind, severity = "evaluation_frozen", "frozen", "warning"
+    least = 5
+    needs = ("eval_loss", "loss")
+    about = "The evaluation loss never changes."
+    sources = ("TrainCheck: stale parameters",)
+    thresholds: ClassVar = {"evaluations": (5.0, "ours")}
+    causes = ("optimizer holds other parameters: the evaluated model is a copy", "layer frozen")
+    remedies = ("Check that the evaluation is given the model that is trained, or copies its weights first.",)
+
+    def begin(self) -> None:
+        self._first: EvaluationPoint | None = None
+        self._count = 0
+        self._told = False
+
+    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+        if self._first is None or one.value != self._first.value:
+            self._first, self._count, self._told = one, 1, False
+            return
+        self._count += 1
+        digits = len(f"{one.value:.10g}".replace(".", "").lstrip("0"))
+        moved = abs(one.train - self._first.train) > 1e-4 * abs(one.train)
+        if self._told or self._count < self.at["evaluations"] or digits < 4 or abs(one.value) < 0.01 or not moved:
+            return
+        self._told = True
+        first = self._first
+        yield self.finding(
+            first.step,
+            f"The evaluation loss is {one.value:.6g} in {self._count} evaluations since step {first.step}",
+            found=one.step,
+            segment=one.segment,
+            confidence=0.85,
+            evidence={"evaluation": one.value, "train_then": rounded(first.train), "train_now": rounded(one.train)},
+        )
+
+
+class EvaluationBetter(Walker):
+    """The evaluation is better than the training for long.
+
+    Five evaluations in a row lie more than 10% below the training loss. Dropout and augmentation do that, an easier
+    evaluation set too, and evaluation data among the training data: an info finding.
+    """
+
+    name, kind, severity = "evaluation_better", "eval", "info"
+    needs = ("eval_loss", "loss")
+    least = 5
+    about = "The evaluation loss is well below the training loss."
+    thresholds: ClassVar = {"share": (0.1, "ours"), "evaluations": (5.0, "ours")}
+    causes = ("validation leak: evaluation data among the training data", "evaluation mode left on")
+    remedies = ("Check that no evaluation example is trained on; dropout and augmentation explain it too.",)
+
+    def begin(self) -> None:
+        self._count = 0
+        self._first = 0
+        self._told = False
+
+    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+        if not one.value < (1 - self.at["share"]) * one.train or one.value <= 0 or channel.name.endswith("bpb"):
+            self._count = 0
+            return
+        if not self._count:
+            self._first = one.step
+        self._count += 1
+        if self._count != int(self.at["evaluations"]) or self._told:
+            return
+        self._told = True
+        yield self.finding(
+            self._first,
+            f"The evaluation loss ({one.value:.4g}) has been below the training loss ({one.train:.4g}) by more "
+            f"than {100 * self.at['share']:.0f}% for {self._count} evaluations",
+            found=one.step,
+            segment=one.segment,
+            confidence=0.4,
+            evidence={"evaluation": rounded(one.value), "train": rounded(one.train)},
+        )
+
+
+class EvaluationGap(Walker):
+    """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info."""
+
+    name, kind, severity = "evaluation_gap", "overfit", "info"
+    needs = ("eval_loss", "loss")
+    least = 3
+    about = "The evaluation loss is much higher than the training loss."
+    sources = ("stability guide: validation loss much higher than training loss",)
+    thresholds: ClassVar = {"ratio": (1.5, "ours; the stability guide says much higher")}
+    causes = ("overfitting", "tokenizer mismatch: or other preparation of the evaluation data")
+    remedies = ("Evaluate on a held-out part of the training data: if the gap stays, it is overfitting.",)
+
+    def begin(self) -> None:
+        self._count = 0
+        self._first = 0
+        self._told = False
+
+    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+        if not (one.train > 0.01 and one.value > self.at["ratio"] * one.train):
+            self._count = 0
+            return
+        if not self._count:
+            self._first = one.step
+        self._count += 1
+        if self._count != 3 or self._told:
+            return
+        self._told = True
+        yield self.finding(
+            self._first,
+            f"The evaluation loss ({one.value:.4g}) is {one.value / one.train:.2g} times the training loss "
+            f"({one.train:.4g})",
+            found=one.step,
+            segment=one.segment,
+            confidence=0.5,
+            evidence={"evaluation": rounded(one.value), "train": rounded(one.train)},
+        )

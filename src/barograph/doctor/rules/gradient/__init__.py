@@ -1,0 +1,1 @@
+"""Rules of the family gradient. In: columns of a run. Out: findings."""

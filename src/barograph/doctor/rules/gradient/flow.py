@@ -1,0 +1,254 @@
+"""Rules over gradients by layer: vanishing, exploding and spread over the depth, single layers that jump.
+
+In:   `gradients/{layer}/norm` at intervals, and the model's figures of flow.
+Out:  findings of the family `gradient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import TableReader, in_order, is_vector, largest_of, median_of, shown
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.kernel.tables import LayerRound, LayerTable
+
+
+class VanishingGradient(Rule):
+    """Gradients get smaller and smaller on their way to the first layers.
+
+    Of all weight matrices the median gradient norm of the third with the smallest is compared with that of the third
+    with the largest, and the first block's norm with the last block's. Below 1% from block to block informs (stability
+    guide). Below one thousandth, with a norm of the smallest third below 1e-4, in five tables in a row over 64 steps,
+    warns (AutoTrainer's numbers). Layers without a gradient, or with one that is exactly zero, are frozen and count
+    nowhere. Adapters and gates that begin at zero have such gradients for some steps, and then no more.
+
+    What to do: residual connections, normalisation before each block, another initialisation, no saturating
+    functions.
+    """
+
+    name, family, kind, severity = "vanishing_gradient", "gradient", "vanishing", "warning"
+    needs = ("gradients/*/norm|=model/flow_first_last",)
+    least = 3
+    about = "The first layers' gradients are far smaller than the last layers'."
+    sources = ("stability guide: first layer below 1% of the last", "AutoTrainer: ratio below 1e-3 and norm below 1e-4")
+    thresholds: ClassVar = {
+        "informs": (0.01, "stability guide"),
+        "ratio": (1e-3, "AutoTrainer"),
+        "norm": (1e-4, "AutoTrainer"),
+        "tables": (5.0, "in a row; ours"),
+        "steps": (64.0, "ours"),
+    }
+
+    def reset(self) -> None:
+        self._reader, self._cursor = TableReader(), RowCursor()
+        self._low: list[tuple[int, float, float]] = []
+        self._blocks: list[int] = []
+        self._segment = -1
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        for table, one in self._reader.new(seen, "gradients", "norm"):
+            yield from self._table(table, one)
+        flow = self._cursor.new(seen.channel("model/flow_first_last"))
+        if flow is not None:
+            with numpy.errstate(invalid="ignore"):
+                low = (flow.value < self.at["informs"]) & (flow.value > 0)
+            for at in range(len(flow)) if low.any() or self._blocks else ():
+                self._blocks = [*self._blocks, int(flow.step[at])] if low[at] else []
+                segment = int(flow.segment[at])
+                if len(self._blocks) == 3 and self.first(segment, "blocks"):
+                    yield self.finding(
+                        self._blocks[0], f"The first block's gradient is {float(flow.value[at]):.3g} of the last "
+                        "block's.",
+                        severity="info", found=int(flow.step[at]), key="blocks",
+                        segment=segment, evidence={"ratio": float(flow.value[at])}, causes=["gradients vanish"],
+                        remedies=["look at gradients by layer"], confidence=0.4,
+                    )  # fmt: skip
+
+    def _table(self, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
+        if one.segment != self._segment:
+            self._segment, self._low = one.segment, []
+        use = one.there & numpy.isfinite(one.value) & (one.value > 0)
+        use &= numpy.array([not is_vector(name) for name in table.names[: len(use)]], bool)
+        norms = numpy.sort(one.value[use])
+        third = len(norms) // 3
+        if not third:
+            return
+        first, last = float(numpy.median(norms[:third])), float(numpy.median(norms[-third:]))
+        if not (first < self.at["ratio"] * last and first < self.at["norm"]):
+            self._low = []
+            return
+        self._low = [*self._low[:1], *self._low[1:][-8:], (one.step, first, last)]
+        lasted = len(self._low) >= self.at["tables"] and one.step - self._low[0][0] >= self.at["steps"]
+        if lasted and self.first(one.segment, "layers"):
+            yield self.finding(
+                self._low[0][0], f"Gradients vanish: {first:.3g} in a third of the layers, {last:.3g} in "
+                "another.",
+                found=one.step, segment=one.segment, key="layers", confidence=0.8,
+                evidence={"smallest_third": first, "largest_third": last, "ratio": first / last},
+                causes=["gradients vanish: on the way through the depth", "bad initialisation"],
+                remedies=["add residual connections, and normalisation before each block",
+                          "replace sigmoid and tanh by functions that don't saturate", "reduce the depth"],
+            )  # fmt: skip
+
+
+class GradientSpread(Rule):
+    """Gradient norms of layers lie far apart, or grow towards the first block.
+
+    The stability guide warns where they differ by more than 100 times over the depth, AutoTrainer where the first
+    block's is more than 70 times the last's. Biases and norms' scales have other norms than matrices in every healthy
+    model, and optimizers with a second moment make up for it, so this informs: once, after three tables in a row.
+    """
+
+    name, family, kind, severity = "gradient_spread", "gradient", "exploding", "info"
+    needs = ("=model/flow_spread|=model/flow_first_last",)
+    least = 3
+    about = "Gradient norms of layers lie far apart."
+    sources = ("stability guide: 100 times", "AutoTrainer: 70 times from the last block to the first")
+    thresholds: ClassVar = {"spread": (100.0, "stability guide"), "ratio": (70.0, "AutoTrainer")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._high: dict[str, list[int]] = {"flow_spread": [], "flow_first_last": []}
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        for name, limit in (("flow_spread", self.at["spread"]), ("flow_first_last", self.at["ratio"])):
+            rows = self._cursor.new(seen.channel(f"model/{name}"))
+            if rows is None:
+                continue
+            with numpy.errstate(invalid="ignore"):
+                high = rows.value > limit
+            for at in range(len(rows)) if high.any() or self._high[name] else ():
+                self._high[name] = [*self._high[name][-3:], int(rows.step[at])] if high[at] else []
+                segment = int(rows.segment[at])
+                if len(self._high[name]) >= 3 and self.first(segment, name):
+                    value = float(rows.value[at])
+                    what = f"The first block's gradient is {value:.3g} times the last block's."
+                    if name == "flow_spread":
+                        what = f"The largest gradient norm of a layer is {value:.3g} times the smallest."
+                    yield self.finding(
+                        self._high[name][0], what, found=int(rows.step[at]), key=name,
+                        segment=segment, evidence={"ratio": value, "bound": limit}, confidence=0.2,
+                    )  # fmt: skip
+
+
+class LayerGradientSpike(Rule):
+    """One layer's gradient jumps while the others' do not.
+
+    More than five times the median of its last 16 tables (Surogate's factor), and more than eight robust
+    deviations of its logarithm, in at most a quarter of the layers. It is an info finding: where to look when the loss
+    jumps.
+    """
+
+    name, family, kind, severity = "layer_gradient_spike", "gradient", "spike", "info"
+    needs = ("gradients/*/norm",)
+    least = 12
+    about = "One layer's gradient jumps alone."
+    sources = (
+        "AdaGC: per tensor, against its moving average",
+        "Surogate metrics guide: above 5 times the moving average",
+    )
+    thresholds: ClassVar = {
+        "ratio": (5.0, "Surogate metrics guide, AdaGC"),
+        "z": (8.0, "ours"),
+        "share": (0.25, "of the layers at most; ours"),
+    }
+    causes = ("bad batch", "learning rate too high")
+
+    def reset(self) -> None:
+        self._reader = TableReader()
+        self._said: dict[str, int] = {}
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        found = [self._look(table, one) for table, one in self._reader.new(seen, "gradients", "norm")]
+        return [one for one in found if one is not None]
+
+    def _look(self, table: LayerTable, one: LayerRound) -> Finding | None:
+        before: Any = table.before(one, 16)
+        if len(before) < 10:
+            return None
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            logs, now = numpy.log(before), numpy.log(one.value)
+            logs[~numpy.isfinite(logs)] = numpy.nan
+            middle = median_of(logs)
+            spread = numpy.maximum(1.4826 * median_of(numpy.abs(logs - middle)), 0.02)
+            rise = now - middle
+            high = numpy.flatnonzero(
+                (rise > numpy.log(self.at["ratio"])) & (rise > self.at["z"] * spread) & (now < 700)
+            )
+        if not len(high) or len(high) > self.at["share"] * one.there.sum():
+            return None
+        worst = high[largest_of(rise[high], [table.names[at] for at in high])]
+        layer = table.names[worst]
+        if self._said.get(layer, -(10**9)) > one.number - 16:
+            return None
+        self._said[layer] = one.number
+        ratio = float(numpy.exp(min(rise[worst], 700.0)))
+        names = [table.names[at] for at in high]
+        return self.finding(
+            one.step, f"The gradient of {shown(names)} is {ratio:.3g} times its usual at step {one.step}.",
+            key=layer,
+            segment=one.segment, evidence={"layers": in_order(names)[:5], "ratio": ratio}, confidence=0.3,
+        )  # fmt: skip
+
+
+class ZeroLayers(Rule):
+    """Gradients are computed for most layers, and are exactly zero.
+
+    Half of the weight matrices or more have a gradient whose norm is exactly zero, in each of three tables in a row,
+    while some layer's is not: nothing passes through the units before the last layers, because they answer to nothing
+    or are multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
+    without a token. Gates and adapters that begin at zero let gradients through after their first step.
+
+    What to do: look at the initialisation (biases far below zero before a rectifier, a scale of zero), and at masks.
+    """
+
+    name, family, kind, severity = "zero_layers", "gradient", "dead", "warning"
+    needs = ("gradients/*/norm",)
+    least = 3
+    about = "Most layers' gradients are exactly zero."
+    sources = ("SageMaker Debugger: AllZero", "AutoTrainer: 70% without a gradient")
+    thresholds: ClassVar = {"share": (0.5, "of the weight matrices; ours"), "tables": (3.0, "in a row; ours")}
+    causes = ("bad initialisation: units answer to nothing", "gradients vanish", "layer frozen")
+    remedies = (
+        "look at biases before rectifiers, scales and masks at the start",
+        "use a function that leaks (GELU, SiLU, leaky ReLU)",
+    )
+
+    def reset(self) -> None:
+        self._reader = TableReader()
+        self._row: list[int] = []
+        self._segment = -1
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        for table, one in self._reader.new(seen, "gradients", "norm"):
+            if one.segment != self._segment:
+                self._segment, self._row = one.segment, []
+            zero = one.there & (one.value == 0.0)
+            if not zero.any() or zero.sum() == one.there.sum():
+                self._row = []
+                continue
+            names = table.names[: len(one.value)]
+            use = one.there & numpy.array(
+                [not is_vector(name) and "expert" not in name.lower() for name in names], bool
+            )
+            share = float(zero[use].mean()) if use.sum() > 2 else 0.0
+            self._row = [*self._row[-7:], one.step] if share >= self.at["share"] else []
+            if len(self._row) >= self.at["tables"] and self.first(one.segment):
+                some = [names[at] for at in numpy.flatnonzero(zero & use)]
+                yield self.finding(
+                    self._row[0], f"The gradients of {share:.0%} of the weight matrices are exactly zero: "
+                    f"{shown(some)}.",
+                    found=one.step, segment=one.segment, confidence=0.8,
+                    evidence={"share": share, "layers": in_order(some)[:8]},
+                    )  # fmt: skip
+
+
+RULES = (VanishingGradient, ZeroLayers, GradientSpread, LayerGradientSpike)

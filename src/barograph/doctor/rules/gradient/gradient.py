@@ -1,0 +1,390 @@
+"""Rules over the gradient's norm: not finite, spikes, out of range, exploding, decayed, zero, clipped, scaled.
+
+In:   the norm each step, the loss beside it, the clip coefficient, the loss scale.
+Out:  findings of the family `gradient`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.blocks import BlockReader
+from barograph.doctor.kernel.cursor import (
+    RowCursor,
+    exp,
+    half_rate,
+    known,
+    newest,
+    numeric_setting,
+    saved_before,
+    scaled_loss,
+    usual,
+)  # fmt: skip
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import in_order
+from barograph.doctor.rules.gradient import flow as gradient_flow
+from barograph.doctor.rules.gradient import level as gradient_level
+from barograph.doctor.rules.gradient import scale as gradient_scale
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+def norm_before_clipping(seen: RunHistory) -> Channel | None:
+    """The norm before clipping where every step has it, else the norm that is logged."""
+    before, logged = seen.channel("model/grad_norm_before"), seen.role("norm")
+    if before is not None and (logged is None or before.end >= 0.9 * logged.end):
+        return before
+    return logged
+
+
+def clip_value(seen: RunHistory, step: int, time: int, segment: int) -> str:
+    """What value to clip at, from the healthy norms before a step: their 90th percentile."""
+    norm = seen.role("norm")
+    if norm is None:
+        return "clip gradients at a norm of 1.0"
+    values = newest(norm, step - 1, time, segment, 256)
+    values = values[numpy.isfinite(values)]
+    if len(values) < 16:
+        return "clip gradients at a norm of 1.0"
+    return f"clip gradients at a norm of {float(numpy.quantile(values, 0.9)):.3g}, the 90th percentile before"
+
+
+_WAIT = 64  # rows of the loss in which a table of the layers comes, which is written later
+
+
+class _Run:
+    """Rows in a row that are not finite: the steps of the first 16."""
+
+    __slots__ = ("channel", "segment", "step", "steps", "time", "value")
+
+    def __init__(self, channel: str, step: int, time: int, segment: int, value: float):
+        self.channel, self.step, self.time, self.segment, self.value = channel, step, time, segment, value
+        self.steps: list[int] = []
+
+
+class NonFiniteGradient(Rule):
+    """The norm of the gradient is NaN or infinite.
+
+    One such number in any element makes the whole norm one. What it means depends on what follows, so the finding
+    grows: with a loss scaler a skipped step is how the scaler works, and only an info finding; a norm that is finite
+    again at once has been skipped by somebody, and is an info finding too. If the loss turns NaN with it or within
+    three steps, the weights are gone: critical. Three steps in a row without that are a warning: the optimizer is not
+    stepping, or it is the norm alone that overflows.
+
+    A column in which the value is missing now and then (more than one row in twenty), or before the first finite one,
+    says nothing. What to do: find the layer (the finding names it where tables of gradients were recorded), go back
+    to the last checkpoint, leave out the batch or lower the learning rate.
+    """
+
+    name, family, kind, severity = "non_finite_gradient", "gradient", "nonfinite", "critical"
+    prompt = True
+    needs = ("norm|=model/grad_norm",)
+    about = "The gradient's norm is NaN or infinite."
+    sources = ("SageMaker Debugger: ExplodingTensor", "PyTorch AMP: a step that the scaler skips is harmless")
+    thresholds: ClassVar = {
+        "rows": (3.0, "rows in a row, with a finite loss, that warn; one may be a skipped step"),
+        "missing": (0.05, "share of earlier rows that are not finite above which the column is taken to have gaps"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._counts: dict[str, list[int]] = {}  # finite rows, other rows
+        self._open: list[_Run] = []
+        self._last: dict[str, _Run | None] = {}
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        channel = seen.role("norm") or seen.channel("model/grad_norm")
+        rows = self._cursor.new(channel)
+        if rows is not None and channel is not None:
+            self._look(channel.name, rows)
+        if not self._open:
+            return
+        for run in list(self._open):
+            yield self._judge(seen, run)
+
+    def _look(self, name: str, rows: ChannelRows) -> None:
+        counts = self._counts.setdefault(name, [0, 0])
+        finite = numpy.isfinite(rows.value)
+        last = self._last.get(name)
+        if finite.all() and last is None:
+            counts[0] += len(rows)
+            return
+        edges = numpy.flatnonzero((numpy.diff(finite) != 0) | (numpy.diff(rows.segment) != 0)) + 1
+        for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(rows)], strict=True):
+            if finite[low]:
+                counts[0] += high - low
+                self._last[name] = None
+                continue
+            last = self._last.get(name)
+            if last is None or last.segment != rows.segment[low]:
+                gaps = counts[1] > max(2, self.at["missing"] * (counts[0] + counts[1]))
+                if counts[0] < 2 or gaps:
+                    counts[1] += high - low
+                    continue
+                last = _Run(
+                    name, int(rows.step[low]), int(rows.time[low]), int(rows.segment[low]), float(rows.value[low])
+                )
+                self._last[name] = last
+                self._open.append(last)
+            counts[1] += high - low
+            last.steps += rows.step[low : min(high, low + 16 - len(last.steps))].tolist()
+
+    def _judge(self, seen: RunHistory, run: _Run) -> Finding:
+        loss = seen.role("loss")
+        broken, later, limit, until = None, 0, math.inf, math.inf
+        if loss is not None:
+            rows = loss.rows(max(loss.start, loss.end - 8192 - 256))
+            here = (rows.segment == run.segment) & (rows.step >= run.step)
+            values, steps, times = rows.value[here][:4], rows.step[here][:4], rows.time[here][:_WAIT]
+            later = len(times)
+            limit = float(steps[-1]) if later >= 4 else math.inf
+            until = float(times[-1]) if later == _WAIT else math.inf
+            bad = numpy.flatnonzero(~numpy.isfinite(values))
+            broken = int(steps[bad[0]]) if len(bad) else None
+        some = [step for step in run.steps if step <= limit]
+        count, last_step, need = len(some), some[-1], int(self.at["rows"])
+        if later == _WAIT or (loss is None and (len(run.steps) >= 16 or self._last.get(run.channel) is not run)):
+            self._open.remove(run)  # all is known
+        where, layers = first_layer(seen, run.step, run.segment, until)
+        what = "NaN" if run.value != run.value else "infinite"
+        evidence: dict[str, Any] = {"value": str(run.value), "rows": count}
+        if layers:
+            evidence["layers"] = layers
+        causes = ["non-finite gradient: " + (where or "one bad element makes the whole norm one"),
+                  "overflow in a layer", "learning rate too high"]  # fmt: skip
+        if broken == run.step:  # the loss comes first: what it is made of overflowed on the way forward
+            causes[:2] = ["overflow in a layer: the loss of the same step is not finite", "non-finite gradient"]
+        if scaled_loss(seen, until):
+            causes = ["fp16 overflow: a number left the range of half precision", *causes[1:2], causes[0]]
+        remedies = [*saved_before(seen, run.step), f"look at the batch of step {run.step} and leave it out",
+                    half_rate(seen, run.step, run.time, run.segment)]  # fmt: skip
+        if where:
+            remedies.insert(0, f"look at {where}")
+        if broken is not None:
+            message = (
+                f"The gradient's norm is {what} at step {run.step}, and the loss is not finite from step {broken} on."
+            )
+            return self.finding(run.step, message, last_step=max(last_step, broken), found=broken, confidence=0.95,
+                                evidence=evidence, causes=causes, remedies=remedies, segment=run.segment)  # fmt: skip
+        if scaled_loss(seen, until):
+            message = f"The gradient's norm is {what} at step {run.step}; the loss scaler leaves such steps out."
+            return self.finding(run.step, message, severity="info", last_step=last_step, confidence=0.8,
+                                evidence=evidence, causes=["fp16 overflow: the scaler lowers its scale"],
+                                segment=run.segment)  # fmt: skip
+        if count >= need:
+            message = (
+                f"The gradient's norm is {what} for {count} steps from step {run.step} on, though the loss is finite."
+            )
+            return self.finding(run.step, message, severity="warning", last_step=last_step, found=some[need - 1],
+                                evidence=evidence, causes=causes, remedies=remedies, confidence=0.7,
+                                segment=run.segment)  # fmt: skip
+        message = f"The gradient's norm is {what} at step {run.step}."
+        return self.finding(run.step, message, severity="info", last_step=last_step, evidence=evidence,
+                            causes=causes, remedies=remedies, segment=run.segment)  # fmt: skip
+
+
+def first_layer(seen: RunHistory, step: int, segment: int, until: float) -> tuple[str, list[str]]:
+    """Where a gradient first was not finite at a step, by its table: the layer, and some of all such layers.
+
+    Backward goes from the output to the input, so the last such layer was the first.
+    """
+    bad: list[str] = []
+    for quantity in ("nan", "inf"):
+        for layer, channel in seen.layers("gradients", quantity).items():
+            rows = channel.rows(max(channel.start, channel.end - 64))
+            here = (rows.step == step) & (rows.segment == segment) & (rows.value > 0) & (rows.time <= until)
+            if here.any() and layer not in bad:
+                bad.append(layer)
+    bad = in_order(bad)
+    for event in seen.events_of("model"):
+        name = event.fields.get("first_non_finite_gradient")
+        if event.step == step and event.time <= until and isinstance(name, str):
+            return name, bad[:5] or [name]
+    return (bad[-1] if bad else ""), bad[:5]
+
+
+class GradientSpike(Rule):
+    """The norm of the gradient jumps far out of its noise for a step or a few.
+
+    z = (log norm − level) / spread, with level and spread from the rows before (a robust line through the last 128,
+    and the median distance from it). A spike has z above 8 and at least three times the level. Alone it informs:
+    gradients have heavy tails, and clipping takes care of them. At ten times the level it warns where the loss jumps
+    with it (z above 6 within two rows), and where nothing clipped it; with both, at a hundred times, it is critical.
+
+    What to do: clip, look at the batch, lower the learning rate if it comes again.
+    """
+
+    name, family, kind, severity = "gradient_spike", "gradient", "spike", "warning"
+    needs = ("norm|=model/grad_norm_before",)
+    least = 32
+    about = "The gradient's norm jumps far above its own noise."
+    sources = (
+        "OLMo-core: 6 standard deviations over 128 values",
+        "Surogate metrics guide: a factor of 5 (alone it is noise)",
+        "AdaGC",
+    )
+    thresholds: ClassVar = {
+        "z": (8.0, "healthy runs of 130M to 1.2B stayed below 4.5 in the loss"),
+        "ratio": (3.0, "times the level, so that a very quiet norm may wiggle"),
+        "loss_z": (6.0, "the loss jumps with it; ours"),
+        "large": (10.0, "times the level, to warn; ours"),
+        "rows": (32.0, "rows of a segment before the first"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment, self._begin = -1, 0
+        self._last_row = -100
+        self._pending: list[tuple[Any, ...]] = []
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        channel = norm_before_clipping(seen)
+        rows = self._cursor.new(channel)
+        if rows is None or channel is None:
+            return () if not self._pending else self._settle(seen)
+        level, _, z = seen.local(channel, log=True).rows(rows.first)
+        with numpy.errstate(invalid="ignore"):
+            places = numpy.flatnonzero(z > self.at["z"])
+        if rows.segment[-1] != self._segment or rows.segment[0] != self._segment:
+            cuts = numpy.flatnonzero(numpy.diff(rows.segment, prepend=self._segment))
+            begins = {int(rows.segment[cut]): rows.first + int(cut) for cut in cuts}
+        else:
+            begins = {self._segment: self._begin}
+        for place in places:
+            segment, row = int(rows.segment[place]), rows.first + int(place)
+            begin = begins.get(segment, self._begin)
+            ratio = float(rows.value[place]) / exp(float(level[place]))
+            if row - begin < self.at["rows"] or not self.at["ratio"] < ratio < math.inf:
+                continue
+            if row - self._last_row > 16:  # one of a burst
+                self._pending.append((int(rows.step[place]), int(rows.time[place]), segment, float(rows.value[place]),
+                                      ratio, float(z[place])))  # fmt: skip
+            self._last_row = row
+        if rows.segment[-1] != self._segment:
+            self._segment = int(rows.segment[-1])
+            self._begin = begins[self._segment]
+        return self._settle(seen) if self._pending else ()
+
+    def _settle(self, seen: RunHistory) -> Iterable[Finding]:
+        loss = seen.role("loss")
+        found, waiting = [], []
+        for one in self._pending:
+            step, _, segment = one[:3]
+            beside, done, at = 0.0, True, step
+            if loss is not None:
+                rows = loss.rows(max(loss.start, loss.end - 8192 - 256))
+                here = numpy.flatnonzero((rows.segment == segment) & (rows.step >= step))[:3]
+                done = len(here) == 3 or bool(rows.segment[-1] != segment) if len(rows) else False
+                if len(here):
+                    zs = seen.local(loss, log=True).rows(rows.first)[2][here]
+                    zs = numpy.where(numpy.isfinite(zs), zs, 0.0)
+                    high = numpy.flatnonzero(zs > self.at["loss_z"])
+                    beside = float(zs[high[0]] if len(high) else zs.max())
+                    if len(high):
+                        at, done = int(rows.step[here[high[0]]]), True
+            if not done and not seen.facts.get("finished"):
+                waiting.append(one)
+            found.append(self._say(seen, one, beside, at))
+        self._pending = waiting
+        return found
+
+    def _say(self, seen: RunHistory, one: tuple[Any, ...], beside: float, at: int) -> Finding:
+        step, time, segment, value, ratio, z = one
+        clip = known(seen.channel("model/clip_coefficient"), step, time, segment)
+        limit = numeric_setting(seen, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
+                                "gradient_clipping", "clip_grad_norm")  # fmt: skip
+        open_valve = limit == 0.0 or (clip == clip and clip > 0.999 and not limit < value)
+        strong = beside > self.at["loss_z"]
+        severity = "warning" if ratio > self.at["large"] and (strong or open_valve) else "info"
+        if strong and open_valve and ratio > self.at["large"] ** 2:
+            severity = "critical"
+        causes = ["bad batch: this step's data are unlike the others", "learning rate too high"]
+        remedies = [f"look at the batch of step {step}, and leave it out if it is broken"]
+        rate, usual_rate = (
+            known(seen.role("lr"), step, time, segment),
+            usual(seen.role("lr"), step - 8, time, segment, 32),
+        )
+        if rate > 1.5 * usual_rate > 0:
+            causes.reverse()
+            remedies.insert(0, half_rate(seen, step, time, segment))
+        if open_valve:
+            causes.insert(0, "clipping off: the step was taken at its full length")
+        if open_valve or limit != limit:
+            remedies.insert(0, clip_value(seen, step, time, segment))
+        message = f"The gradient's norm is {value:.3g} at step {step}, {ratio:.3g} times its level (z = {z:.3g})"
+        message += f"; the loss jumps with it (z = {beside:.3g})." if strong else "."
+        return self.finding(
+            step, message, severity=severity, last_step=step, found=at if strong else step, segment=segment,
+            evidence={"norm": value, "ratio": ratio, "z": z, "loss_z": beside}, causes=causes, remedies=remedies,
+            confidence=0.6 if strong else 0.4,
+        )  # fmt: skip
+
+
+class GradientNormRange(Rule):
+    """The norm of the gradient is outside the range that is usual for language models.
+
+    The stability guide's table calls 0.1 to 10 healthy, below 0.01 and above 100 a red flag; its `ALERT_THRESHOLDS` say
+    0.001 and 100, its red alerts 1000. Where they contradict each other all are kept, as grades of one info finding.
+    The norm depends on the loss's scale, the batch and the size of the model, so absolute bounds inform; a bound that
+    you set yourself warns. Judged by the median of 16 rows.
+    """
+
+    name, family, kind, severity = "gradient_norm_range", "gradient", "exploding", "warning"
+    needs = ("norm|=model/grad_norm",)
+    least = 16
+    about = "The gradient's norm is outside the range that is usual."
+    sources = ("stability guide: grad_norm_max and grad_norm_min, the gradient table, the red alerts",)
+    thresholds: ClassVar = {
+        "high": (100.0, "stability guide, grad_norm_max"),
+        "low": (0.001, "stability guide, grad_norm_min"),
+        "red": (1000.0, "stability guide, red alert conditions"),
+        "quiet": (0.01, "stability guide, gradient table: red flag"),
+    }
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._changed = set(changed)
+        self._blocks = BlockReader()
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        new = self._blocks.new(seen, seen.role("norm") or seen.channel("model/grad_norm"))
+        if new is None:
+            return ()
+        at, found = self.at, []
+        with numpy.errstate(invalid="ignore"):
+            strange = (new.middle > at["high"]) | ((new.middle < at["quiet"]) & (new.middle > 0))
+        for place in numpy.flatnonzero(strange):
+            middle, segment = float(new.middle[place]), int(new.segment[place])
+            step, last_step, time = int(new.step[place]), int(new.last_step[place]), int(new.time[place])
+            name = ("red" if middle > at["red"] else "high" if middle > at["high"] else
+                    "low" if middle < at["low"] else "quiet")  # fmt: skip
+            if not self.first(segment, name):
+                continue
+            high = name in ("red", "high")
+            message = (f"The gradient's norm is {middle:.3g} in the median of steps {step} to {last_step}, "
+                       f"{'above' if high else 'below'} {at[name]:.3g}.")  # fmt: skip
+            found.append(self.finding(
+                step, message, severity="warning" if name in self._changed else "info", key=name,
+                kind="exploding" if high else "vanishing", found=last_step,
+                segment=segment, evidence={"norm": middle, "bound": at[name]}, confidence=0.3,
+                causes=["clipping off", "learning rate too high"] if high else ["gradients vanish",
+                "learning rate too low"],
+                remedies=[clip_value(seen, step, time, segment)] if high else [],
+            ))  # fmt: skip
+        return found
+
+
+RULES = (
+    NonFiniteGradient,
+    GradientSpike,
+    GradientNormRange,
+    *gradient_level.RULES,
+    *gradient_scale.RULES,
+    *gradient_flow.RULES,
+)

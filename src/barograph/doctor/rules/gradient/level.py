@@ -1,0 +1,407 @@
+"""Rules over the level of the gradient's norm: exploding, decayed, zero, scaled by a factor.
+
+In:   the norm each step, and the loss beside it.
+Out:  findings of the family `gradient`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.blocks import BlockColumns, BlockCourse
+from barograph.doctor.kernel.cursor import (
+    half_rate,
+    known,
+    saved_before,
+    usual,
+)  # fmt: skip
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.series import BlockRule, SeriesRule
+from barograph.doctor.kernel.shifts import Shift, Shifts
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+def norm_of(seen: RunHistory) -> Channel | None:
+    """The norm that is logged, else the watch's."""
+    return seen.role("norm") or seen.channel("model/grad_norm")
+
+
+def is_policy(seen: RunHistory) -> bool:
+    """Whether a policy is trained, whose loss says little."""
+    return seen.role("reward") is not None or seen.role("kl") is not None
+
+
+class ExplodingGradient(BlockRule):
+    """The norm of the gradient has risen tenfold over its own median, and stays there.
+
+    Medians of 16 rows are compared with the median over the whole course so far (at least 64 rows of it). Two in a row
+    beyond ten times of it make a finding, or two beyond three times of which the second passes five times and is larger
+    by 30%: a norm on its way to ten times. It is a warning if the loss is not 3% lower than in the 32 rows before the
+    rise, else an info finding, for a norm may rise while a model learns. Where it rises block after block, in three
+    blocks or in a straight line (correlation above 0.99), gradients may be added up from step to step: the first cause
+    is then a missing `zero_grad`.
+
+    What to do: lower the learning rate, clip, go back to a checkpoint from before the rise.
+    """
+
+    name, family, kind, severity = "exploding_gradient", "gradient", "exploding", "warning"
+    needs = ("norm|=model/grad_norm",)
+    least = 96
+    about = "The gradient's norm has risen tenfold and stays high."
+    sources = ("AutoTrainer: exploding gradients",)
+    thresholds: ClassVar = {
+        "ratio": (10.0, "ours"),
+        "blocks": (4.0, "blocks of 16 rows that make the median; ours"),
+        "rising": (3.0, "times, of a norm that goes on rising; ours"),
+        "risen": (5.0, "times; ours"),
+        "growth": (1.3, "from block to block; ours"),
+    }
+
+    def reset(self) -> None:
+        super().reset()
+        self._course = BlockCourse()
+        self._late: list[float] = []  # the last two blocks are in no median yet
+        self._trail: list[float] = []  # the last three blocks
+        self._said: Finding | None = None
+        self._base = math.nan
+        self._base_of = -1
+
+    def channel(self, seen: RunHistory) -> Channel | None:
+        return norm_of(seen)
+
+    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+        for at in range(len(new)):
+            segment, middle = int(new.segment[at]), float(new.middle[at])
+            if segment != self._course.segment:
+                self._course.begin(segment)
+                self._late, self._trail, self._said, self._base_of = [], [], None, -1
+            course = self._course
+            if len(self._late) == 2:
+                course.add(self._late.pop(0))
+            if course.count >= self.at["blocks"]:
+                if self._base_of != len(course.values) * course.each:
+                    self._base, self._base_of = course.median(), len(course.values) * course.each
+                last, bar = self._late[-1] if self._late else 0.0, self.at["ratio"] * self._base
+                least = max(self.at["growth"] * last, self.at["risen"] * self._base)
+                rises = last > self.at["rising"] * self._base and middle > least
+                if math.inf > middle > self._base > 0 and (rises or min(last, middle) > bar):
+                    yield from self._say(seen, new, at, middle, segment)
+                elif middle <= 0.5 * self.at["risen"] * self._base:
+                    self._said = None
+            self._late.append(middle)
+            self._trail = [*self._trail[-2:], middle]
+
+    def _say(self, seen: RunHistory, new, at: int, middle: float, segment: int) -> Iterator[Finding]:  # type: ignore[no-untyped-def]
+        step, time = int(new.last_step[at]), int(new.time[at])
+        told = self._said
+        if told is not None and (told.severity != "info" or is_policy(seen)):
+            if step < 2 * told.last_step - told.step:
+                return
+            told.last_step = step
+            yield _copy(told)
+            return
+        norm, loss = norm_of(seen), seen.role("loss")
+        began, line = (told.step if told is not None else step), False
+        if norm is not None and told is None:
+            rows = norm.rows(max(norm.start, norm.end - 8192 - 512))
+            here = (rows.segment == segment) & (rows.step <= step) & numpy.isfinite(rows.value) & (rows.value > 0)
+            values, steps = rows.value[here][-256:], rows.step[here][-256:]
+            low = numpy.flatnonzero(values < 3 * self._base)  # the last that was usual
+            if len(low) and low[-1] + 1 < len(steps):
+                began = int(steps[low[-1] + 1])
+            flat = numpy.flatnonzero(values < 1.5 * self._base)
+            rise = values[int(flat[-1]) + 1 if len(flat) else 0 :]
+            line = len(rise) >= 16 and bool(rise[0] < rise[-1] < 1e15) and _is_line(rise)
+        # four levels in a row each above the last, the first of them still a usual one: a sum that grows
+        levels = [*self._trail, middle]
+        line |= len(levels) == 4 and all(a < b / 1.2 for a, b in pairwise(levels))
+        now, before = usual(loss, step, time, segment, 16), math.nan
+        if loss is not None:
+            rows = loss.rows(max(loss.start, loss.end - 8192 - 512))
+            values = rows.value[(rows.segment == segment) & (rows.step < began) & numpy.isfinite(rows.value)][-32:]
+            before = float(numpy.median(values)) if len(values) else math.nan
+        falls = now < 0.97 * before and not is_policy(seen)
+        if told is not None and falls:
+            return
+        causes = ["learning rate too high", "clipping off", "zero_grad missing"]
+        if line:
+            causes = ["zero_grad missing: the norm grows from step to step", *causes[:2]]
+        self._said = self.finding(
+            began, f"The gradient's norm has been {middle / self._base:.3g} times its usual {self._base:.3g} "
+            f"since about step {began}" + (", while the loss still falls." if falls else "."),
+            severity="info" if falls or is_policy(seen) else "warning", found=step, segment=segment,
+            evidence={"norm": middle, "usual": self._base, "loss": now, "loss_before": before}, causes=causes,
+            remedies=[half_rate(seen, began, time, segment), f"clip gradients at a norm of {2 * self._base:.3g}",
+                      *saved_before(seen, began)], confidence=0.6,
+        )  # fmt: skip
+        yield _copy(self._said)
+
+
+def _copy(finding: Finding) -> Finding:
+    import copy
+
+    return copy.copy(finding)
+
+
+def _is_line(values: Any) -> bool:
+    """Whether values lie on a rising straight line: correlation with their number above 0.99."""
+    with numpy.errstate(all="ignore"):
+        return bool(numpy.corrcoef(numpy.arange(len(values)), values)[0, 1] > 0.99)
+
+
+class GradientDecay(BlockRule):
+    """The norm of the gradient has fallen below a tenth of what it began with, and the loss has not moved.
+
+    The stability guide warns at a tenth of the starting value. A norm that falls while the loss falls is what training
+    looks like, so only a loss that is still above 95% of what it began with makes a finding. The start is the median of
+    the first 16 rows, now is the median of the last 16, four times in a row. Losses of policies are left out.
+    """
+
+    name, family, kind, severity = "gradient_decay", "gradient", "vanishing", "warning"
+    needs = ("norm|=model/grad_norm", "loss")
+    least = 80
+    about = "The gradient's norm has decayed while the loss stands still."
+    sources = ("stability guide: below 0.1 times the starting value, with a stagnating loss",)
+    thresholds: ClassVar = {
+        "share": (0.1, "stability guide"),
+        "loss": (0.95, "of the first loss; ours"),
+        "blocks": (4.0, "in a row; ours"),
+    }
+    causes = ("gradients vanish", "bad initialisation", "learning rate too high", "layer frozen")
+    remedies = (
+        "look at the layers' gradients: where do they end?",
+        "add residual connections or normalisation, or reduce the depth",
+    )
+
+    def reset(self) -> None:
+        super().reset()
+        self._segment = -1
+        self._start = self._loss = math.nan
+        self._low: list[int] = []
+        self._said = False
+
+    def channel(self, seen: RunHistory) -> Channel | None:
+        return norm_of(seen)
+
+    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+        fresh = new.segment[0] != self._segment or new.segment[-1] != self._segment
+        if not fresh and (self._said or not (self._low or (new.middle < self.at["share"] * self._start).any())):
+            return
+        loss = seen.role("loss")
+        for at in range(len(new)):
+            segment, step, time = int(new.segment[at]), int(new.last_step[at]), int(new.time[at])
+            if segment != self._segment:
+                self._segment, self._low, self._said = segment, [], False
+                self._start = float(new.middle[at])
+                self._loss = usual(loss, step, time, segment, 16)
+                continue
+            if self._said or not new.middle[at] < self.at["share"] * self._start:
+                self._low = []
+                continue
+            self._low.append(int(new.step[at]))
+            if len(self._low) < self.at["blocks"] or not self._loss > 0 or is_policy(seen):
+                continue
+            now = usual(loss, step, time, segment, 16)
+            if not now > self.at["loss"] * self._loss:
+                continue
+            self._said = True
+            middle = float(new.middle[at])
+            yield self.finding(
+                self._low[0], f"The gradient's norm has fallen from {self._start:.3g} to {middle:.3g}, and "
+                "the loss "
+                f"is {now:.3g} after {self._loss:.3g}.", found=step, segment=segment,
+                evidence={"norm": middle, "norm_at_start": self._start, "loss": now, "loss_at_start": self._loss},
+                confidence=0.6,
+            )  # fmt: skip
+
+
+class ZeroGradient(SeriesRule):
+    """The norm of the gradient is exactly zero.
+
+    Three rows in a row after norms that were not. No batch of real data gives that: labels are all ignored, the loss
+    does not depend on the weights any more, or the gradients were cleared before the step. In reinforcement learning it
+    happens when all rewards of a group are equal, so there it is an info finding. So it is where norms are logged with
+    few digits and were near zero.
+    """
+
+    name, family, kind, severity = "zero_gradient", "gradient", "zero", "critical"
+    waits = False
+    needs = ("norm|=model/grad_norm",)
+    least = 4
+    about = "The gradient's norm is exactly zero."
+    sources = ("SageMaker Debugger: AllZero",)
+    thresholds: ClassVar = {
+        "rows": (3.0, "in a row; ours"),
+        "usual": (0.02, "a usual norm below it may have been rounded; ours"),
+    }
+
+    def reset(self) -> None:
+        self._count, self._first, self._segment = 0, (0, 0), -1
+        self._positive = 0
+
+    def channel(self, seen: RunHistory) -> Channel | None:
+        return norm_of(seen)
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        zero = rows.value == 0.0
+        if not zero.any() and not self._count:
+            self._positive += len(rows)
+            return
+        for at in range(len(rows)) if self._count or zero.any() else ():
+            if not zero[at] or rows.segment[at] != self._segment:
+                self._segment = int(rows.segment[at])
+                self._count = 0
+            if not zero[at]:
+                self._positive += 1
+                continue
+            if not self._count:
+                self._first = (int(rows.step[at]), int(rows.time[at]))
+            self._count += 1
+            if self._count == int(self.at["rows"]) and self._positive:
+                yield self._say(seen, int(rows.step[at]), int(rows.time[at]))
+
+    def _say(self, seen: RunHistory, step: int, time: int) -> Finding:
+        began = self._first[0]
+        norm = norm_of(seen)
+        before = usual(norm, began - 1, time, self._segment, 64) if norm is not None else math.nan
+        loss = known(seen.role("loss"), step, time, self._segment)
+        rounded = not before > self.at["usual"]
+        severity = "info" if is_policy(seen) or rounded or (loss == loss and abs(loss) < 1e-6) else "critical"
+        causes = ["loss masked out: no label counts any more", "optimizer holds other parameters", "layer frozen"]
+        if is_policy(seen):
+            causes = [
+                "reward hacking or KL blow-up: all rewards of a group are the same, so nothing is left to learn from"
+            ]
+        return self.finding(
+            began, f"The gradient's norm is exactly 0 since step {began}; before it was {before:.3g}.",
+            severity=severity,
+            found=step, segment=self._segment, evidence={"usual": before, "loss": loss}, causes=causes,
+            remedies=["count the labels of a batch that are not ignored", "see that the loss depends on the weights",
+                      *saved_before(seen, began)], confidence=0.9 if severity == "critical" else 0.4,
+        )  # fmt: skip
+
+
+class GradientScaleJump(Rule):
+    """Gradient and loss are multiplied by one whole number from a step on.
+
+    Data never do that; a program that adds the losses of micro-batches where it averaged them before does, or one that
+    divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within a
+    quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it neither
+    grows nor shrinks in these rows. Where the loss is so noisy that the number can't be told, a factor above 3.5 of
+    both makes a warning. Where the norm alone jumps by more than 3.5 and the loss stays (within 5%), an info finding
+    says so: another batch size or another mixture of data does that too. The loss of a policy has no factor: there a
+    level that shifts by six spreads, while the norm grows 3.5 times, warns that the objective is another.
+    """
+
+    name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
+    needs = ("norm|=model/grad_norm_before", "loss")
+    least = 32
+    about = "Gradients and loss are scaled by a whole number from a step on."
+    sources = ("transformers#34204",)
+    thresholds: ClassVar = {
+        "ratio": (1.8, "of the norm's levels; ours"),
+        "rows": (8.0, "that confirm it; ours"),
+        "whole": (0.04, "how far from a whole number; ours"),
+        "alone": (3.5, "of the norm alone; ours"),
+    }
+
+    def reset(self) -> None:
+        self._shifts = Shifts(self.at["ratio"], int(self.at["rows"]), share=0.7, z=3.0)
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        channel = norm_of(seen)
+        if channel is None:
+            return ()
+        return [one for shift in self._shifts.follow(seen, channel) if shift.back is None
+                for one in self._say(seen, shift)]  # fmt: skip
+
+    def _say(self, seen: RunHistory, shift: Shift) -> Iterator[Finding]:
+        loss = seen.role("loss")
+        if loss is None:
+            return
+        rows = loss.rows(max(loss.start, loss.end - 8192 - 512))
+        here = (rows.segment == shift.segment) & numpy.isfinite(rows.value)
+        before = rows.value[here & (rows.step < shift.step)][-32:]
+        after = rows.value[here & (rows.step >= shift.step) & (rows.step <= shift.found)]
+        if is_policy(seen):
+            yield from self._objective(shift, before, after)
+            return
+        if len(before) < 8 or len(after) < 4 or not ((before > 0).all() and (after > 0).all()):
+            return
+        logs, half = numpy.log(before), len(after) // 2
+        noise = 1.2533 * 1.4826 * float(numpy.median(numpy.abs(logs - numpy.median(logs))))  # of a median, times √n
+        old, new = float(numpy.median(before)), float(numpy.median(after))
+        drift = abs(math.log(float(numpy.median(after[half:]))) - math.log(float(numpy.median(after[:half]))))
+        factor = new / old
+        if not (0 < factor < math.inf and 0 < shift.ratio < math.inf):  # 1e300 and 1e-300
+            return
+        error = 2 * noise * math.sqrt(1 / len(before) + 1 / len(after))
+        evidence = {"factor": factor, "norm_factor": shift.ratio, "norm": shift.after, "norm_before": shift.before,
+                    "loss": new, "loss_before": old, "error": error}  # fmt: skip
+        up = shift.ratio > 1
+        size = max(factor, 1 / factor)
+        if size == math.inf:
+            return
+        whole = round(size)
+        steady = drift < max(0.06, 2.5 * noise * math.sqrt(2 / half))
+        same = abs(math.log(shift.ratio / factor)) < 0.25 + min(error, 0.25)
+        limit = self.at["whole"] * (1 if whole < 4 else 2)
+        sure = abs(size / whole - 1) < limit and error < 2 * limit
+        # noise hides which number it is, and not that both have jumped by the same large one
+        likely = size > self.at["alone"] and abs(size / whole - 1) < min(error, 0.35)
+        if steady and same and 2 <= whole <= 64 and (sure or likely):
+            word = f"{whole} times as large" if up else f"1/{whole} as large"
+            times = "added, not averaged" if up else "divided twice"
+            yield self.finding(
+                shift.step, f"Loss and gradients are {'' if sure else 'about '}{word} from step {shift.step} on: "
+                f"{old:.3g} became "
+                f"{new:.3g}, the norm {shift.before:.3g} became {shift.after:.3g}.",
+                kind="exploding" if up else "jump_down", severity="critical" if sure else "warning",
+                found=shift.found, segment=shift.segment, evidence=evidence,
+                causes=[f"gradient accumulation scaled wrongly: losses of micro-batches are {times}"],
+                remedies=[f"{'divide' if up else 'multiply'} the loss by {whole}, once a step", *saved_before(seen,
+                shift.step)],
+                confidence=0.9 if sure else 0.7,
+            )  # fmt: skip
+            return
+        if max(shift.ratio, 1 / shift.ratio) > self.at["alone"] and size < 1.05:
+            yield self.finding(
+                shift.step, f"The gradient's norm is {shift.ratio:.3g} times what it was from step {shift.step} "
+                "on; the loss stays.",
+                severity="info", kind="exploding" if up else "vanishing", found=shift.found, segment=shift.segment,
+                evidence=evidence, confidence=0.4,
+                causes=["gradient accumulation scaled wrongly", "another batch size or mixture of data"],
+            )  # fmt: skip
+            return
+
+    def _objective(self, shift: Shift, before: Any, after: Any) -> Iterator[Finding]:
+        """A policy's loss hovers about zero: it has no factor, but a level that a term of it shifts."""
+        before = before[:-4]  # the noise of the norm may hide the first rows of the shift
+        if len(before) < 16 or len(after) < 4 or not shift.ratio > self.at["alone"]:
+            return
+        old, new = float(numpy.median(before)), float(numpy.median(after))
+        spread = 1.4826 * float(numpy.median(numpy.abs(before - old)))
+        outside = (after > before.max()) if new > old else (after < before.min())
+        if abs(new - old) < 6 * max(spread, 1e-6) or outside.mean() < 0.75:
+            return
+        yield self.finding(
+            shift.step, f"The objective changed at step {shift.step}: the loss went from {old:.3g} to "
+            f"{new:.3g}, and the gradient's norm from {shift.before:.3g} to {shift.after:.3g}.",
+            kind="rl", severity="warning", found=shift.found, segment=shift.segment,
+            confidence=0.75,
+            evidence={"norm_factor": shift.ratio, "loss": new, "loss_before": old, "spread": spread},
+            causes=["reward hacking or KL blow-up: a term of the objective has another sign or weight",
+                    "gradient accumulation scaled wrongly", "learning rate too high"],
+            remedies=[f"see what changed at step {shift.step}: the KL term's sign and coefficient, the reward's scale"],
+        )  # fmt: skip
+
+
+RULES = (ExplodingGradient, GradientDecay, ZeroGradient, GradientScaleJump)

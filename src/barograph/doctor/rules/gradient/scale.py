@@ -1,0 +1,251 @@
+"""Rules over how gradients are held in range: clipping, and the scale of a half-precision loss.
+
+In:   the norm each step, the clip coefficient, the loss scale, the count of skipped steps.
+Out:  findings of the family `gradient`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, numeric_setting, scaled_loss
+from barograph.doctor.kernel.curve import between
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.gradient.level import norm_of
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class ClipSaturation(Rule):
+    """Clipping, which was rare, has become the rule.
+
+    A step is clipped where the clip coefficient is below 0.999, or, without it, where the norm reaches the clip value
+    in the configuration. Clipping most steps from the start on is a choice: the clip value is then the length of the
+    step, and an info finding says so after 300 rows. A run in which fewer than 1% of at least 300 steps were clipped,
+    and then more than half of 100 are, has left the region it was in: a warning. Between the two (above 5% of the last
+    300) nothing is said.
+    """
+
+    name, family, kind, severity = "clip_saturation", "gradient", "clipping", "warning"
+    needs = ("=model/clip_coefficient|norm",)
+    least = 300
+    about = "Nearly every step is clipped."
+    thresholds: ClassVar = {
+        "rare": (0.01, "share of steps that were clipped before; healthy runs of 130M to 1.2B had at most 0.5%"),
+        "often": (0.5, "share that is clipped now"),
+        "rows": (300.0, "ours"),
+        "recent": (100.0, "rows that are now"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment = -1
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rows = self._clipped = 0
+        self._recent: list[tuple[int, bool]] = []
+        self._said: set[str] = set()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        channel, limit = seen.channel("model/clip_coefficient"), math.nan
+        if channel is None:
+            limit = numeric_setting(seen, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
+                                    "gradient_clipping", "clip_grad_norm")  # fmt: skip
+            if not limit > 0:
+                return
+            channel = seen.role("norm")
+            if channel is not None and channel.end < 2 and not seen.facts.get("finished"):
+                return  # the coefficient may be in a later record of the first step
+        rows = self._cursor.new(channel)
+        if rows is None:
+            return
+        with numpy.errstate(invalid="ignore"):
+            clipped = rows.value < 0.999 if limit != limit else rows.value > 0.999 * limit
+        if len(self._said) == 2 and rows.segment[-1] == self._segment:
+            return
+        recent = int(self.at["recent"])
+        cuts = numpy.flatnonzero(numpy.diff(rows.segment)) + 1
+        for low, high in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
+            if int(rows.segment[low]) != self._segment:
+                self._segment = int(rows.segment[low])
+                self._begin()
+            at = low
+            while at < high:  # windows of `recent` rows, one after the other
+                some = min(recent - len(self._recent), high - at)
+                self._recent += zip(rows.step[at : at + some].tolist(), clipped[at : at + some].tolist(), strict=True)
+                at += some
+                if len(self._recent) == recent:
+                    yield from self._window()
+
+    def _window(self) -> Iterator[Finding]:
+        now = sum(one for _, one in self._recent)
+        first, last = self._recent[0][0], self._recent[-1][0]
+        earlier, share = self._clipped / max(1, self._rows), now / len(self._recent)
+        enough = self._rows >= self.at["rows"]
+        self._rows += len(self._recent)
+        self._clipped += now
+        began = next((step for step, one in self._recent if one), first)
+        self._recent = []
+        causes = ["learning rate too high", "bad batch", "gradient accumulation scaled wrongly"]
+        if enough and earlier < self.at["rare"] and share > self.at["often"] and "often" not in self._said:
+            self._said.add("often")
+            message = f"{share:.0%} of steps {first} to {last} were clipped; of all before it were {earlier:.1%}."
+            yield self.finding(began, message, found=last, segment=self._segment, causes=causes,
+                key="often",
+                                 evidence={"share": share, "share_before": earlier}, confidence=0.6,
+                                 remedies=["look at the loss beside it", "lower the learning rate"])  # fmt: skip
+            return
+        whole = self._clipped / self._rows
+        if self._rows >= self.at["rows"] and whole > self.at["often"] and not self._said:
+            self._said.add("always")
+            message = f"{whole:.0%} of all steps so far were clipped: the clip value sets the length of a step."
+            yield self.finding(first, message, severity="info", found=last, segment=self._segment,
+                                 causes=["clipping by choice"], key="always", evidence={"share": whole},
+                                 confidence=0.3)  # fmt: skip
+            return
+
+
+class LossScaleCollapse(Rule):
+    """The loss scale of half-precision training falls and falls, or step after step is skipped.
+
+    A scaler begins too high, is halved by the first overflows, and is halved now and then later: that is how it finds
+    its value. Once it has stood for 32 rows, five halvings within 32 rows are a warning. So are five rows in a row
+    whose norm is not finite, or five steps skipped at once; ten are critical: the training stands still. A scale of 1
+    or less is critical: half precision has no room left.
+
+    What to do: bf16, if the device has it; else find the layer whose activations grow, lower the learning rate, go
+    back.
+    """
+
+    name, family, kind, severity = "loss_scale_collapse", "gradient", "loss_scale", "critical"
+    needs = ("loss_scale|norm",)
+    least = 8
+    about = "The loss scale collapses, or every step is skipped."
+    sources = ("DeepSpeed: loss scaling", "OPT: overflows in a row")
+    thresholds: ClassVar = {
+        "skips": (5.0, "in a row; ours"),
+        "stand": (10.0, "ours"),
+        "calm": (32.0, "rows without a fall; ours"),
+        "least": (1.0, "ours: below it small gradients are lost"),
+    }
+
+    def reset(self) -> None:
+        self._scales, self._norms, self._skipped = RowCursor(), RowCursor(), RowCursor()
+        self._last = math.nan
+        self._since = 0  # rows since the last fall
+        self._falls: list[tuple[int, int, int]] = []  # row, step, segment
+        self._calm = False
+        self._run: list[int] = []
+        self._good = 0
+        self._segment = -1
+        self._before = 0.0
+        self._before_step = 0
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        scales = self._scales.new(seen.role("loss_scale"))
+        norms = self._norms.new(norm_of(seen))
+        skipped = self._skipped.new(seen.channel("model/skipped_steps"))
+        if scales is None and norms is None and skipped is None:
+            return
+        if scales is not None and (
+            self._falls or self._since < self.at["calm"] or not (scales.value == self._last).all()
+        ):
+            for at in range(len(scales)):
+                yield from self._scale(
+                    float(scales.value[at]), scales.first + at, int(scales.step[at]), int(scales.segment[at])
+                )
+        elif scales is not None:
+            self._since += len(scales)
+        if norms is not None:
+            bad = ~numpy.isfinite(norms.value)
+            if bad.any() or self._run:
+                for at in range(len(norms)):
+                    yield from self._norm(
+                        seen, bool(bad[at]), int(norms.step[at]), int(norms.time[at]), int(norms.segment[at])
+                    )
+            else:
+                last = int(norms.segment[-1])
+                self._good = (self._good if last == self._segment else 0) + int((norms.segment == last).sum())
+                self._segment = last
+        if skipped is not None:
+            for at in range(len(skipped)):
+                count, step = float(skipped.value[at]), int(skipped.step[at])
+                more = count - self._before
+                if (
+                    math.inf > more >= self.at["skips"]
+                    and self._before_step
+                    and more > 0.5 * (step - self._before_step)
+                ):
+                    yield self._say(self._before_step + 1, step, int(skipped.segment[at]), int(more), "skips")
+                self._before, self._before_step = count, step
+
+    def _scale(self, scale: float, row: int, step: int, segment: int) -> Iterator[Finding]:
+        if scale != self._last:
+            fell = scale < 0.75 * self._last
+            if fell:
+                self._calm = self._calm or self._since >= self.at["calm"]
+                self._falls = [one for one in self._falls if one[0] > row - 32 and one[2] == segment]
+                self._falls.append((row, step, segment))
+                self._since = 0
+            before, self._last = self._last, scale
+            if fell and scale <= self.at["least"] < before:
+                yield self.finding(
+                    self._falls[0][1], f"The loss scale has fallen to {scale:.3g}: half precision has no room "
+                    "left.",
+                    found=step, segment=segment, evidence={"scale": scale}, key="least", confidence=0.9,
+                    causes=_OVERFLOW, remedies=_REMEDIES,
+                )  # fmt: skip
+                return
+            if fell and self._calm and len(self._falls) == int(self.at["skips"]):
+                yield self.finding(
+                    self._falls[0][1], f"The loss scale was halved {len(self._falls)} times from step "
+                    f"{self._falls[0][1]} to "
+                    f"{step}, after it had stood still.", severity="warning", found=step,
+                    segment=segment,
+                    evidence={"scale": scale}, key="falls", confidence=0.7, causes=_OVERFLOW, remedies=_REMEDIES,
+                )  # fmt: skip
+                return
+        self._since += 1
+        if self._since > self.at["calm"]:
+            self._calm, self._falls = True, []
+
+    def _norm(self, seen: RunHistory, bad: bool, step: int, time: int, segment: int) -> Iterator[Finding]:
+        if segment != self._segment:
+            self._segment, self._run, self._good = segment, [], 0
+        if not bad:
+            self._run = []
+            self._good += 1
+            return
+        self._run.append(step)
+        count = len(self._run)
+        if count in (int(self.at["skips"]), int(self.at["stand"])) and self._good >= 5 and scaled_loss(seen, time):
+            loss = between(seen.role("loss"), self._run[0], step + 1, segment, finite=False)
+            if len(loss) > 1 and not numpy.isfinite(loss[1:]).any():
+                return  # nothing was skipped: the weights themselves are not finite
+            yield self._say(self._run[0], step, segment, count, "norms")
+            return
+
+    def _say(self, step: int, last: int, segment: int, count: int, key: str) -> Finding:
+        return self.finding(
+            step, f"The scaler has skipped {count} steps in a row since step {step}.", found=last,
+            key=key,
+            severity="critical" if count >= self.at["stand"] else "warning", segment=segment,
+            evidence={"skipped": count}, causes=_OVERFLOW, remedies=_REMEDIES, confidence=0.9,
+        )  # fmt: skip
+
+
+_OVERFLOW = ["fp16 overflow: activations or gradients leave the range of half precision", "overflow in a layer",
+             "learning rate too high"]  # fmt: skip
+_REMEDIES = ["train in bf16, if the device has it", "look at the layer whose activations grow",
+    "lower the learning rate",
+             "go back to a checkpoint from before"]  # fmt: skip
+
+
+RULES = (ClipSaturation, LossScaleCollapse)

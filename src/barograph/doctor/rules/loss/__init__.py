@@ -1,0 +1,1 @@
+"""Rules of the family loss. In: columns of a run. Out: findings."""

@@ -1,0 +1,281 @@
+"""A training loss that falls for another reason than learning.
+
+In:   the series of the loss, and beside it evaluation, learning rate, epoch.
+Out:  findings of `LossJumpDown`, `LossSlide`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.series import SeriesRule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class LossJumpDown(SeriesRule):
+    """A loss that falls at once, and stays down, while the evaluation does not follow.
+
+    Such a fall is no learning: the labels became visible in the inputs, the loss is divided once more or masked, or
+    data come again. A fall begins where z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of
+    the next 8 rows is below 0.9 of the old level too. Falls at the border of an epoch, right after the learning rate
+    was cut, or in a new segment are expected and silent.
+
+    It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
+    by a fifth of that and by 3%; otherwise an info finding.
+    """
+
+    name, family, kind, severity = "loss_jump_down", "loss", "jump_down", "warning"
+    needs = ("loss",)
+    least = 24
+    about = "The loss falls suddenly without a reason in the schedule."
+    thresholds: ClassVar = {
+        "z": (10.0, "ours"),
+        "fall": (0.9, "ratio; ours"),
+        "large": (0.6, "ratio that warns; ours"),
+        "rows": (8.0, "rows after the fall that must stay down; ours"),
+    }
+    causes = (
+        "labels shifted: the targets can be seen in the inputs",
+        "gradient accumulation scaled wrongly: the loss is divided once more",
+        "loss masked out: most labels take no part",
+        "data replayed: batches that were seen before",
+        "data exhausted: the same batch again and again",
+    )
+
+    def reset(self) -> None:
+        self._open: dict[str, Any] | None = None
+        self._told: list[tuple[Finding, float, float]] = []  # with the evaluation before, and the ratio
+        self._quiet = 0
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        yield from self._search(seen, channel, rows)
+        yield from self._follow(seen)
+
+    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+        yield from self._follow(seen)
+
+    def _search(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        level, spread, z = seen.local(channel, log=True).rows(rows.first)
+        with numpy.errstate(invalid="ignore"):
+            low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
+        low &= numpy.arange(rows.first, rows.first + len(rows)) >= 48  # a curve falls fast at its beginning
+        if self._open is None and not low.any():
+            return
+        at = 0
+        while at < len(rows):
+            if self._open is None:
+                places = numpy.flatnonzero(
+                    low[at:] & (numpy.arange(rows.first + at, rows.first + len(rows)) >= self._quiet)
+                )
+                if not len(places):
+                    return
+                at += int(places[0])
+                self._open = {
+                    "row": rows.first + at,
+                    "step": int(rows.step[at]),
+                    "segment": int(rows.segment[at]),
+                    "level": float(level[at]),
+                    "z": float(z[at]),
+                    "after": [],
+                }
+            one = self._open
+            if rows.segment[at] != one["segment"]:
+                self._open = None
+                continue
+            one["after"].append(float(rows.value[at]))
+            at += 1
+            if len(one["after"]) == int(self.at["rows"]):
+                yield from self._judge(seen, channel, int(rows.step[at - 1]))
+                self._quiet, self._open = one["row"] + 64, None
+
+    def _judge(self, seen: RunHistory, channel: Channel, found: int) -> Iterator[Finding]:
+        one = self._open
+        assert one is not None
+        after = numpy.array([value for value in one["after"] if math.isfinite(value)])
+        old = exp(one["level"])
+        if len(after) < 5 or after.min() < 0:
+            return  # where a loss passes zero ratios say nothing
+        new = float(numpy.median(after))
+        ratio = new / old
+        if not ratio < self.at["fall"] or is_game(seen, channel):
+            return
+        step, segment = one["step"], one["segment"]
+        near = channel.rows(max(one["row"] - 4, 0), one["row"] + 1)
+        back = int(near.step[0])
+        epochs = between(seen.role("epoch"), back, found + 1, segment)
+        if len(epochs) > 1 and math.floor(epochs.min() + 1e-6) != math.floor(epochs.max() + 1e-6):
+            return
+        rate = seen.role("lr")
+        lr_before, lr_now = before(rate, back, segment), before(rate, found + 1, segment)
+        if lr_now < 0.7 * lr_before:
+            return
+        earlier = between(channel, int(near.step[0]) - 1, step, segment)
+        sudden = len(earlier) == 0 or float(numpy.median(earlier)) > 0.5 * (old + new)
+        if not sudden:
+            return
+        evals = before(seen.role("eval_loss"), step, segment)
+        message = f"The loss fell from {old:.4g} to {new:.4g} at step {step} and stays there"
+        finding = self.finding(
+            step,
+            message,
+            severity="info",
+            found=found,
+            segment=segment,
+            confidence=0.5,
+            evidence={
+                "before": rounded(old),
+                "after": rounded(new),
+                "ratio": rounded(ratio, 3),
+                "z": rounded(one["z"], 3),
+            },
+            remedies=[f"Compare a batch of step {step} with one before: labels, mask, divisor of the loss."],
+        )
+        if math.isfinite(evals):
+            finding.evidence["evaluation_before"] = rounded(evals)
+        elif ratio < 0.5 * self.at["large"]:
+            finding.severity, finding.confidence = "warning", 0.6
+        self._told.append((finding, evals, ratio))
+        yield again(finding)
+
+    def _follow(self, seen: RunHistory) -> Iterator[Finding]:
+        """The evaluation after a fall says whether it was learning."""
+        channel = seen.role("eval_loss")
+        if channel is None or not self._told:
+            return
+        later = channel.rows()
+        for one in list(self._told):
+            finding, evals, ratio = one
+            if not math.isfinite(evals):
+                self._told.remove(one)
+                continue
+            places = numpy.flatnonzero(
+                (later.step > finding.step) & (later.segment == finding.segment) & numpy.isfinite(later.value)
+            )
+            if not len(places):
+                continue
+            value, step = float(later.value[places[0]]), int(later.step[places[0]])
+            self._told.remove(one)
+            finding.evidence["evaluation_after"] = rounded(value)
+            finding.found = max(finding.found, step)
+            # a learning rate that is cut lowers both, the training's loss by more
+            if value > evals * (1 - max(0.03, 0.2 * (1 - ratio))):
+                finding.severity = "warning" if ratio < self.at["large"] else "info"
+                finding.message += f", while the evaluation went from {evals:.4g} to {value:.4g}"
+                finding.confidence = 0.8
+            else:
+                finding.confidence = 0.3
+                finding.message += f"; the evaluation fell too, from {evals:.4g} to {value:.4g}"
+            yield again(finding)
+
+
+_EMPTY: tuple[NDArray[Any], ...] = (numpy.empty(0), numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int32))
+
+
+class LossSlide(SeriesRule):
+    """A loss that had settled begins to fall fast, while the evaluation gets worse.
+
+    Labels that can be seen in the inputs, or the same batch again and again, are learnt within some dozen steps: the
+    median of 9 rows falls below 0.6 of what it was 64 rows before, while in the 64 rows before that it fell by less
+    than a tenth. It is looked at when the next evaluation is there: if that is worse by 2% than the one before the fall
+    it is a warning; if it fell too, the model has understood something, and the rule is silent. It is critical where
+    the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is given.
+    """
+
+    name, family, kind, severity = "loss_slide", "loss", "jump_down", "warning"
+    needs = ("loss", "eval_loss")
+    least = 128
+    about = "The training loss falls fast while the evaluation gets worse."
+    thresholds: ClassVar = {
+        "fall": (0.6, "ratio; ours"),
+        "worse": (1.02, "ratio of the evaluations; ours"),
+        "given": (0.1, "of the evaluation loss; ours"),
+    }
+    causes = (
+        "labels shifted: the targets can be seen in the inputs",
+        "data exhausted: the same batch again and again",
+    )
+
+    def reset(self) -> None:
+        self._levels: list[tuple[float, int, int]] = []  # median of 8 rows, step of the first, segment
+        self._rest = _EMPTY
+        self._waiting: list[tuple[int, int, float, float, int]] = []
+        self._quiet = self._count = 0
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        value: NDArray[Any] = numpy.concatenate([self._rest[0], rows.value])
+        step: NDArray[Any] = numpy.concatenate([self._rest[1], rows.step])
+        segment: NDArray[Any] = numpy.concatenate([self._rest[2], rows.segment])
+        whole = len(value) // 8 * 8
+        if whole:
+            middle = numpy.partition(value[:whole].reshape(-1, 8), 4, axis=1)[:, 4]
+            first, last, of = step[:whole:8], step[7:whole:8], segment[:whole:8]
+            course = numpy.concatenate([[one[0] for one in self._levels], middle])
+            near = course[8:] < self.at["fall"] * course[:-8]
+            if near.any() or segment[0] != segment[whole - 1] or len(middle) < 16:
+                for at in range(len(middle)):
+                    if self._levels and self._levels[-1][2] != of[at]:
+                        self._levels = []
+                    self._levels = [*self._levels[-15:], (float(middle[at]), int(first[at]), int(of[at]))]
+                    self._look(self._levels, int(last[at]), self._count + at)
+            else:
+                tail = (middle[-16:].tolist(), first[-16:].tolist(), of[-16:].tolist())
+                self._levels = list(zip(*tail, strict=True))
+            self._count += len(middle)
+        self._rest = (value[whole:], step[whole:], segment[whole:])
+        if self._waiting and not is_game(seen, channel):
+            yield from self._follow(seen)
+
+    def _look(self, levels: list[tuple[float, int, int]], found: int, block: int) -> None:
+        if block < self._quiet or len(levels) < 16 or not all(one[0] > 0 for one in levels):
+            return
+        old, middle, now = levels[0][0], levels[7][0], levels[15][0]
+        if now < self.at["fall"] * middle and middle > 0.9 * old:
+            step = next(one[1] for one in levels[8:] if one[0] < middle - 0.15 * (middle - now))
+            self._waiting.append((step, levels[-1][2], middle, now, found))
+            self._quiet = block + 17
+
+    def _follow(self, seen: RunHistory) -> Iterator[Finding]:
+        evaluations = seen.role("eval_loss")
+        if evaluations is None:
+            return
+        known = evaluations.rows()
+        for one in list(self._waiting):
+            step, segment, old, new, found = one
+            mine = (known.segment == segment) & numpy.isfinite(known.value)
+            early = numpy.flatnonzero(mine & (known.step < step))
+            late = numpy.flatnonzero(mine & (known.step > step))
+            if not len(late):
+                continue
+            self._waiting.remove(one)
+            if not len(early) or known.value[late[0]] < self.at["worse"] * known.value[early[-1]]:
+                continue
+            before_it, behind = float(known.value[early[-1]]), float(known.value[late[0]])
+            found = max(found, int(known.step[late[0]]))
+            yield self.finding(
+                step,
+                f"The loss fell from {old:.4g} to {new:.4g} since step {step}, while the evaluation went from "
+                f"{before_it:.4g} to {behind:.4g}",
+                severity="critical" if new < self.at["given"] * behind else "warning",
+                found=found,
+                segment=segment,
+                confidence=0.8,
+                evidence={
+                    "before": rounded(old),
+                    "after": rounded(new),
+                    "evaluation_before": rounded(before_it),
+                    "evaluation_after": rounded(behind),
+                },
+                remedies=[
+                    f"Compare batches before and after step {step}: inputs, labels, and whether they differ at all."
+                ],
+            )

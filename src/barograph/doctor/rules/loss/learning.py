@@ -1,0 +1,360 @@
+"""Whether a model learns at all, and begins where an untrained one does.
+
+In:   the series of the loss, and beside it learning rate, accuracy, vocabulary.
+Out:  findings of `NotLearning`, `InitialLoss`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import exp, param_norm_of
+from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.follower import Follower
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.optimizer.early import began_blank
+
+_MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
+CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
+
+
+class NotLearning(Follower):
+    """A loss that never leaves its start.
+
+    After 50 rows and 200 steps (20 rows where rows are further apart) the smoothed loss is within 2% of the first
+    rows', and its lowest point is too. A model that goes on from a checkpoint has such a curve as well, so this is an
+    info finding, unless the loss is that of a guess: within 2% of ln of the vocabulary; where that isn't known, between
+    4 and 12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of outputs that
+    say nothing of the targets, since it began as log Z (within 10%). Then it is a warning, and critical after four
+    times as many rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning too, until two
+    fifths are gone. While the learning rate is still below a tenth of the highest seen, or 0, the rows don't count.
+    Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
+
+    Of a classifier whose accuracy is logged loss and accuracy tell together: a loss within 3% of ln n and an accuracy
+    within a third of 1/n, still after 130 rows, are those of a guess among n, wherever the loss began.
+    """
+
+    name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"
+    least = 20
+    about = "The training loss stays at its start."
+    sources = ("TrainCheck: its cases", "accelerate#2665")
+    thresholds: ClassVar = {
+        "near": (0.02, "of ln of the vocabulary; ours"),
+        "steps": (200.0, "ours"),
+        "rows": (50.0, "ours; a third with sparse rows"),
+    }
+
+    def begin(self, seen: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
+        fresh = old < 0 or tick.step < 0.5 * self._last_step
+        self._first: list[float] = []
+        self._sum, self._ticks = 0.0, 0
+        self._low = math.inf
+        self._high = -math.inf
+        self._over = not fresh
+        self._begin = tick
+        self._chances = self._since = 0
+        self._deepest = math.inf
+        self._slow = False
+        self._slowly: Finding | None = None
+        self._guessed: Finding | None = None
+        self._told: Finding | None = None
+        self._last_step = tick.step
+
+    _last_step = 0
+    _channels, _classifier = -1, False  # whether an accuracy is logged, of so many series
+
+    def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+        self._last_step = tick.step
+        if not math.isfinite(tick.level):
+            return
+        self._deepest = min(self._deepest, tick.level)
+        yield from self._at_chance(seen, channel, tick)
+        if self._first and not self._slow:
+            yield from self._hardly(seen, sorted(self._first)[len(self._first) // 2], tick)
+        if self._slowly is not None and tick.level < sorted(self._first)[len(self._first) // 2] + math.log(0.6):
+            self._slowly.severity = "info"
+            self._slowly.message += f"; it fell to {exp(tick.level):.4g} by step {tick.step}"
+            yield again(self._slowly)
+            self._slowly = None
+        if self._over:
+            yield from self._move(tick)
+            return
+        if len(self._first) < 5:
+            self._first.append(tick.level)
+            return  # medians of few rows are no lowest point
+        start = sorted(self._first)[len(self._first) // 2]
+        self._low, self._high = min(self._low, tick.level), max(self._high, tick.level)
+        self._sum, self._ticks = self._sum + tick.level, self._ticks + 1
+        near = self.at["near"]
+        guess = self._guess(seen, start, tick)
+        if not math.isfinite(tick.spread):
+            return
+        spread = tick.spread
+        # the lowest of some hundred medians lies three of their deviations (1.25 σ / √n) below the loss, and the start,
+        # five medians of five rows at most, may lie as far above it
+        noise = max(0.5, 3.75 / math.sqrt(tick.width)) * spread
+        noise += 1.5 * spread if self._ticks < 48 or guess else 0.0
+        if self._low < start - near - noise or (self._high > start + 5 * near + noise and not guess):
+            self._over = True
+            yield from self._move(tick)
+            return
+        sparse = tick.nth > 0 and (tick.step - self._begin.step) / tick.nth >= 4
+        rows = self.at["rows"] / (2.5 if sparse else 1)
+        steps = tick.step - self._begin.step
+        rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+        needed = self.at["steps"] * (0.5 if len(rates) else 1)
+        epochs = tick.nth >= self.at["rows"] / 2.5 and self._in_epochs(seen, tick)
+        if epochs:
+            rows, needed = self.at["rows"] / 2.5, 0.0
+        if tick.nth < rows or steps < needed:
+            return
+        if len(rates):
+            used = rates > 0.1 * rates.max() if rates.max() > 0 else rates >= 0
+            if used.sum() < 0.4 * min(rows, len(rates)) or (
+                rates[-1] > 1.0001 * rates[:-1].max(initial=0.0) and steps < 2000
+            ):
+                return  # still in the warm-up
+        long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
+        blank = not guess and began_blank(seen, exp(start))
+        severity = ("critical" if long else "warning") if guess or blank else "info"
+        if is_game(seen, channel):
+            severity = "info"
+        order = ("info", "warning", "critical")
+        if self._told is not None and order.index(severity) <= order.index(self._told.severity):
+            return
+        level = exp(tick.level)
+        message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, as at its start"
+        message += f": that of a guess among {guess}" if guess else ""
+        message += ": then it was log Z, as of outputs that say nothing of the targets" if blank else ""
+        causes = suspects(seen, tick)
+        self._told = self.finding(
+            self._begin.step,
+            message,
+            severity=severity,
+            last_step=tick.step,
+            found=self._told.found if self._told else tick.step,
+            segment=tick.segment,
+            causes=causes,
+            evidence={"loss": rounded(level), "start": rounded(exp(start)), "steps": steps, "rows": tick.nth + 1},
+            remedies=[
+                "Check that a step changes the weights, and that labels belong to inputs: try to overfit one batch."
+            ]
+            + ([f"Raise the learning rate; the highest so far was {rates.max():.2g}."] if len(rates) else []),
+            confidence=0.85 if guess or blank else 0.35,
+        )
+        yield again(self._told)
+
+    def _in_epochs(self, seen: RunHistory, tick: Tick) -> bool:
+        """Whether rows are epochs: numbered one by one, each with an evaluation."""
+        if tick.step - self._begin.step > 1.5 * tick.nth:
+            return False
+        evaluations = between(seen.role("eval_loss"), self._begin.step, tick.step + 1, tick.segment)
+        return len(evaluations) >= 0.8 * tick.nth
+
+    def _move(self, tick: Tick) -> Iterator[Finding]:
+        """A loss that has left its start for good."""
+        if self._told is None or tick.level >= sorted(self._first)[len(self._first) // 2] + math.log(0.93):
+            return
+        self._told.severity = "info"
+        self._told.message += f"; it moved by step {tick.step}"
+        yield again(self._told)
+        self._told = None
+
+    def _hardly(self, seen: RunHistory, start: float, tick: Tick) -> Iterator[Finding]:
+        """A language model from scratch that after 150 steps, warm-up over, has lost less than 7% of its first loss."""
+        if self._slow or tick.nth < 150 or tick.step - self._begin.step < 150:
+            return
+        self._slow = True
+        rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+        level, first = exp(tick.level), exp(start)
+        warm = len(rates) > 1 and rates.max() > 0 and rates[-1] < rates.max()
+        if (
+            not (4 <= first <= 12.2 or began_blank(seen, first))
+            or level < 0.93 * first
+            or level > first
+            or not warm
+            or self._told is not None
+        ):
+            return
+        if self._deepest < start + math.log(0.93):
+            return  # it had learnt something, and lost it
+        self._slowly = self.finding(
+            self._begin.step,
+            f"The loss went from {first:.4g} to {level:.4g} only in {tick.step - self._begin.step} steps",
+            severity="warning",
+            found=tick.step,
+            segment=tick.segment,
+            key="slow",
+            confidence=0.7,
+            evidence={"start": rounded(first), "loss": rounded(level), "highest_lr": rounded(float(rates.max()))},
+            causes=suspects(seen, tick),
+            remedies=[f"Raise the learning rate: {10 * float(rates.max()):.2g} instead of {float(rates.max()):.2g}."],
+        )
+        yield again(self._slowly)
+
+    def _at_chance(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+        """A classifier whose loss and accuracy both are those of a guess, in three looks 16 rows apart."""
+        steps = tick.step - self._begin.step
+        if tick.nth < 100 or tick.nth % 16 or steps < 150 or tick.level > _MOST_CLASSES:
+            return
+        if self._channels != len(seen.channels):
+            self._channels = len(seen.channels)
+            self._classifier = any(_accuracy(seen, name) is not None for name in ("accuracy", "eval_accuracy"))
+        if not self._classifier:
+            return
+        count = round(exp(exp(tick.level)))
+        expected = math.log(count) if count > 1 else 0.0
+        chance = 0.0
+        if count > 1 and abs(exp(tick.level) - expected) < 0.03 * expected:
+            for name, rows in (("accuracy", 32), ("eval_accuracy", 3)):
+                values = between(_accuracy(seen, name), 0, tick.step, tick.segment)[-rows:]
+                if len(values) >= min(rows, 8) and abs(float(values.mean()) * count - 1) < 0.35:
+                    chance = float(values.mean())
+        start = max(self._first[:2], default=tick.level)
+        fell_out = self._deepest < tick.level - 0.1
+        if not fell_out and 0.2 < start - tick.level < 0.4:
+            chance = 0.0  # it has learnt something: what is left is a guess among fewer by accident
+        if not chance:
+            self._chances = 0
+            if self._guessed is not None:
+                self._guessed.severity = "info"
+                self._guessed.message += f"; it learnt by step {tick.step}"
+                yield again(self._guessed)
+                self._guessed = None
+            return
+        self._chances += 1
+        if self._chances == 1:
+            self._since = tick.step if fell_out else self._begin.step
+        if self._chances < 3 or self._guessed is not None:
+            return
+        self._guessed = self.finding(
+            self._since,
+            f"After {steps} steps the loss is {exp(tick.level):.4g} and the accuracy {chance:.3g}: "
+            f"those of a guess among {count}",
+            severity="warning",
+            found=tick.step,
+            segment=tick.segment,
+            key="guess",
+            confidence=0.85,
+            evidence={"loss": rounded(exp(tick.level)), "accuracy": rounded(chance), "classes": count, "steps": steps},
+            causes=suspects(seen, tick),
+            remedies=[
+                "Try to overfit one batch: if that fails, gradients or labels are wrong, otherwise the learning rate."
+            ],
+        )
+        yield again(self._guessed)
+
+    def _guess(self, seen: RunHistory, start: float, tick: Tick) -> int:
+        """How many equally likely answers the loss is that of, 0 if none."""
+        vocabulary = seen.facts.get("vocabulary")
+        near = self.at["near"] if vocabulary or seen.role("accuracy") is not None else 0.15 * self.at["near"]
+        noise = 2.5 * (tick.spread if math.isfinite(tick.spread) else 0.0) / math.sqrt(tick.width)
+        mean = self._sum / max(self._ticks, 1)  # of all so far: where single rows are noisy it is not
+        for count in (vocabulary,) if vocabulary else CLASSES:
+            expected = math.log(math.log(count))
+            if abs(tick.level - expected) < near and abs(start - expected) < 2 * near:
+                return int(count)
+            if self._ticks >= 48 and abs(tick.level - expected) < near + noise and abs(mean - expected) < near:
+                return int(count)
+        # trained models that go on, and classifiers, begin below 4; ln of a million is 13.8
+        off = min(abs(tick.level - start), max(abs(tick.level - mean) - noise, 0.0) if self._ticks >= 48 else math.inf)
+        if not vocabulary and 4 <= exp(start) <= 12.2 and off < self.at["near"]:
+            return round(exp(exp(start)))
+        return 0
+
+
+def suspects(seen: RunHistory, tick: Tick) -> list[str]:
+    """Why nothing is learnt, the likeliest first, by how far the weights were moved.
+
+    Updates that are not there, or far below the stability guide's band of 1e-3 to 1e-2 of the weights, can't have
+    learnt anything; weights that have grown by a fifth, though nothing was learnt, are thrown about; weights that
+    shrank were decayed. Where updates are as they should be, it is the labels.
+    """
+    still, low, high = (
+        "optimizer holds other parameters: no weight changes",
+        "learning rate too low",
+        "learning rate too high: the model forgets what it sees",
+    )
+    rest = ["labels shuffled: nothing can be learnt", "gradients vanish", "bad initialisation", "epsilon too big"]
+    updates = between(seen.channel("model/update_p50"), 0, tick.step + 1, tick.segment)
+    norms = between(param_norm_of(seen), 0, tick.step + 1, tick.segment)
+    watched = seen.channel("model/flow_p50") is not None or seen.channel("model/grad_norm_before") is not None
+    rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+    grown = float(norms.max() / norms[0]) if len(norms) and norms[0] > 0 else 1.0
+    shrunk = float(norms[-1] / norms[0]) if len(norms) and norms[0] > 0 else 1.0
+    if not len(updates) and not len(norms):
+        first = [still, low] if watched or not len(rates) or rates.max() >= 1e-6 else [low, still]
+        return [*first, *rest, high]
+    if shrunk < 0.5:
+        return ["weight decay too high: the weights have shrunk", high, *rest]
+    if grown > 1.2 or (len(updates) and float(numpy.median(updates)) > 0.1):
+        return [high, "no warm-up", *rest]
+    if len(updates) and float(updates.max()) < 1e-3:
+        return [low, *rest[1:], rest[0], still]
+    if not len(updates) and len(norms) > 1 and abs(grown * shrunk - 1) < 1e-3:
+        return [low, still, *rest]
+    return [*rest[:1], high, *rest[1:], low]
+
+
+def _accuracy(seen: RunHistory, role: str) -> Channel | None:
+    """The accuracy of training or evaluation."""
+    known = seen.role(role)
+    if known is None and role == "accuracy":
+        known = seen.channel("acc") or seen.channel("train_acc") or seen.channel("train/acc")
+    return known
+
+
+class InitialLoss(Rule):
+    """A first loss that an untrained model can't have.
+
+    An untrained model knows nothing: its loss is ln of the vocabulary. One that is more than 0.5 above is badly
+    initialised, or the loss is a sum: an info finding; above twice that number a warning. One below is a model trained
+    before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known.
+    """
+
+    name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
+    needs = ("loss", "vocabulary")
+    about = "The first loss is above that of a guess."
+    thresholds: ClassVar = {
+        "above": (0.5, "nats; ours"),
+        "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
+    }
+    causes = (
+        "bad initialisation: output weights are too large",
+        "learning rate too high: the first step was too long",
+        "gradient accumulation scaled wrongly: the loss is a sum",
+    )
+    remedies = ("Scale the output layer's initial weights down, or start it at zero; check that the loss is a mean.",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        if self._done:
+            return
+        channel = seen.role("loss")
+        vocabulary = seen.facts.get("vocabulary")
+        if channel is None or not vocabulary or channel.end == 0:
+            return
+        self._done = True
+        rows = channel.rows(0, 1)
+        if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(seen, channel):
+            return
+        loss, guess = float(rows.value[0]), math.log(vocabulary)
+        if loss <= guess + self.at["above"]:
+            return
+        step = int(rows.step[0])
+        yield self.finding(
+            step,
+            f"The first loss is {loss:.4g}; a guess among {vocabulary} tokens has {guess:.4g}",
+            severity="warning" if loss > self.at["times"] * guess else "info",
+            segment=int(rows.segment[0]),
+            evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary},
+            confidence=0.8 if loss > self.at["times"] * guess else 0.4,
+        )

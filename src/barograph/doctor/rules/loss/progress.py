@@ -1,0 +1,401 @@
+"""Whether the training gets anywhere: divergence, plateaus, no learning at all, a first loss that can't be.
+
+In:   the series of the loss, and beside it evaluation, learning rate, epoch, vocabulary.
+Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.curve import Tick, again, before, between, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.follower import Follower
+from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def bend(y: NDArray[Any]) -> int:
+    """Where a series [n] leaves its level: the first row of the rise, by least squares over all places."""
+    count = len(y)
+    x = numpy.arange(count, dtype=float)
+    best, place = math.inf, 0
+    total = float(y @ y)
+    for cut in range(2, count - 1):
+        # before: its mean; behind: a second mean, or a line that begins at the first
+        level = float(y[:cut].mean())
+        tail = y[cut:] - level
+        along = x[cut:] - (cut - 1)
+        left = float(((y[:cut] - level) ** 2).sum())
+        slope = float(along @ tail) / float(along @ along)
+        hinge = left + float(((tail - slope * along) ** 2).sum())
+        step = left + float(((tail - tail.mean()) ** 2).sum())
+        error = min(hinge if slope > 0 else total, step if tail.mean() > 0 else total)
+        if error < best:
+            best, place = error, cut
+    return place
+
+
+class Divergence(Follower):
+    """A loss that rises and stays up.
+
+    The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
+    lowest point must be more than 0.1 (10%) and more than 3, 2.25 or 1.75 spreads of single rows. The share of the
+    descent from the start that is lost again says how bad it is:
+
+    - a quarter or more, or a loss above its start, for an eighth of the rows so far (4 to 16 rows): a warning; from a
+      half on, or above the start, critical;
+    - less, for a quarter of the rows (12 to 200): an info finding; a warning where the rise is above 0.15, 6 spreads, a
+      twentieth of the descent, and not on its way back.
+
+    What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
+    summed losses and curricula lift the training loss alone), a learning rate that is warmed up again to no more than
+    it was, and losses of players or policies, which are not looked at. Data that come in epochs drift up within one:
+    with several epochs only the share counts. A rise that is over lowers the finding to an info finding.
+
+    The step is the row at which the rise starts, not where a threshold was passed.
+    """
+
+    name, family, kind, severity = "divergence", "loss", "divergence", "critical"
+    least = 12
+    about = "The training loss rises and does not come back."
+    sources = ("BLOOM: the 104B run", "levanter#391", "marin#2830")
+    thresholds: ClassVar = {
+        "rise": (0.1, "in ln; ours"),
+        "share": (0.25, "of the descent so far; ours"),
+        "critical_share": (0.5, "of the descent so far; ours"),
+        "long": (200.0, "rows of a slow rise; ours"),
+    }
+
+    def begin(self, seen: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
+        stage = old < 0 or tick.step < 0.5 * self._last_step
+        if stage:  # otherwise a resume: what was reached before counts on
+            self._first: list[float] = []
+            self._start = math.nan
+            self._best: Tick | None = None
+        self._last_step = tick.step
+        self._above: Tick | None = None  # since when the rise is above the least that counts
+        self._high = -math.inf
+        self._told: Finding | None = None
+        self._onset: tuple[int, float, Tick] | None = None
+        self._quiet = 0
+        self._judged = ""  # the severity before what may explain it
+
+    _last_step = 0
+
+    def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+        self._last_step = tick.step
+        level = tick.level
+        if not math.isfinite(level):
+            return
+        if len(self._first) < 3:
+            self._first.append(level)
+            self._start = sorted(self._first)[len(self._first) // 2]
+        if tick.nth < 4:
+            self._best = tick if self._best is None or level < self._best.level else self._best
+            return
+        best = self._best
+        if best is None or level <= best.level:
+            if self._told is not None:
+                yield from self._recover(tick)
+            self._best, self._above = tick, None
+            return
+        rise = level - best.level
+        spread = best.spread if math.isfinite(best.spread) else tick.spread
+        spread = spread if math.isfinite(spread) else 0.0
+        times = {5: 3.0, 9: 2.25}.get(tick.width, 1.75)
+        if self._start - best.level < 4 * spread:  # a curve that has hardly fallen wanders all the time
+            times *= 2.0
+        least = max(0.4 if tick.nth < 12 else self.at["rise"], times * spread)
+        if rise < least:
+            if self._told is not None and rise < 0.5 * least:
+                yield from self._recover(tick)
+            if rise < 0.7 * least:
+                self._above, self._high = None, -math.inf
+            return
+        if self._above is None:
+            self._above, self._high = tick, level
+        self._high = max(self._high, level)
+        yield from self._judge(seen, channel, tick, rise, spread)
+
+    def _judge(self, seen: RunHistory, channel: Channel, tick: Tick, rise: float, spread: float) -> Iterator[Finding]:
+        best, above = self._best, self._above
+        assert best is not None and above is not None
+        rows = tick.row - above.row + 1
+        lost = exp(tick.level) - exp(best.level)
+        descent = exp(self._start) - exp(best.level)
+        over_start = tick.level > self._start + max(self.at["rise"], 2 * spread)
+        if not over_start and self._start - best.level < 4 * spread:
+            return  # a curve that has hardly fallen, and is not above its start: the lowest point was a dip
+        share = 1.0 if over_start else lost / descent if descent > 0 else 1.0
+        large = share >= self.at["share"] and rows >= min(max(tick.nth // 8, 4), 16)
+        if over_start and tick.nth < 32 and rise < 0.4:  # a few rows of a smoothed log may begin too low
+            large = False
+        slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
+        if not (large or slow) or is_game(seen, channel):
+            return
+        severity = "info"
+        if large:
+            severity = "critical" if share >= self.at["critical_share"] else "warning"
+        elif rise > 0.15 and rise > 6 * spread and share > 0.05 and self._high - tick.level < 0.3 * rise:
+            severity = "warning"
+        if self._told is not None:
+            if tick.row < self._quiet and severity in (self._told.severity, self._judged):
+                return
+            self._quiet = tick.row + max(rows // 2, 16)
+        self._judged = severity
+        onset = self._onset_of(channel, best, tick) if self._told is None else self._told.step
+        excuse = self._excuse(seen, best, onset, tick, share)
+        epochs = between(seen.role("epoch"), 0, tick.step + 1, tick.segment)
+        if excuse or (not large and len(epochs) and epochs[-1] - epochs[0] > 1.2):
+            severity = "info"
+        order = ("info", "warning", "critical")
+        if self._told is not None:
+            severity = max(severity, self._told.severity, key=order.index)
+        yield from self._tell(seen, channel, tick, best, onset, severity, share, excuse)
+
+    def _onset_of(self, channel: Channel, best: Tick, tick: Tick) -> int:
+        """The step at which the rise starts: where the best fit of a level, then a line or a second level, bends."""
+        rows = channel.rows(max(best.row - max(best.width, 16), tick.row - 4096), tick.row + 1)
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            height = numpy.log(numpy.maximum(rows.value, 1e-300))
+        known = numpy.flatnonzero(numpy.isfinite(height) & (rows.segment == tick.segment))
+        if len(known) < 6:
+            return best.step
+        known = known[:: max(1, len(known) // 384)]
+        y = numpy.clip(height[known], *numpy.percentile(height[known], [2, 98]))
+        return int(rows.step[known[min(bend(y), len(known) - 1)]])
+
+    def _excuse(self, seen: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
+        evaluations = seen.role("eval_loss")
+        if evaluations is not None:
+            old = before(evaluations, onset + 1, tick.segment)
+            later = between(evaluations, onset + 1, tick.step, tick.segment)
+            early = between(evaluations, 0, onset + 1, tick.segment)
+            # one evaluation before anything was learnt says nothing
+            if len(later) and len(early) > 1 and math.isfinite(old) and float(later[-1]) <= old * 1.01:
+                return "the validation loss did not rise with it"
+        rate = seen.role("lr")
+        if rate is not None and share < 0.9:
+            rates = between(rate, 0, tick.step + 1, tick.segment)
+            low = before(rate, best.step + 1, tick.segment)
+            early = between(rate, 0, best.step + 1, tick.segment)
+            if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
+                return "the learning rate is warmed up again"
+        return ""
+
+    def _leap(self, channel: Channel, rate: Channel | None, onset: int, tick: Tick) -> str:
+        """Whether the loss leapt from one row to the next, and "stays" there or "returns": weights move step by step,
+        data and labels don't.
+        """
+        rows = channel.rows(max(tick.row - 4096, 0), tick.row + 1)
+        here = (rows.segment == tick.segment) & numpy.isfinite(rows.value) & (rows.value > 0)
+        earlier, later = rows.value[here & (rows.step < onset)][-8:], rows.value[here & (rows.step >= onset)]
+        raised = before(rate, onset + 1, tick.segment) > 1.2 * before(rate, onset - 1, tick.segment)
+        if len(earlier) < 8 or len(later) < 6 or raised:
+            return ""
+        low, first, middle, last = (
+            float(numpy.median(numpy.log(some))) for some in (earlier, later[:3], later, later[-8:])
+        )
+        if not first - low > 0.7 * (middle - low) > 0:
+            return ""
+        return "returns" if last < first - 0.3 * (first - low) else "stays"
+
+    def _tell(
+        self,
+        seen: RunHistory,
+        channel: Channel,
+        tick: Tick,
+        best: Tick,
+        onset: int,
+        severity: str,
+        share: float,
+        excuse: str,
+    ) -> Iterator[Finding]:
+        low, now, start = exp(best.level), exp(tick.level), exp(self._start)
+        message = f"The loss rises since step {onset}: from {low:.4g} to {now:.4g} at step {tick.step}"
+        if now > start:
+            message += f", above its start of {start:.4g}"
+        if excuse:
+            message += f"; {excuse}"
+        evidence: dict[str, Any] = {
+            "best": rounded(low),
+            "best_step": best.step,
+            "loss": rounded(now),
+            "start": rounded(start),
+            "lost_share": rounded(share, 3),
+            "spread": rounded(best.spread, 3),
+        }
+        causes = [
+            "learning rate too high: the loss rises although the gradient is followed",
+            "labels shifted: targets changed",
+            "labels shuffled: targets no longer belong to inputs",
+            "zero_grad missing: gradients of all steps add up",
+            "weight decay too high",
+        ]
+        rate = seen.role("lr")
+        leap = self._leap(channel, rate, onset, tick)
+        if leap:  # other targets can be learnt, none cannot
+            labels = causes[2:0:-1] if leap == "stays" else causes[1:3]
+            causes = [*labels, "bad batch: other data since this step", causes[0]]
+        remedies = []
+        lr_best, lr_onset = before(rate, best.step + 1, tick.segment), before(rate, onset + 1, tick.segment)
+        if math.isfinite(lr_onset) and lr_onset > 0:
+            evidence |= {"lr_at_onset": rounded(lr_onset), "lr_at_best": rounded(lr_best)}
+            stable = min(lr_best, lr_onset) if lr_best > 0 else lr_onset
+            remedies.append(f"Try a learning rate of {stable / 3:.2g}; at {stable:.2g} the loss was lowest.")
+            first = between(rate, 0, best.step + 1, tick.segment)
+            if len(first) > 1 and first[0] >= 0.95 * first.max() and tick.nth < 512:
+                causes.insert(1, "no warm-up: the rate is at its highest from the first step on")
+        checkpoint = seen.checkpoint_before(onset)
+        if checkpoint:
+            remedies.insert(0, f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
+        remedies.append(f"Compare data and configuration before and after step {onset}.")
+        found = self._told.found if self._told is not None else tick.step
+        self._told = self.finding(
+            onset,
+            message,
+            severity=severity,
+            last_step=tick.step,
+            found=found,
+            evidence=evidence,
+            causes=causes,
+            remedies=remedies,
+            segment=tick.segment,
+            confidence={"critical": 0.9, "warning": 0.75}.get(severity, 0.4),
+        )
+        yield again(self._told)
+
+    def _recover(self, tick: Tick) -> Iterator[Finding]:
+        told = self._told
+        assert told is not None
+        # a loss that is back, after long, where it had been before anything was learnt has not recovered
+        long = tick.nth >= 64 and told.last_step - told.step >= 0.2 * tick.step
+        if self._best is None or self._start - self._best.level > 0.05 or not long:
+            told.severity, told.confidence = "info", 0.5
+        told.evidence["back_at"] = tick.step
+        told.message += f"; it was back at step {tick.step}"
+        self._told = None
+        yield again(told)
+
+
+class LossPlateau(Follower):
+    """A loss that stands where it is.
+
+    Two medians of the smoothed curve over the last third of the rows, one of each half, differ by less than 0.3% and
+    less than their own noise, in at least 64 rows (200 where steps are logged one by one) and a third of the run so
+    far, while the learning rate is above a tenth of its highest. Most trainings end so: it is an info finding, told
+    once in a segment, with the step from which on nothing was gained.
+
+    It is a warning where the model is far from what it must reach: a language model from scratch (first loss within
+    1 of ln of the vocabulary, or between 9 and 12 where it isn't known) that has learnt for 1,000 steps and stands
+    above 0.6 of its first loss knows word frequencies and nothing more.
+    """
+
+    name, family, kind, severity = "plateau", "loss", "plateau", "warning"
+    least = 64
+    about = "The training loss has stopped falling."
+    sources = (
+        "stability guide: no improvement in 10,000 steps",
+        "SageMaker Debugger: LossNotDecreasing looks at 10 steps, too few here",
+    )
+    thresholds: ClassVar = {
+        "share": (0.33, "of the rows so far; ours"),
+        "gain": (0.003, "relative; ours"),
+        "far": (0.6, "of the first loss: word frequencies alone give about 0.65 to 0.7; ours"),
+    }
+
+    def begin(self, seen: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
+        self._levels: list[Tick] = []
+        self._stride = 1
+        self._count = 0
+        self._told: Finding | None = None
+        self._level = math.nan
+        self._start = math.nan
+        self._next = 0
+
+    def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+        if not math.isfinite(tick.level):
+            return
+        if math.isnan(self._start):
+            self._start = tick.level
+        self._count += 1
+        if self._count % self._stride == 0:
+            self._levels.append(tick)
+            if len(self._levels) == 512:  # half as dense from here on
+                self._levels, self._stride = self._levels[1::2], self._stride * 2
+        dense = tick.nth > 0 and (tick.step - self._levels[0].step) / tick.nth < 5 if self._levels else False
+        if tick.nth < (600 if dense else 64) or tick.row < self._next or is_game(seen, channel):
+            return
+        self._next = tick.row + max(tick.nth // 16, 1)
+        begin = tick.nth - int(self.at["share"] * tick.nth)
+        part = [one for one in self._levels if one.nth >= begin]
+        if len(part) < 12:
+            return
+        half = len(part) // 2
+        early = float(numpy.median([one.level for one in part[:half]]))
+        late = float(numpy.median([one.level for one in part[half:]]))
+        gain = early - late
+        noise = 3 * tick.spread / math.sqrt(max(self.at["share"] * tick.nth / 2, 1))
+        flat = abs(gain) < self.at["gain"] and gain < max(noise, 0.3 * self.at["gain"])
+        if self._told is not None:
+            if self._told.severity == "info" and flat and self._poor(seen, tick, exp(late)):
+                self._told.severity, self._told.confidence, self._told.last_step = "warning", 0.7, tick.step
+                yield again(self._told)
+            # two medians of noise differ by 1.8 of its deviations, and are compared again and again; a loss that falls
+            # leaves the level that was told, too
+            if gain > max(2 * self.at["gain"], 1.8 * noise) and late < self._level - 2 * self.at["gain"]:
+                self._told.evidence["over_at"], self._told.severity = tick.step, "info"
+                self._told.message += f"; it fell again by step {tick.step}"
+                yield again(self._told)
+                self._next = 1 << 62
+            return
+        if not flat:
+            return
+        rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+        if len(rates) and rates[-1] < 0.1 * rates.max():
+            return
+        level, self._level = exp(late), late
+        since = next((one for one in self._levels if one.level < late + max(0.003, tick.spread / 2)), part[0])
+        start = exp(self._start)
+        poor = self._poor(seen, tick, level)
+        self._told = self.finding(
+            since.step,
+            f"The loss stands at {level:.4g} since step {since.step}",
+            severity="warning" if poor else "info",
+            found=tick.step,
+            segment=tick.segment,
+            evidence={"level": rounded(level), "gain": rounded(gain, 3), "start": rounded(start), "rows": len(part)},
+            causes=[
+                "learning rate too high: steps jump over what is left to gain",
+                "learning rate too low",
+                "gradients vanish: deep layers don't learn",
+            ]
+            if poor
+            else ["learning rate too high: decay it to go on", "learning rate too low"],
+            remedies=[
+                f"Decay the learning rate: {rates[-1]:.2g} keeps the loss where it is."
+                if len(rates)
+                else "Decay the learning rate, or stop."
+            ],
+            confidence=0.7 if poor else 0.4,
+        )
+        yield again(self._told)
+
+    def _poor(self, seen: RunHistory, tick: Tick, level: float) -> bool:
+        """Whether a language model from scratch stands where word frequencies alone would."""
+        start = exp(self._start)
+        vocabulary = seen.facts.get("vocabulary")
+        scratch = abs(start - math.log(vocabulary)) < 1 if vocabulary else 9 <= start <= 12
+        return scratch and level > self.at["far"] * start and tick.step >= 1000
+
+
+RULES = (Divergence, LossPlateau, NotLearning, InitialLoss)

@@ -1,0 +1,368 @@
+"""Spikes of the training loss.
+
+In:   the series of the loss, and beside it gradient norm and learning rate.
+Out:  findings of `LossSpike`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.curve import before, between, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import windows
+from barograph.doctor.kernel.series import SeriesRule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_YOUNG = 256  # rows of a segment that are looked at with their neighbours on both sides
+
+
+class LossSpike(SeriesRule):
+    """A loss that leaves its course upwards within a few rows.
+
+    z = (ln loss − level) / spread, with level and spread of the 128 rows before (medians, so that no spike hides
+    itself), and the lift e^(ln loss − level). A spike begins where z passes the threshold and the lift 1.15; where a
+    curve's own noise has heavy tails the threshold is 1.3 times its furthest dip and 1.5 times its third furthest rise
+    in the last 1,024 rows. The step is the row at which the rise starts. It is over when the median of 3 rows is back
+    within 3 spreads of the old level: fast within 50 rows, slow within 200, else it does not recover.
+
+    A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
+    for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
+    has not recovered after 50 rows, or took 100 from a lift of 1.25.
+    """
+
+    name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
+    needs = ("loss",)
+    least = 13
+    about = "The loss jumps up from its course."
+    sources = (
+        "OLMo-core: 6 standard deviations over 128 values",
+        "ml-engineering: fast, slow and non-recovering spikes",
+    )
+    thresholds: ClassVar = {
+        "z": (8.0, "six healthy runs of 130M to 1.2B parameters stayed below 4.5 in z of log loss"),
+        "lift": (1.15, "bad batches lift the loss by 1.2 to 1.9"),
+        "large": (1.5, "lift of a spike that is worth a look although it recovered; ours"),
+        "fast": (50.0, "rows; ml-engineering's fast spikes are back within about 50 steps"),
+        "slow": (200.0, "rows; BLOOM's one spike recovered in 200 steps"),
+    }
+
+    def reset(self) -> None:
+        self._dips = self._rises = self._rest = numpy.empty(0)
+        self._open: dict[str, Any] | None = None
+        self._recent: list[tuple[float, int]] = []  # logarithm and step of the first rows of a segment
+        self._apart: list[float] = []  # how far each was from its neighbours, the farthest last
+        self._early = -1  # the segment of these rows
+        self._segments = self._age = 0
+        self._last = -1  # the row at which the last spike was over
+        self._spacing = 1.0
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        seen.local(channel, log=True)
+        at = 0
+        while at < len(rows):
+            segment = int(rows.segment[at])
+            if segment != self._early:
+                self._early, self._recent, self._apart, self._age = segment, [], [], 0
+                self._segments += 1
+            change = numpy.flatnonzero(rows.segment[at:] != segment)
+            end = at + int(change[0]) if len(change) and self._segments <= 16 else len(rows)
+            young = self._age < _YOUNG and self._segments <= 16
+            if young:
+                end = min(end, at + _YOUNG - self._age)
+                self._age += end - at
+            yield from self._look(seen, channel, rows.part(at, end), young)
+            at = end
+
+    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+        if self._open is not None and not self._open["ended"]:
+            self._open["ended"] = True
+            if self._open["rows"] > 3:
+                yield from self._tell(seen, channel)
+
+    def _look(self, seen: RunHistory, channel: Channel, rows: ChannelRows, young: bool) -> Iterator[Finding]:
+        level, spread, z = seen.local(channel, log=True).rows(rows.first, rows.first + len(rows))
+        lift = z * spread
+        least = math.log(self.at["lift"])
+        limit = self._limits(z)
+        with numpy.errstate(invalid="ignore"):
+            hot = (z > limit) & (lift > least)
+        if not young and self._open is None and not hot.any():
+            return
+        at = 0
+        while at < len(rows):
+            if self._open is not None:
+                yield from self._go_on(seen, channel, rows, at)
+            elif hot[at]:
+                if self._begin(seen, channel, rows, at, level, spread, z):
+                    yield from self._tell(seen, channel)
+            elif not young:
+                places = numpy.flatnonzero(hot[at:])
+                if not len(places):
+                    break
+                at += int(places[0])
+                continue
+            if young:
+                yield from self._pulse(seen, channel, rows, at)
+            at += 1
+
+    def _pulse(self, seen: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
+        """Among the first rows of a segment: one row, or two, above the three before and the three behind.
+
+        Here the curve still bends, and a level told from rows before is uncertain; the neighbours are not.
+        """
+        value, segment = float(rows.value[at]), int(rows.segment[at])
+        if not math.isfinite(value) or value <= 0:
+            return
+        self._recent.append((math.log(value), int(rows.step[at])))
+        if len(self._recent) < 8:
+            return
+        part = self._recent[-7:]
+        around = sorted(one[0] for nth, one in enumerate(part) if nth != 3)
+        normal = (around[2] + around[3]) / 2
+        apart = part[3][0] - normal
+        known = self._apart
+        if len(known) < 6:
+            insort(known, abs(apart))
+            return
+        noise = max(1.4826 * known[len(known) // 2], 0.004)
+        limit = self.at["z"] * noise * (1 + 6 / len(known))
+        # the farthest earlier ones are what this curve does anyway; one of them may be a spike itself
+        limit = max(limit, math.log(self.at["lift"]), 2.0 * known[-2])
+        insort(known, abs(apart))
+        if apart > limit and self._open is None and rows.first + at > self._last + 3:
+            self._spacing = (part[-1][1] - part[0][1]) / 6
+            above = 1 + (part[4][0] - normal > 0.5 * apart)
+            if part[2][0] - normal > 0.5 * apart:
+                return
+            self._open = {
+                "row": len(self._recent) - 4,
+                "step": part[3][1],
+                "segment": segment,
+                "found": part[-1][1],
+                "level": normal,
+                "spread": noise,
+                "z": apart / noise,
+                "peak": exp(part[3][0]),
+                "peak_step": part[3][1],
+                "above": above,
+                "rows": 1 + above,
+                "recent": [],
+                "course": "fast",
+                "last": part[3 + above - 1][1],
+                "ended": True,
+                "co": None,
+                "first": apart,
+                "nth": len(self._recent) - 4,
+            }
+            yield from self._tell(seen, channel)
+            self._open = None
+
+    def _limits(self, z: NDArray[Any]) -> NDArray[Any]:
+        """The threshold for each row, by the tails of the blocks of 32 rows before it."""
+        held = len(self._rest)
+        known = numpy.concatenate([self._rest, z]) if held else z
+        whole = len(known) // 32
+        blocks = numpy.nan_to_num(known[: whole * 32], nan=0.0, posinf=0.0, neginf=0.0).reshape(whole, 32)
+        dips = numpy.concatenate([self._dips, numpy.minimum(-blocks.min(axis=1), 60.0) if whole else []])
+        rises = numpy.concatenate([self._rises, numpy.partition(blocks, 29, axis=1)[:, 29] if whole else []])
+        before_it = len(self._dips)
+        limits = numpy.full(whole + 1, self.at["z"])
+        for tails, times in ((dips, 1.3), (rises, 1.5)):
+            # the 32 blocks before each one, fewer at the beginning
+            padded = numpy.concatenate([numpy.full(32, -numpy.inf), tails])
+            highest = windows(padded[before_it : before_it + whole + 32], 32).max(axis=1)
+            limits = numpy.maximum(limits, times * highest)
+        limit = numpy.repeat(limits, 32)[held : held + len(z)]
+        if not before_it:  # a spread of a dozen rows is itself uncertain
+            nth = numpy.arange(held, min(held + len(z), 32))
+            limit[: len(nth)] = self.at["z"] * (1.0 + 6.0 / numpy.maximum(nth - 6.0, 6.0))
+        self._dips, self._rises, self._rest = dips[-32:], rises[-32:], known[whole * 32 :].copy()
+        return limit
+
+    def _begin(
+        self,
+        seen: RunHistory,
+        channel: Channel,
+        rows: ChannelRows,
+        at: int,
+        level: NDArray[Any],
+        spread: NDArray[Any],
+        z: NDArray[Any],
+    ) -> bool:
+        row = self._last = rows.first + at
+        behind = channel.rows(max(row - 16, 0), row + 1)
+        self._spacing = float(numpy.median(numpy.diff(behind.step))) if len(behind) > 1 else 1.0
+        old = seen.local(channel, log=True).rows(behind.first, row + 1)[2]
+        onset = len(behind) - 1
+        for step_back in range(len(behind) - 2, -1, -1):
+            if behind.segment[step_back] != rows.segment[at] or not old[step_back] > 3.0:
+                break
+            onset = step_back
+        self._open = {
+            "row": behind.first + onset,
+            "step": int(behind.step[onset]),
+            "segment": int(rows.segment[at]),
+            "found": int(rows.step[at]),
+            "level": float(level[at]),
+            "spread": float(spread[at]),
+            "z": float(z[at]),
+            "peak": float(rows.value[at]),
+            "peak_step": int(rows.step[at]),
+            "above": 1,
+            "rows": 1,
+            "recent": [math.log(rows.value[at])],
+            "severity": "info",
+            "course": "",
+            "last": int(rows.step[at]),
+            "ended": False,
+            "co": None,
+            "first": math.log(rows.value[at]) - float(level[at]),
+            "nth": behind.first + onset,
+        }
+        return True
+
+    def _go_on(self, seen: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
+        one = self._open
+        assert one is not None
+        value = float(rows.value[at])
+        if rows.segment[at] != one["segment"] or one["ended"]:
+            self._open = None
+            return
+        one["rows"] += 1
+        self._last = rows.first + at
+        if not math.isfinite(value) or value <= 0:
+            one["course"] = "to nonfinite" if not math.isfinite(value) else one["course"]
+            one["last"] = int(rows.step[at])
+            if not math.isfinite(value):
+                yield from self._tell(seen, channel)
+                self._open = None
+            return
+        one["last"] = int(rows.step[at])
+        height = math.log(value)
+        one["recent"] = [*one["recent"][-2:], height]
+        changed = False
+        z = (height - one["level"]) / one["spread"]
+        if z > max(3.0, 0.2 * one["z"]):
+            one["above"] += 1
+            changed = one["above"] == 2
+        if value > one["peak"]:
+            changed |= value > 1.2 * one["peak"]
+            one["peak"], one["peak_step"] = value, int(rows.step[at])
+            one["z"] = max(one["z"], z)
+        middle = sorted(one["recent"])[1] if len(one["recent"]) == 3 else math.inf
+        margin = max(3.0 * one["spread"], 0.2 * (math.log(one["peak"]) - one["level"]))
+        if middle < one["level"] + margin or (one["rows"] == 2 and z < 1.0):
+            one["course"] = "fast" if one["rows"] <= self.at["fast"] else "slow"
+            yield from self._tell(seen, channel)
+            self._open = None
+        elif one["rows"] == int(self.at["fast"]) or changed:
+            yield from self._tell(seen, channel)
+        elif one["rows"] >= self.at["slow"]:
+            one["course"] = "not"
+            yield from self._tell(seen, channel)
+            self._open = None
+
+    def _grade(self, seen: RunHistory, channel: Channel) -> str:
+        """The severity by what is known of the spike so far."""
+        one = self._open
+        assert one is not None
+        lift = exp(min(math.log(one["peak"]) - one["level"], 50.0))
+        if is_game(seen, channel):
+            return "info"
+        if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
+            return "warning" if lift >= 1.3 else "info"
+        if one["course"] == "slow" and one["rows"] >= 2 * self.at["fast"] and lift >= 1.25:
+            return "warning"  # what a hundred rows had learnt is lost
+        large = lift >= 2 * self.at["large"] or (lift >= self.at["large"] and (one["above"] >= 2 or one["co"]))
+        sparse = self._spacing >= 5
+        return "warning" if large and one["nth"] >= (16 if sparse else 64) else "info"
+
+    def _tell(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+        one = self._open
+        assert one is not None
+        norm = seen.role("norm")
+        step = one["step"]
+        around = between(norm, step - 1, one["peak_step"] + 1, one["segment"])
+        calm = between(norm, 0, step - 1, one["segment"])[-128:]
+        if len(around) and len(calm) >= 16 and float(numpy.median(calm)) > 0:
+            one["co"] = float(around.max()) > 4.0 * float(numpy.percentile(calm, 90))
+        severity = self._grade(seen, channel)
+        normal = exp(one["level"])
+        lift = one["peak"] / normal
+        evidence = {
+            "loss": rounded(one["peak"]),
+            "expected": rounded(normal),
+            "lift": rounded(lift, 3),
+            "z": rounded(one["z"], 3),
+            "spread": rounded(one["spread"], 3),
+            "peak_step": one["peak_step"],
+            "rows_above": one["above"],
+            "course": one["course"] or "open",
+            "rows": one["rows"],
+        }
+        if len(around) and len(calm):
+            evidence |= {"norm": rounded(float(around.max())), "norm_before": rounded(float(numpy.median(calm)))}
+            evidence["with_gradient_spike"] = bool(one["co"])
+        course = {
+            "fast": ", and it was back after %d rows",
+            "slow": ", and it was back after %d rows",
+            "not": ", and it has not come back in %d rows",
+            "to nonfinite": ", and it ended in a number that is not finite after %d rows",
+        }
+        message = f"The loss jumped from {normal:.4g} to {one['peak']:.4g} ({lift:.3g} times) at step {step}"
+        message += course[one["course"]] % one["rows"] if one["course"] else ""
+        causes = ["bad batch: other data than the rest", "learning rate too high: it was near what is stable"]
+        if one["course"] in ("not", "to nonfinite") or one["rows"] >= self.at["fast"]:
+            causes = [
+                "learning rate too high: the weights left the valley",
+                "labels shifted: targets or their order changed",
+                "labels shuffled: targets no longer belong to inputs",
+                "bad batch: other data since this step",
+            ]
+            if one["first"] > 0.7 * (math.log(one["peak"]) - one["level"]):  # weights don't leave it in one step
+                causes = [causes[2], causes[1], causes[3], causes[0]]
+        elif one["course"] and one["above"] >= 6:  # more than a few batches: other targets, and they are learnt
+            causes = ["labels shifted: targets changed, and the new ones are learnt", *causes]
+        remedies = []
+        checkpoint = seen.checkpoint_before(step)
+        last = one["peak_step"] if one["course"] != "not" else one["last"]
+        if checkpoint and severity == "warning":
+            remedies.append(
+                f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}) and skip the batches of "
+                f"steps {step} to {last}."
+            )
+        else:
+            remedies.append(f"Look at the batches of steps {step} to {last}, or skip them.")
+        if len(calm) >= 16:
+            remedies.append(
+                f"Clip the gradient norm at {rounded(float(numpy.percentile(calm, 95)), 2):g}: 95% of the steps "
+                "before were below."
+            )
+        lr = before(seen.role("lr"), step, one["segment"])
+        if math.isfinite(lr) and lr > 0:
+            evidence["lr"] = rounded(lr)
+            if one["course"] == "not":
+                remedies.append(f"Try a learning rate of {lr / 3:.2g}; it was {lr:.2g}.")
+        yield self.finding(
+            step,
+            message,
+            severity=severity,
+            last_step=one["last"],
+            found=one["found"],
+            evidence=evidence,
+            causes=causes,
+            remedies=remedies,
+            segment=one["segment"],
+            confidence=0.9 if severity == "warning" else 0.7,
+        )

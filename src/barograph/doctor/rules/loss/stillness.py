@@ -1,0 +1,288 @@
+"""Losses that stand still, are exactly zero, or fall too suddenly.
+
+In:   the series of the loss, and beside it evaluation, gradient norm, learning rate, epoch, reward.
+Out:  findings of `ZeroLoss`, `FrozenLoss`, `LossJumpDown`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.series import SeriesRule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass
+class _Stretch:
+    """Equal rows: the row and step with which they begin, and how many there are so far."""
+
+    value: float
+    row: int
+    step: int
+    segment: int
+    length: int
+
+
+class ZeroLoss(SeriesRule):
+    """A loss that is exactly 0 for rows on end.
+
+    No training loss of a language model is 0: all labels are masked, the loss is not computed, or NaN is hidden (HF
+    Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
+    then). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
+
+    Silent or an info finding: a loss that was below 0.05 before, which has been fitted and rounded; losses of policies
+    and players, which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows while the
+    gradient norm is 0 too is a warning.
+    """
+
+    name, family, kind, severity = "zero_loss", "loss", "zero", "critical"
+    needs = ("loss",)
+    least = 5
+    about = "The training loss is exactly zero for several rows."
+    sources = ("SageMaker Debugger: NLPSequenceRatio, AllZero",)
+    thresholds: ClassVar = {
+        "rows": (5.0, "ours"),
+        "policy_rows": (20.0, "ours: GRPO's first losses are 0 by construction"),
+        "fitted": (0.05, "a loss below this may be printed as 0 when it is fitted; ours"),
+    }
+
+    def reset(self) -> None:
+        self._start: tuple[int, int, int] | None = None  # row, step, segment
+        self._nonzero = 0
+        self._recent: list[float] = []
+        self._told: Finding | None = None
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        zero = rows.value == 0
+        if self._start is None and not zero.any():
+            self._count(rows.value)
+            return
+        edges = numpy.flatnonzero((zero[1:] != zero[:-1]) | (numpy.diff(rows.segment) != 0)) + 1
+        cuts = [0, *edges.tolist(), len(rows)]
+        for low, high in pairwise(cuts):
+            if not zero[low]:
+                self._count(rows.value[low:high])
+                self._start = self._told = None
+                continue
+            if self._start is None or self._start[2] != rows.segment[low]:
+                self._start = (rows.first + low, int(rows.step[low]), int(rows.segment[low]))
+                self._told = None
+            yield from self._zero(
+                seen, channel, self._start, rows.first + high - self._start[0], int(rows.step[high - 1])
+            )
+
+    def _count(self, value: NDArray[Any]) -> None:
+        self._nonzero += len(value)
+        self._recent = [*self._recent, *value[-8:].tolist()][-8:]
+
+    def _zero(
+        self, seen: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
+    ) -> Iterator[Finding]:
+        begin, step, segment = start
+        game = is_game(seen, channel) or seen.role("kl") is not None
+        needed = int(self.at["policy_rows"] if game else self.at["rows"])
+        if length < needed or (game and not self._nonzero):
+            return
+        if self._told is not None:
+            self._told.last_step = last_step
+            self._told.evidence["rows"] = length
+            yield again(self._told)
+            return
+        found = channel.rows(begin + needed - 1, begin + needed)
+        found_step = int(found.step[0]) if len(found) else last_step
+        earlier = [abs(value) for value in self._recent if math.isfinite(value)]
+        usual = float(numpy.median(earlier)) if earlier else math.nan
+        norms = seen.role("norm")
+        norm = math.nan
+        hidden = still = False
+        if norms is not None:
+            beside = norms.rows()
+            part = beside.value[(beside.step >= step) & (beside.step <= found_step) & (beside.segment == segment)]
+            hidden = len(part) > 0 and not numpy.isfinite(part).any()
+            still = len(part) > 0 and not hidden and float(numpy.nanmax(numpy.abs(part))) < 1e-12
+            norm = float(numpy.nanmedian(part)) if len(part) and not hidden else math.nan
+        fitted = usual < self.at["fitted"] and not hidden
+        evidence: dict[str, Any] = {"rows": length, "nonzero_rows_before": self._nonzero}
+        if math.isfinite(usual):
+            evidence["loss_before"] = rounded(usual)
+        if math.isfinite(norm):
+            evidence["norm"] = rounded(norm)
+        severity = "critical"
+        if fitted:
+            severity = "info"
+        elif game:
+            severity = "warning" if still and self._nonzero >= 3 * needed else "info"
+        elif not (hidden or still) and not self._nonzero:
+            severity = "warning"
+        causes = [
+            "loss masked out: no label takes part",
+            "data exhausted: empty batches",
+            "reward hacking or KL blow-up",
+        ]
+        causes = (
+            causes[:2]
+            if not game
+            else [
+                "loss masked out: all rewards of a group are equal, so no advantage is left",
+                causes[2] + ": the policy says one thing",
+            ]
+        )
+        kind = "zero"
+        message = f"The loss is exactly 0 since step {step}"
+        if hidden:
+            kind = "nonfinite"
+            message += " while the gradient norm is not finite: NaN losses are shown as 0"
+            causes = [
+                "learning rate too high: NaN, hidden by `logging_nan_inf_filter`",
+                "fp16 overflow: NaN, hidden by the trainer's filter",
+            ]
+        elif still:
+            message += ", and so is the gradient norm: nothing is learnt"
+        remedies = [
+            "Count the labels that are not ignored (−100) in the batches of "
+            f"steps {step} to {found_step}; check the chat template and the response mask."
+        ]
+        if hidden:
+            remedies = ["Set `logging_nan_inf_filter=False` to see the loss as it is.", *remedies]
+        if fitted:
+            causes, remedies = ["overfitting: the loss is fitted and rounded to 0"], ["Stop here, or use more data."]
+        self._told = self.finding(
+            step,
+            message,
+            kind=kind,
+            severity=severity,
+            last_step=last_step,
+            found=found_step,
+            evidence=evidence,
+            causes=causes,
+            remedies=remedies,
+            segment=segment,
+            confidence=0.95 if severity == "critical" else 0.6,
+        )
+        yield again(self._told)
+
+
+class FrozenLoss(SeriesRule):
+    """A loss that has the same value, to the last digit, row after row.
+
+    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are no chance; from
+    the start on it takes 20 rows. The same batch with weights that no longer change gives such rows. Numbers printed
+    with few digits repeat by chance, and are told from it by how often they did.
+
+    It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
+    finding.
+    """
+
+    name, family, kind, severity = "frozen_loss", "loss", "frozen", "critical"
+    needs = ("loss",)
+    least = 9
+    about = "The training loss is the same number again and again."
+    sources = ("TrainCheck: silent errors, the optimizer's step changes nothing",)
+    thresholds: ClassVar = {
+        "rows": (8.0, "0.05^8 by chance; ours"),
+        "rows_from_start": (20.0, "ours"),
+        "repeats": (0.05, "share of rows equal to the one before that a healthy log may have; ours"),
+        "fitted": (0.05, "as for zero_loss"),
+    }
+    remedies = (
+        "Compare the weights before and after a step; check that the optimizer was given this model's "
+        "parameters after the model was moved or wrapped.",
+        "Check that the loader gives another batch each step.",
+    )
+
+    def reset(self) -> None:
+        self._stretch: _Stretch | None = None
+        self._repeats = self._rows = 0
+        self._told: Finding | None = None
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        value = rows.value
+        edges = numpy.flatnonzero((value[1:] != value[:-1]) | (numpy.diff(rows.segment) != 0)) + 1
+        old = self._stretch
+        goes_on = old is not None and old.value == value[0] and old.segment == rows.segment[0]
+        lengths = numpy.diff(edges, prepend=0, append=len(rows))
+        longest = int(lengths.max()) + (old.length if goes_on and old else 0)
+        cuts = [0, *edges.tolist(), len(rows)]
+        if longest < self.at["rows"] and self._told is None:  # nothing to see: count the stretches that are over
+            begin = int(cuts[-2])
+            if len(cuts) == 2 and goes_on and old is not None:
+                old.length += len(rows)
+                return
+            self._end(old)
+            self._rows += begin
+            self._repeats += begin - len(edges) + (1 if goes_on else 0)
+            self._stretch = _Stretch(
+                float(value[-1]), rows.first + begin, int(rows.step[begin]), int(rows.segment[-1]), len(rows) - begin
+            )
+            return
+        for nth, (low, high) in enumerate(pairwise(cuts)):
+            if self._stretch is None or nth or not goes_on:
+                self._end(self._stretch)
+                self._told = None
+                self._stretch = _Stretch(
+                    float(value[low]), rows.first + low, int(rows.step[low]), int(rows.segment[low]), 0
+                )
+            self._stretch.length += high - low
+            yield from self._still(seen, channel, self._stretch, int(rows.step[high - 1]))
+
+    def _end(self, old: _Stretch | None) -> None:
+        if old is not None:
+            self._rows += old.length
+            self._repeats += old.length - 1
+
+    def _still(self, seen: RunHistory, channel: Channel, one: _Stretch, last_step: int) -> Iterator[Finding]:
+        if one.value == 0 or not math.isfinite(one.value):
+            return
+        needed = int(self.at["rows"] if self._rows >= 20 else self.at["rows_from_start"])
+        if one.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
+            return
+        if self._told is not None:
+            self._told.last_step, self._told.evidence["rows"] = last_step, one.length
+            yield again(self._told)
+            return
+        found = channel.rows(one.row + needed - 1, one.row + needed)
+        found_step = int(found.step[0]) if len(found) else last_step
+        norms = between(seen.role("norm"), one.step, found_step + 1, one.segment)
+        still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
+        digits = len(f"{one.value:.10g}".replace(".", "").lstrip("0"))
+        severity = "critical" if still else "warning"
+        if is_game(seen, channel) or abs(one.value) < self.at["fitted"] or digits < 3:
+            severity = "info"
+        message = f"The loss is {one.value:.6g} in every row since step {one.step}"
+        if still:
+            message += f", and the gradient norm is {float(norms.max()):.4g} in each"
+        causes = [
+            "optimizer holds other parameters: no weight changes",
+            "data exhausted: the same batch again and again",
+            "layer frozen: nothing that is trained reaches the loss",
+        ]
+        if before(seen.role("lr"), found_step + 1, one.segment) == 0:
+            causes.insert(0, "learning rate too low: it is 0")
+        self._told = self.finding(
+            one.step,
+            message,
+            severity=severity,
+            last_step=last_step,
+            found=found_step,
+            segment=one.segment,
+            causes=causes,
+            evidence={
+                "rows": one.length,
+                "loss": one.value,
+                "repeats_before": self._repeats,
+                "rows_before": self._rows,
+            },
+            confidence=0.9 if severity != "info" else 0.5,
+        )
+        yield again(self._told)

@@ -1,0 +1,1 @@
+"""Rules of the family memory. In: columns of a run. Out: findings."""

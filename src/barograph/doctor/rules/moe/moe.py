@@ -1,0 +1,448 @@
+"""Rules over routers of a mixture of experts: balance, collapse, dead experts, dropped tokens, their losses.
+
+In:   the series `moe/{figure}` and each expert's load, `moe/{layer}/load/{expert}`.
+Out:  findings of the family `moe`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting, whole
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import LayerTable, shown
+from barograph.doctor.kernel.wording import GO_BACK, Case, Text
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.kernel.tables import LayerRound
+
+
+_COLLAPSED = ("router collapsed: a few experts get nearly all tokens", "learning rate too high", "no z-loss")
+_BALANCE: tuple[Text, ...] = (
+    (
+        "raise the coefficient of the balance loss, it is {balance:.3g}",
+        "add a balance loss with a coefficient of {missing_balance}",
+        "raise the coefficient of the balance loss",
+    ),
+    "add a z-loss of 0.001 on the router's logits",
+    GO_BACK,
+)
+
+
+def _balance_loss(seen: RunHistory) -> dict[str, float]:
+    """The coefficient of the balance loss, or the one to begin with where it is zero."""
+    now = numeric_setting(seen, "aux_coefficient", "router_aux_loss_coef", "aux_loss_coef", "moe_aux_loss_coeff",
+                          "aux_loss_weight", "load_balance_coefficient")  # fmt: skip
+    return {"balance": now} if now > 0 else {"missing_balance": 0.01} if now == 0 else {}
+
+
+class _Bounded(Rule):
+    """A figure beyond a bound, row after row.
+
+    `rows` rows in a row, over `steps` steps at least, and no better at their end than at their beginning by more than
+    a twentieth: a router that begins unbalanced and is being mended is left alone.
+    """
+
+    series: tuple[str, ...] = ()
+    sign = 1  # +1: too much is wrong, -1: too little
+    levels: tuple[tuple[str, str], ...] = ()  # threshold, severity; the mildest first
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._open: dict[str, list[tuple[int, float]]] = {}
+        self._segment = -1
+        self._said: set[tuple[int, str]] = set()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        channel = next((one for one in map(seen.channel, self.series) if one is not None), None)
+        rows = self._cursor.new(channel)
+        if rows is None or channel is None:
+            return
+        mild = self.at[self.levels[0][0]]
+        with numpy.errstate(invalid="ignore"):
+            bad = rows.value > mild if self.sign > 0 else rows.value < mild
+        if not bad.any() and not self._open:
+            return
+        for at in range(len(rows)):
+            if rows.segment[at] != self._segment:
+                self._segment, self._open = int(rows.segment[at]), {}
+            if bad[at] or self._open:
+                yield from self._row(seen, channel, rows, at)
+
+    def _row(self, seen: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
+        value, step = float(rows.value[at]), int(rows.step[at])
+        for level, severity in self.levels:
+            bound = self.at[level]
+            if not (value > bound if self.sign > 0 else value < bound):
+                if not (math.isnan(value) or self._within(level, value)):
+                    self._open.pop(level, None)
+                continue
+            run = self._open.setdefault(level, [])
+            run.append((step, value))
+            count = int(self.at["rows"])
+            if len(run) > 512:
+                del run[1:257]
+            if len(run) < count or step - run[0][0] < self.at["steps"] or (self._segment, level) in self._said:
+                continue
+            first = sum(one for _, one in run[:3]) / len(run[:3])
+            last = sum(one for _, one in run[-3:]) / 3
+            if (last < 0.95 * first) if self.sign > 0 else (last > 1.05 * first):
+                continue  # it is being mended
+            self._said.add((self._segment, level))
+            yield self._say(seen, level, severity, run[0][0], step, last, int(rows.segment[at]))
+
+    def _within(self, level: str, value: float) -> bool:
+        """Whether one row on the good side is noise: less than a tenth from the bound."""
+        bound = self.at[level]
+        return value > 0.9 * bound if self.sign > 0 else value < 1.1 * bound
+
+    def _say(
+        self, seen: RunHistory, level: str, severity: str, began: int, step: int, value: float, segment: int
+    ) -> Finding:
+        return self.say(
+            "all", seen, began, found=step, key=level, segment=segment, severity=severity,
+            confidence=0.3 if severity == "info" else self.cases["all"].confidence,
+            evidence={self.series[0].removeprefix("moe/"): value}, also={"value": value, **_balance_loss(seen)},
+        )  # fmt: skip
+
+
+class LoadImbalance(_Bounded):
+    """One expert gets far more tokens than the mean.
+
+    `load_imbalance` is the largest load over the mean; `max_violation` is one less. The Surogate metrics guide
+    warns above 3, a violation of 2; above 5, a violation of 4, it is critical. It has to last for 100
+    steps and eight rows, and must not be getting better.
+
+    What to do: raise the coefficient of the balance loss, or use a bias that balances without a loss.
+    """
+
+    name, family, kind, severity = "load_imbalance", "moe", "routing", "critical"
+    needs = ("=moe/load_imbalance|=moe/max_violation",)
+    least = 8
+    about = "One expert gets far more tokens than the mean."
+    sources = ("Surogate metrics guide: load_imbalance above 3", "loss-free balancing: the maximal violation")
+    thresholds: ClassVar = {
+        "warns": (3.0, "Surogate metrics guide"),
+        "critical": (5.0, "a violation of 4; ours"),
+        "rows": (8.0, "ours"),
+        "steps": (100.0, "ours"),
+    }
+    series = ("moe/load_imbalance",)
+    levels = (("warns", "warning"), ("critical", "critical"))
+    cases: ClassVar = {
+        "all": Case(
+            "The busiest expert gets {value:.3g} times the mean load, since step {step}.",
+            _COLLAPSED,
+            _BALANCE,
+            confidence=0.8,
+        )
+    }
+
+
+class ExpertUtilization(_Bounded):
+    """Many experts get no token at all.
+
+    Below one half for 50 steps and eight rows, without getting better, warns, as in the Surogate metrics guide; below
+    one quarter is critical. The guide's best practice of 0.7 is an info finding.
+    """
+
+    name, family, kind, severity = "expert_utilization", "moe", "routing", "critical"
+    needs = ("=moe/expert_utilization",)
+    least = 8
+    about = "Many experts get no token at all."
+    sources = ("Surogate metrics guide: expert_utilization below 0.5; keep it above 0.7",)
+    thresholds: ClassVar = {
+        "informs": (0.7, "Surogate metrics guide"),
+        "warns": (0.5, "Surogate metrics guide"),
+        "critical": (0.25, "ours"),
+        "rows": (8.0, "ours"),
+        "steps": (50.0, "ours"),
+    }
+    series, sign = ("moe/expert_utilization",), -1
+    levels = (("informs", "info"), ("warns", "warning"), ("critical", "critical"))
+    cases: ClassVar = {
+        "all": Case(
+            "Only {value:.0%} of the experts get tokens, since step {step}.", _COLLAPSED, _BALANCE, confidence=0.85
+        )
+    }
+
+
+class RouterEntropy(_Bounded):
+    """The router has made up its mind.
+
+    Its entropy over the logarithm of the number of experts: 1 is undecided, 0 is certain. Below one half informs:
+    many good routers end there. Below 0.05, in all layers' mean, warns: nothing is left to learn from.
+    """
+
+    name, family, kind, severity = "router_entropy", "moe", "routing", "warning"
+    needs = ("=moe/router_entropy",)
+    least = 8
+    about = "The router has made up its mind."
+    thresholds: ClassVar = {
+        "informs": (0.5, "ours"),
+        "warns": (0.05, "ours"),
+        "rows": (8.0, "ours"),
+        "steps": (100.0, "ours"),
+    }
+    series, sign = ("moe/router_entropy",), -1
+    levels = (("informs", "info"), ("warns", "warning"))
+    cases: ClassVar = {
+        "all": Case(
+            "The router's entropy is {value:.3g} of its most, since step {step}.", _COLLAPSED, _BALANCE, confidence=0.7
+        )
+    }
+
+
+class DroppedTokens(_Bounded):
+    """Experts are full, and tokens pass them by.
+
+    More than 5% informs: capacities near 1 drop as many by design. More than 30% for 100 steps warns.
+    """
+
+    name, family, kind, severity = "dropped_tokens", "moe", "routing", "warning"
+    needs = ("=moe/dropped_fraction",)
+    least = 8
+    about = "Experts are full, and tokens pass them by."
+    thresholds: ClassVar = {
+        "informs": (0.05, "ours"),
+        "warns": (0.30, "ours"),
+        "rows": (8.0, "ours"),
+        "steps": (100.0, "ours"),
+    }
+    series = ("moe/dropped_fraction",)
+    levels = (("informs", "info"), ("warns", "warning"))
+    cases: ClassVar = {
+        "all": Case(
+            "{value:.0%} of the tokens' choices are dropped, since step {step}.",
+            _COLLAPSED[:1],
+            ("raise the capacity factor", _BALANCE[0]),
+            confidence=0.7,
+        )
+    }
+
+
+class RouterLosses(Rule):
+    """A router's own loss is far above what it was, or above what is usual.
+
+    The Surogate metrics guide calls an auxiliary loss above 1 and a z-loss above 0.1 signs of trouble. Both scale with
+    their coefficients and the number of layers, so the bounds inform. Ten times the median of the last 64 rows (16 at
+    least), eight rows in a row, warns. A token whose router logit is not finite is critical.
+    """
+
+    name, family, kind, severity = "router_losses", "moe", "routing", "critical"
+    needs = ("=moe/aux_loss|=moe/z_loss|=moe/non_finite_tokens",)
+    least = 1
+    about = "A router's own loss is far above what it was."
+    sources = ("Surogate metrics guide: aux_loss above 1.0, z_loss above 0.1",)
+    thresholds: ClassVar = {
+        "aux_loss": (1.0, "Surogate metrics guide"),
+        "z_loss": (0.1, "Surogate metrics guide"),
+        "ratio": (10.0, "ours"),
+        "rows": (8.0, "ours"),
+    }
+
+    cases: ClassVar = {
+        "tokens": Case(
+            "{count} tokens have a router logit that is not finite at step {step}.",
+            ("overflow in a layer", "learning rate too high", "no z-loss"), (GO_BACK,), kind="nonfinite",
+            confidence=0.95,
+        ),
+        "ratio": Case(
+            "The router's {name} is {times:.3g} times its usual {usual:.3g} since step {step}.",
+            _COLLAPSED, _BALANCE, severity="warning", confidence=0.7,
+        ),
+        "above": Case("The router's {name} is {value:.3g}, above {bound:.3g}.", _COLLAPSED, _BALANCE, severity="info",
+                      confidence=0.3),
+    }  # fmt: skip
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._past: dict[str, list[float]] = {}
+        self._run: dict[str, list[int]] = {}
+        self._segments: dict[str, int] = {}
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        for name in ("aux_loss", "z_loss"):
+            rows = self._cursor.new(seen.channel(f"moe/{name}"))
+            for at in range(len(rows)) if rows is not None else ():
+                yield from self._row(seen, name, rows, at)  # type: ignore[arg-type]
+        rows = self._cursor.new(seen.channel("moe/non_finite_tokens"))
+        for place in numpy.flatnonzero(rows.value > 0) if rows is not None else ():
+            assert rows is not None
+            at = int(place)
+            segment, step = int(rows.segment[at]), int(rows.step[at])
+            if self.first(segment, "tokens"):
+                tokens = float(rows.value[at])
+                yield self.say("tokens", seen, step, segment=segment, key="tokens", evidence={"tokens": tokens},
+                               also={"count": whole(tokens)})  # fmt: skip
+
+    def _row(self, seen: RunHistory, name: str, rows: ChannelRows, at: int) -> Iterator[Finding]:
+        value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+        if segment != self._segments.get(name):
+            self._segments[name] = segment
+            self._past[name], self._run[name] = [], []
+        past = self._past.setdefault(name, [])
+        if not math.isfinite(value):
+            return
+        usual = sorted(past)[len(past) // 2] if len(past) >= 16 else math.nan
+        run = self._run.setdefault(name, [])
+        if value > self.at["ratio"] * usual > 0:
+            run.append(step)
+            if len(run) == int(self.at["rows"]) and self.first(segment, f"{name} ratio"):
+                yield self.say("ratio", seen, run[0], found=step, segment=segment, key=f"{name} ratio",
+                               evidence={name: value, "usual": usual},
+                               also={"name": name, "times": value / usual, **_balance_loss(seen)})  # fmt: skip
+            return
+        run.clear()
+        past.append(value)
+        del past[:-64]
+        if len(past) >= 8 and sorted(past[-8:])[4] > self.at[name] and self.first(segment, name):
+            yield self.say("above", seen, step, segment=segment, key=name, evidence={name: value},
+                           also={"name": name, "value": value, "bound": self.at[name],
+                                 **_balance_loss(seen)})  # fmt: skip
+
+
+_LOAD = re.compile(r"moe/(?P<layer>.+)/load/(?P<expert>\d+)$")
+
+
+class DeadExperts(Rule):
+    """An expert gets no token any more, or never did.
+
+    The loads of a layer's experts come together. An expert without a token in five tables in a row, over at least 50
+    steps, is dead if it had a share before (at least a tenth of an even one, in the median of its last 16 tables): a
+    warning after three tables then, since chance does not do that to an expert with so many tokens. One that never
+    had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that lost
+    its load at once is masked; by and by, or with half of the others, is how a router's collapse leaves it.
+
+    What to do: raise the balance loss; see whether a mask or a bias keeps the expert out.
+    """
+
+    name, family, kind, severity = "dead_expert", "moe", "dead_expert", "critical"
+    needs = ("moe/*",)
+    least = 3
+    about = "An expert gets no token."
+    thresholds: ClassVar = {
+        "tables": (3.0, "without a token, for an expert that had its share; ours"),
+        "share": (0.1, "of an even share that it had before; ours"),
+        "steps": (100.0, "ours"),
+    }
+
+    cases: ClassVar = {
+        "dead": Case(
+            "Expert {experts_shown} of {layer} {gets} since step {step}.",
+            remedies=("see whether a mask or a bias keeps it out", *_BALANCE), confidence=0.85,
+        ),
+    }  # fmt: skip
+
+    def reset(self) -> None:
+        self._names = -1
+        self._tables: dict[str, LayerTable] = {}
+        self._next: dict[str, int] = {}
+        self._states: dict[str, _Loads] = {}
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        if len(seen.channels) != self._names:
+            self._names = len(seen.channels)
+            for name in seen.channels:
+                if name.startswith("moe/") and (match := _LOAD.match(name)) and match["layer"] not in self._tables:
+                    layer = match["layer"]
+                    self._tables[layer] = LayerTable(lambda seen, layer=layer: _loads(seen, layer))  # type: ignore[misc]
+        for layer, table in self._tables.items():
+            table.extend(seen)
+            first = self._next.get(layer, 0)
+            if table.count != first:
+                self._next[layer] = table.count
+                for one in table.rounds(first):
+                    yield from self._look(seen, layer, table.names, one)
+
+    def _look(self, seen: RunHistory, layer: str, names: list[str], one: LayerRound) -> Iterator[Finding]:
+        state = self._states.get(layer)
+        if state is None or state.segment != one.segment:
+            state = self._states[layer] = _Loads(one.segment, one.step)
+        row = {int(name): float(load) for name, load, there in zip(names, one.value, one.there, strict=False) if there}
+        whole_load = sum(row.values())
+        if not 0 < whole_load < 1e15 or not all(load >= 0 for load in row.values()):
+            return
+        dead = state.add(row, one.step, self.at)
+        loss = known(seen.role("loss"), one.step, one.time, one.segment)
+        if dead and (math.isfinite(loss) or seen.role("loss") is None):  # where all is NaN, loads mean nothing
+            yield self._say(seen, layer, dead, state, one.step, one.segment)
+
+    def _say(self, seen: RunHistory, layer: str, dead: list[int], state: _Loads, step: int, segment: int) -> Finding:
+        began = min(state.since[at] for at in dead)
+        state.said.update(dead)
+        share = len(state.said) / state.size
+        never = [at for at in dead if at not in state.had]
+        causes = ["expert dead: nothing is routed to it", *_COLLAPSED[:1]]
+        if share >= 0.5 or any(state.faded(at) for at in dead):
+            causes.reverse()
+        gets = "never got token" if len(never) == len(dead) else "gets no token" + (" any more" if not never else "")
+        return self.say(
+            "dead", seen, began, severity="critical" if share >= 0.5 else "warning", found=step, segment=segment,
+            key=f"{layer} {dead[0]}", evidence={"layer": layer, "experts": dead[:16], "dead_share": share},
+            also={"experts_shown": shown([str(at) for at in dead]), "gets": gets, **_balance_loss(seen)},
+            causes=causes,
+        )  # fmt: skip
+
+
+def _loads(seen: RunHistory, layer: str) -> dict[str, Channel]:
+    head = f"moe/{layer}/load/"
+    return {name[len(head) :]: channel for name, channel in seen.channels.items()
+            if name.startswith(head) and name[len(head) :].isdigit()}  # fmt: skip
+
+
+class _Loads:
+    """What one layer's experts have got, by expert."""
+
+    def __init__(self, segment: int, first: int):
+        self.segment, self.first = segment, first
+        self.empty: dict[int, int] = {}  # tables in a row without a token
+        self.since: dict[int, int] = {}
+        self.had: set[int] = set()
+        self.past: list[dict[int, float]] = []
+        self.said: set[int] = set()
+
+    @property
+    def size(self) -> int:
+        return max(1, len(self.empty))
+
+    def faded(self, expert: int) -> bool:
+        """Whether its load had gone down by half before it was none: a mask takes all at once, a router by and by."""
+        shares = [one[expert] for one in self.past if one.get(expert, 0.0) > 0]
+        return len(shares) >= 4 and max(shares[-2:]) < 0.5 * sorted(shares)[len(shares) // 2]
+
+    def add(self, row: dict[int, float], step: int, at: dict[str, float]) -> list[int]:
+        """The experts that this table shows to be dead, each once."""
+        due = []
+        whole_load = sum(row.values())
+        for expert, load in row.items():
+            if load > 0:
+                self.empty[expert] = 0
+                self.said.discard(expert)
+                continue
+            if not self.empty.get(expert):
+                self.since[expert] = step if self.past else self.first
+            self.empty[expert] = self.empty.get(expert, 0) + 1
+            empty = self.empty[expert]
+            if expert in self.said or empty < at["tables"]:
+                continue
+            shares = sorted(one[expert] for one in self.past if expert in one)
+            lost = len(shares) >= 4 and shares[len(shares) // 2] > at["share"]
+            if lost or (step - self.since[expert] >= at["steps"] and empty >= 5):
+                due.append(expert)
+        self.had |= {expert for expert, load in row.items() if load > 0}
+        # tables from before an expert went empty stay, so that its share is remembered
+        none = [self.empty[expert] for expert in row if self.empty[expert]]
+        if not none or len(self.past) < 4 or min(none) > 16:
+            self.past = [*self.past[-15:], {expert: load / whole_load * len(row) for expert, load in row.items()}]
+        return sorted(due)
+
+
+RULES = (LoadImbalance, ExpertUtilization, RouterEntropy, DroppedTokens, RouterLosses, DeadExperts)

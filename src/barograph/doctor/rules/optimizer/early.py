@@ -1,0 +1,181 @@
+"""What the first steps show: weights that are moved further than they were long, logits before any training.
+
+In:   the norm of all parameters, update ratios, tables of attention logits, the first losses and log Z.
+Out:  findings of `EarlyGrowth`, `InitialLogits`; `began_blank`, of use to others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import TableReader, largest_of
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_UNTRAINED = 0.1  # of log Z: how far from it the first loss of a model that knows nothing may lie; ours
+_START = 20  # a run that begins later goes on with another one's weights
+
+
+def is_untrained(log_z: float, loss: float, slack: float = _UNTRAINED) -> bool:
+    """Whether a model's outputs hold nothing about the targets: its loss is log Z, so the mean logit of a target is 0.
+
+    A trained model's targets have logits well above 0, so its loss lies far below log Z. NaN says no.
+    """
+    return log_z > 0 and loss > (1 - slack) * log_z
+
+
+class EarlyGrowth(Rule):
+    """The first steps move the weights further than they were long.
+
+    A step changes weights in directions that have little to do with their random start, so |W|² = |W₀|² + |ΔW|²: when
+    the norm of all parameters has doubled, all that is left of the initialisation is a quarter of the square. Twice the
+    first norm within 64 steps of the start warns; so does 1.75 times where the median update of a step has passed the
+    stability guide's red flag of a tenth of the weights. The longest healthy trainings double their norm too, in
+    thousands of steps.
+
+    What to do: a lower learning rate, a longer warm-up.
+    """
+
+    name, family, kind, severity = "early_growth", "optimizer", "update_ratio", "warning"
+    needs = ("=model/param_norm|param_norm",)
+    least = 2
+    about = "The first steps move the weights further than they were long."
+    sources = ("stability guide: update ratio above 0.1",)
+    thresholds: ClassVar = {
+        "steps": (64.0, "from the start; ours"),
+        "grown": (2.0, "times the first norm: three quarters of its square are updates; ours"),
+        "flagged": (1.75, "times, with a median update above `ratio`; ours"),
+        "ratio": (0.1, "stability guide, weight_update_max"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._first: tuple[int, float, int] | None = None  # step, norm, segment
+        self._done = False
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        if self._done:
+            return
+        rows = self._cursor.new(param_norm_of(seen))
+        if rows is None:
+            return
+        for step, value, time, segment in zip(
+            rows.step.tolist(), rows.value.tolist(), rows.time.tolist(), rows.segment.tolist(), strict=True
+        ):
+            if not math.isfinite(value):
+                continue
+            if self._first is None:
+                self._first = (step, value, segment)
+                self._done = step > _START or value <= 0
+            elif segment != self._first[2] or step - self._first[0] > self.at["steps"]:
+                self._done = True
+            elif value >= self.at["flagged"] * self._first[1] and (
+                value >= self.at["grown"] * self._first[1] or self._flagged(seen, step, time, segment)
+            ):
+                self._done = True
+                yield self._say(seen, step, value, time, segment)
+                return
+            if self._done:
+                break
+
+    def _flagged(self, seen: RunHistory, step: int, time: int, segment: int) -> bool:
+        updates = seen.channel("model/update_p50")
+        if updates is None:
+            return False
+        rows = updates.rows()
+        here = (rows.step <= step) & (rows.time <= time) & (rows.segment == segment)
+        return bool((rows.value[here] > self.at["ratio"]).any())
+
+    def _say(self, seen: RunHistory, step: int, value: float, time: int, segment: int) -> Finding:
+        assert self._first is not None
+        begun, first, _ = self._first
+        rate = known(seen.role("lr"), step, time, segment)
+        start = known(seen.role("lr"), begun, time, segment)
+        causes = [
+            "learning rate too high: a few steps undo the initialisation",
+            "no warm-up: " + ("the first steps are the longest" if start >= 0.9 * rate else "or one that is too short"),
+            "bad initialisation: weights begin too small",
+        ]
+        return self.finding(
+            begun, f"In {step - begun} steps the norm of all parameters grew from {first:.3g} to {value:.3g}, "
+            f"{value / first:.3g} times.", found=step, segment=segment, causes=causes,
+            evidence={"norm": value, "norm_at_start": first, "steps": step - begun, "lr": rate, "lr_at_start": start},
+            remedies=[half_rate(seen, step, time, segment), "warm the learning rate up over more steps"],
+            confidence=0.85,
+        )  # fmt: skip
+
+
+class InitialLogits(Rule):
+    """Attention is decided before anything was learnt.
+
+    In the first table of a run the largest attention logit is above 30, where a model that was initialised for
+    attention to be even has about 1; and the model is an untrained one, for its loss is log Z: e^30 of preference for
+    one key that no data asked for. A pretrained model may have such logits, and has a loss far below log Z.
+    """
+
+    name, family, kind, severity = "initial_logits", "model", "attention", "warning"
+    needs = ("activations/*/attention_logit_max", "=model/log_z", "loss")
+    about = "Attention logits are large before any training."
+    sources = ("Kimi K2: attention logits above 100 are clipped",)
+    thresholds: ClassVar = {
+        "logit": (30.0, "ours; e^30 between two keys"),
+        "untrained": (0.25, "of log Z, for these logits are noisy; ours"),
+    }
+    causes = ("bad initialisation: weights are too large", "attention temperature")
+
+    def reset(self) -> None:
+        self._reader = TableReader()
+        self._first: tuple[int, int, int, float, str] | None = None
+        self._done = False
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        if self._done:
+            return ()
+        new = self._reader.new(seen, "activations", "attention_logit_max")
+        if self._first is None and new:
+            table, one = new[0]
+            largest = numpy.where(numpy.isfinite(one.value), one.value, -1.0)
+            worst = largest_of(largest, table.names)
+            if one.step > _START or largest[worst] <= self.at["logit"]:
+                self._done = True
+                return ()
+            self._first = (one.step, one.time, one.segment, float(largest[worst]), table.names[worst])
+        log_z, loss = seen.channel("model/log_z"), seen.role("loss")
+        if self._first is None or log_z is None or loss is None or not log_z.end or not loss.end:
+            return ()
+        self._done = True
+        if log_z.rows(0, 1).step[0] > _START:
+            return ()
+        step, time, segment, value, layer = self._first
+        normaliser, first = float(log_z.rows(0, 1).value[0]), float(loss.rows(0, 1).value[0])
+        if not is_untrained(normaliser, first, self.at["untrained"]):
+            return ()
+        found = max(step, int(log_z.rows(0, 1).step[0]), int(loss.rows(0, 1).step[0]))
+        return [self.finding(
+            step, f"The largest attention logit of {layer} is {value:.3g} before anything was learnt: the loss is "
+            f"{first:.3g}, log Z {normaliser:.3g}.", found=found, segment=segment,
+            evidence={"layer": layer, "logit": value, "loss": first, "log_z": normaliser},
+            remedies=["scale the initial weights down: their standard deviation is about 1 / √width",
+                      half_rate(seen, step, time, segment)],
+            confidence=0.85,
+        )]  # fmt: skip
+
+
+def began_blank(seen: RunHistory, loss: float) -> bool:
+    """Whether the run began with a model that knew nothing: its first log Z was the first losses."""
+    log_z = seen.channel("model/log_z")
+    if log_z is None or log_z.start or not log_z.end:
+        return False
+    first = log_z.rows(0, 1)
+    return int(first.step[0]) <= _START and is_untrained(float(first.value[0]), loss)
+
+
+RULES = (EarlyGrowth, InitialLogits)

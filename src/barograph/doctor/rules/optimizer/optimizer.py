@@ -1,0 +1,347 @@
+"""Rules over the optimizer: weights it leaves as they were, gradients not cleared, its epsilon, its weight decay.
+
+In:   the watch's figures of each step, optimizer state by layer.
+Out:  findings of the family `optimizer`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.blocks import BlockColumns
+from barograph.doctor.kernel.cursor import (
+    RowCursor,
+    known,
+    newest,
+    numeric_setting,
+    param_norm_of,
+    usual,
+    whole,
+)
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.series import BlockRule
+from barograph.doctor.kernel.tables import TableReader, is_vector, shown
+from barograph.doctor.rules.optimizer import updates
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class UnchangedParameters(Rule):
+    """A step leaves the parameters as they were, although they have gradients and the learning rate is not zero.
+
+    Where the model is watched, each step says how many parameters it should have changed and has not
+    (`model/unchanged`). If that is so at two steps in a row, or with all other figures at one, it is critical.
+    Without the watch, the norm of all parameters must be the same to the last bit in four rows with a gradient and a
+    learning rate; norms that were logged with few digits say nothing.
+
+    Nearly always the optimizer was made from other parameters: before the model was copied, wrapped, moved or given
+    new layers. In half precision updates may also be too small to be seen: then the learning rate is too low. Where it
+    has decayed to a twentieth of its highest, that is no trouble, and nothing is said.
+    """
+
+    name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
+    prompt = True
+    needs = ("=model/unchanged|=model/param_norm|param_norm",)
+    about = "Steps leave the parameters as they were."
+    sources = ("SageMaker Debugger: UnchangedTensor, 3 steps", "TrainCheck", "accelerate#2665")
+    thresholds: ClassVar = {
+        "rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
+        "decayed": (0.05, "of the highest learning rate: below it nothing is said; ours"),
+    }
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._since: tuple[int, int] | None = None
+        self._told: Finding | None = None
+        self._same: list[tuple[int, int, int]] = []
+        self._value = math.nan
+        self._said: set[int] = set()
+        self._peak = 0.0  # the highest learning rate at the rows looked at
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(seen.channel("model/unchanged"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            yield from self._count(
+                seen, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            )
+        norms = self._cursor.new(param_norm_of(seen))
+        if norms is not None:
+            same = norms.value == numpy.concatenate([[self._value], norms.value[:-1]])
+            if same.any() or len(self._same) > 1:
+                yield from self._norms(seen, norms, same)
+            else:
+                self._same = [(int(norms.step[-1]), int(norms.time[-1]), int(norms.segment[-1]))]
+            self._value = float(norms.value[-1])
+
+    def _count(self, seen: RunHistory, count: float, step: int, time: int, segment: int) -> Iterator[Finding]:
+        lr = known(seen.role("lr"), step, time, segment)
+        self._peak = max(self._peak, lr or 0.0)
+        if lr is not None and lr < self.at["decayed"] * self._peak:
+            count = 0.0  # at the end of a schedule updates may be too small to be seen
+        if not count > 0:
+            self._since, told, self._told = None, self._told, None
+            if told is not None and told.last_step - told.step <= 1 and told.severity == "critical":
+                yield self._finding(seen, told.step, step, segment, time, told.evidence["parameters"], "info")
+                return
+            return
+        if self._since is None or self._since[1] != segment:
+            self._since = (step, segment)
+        began = self._since[0]
+        if self._told is None or step >= began + 2 * (self._told.last_step - began) + 1:
+            self._told = self._finding(seen, began, step, segment, time, whole(count), "critical")
+            yield self._told
+            return
+
+    def _finding(
+        self, seen: RunHistory, began: int, step: int, segment: int, time: int, count: int, severity: str
+    ) -> Finding:
+        lr = known(seen.role("lr"), step, time, segment)
+        many = f"{count} parameter{'s' if count != 1 else ''}"
+        message = f"The step leaves {many} as they were, though they have gradients, since step {began}."
+        if severity == "info":
+            message = f"The step {began} left {many} as they were; the next one did not."
+        return self.finding(
+            began, message, severity=severity, last_step=step, found=began if severity == "critical" else step,
+            segment=segment, evidence={"parameters": count, "lr": lr}, causes=_OTHERS,
+            remedies=["make the optimizer after the model has been copied, wrapped and moved, from its own parameters",
+                      "see that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],
+            confidence=0.95 if severity == "critical" else 0.3,
+        )  # fmt: skip
+
+    def _norms(self, seen: RunHistory, rows: ChannelRows, same: Any) -> Iterator[Finding]:
+        norm, lr = seen.role("norm"), seen.role("lr")
+        for at in range(len(rows)):
+            segment, step, time = int(rows.segment[at]), int(rows.step[at]), int(rows.time[at])
+            if not same[at] or (self._same and self._same[0][2] != segment):
+                self._same = []
+            self._same.append((step, time, segment))
+            if not same[at] or len(self._same) != int(self.at["rows"]) or segment in self._said:
+                continue
+            value = float(rows.value[at])
+            if not math.isfinite(value) or value == 0 or float(f"{value:.7g}") == value:
+                continue  # few digits: it may have been rounded
+            rate = newest(lr, step - 1, time, segment, 3) if lr is not None else numpy.full(3, numpy.nan)
+            gradient = newest(norm, step - 1, time, segment, 3) if norm is not None else numpy.full(3, numpy.nan)
+            if not ((rate > 0).all() and (gradient > 0).all() and numpy.isfinite(gradient).all()):
+                continue
+            self._said.add(segment)
+            began = self._same[0][0]
+            yield self.finding(
+                began, f"The norm of all parameters is {value!r} at each step since {began}, to the last bit.",
+                found=step, segment=segment, key="norm", evidence={"param_norm": value, "lr": float(rate[-1])},
+                causes=_why(rows.first + at >= len(self._same)), confidence=0.85,
+                remedies=["make the optimizer from the parameters of the model that is trained"],
+            )  # fmt: skip
+
+
+def _why(moved: bool) -> list[str]:
+    """An optimizer that has moved the weights before holds the right ones."""
+    low = "learning rate too low: the schedule is over, or updates are lost in rounding"
+    return [low, *_OTHERS[::-1]] if moved else [*_OTHERS, low]
+
+
+_OTHERS = [
+    "optimizer holds other parameters: it was made before the model was copied, wrapped or moved",
+    "layer frozen",
+]
+
+
+class UnclearedGradients(Rule):
+    """Gradients are not cleared between steps: each adds to the sum of all before.
+
+    The watch sees whether the gradient that a backward pass adds to is the one that the step before has used
+    (`model/stale_gradients` is 1). It is said at the first such step, and taken back to an info finding if the next
+    step is clean.
+
+    What to do: `optimizer.zero_grad()` before each step's first backward pass.
+    """
+
+    name, family, kind, severity = "missing_zero_grad", "optimizer", "missing_zero_grad", "critical"
+    prompt = True
+    needs = ("=model/stale_gradients",)
+    about = "Gradients are not cleared between steps."
+    sources = ("TrainCheck: misuse of step and zero_grad",)
+    thresholds: ClassVar = {"rows": (2.0, "steps that leave no doubt; ours")}
+    causes = ("zero_grad missing: gradients add up from step to step",)
+    remedies = ("call `optimizer.zero_grad()` before the first backward pass of each step",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._since: tuple[int, int] | None = None
+        self._count = 0
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(seen.channel("model/stale_gradients"))
+        if rows is None or (self._since is None and not (rows.value > 0).any()):
+            return
+        for at in range(len(rows)):
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            if not rows.value[at] > 0:
+                if self._since is not None and self._count < self.at["rows"]:
+                    yield self._say(*self._since, step, "info")
+                self._since, self._count = None, 0
+                continue
+            if self._since is None or self._since[1] != segment:
+                self._since, self._count = (step, segment), 0
+            self._count += 1
+            if self._count & (self._count - 1) == 0:  # 1, 2, 4, 8, …
+                yield self._say(*self._since, step, "critical")
+
+    def _say(self, began: int, segment: int, step: int, severity: str) -> Finding:
+        message = f"Gradients are not cleared between steps since step {began}: each step adds to those before."
+        if severity == "info":
+            message = f"The gradients of the step before {began} were not cleared; later ones were."
+        return self.finding(
+            began, message, severity=severity, last_step=step, found=began if severity == "critical" else step,
+            segment=segment, confidence=0.95 if severity == "critical" else 0.3,
+        )  # fmt: skip
+
+
+class EpsilonDominates(Rule):
+    """Adam's epsilon is larger than the gradients it is added to, so that it damps the steps.
+
+    For each layer the share of elements whose sqrt(v̂) is below epsilon is measured. Where it is above one half in
+    most weight matrices, embeddings left out (rows that never came have no gradient), in two tables in a row, Adam
+    has become SGD with a learning rate of lr / epsilon. It warns. A share between a tenth and one half of the layers
+    is an info finding.
+
+    What to do: epsilon 1e-8, or smaller; gradients shrink with the size of model and batch.
+    """
+
+    name, family, kind, severity = "epsilon_dominates", "optimizer", "epsilon", "warning"
+    needs = ("optimizer/*/below_eps",)
+    least = 2
+    about = "Adam's epsilon is larger than the gradients."
+    sources = ("small-scale proxies: gradients that near epsilon stall", "OLMo 2: from 1e-5 to 1e-8")
+    thresholds: ClassVar = {
+        "elements": (0.5, "share of a layer's; ours"),
+        "layers": (0.5, "share that warns; ours"),
+        "some": (0.1, "share that informs; ours"),
+    }
+    causes = ("epsilon too big", "gradients vanish")
+
+    def reset(self) -> None:
+        self._reader = TableReader()
+        self._row: list[tuple[int, float]] = []
+        self._segment = -1
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        new = self._reader.new(seen, "optimizer", "below_eps")
+        if not new:
+            return
+        names_of_all = new[0][0].names
+        use = numpy.array([not is_vector(name) and "emb" not in name.lower() for name in names_of_all], bool)
+        for _, one in new:
+            if one.segment != self._segment:
+                self._segment, self._row = one.segment, []
+            values = one.value[use[: len(one.value)] & one.there]
+            if len(values) < 2:
+                continue
+            share = float((values > self.at["elements"]).mean())
+            self._row = [*self._row[-1:], (one.step, share)] if share > self.at["some"] else []
+            if len(self._row) < 2:
+                continue
+            least = min(one for _, one in self._row)
+            level = "warning" if least > self.at["layers"] else "info"
+            if not self.first(one.segment, level):
+                continue
+            names = [name for at, name in enumerate(names_of_all[: len(one.value)])
+                     if use[at] and one.value[at] > self.at["elements"]]  # fmt: skip
+            epsilon = numeric_setting(seen, "eps", "epsilon", "adam_eps", "adam_epsilon", "optimizer_eps")
+            yield self.finding(
+                self._row[0][0], f"Adam's epsilon{f' ({epsilon:.3g})' if epsilon == epsilon else ''} is larger "
+                "than "
+                f"the gradients of {share:.0%} of the layers: {shown(names)}.", severity=level, found=one.step,
+                segment=one.segment, key=level, evidence={"share_of_layers": share, "epsilon": epsilon},
+                remedies=["set Adam's epsilon to 1e-8" if not epsilon <= 1e-8 else "set Adam's epsilon to "
+                f"{epsilon / 1e4:.3g}"],
+                confidence=0.85 if level == "warning" else 0.3,
+            )  # fmt: skip
+
+
+class WeightDecayTooHigh(BlockRule):
+    """The weights have shrunk quickly, and the loss stands still or gets worse.
+
+    In medians of 16 rows the norm of all parameters has fallen below 0.7 of its largest within 128 rows, or, where
+    the configuration says that a step takes more than a thousandth of each weight (lr × decay), at any time; and the
+    loss is above 99% of what it was 48 rows before. It warns. Weights that shrink while the loss falls are what
+    weight decay is for.
+
+    What to do: lower the weight decay. With AdamW each step takes lr × decay of every weight.
+    """
+
+    name, family, kind, severity = "weight_decay_too_high", "optimizer", "weight_growth", "warning"
+    needs = ("param_norm", "loss")
+    least = 64
+    about = "Weights shrink while the loss does not fall."
+    sources = ("stability guide: weight norms", "AdamW: each step takes lr × decay of a weight")
+    thresholds: ClassVar = {
+        "share": (0.7, "of the largest norm; ours"),
+        "loss": (0.99, "of the loss before; ours"),
+        "each": (1e-3, "of a weight in a step; usual are 1e-5 to 1e-4; ours"),
+    }
+
+    def reset(self) -> None:
+        super().reset()
+        self._segment = -1
+        self._begin(-1)
+
+    def _begin(self, segment: int) -> None:
+        self._segment, self._most, self._since, self._count = segment, 0.0, 0, 0
+        self._steps: list[int] = []
+        self._fell = -1
+        self._said = False
+
+    def channel(self, seen: RunHistory) -> Channel | None:
+        return param_norm_of(seen)
+
+    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+        for at in range(len(new)):
+            segment, middle = int(new.segment[at]), float(new.middle[at])
+            if segment != self._segment:
+                self._begin(segment)
+            if self._said or not 0 < middle < math.inf:
+                continue
+            self._count += 1
+            self._steps = [*self._steps[-3:], int(new.step[at])]
+            if middle > self._most:
+                self._most, self._since = middle, self._count
+            if middle < self.at["share"] * self._most:
+                if self._fell < 0:
+                    self._fell = self._count - self._since
+                yield from self._look(seen, middle, int(new.last_step[at]), int(new.time[at]))
+            else:
+                self._fell = -1
+
+    def _look(self, seen: RunHistory, middle: float, step: int, time: int) -> Iterator[Finding]:
+        loss, segment = seen.role("loss"), self._segment
+        decay = numeric_setting(seen, "weight_decay", "wd", "adam_weight_decay", "adamw_weight_decay")
+        rate = known(seen.role("lr"), step, time, segment)
+        if len(self._steps) < 4 or not (self._fell <= 8 or rate * decay > self.at["each"]):
+            return
+        now = usual(loss, step, time, segment, 16)
+        before = usual(loss, self._steps[0], time, segment, 16)
+        if not now > self.at["loss"] * before or not before > 0 or seen.role("reward") is not None:
+            return
+        self._said = True
+        yield self.finding(
+            self._steps[0], f"The weights have shrunk to {middle / self._most:.3g} of their largest norm, and the "
+            "loss does "
+            f"not fall ({before:.3g} to {now:.3g}).", found=step, segment=segment,
+            evidence={"param_norm": middle, "largest": self._most, "loss": now, "loss_before": before,
+            "weight_decay": decay,
+                      "lost_each_step": rate * decay},
+            causes=["weight decay too high", "learning rate too high"][:: -1 if decay <= 0.1 else 1], confidence=0.7,
+            remedies=[f"set the weight decay to {decay / 10:.3g} or less, it is {decay:.3g}" if decay > 0
+                      else "lower the weight decay by a factor of 10"],
+        )  # fmt: skip
+
+
+RULES = (UnchangedParameters, UnclearedGradients, *updates.RULES, EpsilonDominates, WeightDecayTooHigh)

@@ -1,0 +1,328 @@
+"""The learning rate: jumps, an end that comes too early, one that never comes, what was declared.
+
+In:   the series of the learning rate, and beside it the loss, and the configuration.
+Out:  findings of `LearningRateJump`, `LearningRateZero`, `LearningRateConstant`, `LearningRateDeclared`,
+      `MissingWarmup`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.curve import again, between, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.series import SeriesRule
+
+
+class LearningRateJump(SeriesRule):
+    """The learning rate leaps to more than it ever was.
+
+    From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
+    not rise: so it is no warm-up, nor a restart of a cycle. It is known after four rows that stay there.
+    """
+
+    name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
+    series = "lr"
+    needs = ("lr",)
+    least = 12
+    about = "The learning rate leaps beyond its peak."
+    thresholds: ClassVar = {"ratio": (1.5, "ours"), "critical": (3.0, "times the peak; ours"), "rows": (4.0, "ours")}
+    causes = ("learning rate too high: the schedule leaps",)
+
+    def reset(self) -> None:
+        self._peak = 0.0
+        self._last = math.nan
+        self._calm = 0
+        self._segment = -1
+        self._open: tuple[int, int, float, float] | None = None  # step, rows, peak before, value before
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        value = rows.value
+        whole = numpy.isfinite(value).all() and (rows.segment == self._segment).all() and self._open is None
+        if whole and value.max() <= self.at["ratio"] * self._peak and self._peak > 0:
+            rises = numpy.flatnonzero(numpy.diff(value, prepend=self._last) > 1e-4 * self._peak)
+            self._calm = self._calm + len(value) if not len(rises) else len(value) - 1 - int(rises[-1])
+            self._peak, self._last = max(self._peak, float(value.max())), float(value[-1])
+            return
+        for at in range(len(rows)):
+            one, step, segment = float(value[at]), int(rows.step[at]), int(rows.segment[at])
+            if segment != self._segment:
+                self.reset()
+                self._segment = segment
+            if not math.isfinite(one):
+                continue
+            if self._open is not None:
+                begun, count, peak, old = self._open
+                if one < self.at["ratio"] * peak:
+                    self._open = None
+                elif count + 1 >= self.at["rows"]:
+                    yield self._tell(seen, begun, step, one, peak, old, segment)
+                    self._open, self._peak = None, max(self._peak, one)
+                else:
+                    self._open = (begun, count + 1, peak, old)
+                    continue
+            elif self._calm >= 8 and one > self.at["ratio"] * max(self._peak, self._last) and self._peak > 0:
+                self._open = (step, 1, self._peak, self._last)
+                continue
+            rise = one - self._last > 1e-4 * self._peak if math.isfinite(self._last) else True
+            self._calm = 0 if rise else self._calm + 1
+            self._peak, self._last = max(self._peak, one), one
+
+    def _tell(
+        self, seen: RunHistory, begun: int, step: int, value: float, peak: float, old: float, segment: int
+    ) -> Finding:
+        checkpoint = seen.checkpoint_before(begun)
+        remedies = [f"Set it back to {old:.3g}; look at what changes the schedule at step {begun}."]
+        if checkpoint:
+            remedies.append(f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
+        return self.finding(
+            begun,
+            f"The learning rate went from {old:.3g} to {value:.3g} at step {begun}; its peak had been {peak:.3g}",
+            severity="critical" if value > self.at["critical"] * peak else "warning",
+            found=step,
+            segment=segment,
+            evidence={"before": rounded(old), "after": rounded(value), "peak": rounded(peak)},
+            remedies=remedies,
+            confidence=0.9,
+        )
+
+
+class LearningRateZero(SeriesRule):
+    """The learning rate is 0, and the training goes on.
+
+    After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and
+    make up a tenth of the rows of the segment or more, or come before 95% of the planned steps: each of these steps
+    costs and changes nothing. That it ends at 0 is what schedules do.
+    """
+
+    name, family, kind, severity = "learning_rate_zero", "optimizer", "learning_rate", "critical"
+    series = "lr"
+    needs = ("lr",)
+    least = 24
+    about = "The learning rate has reached zero, but the training goes on."
+    thresholds: ClassVar = {"rows": (16.0, "ours"), "share": (0.1, "of the rows; ours")}
+    causes = ("learning rate too low: the schedule ended before the training",)
+
+    def reset(self) -> None:
+        self._peak = 0.0
+        self._streak = self._rows = self._step = 0
+        self._segment = -1
+        self._told: Finding | None = None
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        if self._streak == 0 and (rows.segment == self._segment).all() and self._told is None:
+            top = float(numpy.nanmax(rows.value)) if numpy.isfinite(rows.value).any() else 0.0
+            if self._peak > 0 and not (rows.value <= 1e-6 * max(self._peak, top)).any():
+                self._peak, self._rows = max(self._peak, top), self._rows + len(rows)
+                return
+        for at in range(len(rows)):
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            if segment != self._segment:
+                if self._told is not None and at:
+                    yield self._ended(int(rows.step[at - 1]))
+                self._segment, self._peak, self._rows, self._streak, self._told = segment, 0.0, 0, 0, None
+            self._rows += 1
+            if not value <= 1e-6 * self._peak or self._peak == 0:
+                self._peak = max(self._peak, value if math.isfinite(value) else 0.0)
+                if self._told is not None:
+                    yield self._ended(int(rows.step[at - 1]) if at else self._told.last_step)
+                self._streak, self._told = 0, None
+                continue
+            if not self._streak:
+                self._step = step
+            self._streak += 1
+            planned = seen.facts.get("planned_steps")
+            early = planned is not None and step < 0.95 * planned
+            long = self._streak >= self.at["share"] * self._rows
+            sparse = step - self._step >= 4 * (self._streak - 1)
+            needed = self.at["rows"] / (2 if sparse else 1)
+            if self._streak < needed or not (early or long) or self._told is not None:
+                continue
+            self._told = self.finding(
+                self._step,
+                f"The learning rate is 0 since step {self._step}; its peak was {self._peak:.3g}",
+                found=step,
+                severity="critical" if early else "warning",
+                segment=segment,
+                confidence=0.9,
+                evidence={"peak": rounded(self._peak), "rows": self._streak}
+                | ({"planned_steps": planned} if planned else {}),
+                remedies=[
+                    "Give the schedule the steps that are really trained"
+                    + (f" ({planned})" if planned else "")
+                    + ", or stop."
+                ],
+            )
+            yield again(self._told)
+        if self._told is not None:
+            yield self._ended(int(rows.step[-1]))
+
+    def _ended(self, step: int) -> Finding:
+        assert self._told is not None
+        self._told.last_step = step
+        self._told.evidence["rows"] = self._streak
+        return again(self._told)
+
+
+class LearningRateConstant(SeriesRule):
+    """The learning rate never decays: info, when the run is over. The last decay is worth some percent of loss."""
+
+    name, family, kind, severity = "learning_rate_constant", "optimizer", "learning_rate", "info"
+    series = "lr"
+    needs = ("lr",)
+    least = 100
+    about = "The learning rate ends where its peak was."
+    thresholds: ClassVar = {"share": (0.9, "of the peak; ours")}
+    causes = ("learning rate too high: at the end",)
+    remedies = ("Let it decay to a tenth over the last fifth of the steps.",)
+
+    def reset(self) -> None:
+        self._peak = 0.0
+        self._low = math.inf
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        self._peak = max(self._peak, float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max()))
+        yield from ()
+
+    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+        last = channel.last
+        if channel.end < self.least or not last >= self.at["share"] * self._peak > 0:
+            return
+        newest = channel.rows(channel.end - 1)
+        yield self.finding(
+            int(newest.step[0]),
+            f"The learning rate ends at {last:.3g}, its peak was {self._peak:.3g}",
+            found=int(newest.step[0]),
+            segment=int(newest.segment[0]),
+            confidence=0.5,
+            evidence={"peak": rounded(self._peak), "last": rounded(last)},
+        )
+
+
+class LearningRateDeclared(Rule):
+    """The highest learning rate of the first 1,000 rows is not the configured one, by a factor of 2. An info finding.
+
+    Several parameter groups, scaling with the width or the number of ranks explain it, and so does a typing error.
+    """
+
+    name, family, kind, severity = "learning_rate_declared", "optimizer", "config", "info"
+    needs = ("lr", "config")
+    least = 200
+    about = "The learning rate differs from the configured one."
+    thresholds: ClassVar = {"ratio": (2.0, "ours"), "rows": (1000.0, "ours")}
+    remedies = ("Check what scales the learning rate: batch size, width, ranks, parameter groups.",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        if self._done:
+            return
+        channel = seen.role("lr")
+        count = int(self.at["rows"])
+        finished = seen.facts.get("finished")
+        if channel is None or (channel.end < count and not (finished and channel.end >= self.least)):
+            return
+        self._done = True
+        config = seen.facts.get("config") or {}
+        declared = next(
+            (value for name, value in config.items() if name.rsplit(".", 1)[-1] in ("learning_rate", "lr", "max_lr")),
+            None,
+        )
+        rows = channel.rows(0, count)
+        values = rows.value[numpy.isfinite(rows.value)]
+        try:
+            wanted = float(declared)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return
+        if not len(values) or wanted <= 0 or values.max() <= 0 or values[-1] >= values.max():
+            return  # still rising
+        ratio = float(values.max()) / wanted
+        if 1 / self.at["ratio"] < ratio < self.at["ratio"]:
+            return
+        at = int(numpy.argmax(rows.value == values.max()))
+        yield self.finding(
+            int(rows.step[at]),
+            f"The learning rate peaks at {values.max():.3g}; the configuration says {wanted:.3g}",
+            found=int(rows.step[-1]),
+            segment=int(rows.segment[at]),
+            confidence=0.5,
+            evidence={"peak": rounded(float(values.max())), "declared": rounded(wanted)},
+            causes=["learning rate too high" if ratio > 1 else "learning rate too low"],
+        )
+
+
+class MissingWarmup(Rule):
+    """Training starts at the highest learning rate, and the loss suffers.
+
+    The first row's rate is at least 0.95 of the highest of the first 100 rows, and the median of 5 losses climbs by 10%
+    and by 4 spreads above the first losses within those rows. A warning where the loss is still above its start at row
+    100, otherwise an info finding. A start without warm-up that does no harm is silent, as is going on from a
+    checkpoint.
+    """
+
+    name, family, kind, severity = "missing_warmup", "optimizer", "learning_rate", "warning"
+    needs = ("lr", "loss")
+    least = 100
+    about = "There is no warm-up, and the loss rises at first."
+    thresholds: ClassVar = {"rows": (100.0, "ours"), "rise": (1.1, "ratio; ours")}
+    causes = ("no warm-up: the first steps are too long", "learning rate too high")
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        if self._done:
+            return
+        count = int(self.at["rows"])
+        loss, rate = seen.role("loss"), seen.role("lr")
+        if loss is None or rate is None or loss.end < count or rate.end < 2:
+            return
+        self._done = True
+        yield from self._look(seen, loss, rate, count)
+
+    def _look(self, seen: RunHistory, loss: Channel, rate: Channel, count: int) -> Iterator[Finding]:
+        rows = loss.rows(0, count)
+        if rows.first or rows.segment[-1] != rows.segment[0] or is_game(seen, loss) or rows.step[0] > 20:
+            return
+        value = rows.value[numpy.isfinite(rows.value) & (rows.value > 0)]
+        last = int(rows.step[-1])
+        rates = between(rate, 0, last + 1, int(rows.segment[0]))
+        if len(value) < 50 or len(rates) < 2 or rates[0] < 0.95 * rates.max() or rates[0] <= 0:
+            return
+        windows = numpy.median(numpy.lib.stride_tricks.sliding_window_view(value, 5), axis=1)
+        start = float(numpy.median(value[:3]))
+        noise = float(numpy.median(numpy.abs(numpy.diff(value))))
+        top = float(windows.max())
+        if top < self.at["rise"] * start or top - start < 4 * noise:
+            return
+        begin = int(numpy.argmax(windows > start + 0.25 * (top - start)))
+        end = float(windows[-5:].mean())
+        yield self.finding(
+            int(rows.step[begin]),
+            f"The learning rate starts at its highest, {rates[0]:.3g}, and the loss rises from "
+            f"{start:.4g} to {top:.4g}",
+            severity="warning" if end > start else "info",
+            found=last,
+            segment=int(rows.segment[0]),
+            evidence={
+                "lr": rounded(float(rates[0])),
+                "start": rounded(start),
+                "top": rounded(top),
+                "end": rounded(end),
+            },
+            remedies=[
+                f"Warm up from 0 to {rates[0] / (1 if end <= start else 3):.2g} over the first {max(count, 100)} "
+                "steps or more."
+            ],
+            confidence=0.8 if end > start else 0.4,
+        )
+
+
+RULES = (LearningRateJump, LearningRateZero, LearningRateConstant, LearningRateDeclared, MissingWarmup)

@@ -1,0 +1,220 @@
+"""Rules over how far a step moves the weights: too far, hardly at all, one layer unlike its like.
+
+In:   update ratios, of the model and by layer.
+Out:  findings of the family `optimizer`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, known, newest, saved_before
+from barograph.doctor.kernel.layers import TableRule
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import TableReader, is_vector, role_of, table_of
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+    from barograph.doctor.kernel.tables import LayerRound, LayerTable
+
+
+class UpdateRatio(Rule):
+    """How far a step moves the weights, relative to their size, is outside of what trains.
+
+    The ratio |ΔW| / |W| is measured by layer. The stability guide calls more than 0.1 or less than 1e-7 a red flag. The
+    median over layers above 0.1 in three tables in a row, more than 64 steps after the start, warns: the learning rate
+    is too high. Below 1e-7, with a learning rate of at least a tenth of its peak, warns: it is too low. The guide's
+    bands by phase (1e-3 to 1e-2 up to step 1,000, 1e-4 to 1e-3 up to 10,000, then 1e-5 to 1e-4) inform where the median
+    is ten times outside. A median that is five times the largest of all tables before (six at least) warns at once: a
+    learning rate that comes back after a re-warm-up does not exceed what was.
+    """
+
+    name, family, kind, severity = "update_ratio", "optimizer", "update_ratio", "warning"
+    needs = ("updates/*/ratio|=model/update_p50",)
+    least = 3
+    about = "Steps move the weights too far, or hardly at all."
+    sources = ("stability guide: weight_update_max and weight_update_min, bands by phase",)
+    thresholds: ClassVar = {
+        "high": (0.1, "stability guide"),
+        "low": (1e-7, "stability guide"),
+        "tables": (3.0, "in a row; ours"),
+        "start": (64.0, "steps in which small weights may move far; ours"),
+        "jump": (5.0, "times the largest so far; ours"),
+        "outside": (10.0, "times outside of the stability guide's band; ours"),
+    }
+
+    def reset(self) -> None:
+        self._reader, self._cursor = TableReader(), RowCursor()
+        self._segment, self._first = -1, 0
+        self._largest, self._count = 0.0, 0
+        self._row: dict[str, list[int]] = {}
+        self._said: set[tuple[int, str]] = set()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        middles = seen.channel("model/update_p50")
+        if middles is not None:
+            rows = self._cursor.new(middles)
+            for at in range(len(rows)) if rows is not None else ():
+                assert rows is not None
+                yield from self._look(
+                    seen, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+                )
+            return
+        if table_of(seen, "updates", "ratio").count < 2 and not seen.facts.get("finished"):
+            return  # the median may be in a later record of the first step
+        new = self._reader.new(seen, "updates", "ratio")
+        if new:
+            matrices = numpy.array([not is_vector(name) for name in new[0][0].names], bool)
+            for _, one in new:
+                use = one.there & numpy.isfinite(one.value) & matrices[: len(one.value)]
+                if use.any():
+                    middle = float(numpy.median(one.value[use]))
+                    yield from self._look(seen, middle, one.step, one.time, one.segment)
+
+    def _look(self, seen: RunHistory, middle: float, step: int, time: int, segment: int) -> Iterator[Finding]:
+        if segment != self._segment:
+            if self._segment == -1:
+                self._first = step
+            self._segment, self._row = segment, {}
+        at = self.at
+        early = step - self._first < at["start"]
+        low, high = band(step)
+        state = ""
+        if middle > at["high"] and not early:
+            state = "high"
+        elif 0 < middle < at["low"]:
+            state = "low" if known(seen.role("norm"), step, time, segment) != 0 else ""
+        elif not early and middle > at["outside"] * high:
+            state = "above"
+        elif not early and middle < low / at["outside"]:
+            state = "below"
+        jump = self._count >= 6 and middle > at["jump"] * self._largest and middle > 1e-3
+        if jump and (segment, "jump") not in self._said:
+            self._said.add((segment, "jump"))
+            rate, before = (known(seen.role("lr"), moment, time, segment) for moment in (step, step - 1))
+            text = (
+                f"The median update is {middle:.3g} of the weights at step {step}, the most before was "
+                f"{self._largest:.3g}."
+            )
+            yield self._say(seen, step, step, time, segment, "jump", text, middle, "warning", rate, before)
+        self._row = {state: [*self._row.get(state, []), step]} if state else {}
+        steps = self._row.get(state, [])
+        if state and len(steps) == int(at["tables"]) and (segment, state) not in self._said and middle < math.inf:
+            rate = known(seen.role("lr"), step, time, segment)
+            if (state in ("low", "below") and not self._is_meant(seen, rate, step, time, segment)) or state in (
+                "high",
+                "above",
+            ):
+                yield from self._say_row(seen, steps, state, middle, low, high, rate, time, segment)
+        if math.isfinite(middle):
+            self._largest = max(self._largest, middle)
+            self._count += 1
+
+    def _is_meant(self, seen: RunHistory, rate: float, step: int, time: int, segment: int) -> bool:
+        """Small updates where the schedule is at its end, or not begun."""
+        channel = seen.role("lr")
+        if channel is None:
+            return False
+        rates = newest(channel, step, time, segment, 4096)
+        rates = rates[numpy.isfinite(rates)]
+        return bool(len(rates)) and not rate >= 0.1 * float(rates.max())
+
+    def _say_row(
+        self, seen: RunHistory, steps: list[int], state: str, middle: float, low: float, high: float, rate: float,
+        time: int,
+        segment: int,
+    ) -> Iterator[Finding]:  # fmt: skip
+        self._said.add((segment, state))
+        bound = {"high": self.at["high"], "low": self.at["low"], "above": high, "below": low}[state]
+        side = "above" if state in ("high", "above") else "below"
+        text = f"The median update is {middle:.3g} of the weights since step {steps[0]}, {side} {bound:.3g}."
+        severity = "warning" if state in ("high", "low") else "info"
+        yield self._say(seen, steps[0], steps[-1], time, segment, state, text, middle, severity, rate, math.nan)
+
+    def _say(
+        self, seen: RunHistory, step: int, last: int, time: int, segment: int, key: str, text: str, middle: float,
+        severity: str, rate: float, before: float,
+    ) -> Finding:  # fmt: skip
+        down = key in ("low", "below")
+        factor = min(10.0, max(2.0, middle / 1e-2)) if not down else 10.0
+        if before > 0 and before < rate:
+            advice = f"the learning rate was {before:.3g} before and is {rate:.3g} now: go back to the former"
+        elif rate > 0:
+            advice = f"try a learning rate of {rate * factor if down else rate / factor:.3g} instead of {rate:.3g}"
+        else:
+            advice = f"{'raise' if down else 'lower'} the learning rate by a factor of 5 to 10"
+        causes = ["learning rate too low", "weight decay too high"] if down else ["learning rate too high",
+            "no warm-up",
+                                                                                "bad initialisation"]  # fmt: skip
+        return self.finding(
+            step, text, severity=severity, found=last, key=key, segment=segment, causes=causes,
+            evidence={"ratio": middle, "lr": rate, "largest_before": self._largest},
+            remedies=[advice, *([] if down else saved_before(seen, step))],
+            confidence={"warning": 0.7, "info": 0.3}[severity],
+        )  # fmt: skip
+
+
+def band(step: int) -> tuple[float, float]:
+    """The stability guide's healthy update ratios at a step."""
+    return (1e-3, 1e-2) if step < 1000 else (1e-4, 1e-3) if step < 10_000 else (1e-5, 1e-4)
+
+
+class UpdateImbalance(TableRule):
+    """One layer is moved much further than its like in other blocks.
+
+    Layers that differ in their numbers alone play one role. A ratio more than ten times the median of its role (four
+    layers at least), in three tables in a row, is an info finding: WeSaR found such layers before spikes.
+    """
+
+    name, family, kind, severity = "update_imbalance", "optimizer", "update_ratio", "info"
+    tables = (("updates", "ratio"),)
+    needs = ("updates/*/ratio",)
+    least = 3
+    about = "One layer is moved much further than its like."
+    sources = ("WeSaR: update ratios of one role differ before spikes",)
+    thresholds: ClassVar = {"ratio": (10.0, "ours"), "layers": (4.0, "of a role; ours")}
+    causes = ("bad initialisation",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._row: dict[str, list[int]] = {}
+        self._names = 0
+        self._groups: list[Any] = []
+
+    def look(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
+        if len(table.names) != self._names:
+            self._names = len(table.names)
+            roles: dict[str, list[int]] = {}
+            for at, name in enumerate(table.names):
+                if not is_vector(name):
+                    roles.setdefault(role_of(name), []).append(at)
+            self._groups = [numpy.array(some) for some in roles.values() if len(some) >= self.at["layers"]]
+        high: set[str] = set()
+        for some in self._groups:
+            some = some[some < len(one.value)]
+            values = one.value[some]
+            values = numpy.where(numpy.isfinite(values), values, numpy.nan)
+            if numpy.isfinite(values).sum() < self.at["layers"]:
+                continue
+            middle = float(numpy.nanmedian(values))
+            for at in some[numpy.flatnonzero(values > self.at["ratio"] * middle)] if middle > 0 else ():
+                name = table.names[at]
+                high.add(name)
+                self._row.setdefault(name, []).append(one.step)
+                if len(self._row[name]) == 3 and self.first(name):
+                    ratio = float(one.value[at])
+                    yield self.finding(
+                        self._row[name][0], f"{name} is moved by {ratio:.3g} of its weights a step, its like by "
+                        f"{middle:.3g}.", found=one.step, segment=one.segment, key=name,
+                        evidence={"ratio": ratio, "median_of_role": middle}, confidence=0.3,
+                    )  # fmt: skip
+        for name in [name for name in self._row if name not in high]:
+            del self._row[name]
+
+
+RULES = (UpdateRatio, UpdateImbalance)

@@ -1,0 +1,391 @@
+"""Rules over ranks: one that others wait for, ranks that have drifted apart, one that is missing or has NaN.
+
+In:   the series `ranks/{name}/…`, records of stragglers, and the records `ranks` that name ranks.
+Out:  findings of the family `ranks`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import RowCursor, known, saved_before, setting, whole
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.tables import shown
+
+if TYPE_CHECKING:
+    from barograph.core.record import Record
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class _Events(Rule):
+    """Takes each event of one kind once."""
+
+    event = ""
+
+    def reset(self) -> None:
+        self._events = 0
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        if len(seen.events) == self._events:
+            return ()
+        new, self._events = seen.events[self._events :], len(seen.events)
+        return [one for event in new if event.kind == self.event for one in self.take(seen, event)]
+
+    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+        """Findings of one event."""
+        raise NotImplementedError
+
+
+def _ranks(some: Iterable[Any]) -> str:
+    names = [str(one) for one in some]
+    return f"rank{'s' if len(names) > 1 else ''} {shown(names, 8)}"
+
+
+class StragglerRank(_Events):
+    """One rank is slower than the others, and they wait for it.
+
+    In a synchronous training all steps take equally long, so the slow rank is the one that waits least: its own work,
+    step less waiting, lies above the median of the others' by a tenth or more over 40 or 160 steps, six standard errors
+    from zero. The record says so when it is sure; this rule passes it on, as an info finding when the rank has caught
+    up within 200 steps.
+
+    What to do: look at that rank's device (clock, temperature), at its share of the data, at what else runs there.
+    """
+
+    name, family, kind, severity = "straggler", "ranks", "straggler", "warning"
+    needs = ("!straggler",)
+    about = "One rank is slower, and the others wait for it."
+    sources = ("FALCON: 10%", "TraceML: 10% and 20%")
+    thresholds: ClassVar = {"slower": (0.10, "FALCON, TraceML"), "brief": (200.0, "steps; ours")}
+    event = "straggler"
+    causes = ("rank slow: the others wait for it", "device throttled", "loader slow")
+
+    def reset(self) -> None:
+        super().reset()
+        self._open: dict[Any, Finding] = {}
+
+    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+        fields = event.fields
+        rank = fields.get("rank")
+        slower = float(fields.get("slower_by") or 0.0)
+        if fields.get("recovered"):
+            known_one = self._open.pop(rank, None)
+            if known_one is None:
+                return
+            known_one.last_step = max(known_one.last_step, event.step)
+            if event.step - known_one.step < self.at["brief"]:
+                known_one.severity = "info"
+            known_one.message = known_one.message.rstrip(".") + f"; it keeps up again since step {event.step}."
+            yield known_one
+            return
+        if slower < self.at["slower"]:
+            return
+        since = int(fields.get("since") or event.step)
+        where = ", ".join(str(one) for one in (fields.get("host"), fields.get("device")) if one)
+        evidence = {
+            key: fields.get(key)
+            for key in ("rank", "slower_by", "window", "votes", "p", "waits_least", "host", "device")
+        }
+        one = self.finding(
+            since, f"Rank {rank}{f' ({where})' if where else ''} is {slower:.0%} slower than the others since step "
+            f"{since}.",
+            found=event.step, key=str(rank), evidence=evidence, confidence=0.9,
+            remedies=[f"look at rank {rank}'s device: clock, temperature, neighbours", f"look at rank {rank}'s data "
+            "and loader",
+                      "take the node out if it stays"],
+        )  # fmt: skip
+        self._open[rank] = one
+        yield one
+
+
+class RanksDrifted(_Events):
+    """What should be equal on all ranks is not.
+
+    Parameters of data-parallel ranks are equal to the bit after every step. A checksum that is not the others' is
+    critical at once, and the rank is named. Without checksums a norm of gradients or weights that was the same on all
+    ranks in ten rows at least, and differs in two, tells the same. Norms that differed from the start are each rank's
+    own.
+
+    What to do: go back to a checkpoint from before; see that gradients are averaged over all ranks (hooks are lost
+    when a model is moved or copied after wrapping), that random numbers of initialisation are the same, and that no
+    rank leaves a step out.
+    """
+
+    name, family, kind, severity = "ranks_drifted", "ranks", "desync", "critical"
+    prompt = True
+    needs = ("ranks/*|!ranks",)
+    about = "Ranks have drifted apart."
+    sources = ("deepspeed#1801: found after 15 days of BLOOM", "pytorch#104336")
+    thresholds: ClassVar = {
+        "equal": (10.0, "rows that were equal; ours"),
+        "rows": (2.0, "rows that differ; ours"),
+        "apart": (1e-6, "relative distance; ours"),
+    }
+    event = "ranks"
+
+    def reset(self) -> None:
+        super().reset()
+        self._drift: Finding | None = None
+        self._ranks: list[Any] = []
+        self._cursor = RowCursor()
+        self._names = -1
+        self._norms: list[str] = []
+        self._rows: dict[str, list[int]] = {}
+        self._said: set[tuple[int, str]] = set()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(seen)
+        rows = self._cursor.new(seen.channel("ranks/drifted"))
+        for at in numpy.flatnonzero(rows.value > 0) if rows is not None else ():
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            if self.first(segment, "drifted"):
+                yield self._counted(seen, whole(float(rows.value[at])), step, int(rows.time[at]), segment)
+        if len(seen.channels) != self._names:
+            self._names = len(seen.channels)
+            means = [name for name in seen.channels if name.startswith("ranks/") and name.endswith("/mean")]
+            self._norms = [name[:-5] for name in means if _NORM.search(name)]
+        for name in self._norms:
+            high = seen.channel(f"{name}/max")
+            rows = self._cursor.new(high)
+            if rows is not None and high is not None:
+                yield from self._apart(seen, name, high, rows.first)
+
+    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+        away = event.fields.get("drift")
+        if not away:
+            if self._drift is not None and "step_ms" in event.fields and event.step > self._drift.step + 8:
+                self._drift = None
+            return
+        if self._drift is not None and list(away) == self._ranks:
+            return
+        self._ranks = list(away)
+        others = seen.facts.get("world_size")
+        everyone = isinstance(others, int) and len(self._ranks) >= others
+        which = f"Parameters of {_ranks(self._ranks)} differ" + (
+            " from one another" if everyone else " from the other ranks'"
+        )
+        causes = [
+            "ranks drifted apart: parameters were changed on one alone",
+            "all-reduce missing: gradients are not averaged",
+        ]
+        self._drift = self.finding(
+            event.step, f"{which} at step {event.step}.", key=f"parameters {self._ranks}",
+            evidence={"ranks": self._ranks[:64]},
+            causes=causes[::-1] if everyone else causes, remedies=[*saved_before(seen, event.step), *_MEND],
+            confidence=0.95,
+        )  # fmt: skip
+        yield self._drift
+
+    def _counted(self, seen: RunHistory, count: int, step: int, time: int, segment: int) -> Finding:
+        rank = known(seen.channel("ranks/drifted_rank"), step, time, segment)
+        world = seen.facts.get("world_size")
+        everyone = isinstance(world, int) and count >= world
+        which = f"rank {whole(rank)}" if rank == rank and count == 1 else f"{count} ranks"
+        causes = [
+            "ranks drifted apart: parameters were changed on one alone",
+            "all-reduce missing: gradients are not averaged",
+        ]
+        return self.finding(
+            step, f"Parameters of {which} differ from the others' at step {step}.", key="parameters", segment=segment,
+            evidence={"ranks": count, "rank": rank}, causes=causes[::-1] if everyone else causes,
+            remedies=[*saved_before(seen, step), *_MEND], confidence=0.95,
+        )  # fmt: skip
+
+    def _apart(self, seen: RunHistory, name: str, high: Channel, first: int) -> Iterator[Finding]:
+        mean, low = seen.channel(f"{name}/mean"), seen.channel(f"{name}/min")
+        if mean is None or low is None:
+            return
+        rows = high.rows(first)
+        for at in range(len(rows)):
+            step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+            if (segment, name) in self._said:
+                return
+            floor = known(low, step, time, segment)
+            value = float(rows.value[at])
+            if not math.isfinite(value) or not value - floor > self.at["apart"] * abs(value):
+                continue
+            seen_rows = mean.rows()
+            before = seen_rows.step[(seen_rows.segment == segment) & (seen_rows.step < step)]
+            run = self._rows.setdefault(name, [])
+            if not run:
+                differed = high.rows(0, rows.first + at)
+                if (differed.segment == segment).any() or len(before) < self.at["equal"]:
+                    self._said.add((segment, name))  # each rank's own, from the start
+                    return
+            run.append(step)
+            if len(run) >= self.at["rows"]:
+                self._said.add((segment, name))
+                what = name.removeprefix("ranks/")
+                yield self.finding(
+                    run[0], f"{what} was the same on all ranks until step {run[0]}, and differs since: "
+                    f"{floor:.3g} to "
+                    f"{value:.3g}.", found=step, segment=segment, key=what, confidence=0.8,
+                    evidence={"series": f"{name}/max", "min": floor, "max": value},
+                    causes=["all-reduce missing: gradients are not averaged", "ranks drifted apart"],
+                    remedies=[*saved_before(seen, run[0]), *_MEND],
+                )  # fmt: skip
+
+
+_NORM = re.compile(r"(?:^|[/_])(?:grad_|gradient_|param_|weight_)?norm/")
+_MEND = ["see that gradients are averaged over all ranks: wrap the model after it has been moved",
+         "broadcast the parameters from rank 0 and go on"]  # fmt: skip
+
+
+class RankNonFinite(Rule):
+    """One rank alone has a loss or norm that is NaN or infinite.
+
+    The others are well, so the model is; that rank's data or device are not. Averaged with the others it spoils all
+    of them in the next step. It is critical at once; the rank is the one with the largest value, as NaN counts as
+    that.
+    """
+
+    name, family, kind, severity = "rank_non_finite", "ranks", "nonfinite", "critical"
+    prompt = True
+    needs = ("ranks/*",)
+    about = "One rank alone has a NaN."
+    sources = ("ByteRobust: NaN on one rank is a device to replay",)
+    thresholds: ClassVar = {"count": (0.0, "ranks")}
+    causes = ("NaN on one rank: its data, or its device", "bad batch")
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._names = -1
+        self._series: list[str] = []
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        if len(seen.channels) != self._names:
+            self._names = len(seen.channels)
+            self._series = sorted(
+                name for name in seen.channels if name.startswith("ranks/") and name.endswith("/non_finite")
+            )
+        world = seen.facts.get("world_size")
+        bad = []
+        for name in self._series:
+            rows = self._cursor.new(seen.channel(name))
+            if rows is None:
+                continue
+            for at in numpy.flatnonzero(rows.value > self.at["count"]):
+                count = whole(float(rows.value[at]))
+                if not isinstance(world, int) or count < world:  # all of them: that is the training's own finding
+                    bad.append((int(rows.segment[at]), int(rows.step[at]), name, int(rows.time[at]), count))
+        return [one for segment, step, name, time, count in sorted(bad)
+                for one in self._say(seen, name, step, time, segment, count)]  # fmt: skip
+
+    def _say(self, seen: RunHistory, name: str, step: int, time: int, segment: int, count: int) -> Iterator[Finding]:
+        head = name[: -len("/non_finite")]
+        rank = known(seen.channel(f"{head}/max_rank"), step, time, segment)
+        who = whole(rank) if count == 1 else -1
+        if not self.first(segment, who):
+            return
+        which = f"Rank {who} alone has" if who >= 0 else f"{count} ranks alone have"
+        yield self.finding(
+            step, f"{which} a {head.removeprefix('ranks/')} that is not finite at step {step}.", segment=segment,
+            key=str(who), evidence={"rank": who, "ranks": count, "series": name},
+            confidence=0.95,
+            remedies=[f"look at rank {who}'s batch of step {step}" if who >= 0 else "look at the batches of these "
+            "ranks",
+                      "run the step again on another device", *saved_before(seen, step)],
+        )  # fmt: skip
+
+
+class MissingRank(_Events):
+    """A rank sends no values any more, or ranks have left.
+
+    A rank without values in 16 steps in a row warns. A process group that was made anew with fewer ranks is an info
+    finding.
+    """
+
+    name, family, kind, severity = "missing_rank", "ranks", "desync", "warning"
+    prompt = True
+    needs = ("!ranks",)
+    about = "A rank sends no values any more."
+    thresholds: ClassVar = {"steps": (16.0, "in a row; ours")}
+    event = "ranks"
+
+    def reset(self) -> None:
+        super().reset()
+        self._away: dict[Any, list[int]] = {}
+
+    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+        fields = event.fields
+        before, now = fields.get("world_size_before"), fields.get("world_size")
+        if isinstance(before, int) and isinstance(now, int):
+            self._away.clear()
+            if now < before:
+                yield self.finding(
+                    event.step, f"The group of ranks has {now} of {before} since step {event.step}.", severity="info",
+                    kind="desync",
+                    key="group", evidence={"world_size": now, "before": before}, confidence=0.5,
+                )  # fmt: skip
+                return
+        if "by_rank" in fields and "absent" not in fields:
+            return
+        absent = list(fields.get("absent") or ())
+        for rank in absent:
+            steps = self._away.setdefault(rank, [])
+            steps.append(event.step)
+            if len(steps) == int(self.at["steps"]):
+                yield self.finding(
+                    steps[0], f"Rank {rank} has sent no values since step {steps[0]}.", found=event.step,
+                    key=str(rank), evidence={"rank": rank, "steps": len(steps)}, confidence=0.6,
+                    causes=["a rank that leaves steps out, has ended, or stands still"],
+                    remedies=[f"look at the log and the heartbeat of rank {rank}"],
+                )  # fmt: skip
+        for rank in [rank for rank in self._away if rank not in absent]:
+            del self._away[rank]
+
+
+class SameBatch(_Events):
+    """Data-parallel ranks train on the same batch.
+
+    Equal fingerprints in eight steps warn: the sampler was not given each rank's number, and the work of one rank is
+    done twice. Where the configuration says that ranks split one model (tensor, pipeline, context or sequence
+    parallelism) equal batches are right.
+    """
+
+    name, family, kind, severity = "same_batch", "ranks", "repeated_data", "warning"
+    needs = ("!ranks",)
+    about = "Data-parallel ranks train on the same batch."
+    thresholds: ClassVar = {"steps": (8.0, "ours")}
+    event = "ranks"
+    causes = ("the sampler is not given each rank's number",)
+    remedies = ("use a DistributedSampler, or give the loader `rank` and `world_size`",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._steps: list[int] = []
+        self._said = False
+
+    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+        same = event.fields.get("same_batch")
+        if not same or self._said or _splits_model(seen):
+            return
+        self._steps.append(event.step)
+        if len(self._steps) < self.at["steps"]:
+            return
+        self._said = True
+        yield self.finding(
+            self._steps[0], f"{_ranks(same[0]).capitalize()} train on the same batches.", found=event.step,
+            evidence={"ranks": list(same[0])[:64]}, confidence=0.7,
+            )  # fmt: skip
+
+
+def _splits_model(seen: RunHistory) -> bool:
+    for name in ("tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size", "tp", "tp_size", "pp",
+        "pp_size",
+                 "pipeline_parallel", "pipeline_model_parallel_size", "context_parallel_size", "cp",
+                 "sequence_parallel"):  # fmt: skip
+        value = setting(seen, name)
+        if value is True or (isinstance(value, (int, float)) and value > 1):
+            return True
+    return False
+
+
+RULES = (StragglerRank, RanksDrifted, RankNonFinite, MissingRank, SameBatch)

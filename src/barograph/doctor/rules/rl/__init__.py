@@ -1,0 +1,1 @@
+"""Rules of the family rl. In: columns of a run. Out: findings."""

@@ -1,0 +1,121 @@
+"""A rule that follows a policy's training, in blocks of rows, since single batches of rewards say little.
+
+In:   a series of the training.
+Out:  `PolicyRule`, told of each block of 8 rows; `rewarded`, what the reward has come to.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.curve import again, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.series import SeriesRule
+
+BLOCK = 8
+
+
+class RowBlock(NamedTuple):
+    """Eight rows: median, spread, lowest and highest; steps of the first and the last, and the last one's time."""
+
+    level: float
+    spread: float
+    low: float
+    high: float
+    step: int
+    last: int
+    segment: int
+    time: int
+
+
+class PolicyRule(SeriesRule):
+    """A rule that walks along blocks of rows. pattern: what the name of its series holds, if it is not a role."""
+
+    family = "rl"
+    kind = "rl"
+    pattern: ClassVar[str] = ""
+    _channels = -1
+    _found: Channel | None = None
+
+    def reset(self) -> None:
+        self._rest: list[tuple[float, int, int, int]] = []
+        self._blocks: list[RowBlock] = []
+        self._told: Finding | None = None
+
+    def channel(self, seen: RunHistory) -> Channel | None:
+        if not self.pattern:
+            return super().channel(seen)
+        if self._channels != len(seen.channels):
+            self._channels = len(seen.channels)
+            names = (name for name in seen.channels if re.search(self.pattern, name))
+            self._found = next((seen.channels[name] for name in names), None)
+        return self._found
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        for at in range(len(rows)):
+            value = float(rows.value[at])
+            if not math.isfinite(value):
+                continue
+            self._rest.append((value, int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])))
+            if len(self._rest) == BLOCK:
+                values = sorted(one[0] for one in self._rest)
+                level = (values[3] + values[4]) / 2
+                spread = 1.4826 * sorted(abs(one - level) for one in values)[4]
+                block = RowBlock(level, spread, values[0], values[-1], self._rest[0][1], *self._rest[-1][1:])
+                self._rest = []
+                self._blocks = [*self._blocks[:4], *self._blocks[4:][-59:], block]  # the first four stay
+                yield from self.block(seen, self._blocks)
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        """A block has come; the last of `blocks`, of which the first four are the run's first."""
+        raise NotImplementedError
+
+    def held(self, blocks: list[RowBlock], count: int, bound: float) -> bool:
+        """Whether the last `count` blocks all lie above a bound."""
+        return len(blocks) >= count and all(one.level > bound for one in blocks[-count:])
+
+    def tell(self, seen: RunHistory, step: int, last: RowBlock, severity: str, **evidence: float) -> Iterator[Finding]:
+        """The finding, once; again if it gets worse."""
+        order = ("info", "warning", "critical")
+        if self._told is not None:
+            self._told.last_step = last.last
+            if order.index(severity) <= order.index(self._told.severity):
+                return
+            step = self._told.step
+        self._told = self.say(
+            "all", seen, step, severity=severity, last_step=last.last, segment=last.segment,
+            found=self._told.found if self._told is not None else last.last,
+            confidence=0.75 if severity != "info" else 0.4, also=evidence,
+            evidence={name: rounded(value) for name, value in evidence.items()},
+        )  # fmt: skip
+        yield again(self._told)
+
+    def begin(self, blocks: list[RowBlock], bound: float) -> int:
+        """The first step of the last stretch of blocks above a bound."""
+        step = blocks[-1].step
+        for one in reversed(blocks):
+            if one.level <= bound:
+                break
+            step = one.step
+        return step
+
+
+def rewarded(seen: RunHistory, block: RowBlock) -> tuple[float, float, float, float]:
+    """Reward as known with a block's last row: first level, highest level, last level, spread of single rows."""
+    channel = seen.role("reward")
+    if channel is None:
+        return math.nan, math.nan, math.nan, math.nan
+    rows = channel.rows()
+    here = (rows.segment == block.segment) & (rows.step <= block.last) & (rows.time <= block.time)
+    rewards = rows.value[here & numpy.isfinite(rows.value)]
+    if len(rewards) < 16:
+        return math.nan, math.nan, math.nan, math.nan
+    blocks = numpy.median(rewards[: len(rewards) // 8 * 8].reshape(-1, 8), axis=1)
+    spread = 1.4826 * float(numpy.median(numpy.abs(numpy.diff(rewards)))) / math.sqrt(2)
+    return float(blocks[0]), float(blocks.max()), float(numpy.median(rewards[-8:])), spread

@@ -1,0 +1,345 @@
+"""Reinforcement learning: reward, KL, entropy, completions.
+
+In:   series by role (reward, kl, entropy, clip_ratio) and by TRL's names.
+Out:  findings of `RewardCollapse`, `RewardConstant`, `KlBlowUp`, `EntropyCollapse`, `ZeroAdvantage`, `PolicyClipping`,
+      `SamplingMismatch`, `ClippedCompletions`.
+
+Rows are looked at in blocks of 8, since single batches of rewards say little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.wording import Case
+from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock, rewarded
+
+
+class RewardCollapse(PolicyRule):
+    """The reward that was learnt is lost again.
+
+    Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
+    spreads of single rows, and by 6 times the usual change from block to block: an info finding; a warning where eight
+    blocks lie below by four fifths, or four by all and a spread more. A policy that was optimised too hard against its
+    reward model, or a rate that is too high, ends so.
+    """
+
+    name, severity = "reward_collapse", "warning"
+    series = "reward"
+    needs = ("reward",)
+    least = 64
+    about = "The reward falls back after it had risen."
+    thresholds: ClassVar = {"lost": (0.5, "share of the gain; ours"), "spreads": (3.0, "ours")}
+
+    cases: ClassVar = {
+        "all": Case(
+            "The reward fell from {best:.4g} to {reward:.4g} since step {step}",
+            (
+                "reward hacking or KL blow-up: the policy left what the reward was made for",
+                "learning rate too high",
+            ),
+            ("Go back to before step {step}; raise the KL coefficient or lower the learning rate.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if len(blocks) < 8:
+            return
+        start = float(numpy.median([one.level for one in blocks[:2]]))
+        best = max(blocks, key=lambda one: one.level)
+        gain = best.level - start
+        bound = max(best.level - self.at["lost"] * gain, best.level - 1e18)
+        spread = max(float(numpy.median([one.spread for one in blocks])), 1e-9)
+        wander = (
+            float(numpy.median(numpy.abs(numpy.diff([one.level for one in blocks[4:]])))) if len(blocks) > 6 else 0.0
+        )
+        if best.level - blocks[-1].level < 6 * wander:
+            return
+        if gain < 2 * spread or best.level - blocks[-1].level < self.at["spreads"] * spread:
+            return
+        if all(one.level < bound for one in blocks[-4:]):
+            near = best.level - max(0.2 * gain, spread)  # the best of many blocks lies above the level by its noise
+            last = max(nth for nth, one in enumerate(blocks) if one.level >= near)
+            step = blocks[min(last + 1, len(blocks) - 1)].step
+            lost = all(one.level < best.level - 0.8 * gain for one in blocks[-8:])
+            worse = all(one.level < start - spread for one in blocks[-4:])
+            yield from self.tell(
+                seen,
+                step,
+                blocks[-1],
+                "warning" if len(blocks) > 15 and (lost or worse) else "info",
+                best=best.level,
+                reward=blocks[-1].level,
+                start=start,
+            )
+
+
+class RewardConstant(PolicyRule):
+    """Every batch has the same mean reward, to the last digit, for 16 rows, after rewards that varied.
+
+    A reward function that fails gives one value to all; no advantage is left, and nothing is learnt. At the highest
+    reward ever seen the task is solved: an info finding.
+    """
+
+    name, severity = "reward_constant", "critical"
+    series = "reward"
+    needs = ("reward",)
+    least = 24
+    about = "The reward is one and the same number."
+    sources = ("TRL: frac_reward_zero_std",)
+
+    cases: ClassVar = {
+        "all": Case(
+            "The reward is {reward:.6g} in every row since step {step}",
+            ("loss masked out: the reward function fails and gives one value to all",),
+            ("Call the reward function on completions of step {step} by hand.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if len(blocks) < 2 or any(one.low != one.high for one in blocks[-2:]) or blocks[-1].low != blocks[-2].low:
+            return
+        value = blocks[-1].low
+        solved = value >= max(one.high for one in blocks) and len(blocks) > 2
+        step = blocks[-2].step
+        for one in reversed(blocks[:-2]):
+            if one.low != one.high or one.low != value:
+                break
+            step = one.step
+        yield from self.tell(seen, step, blocks[-1], "info" if solved else "critical", reward=value)
+
+
+class KlBlowUp(PolicyRule):
+    """The policy runs away from its reference.
+
+    Two blocks of 8 rows have a KL of more than 5 times the highest of the blocks before (8 blocks at least, or all) and
+    above 0.1; above 10 it is critical. A KL that grows slowly while the reward rises is what training does.
+    """
+
+    name, severity = "kl_blow_up", "critical"
+    series = "kl"
+    needs = ("kl", "reward")
+    least = 48
+    about = "The KL to the reference policy leaps."
+    sources = ("TRL: kl",)
+    thresholds: ClassVar = {"times": (5.0, "ours"), "least": (0.1, "nats; ours"), "critical": (10.0, "nats; ours")}
+
+    cases: ClassVar = {
+        "all": Case(
+            "The KL rose from {before:.3g} to {kl:.3g} since step {step}",
+            (
+                "reward hacking or KL blow-up: nothing holds the policy near its reference",
+                "learning rate too high",
+            ),
+            ("Raise the KL coefficient, lower the learning rate, go back to before step {step}.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if len(blocks) < 6:
+            return
+        # against the blocks just before, and against those of some time ago
+        for known, least in ((blocks[-10:-2], 1.0), (blocks[-6:-2], 1.0), (blocks[-18:-10], 2.0)):
+            if len(known) < 4 or (least > 1 and len(blocks) < 24):
+                continue
+            old = max(abs(one.level) for one in known)
+            now = min(abs(one.level) for one in blocks[-2:])
+            if now > max(self.at["times"] * max(old, 1e-3), least * self.at["least"]):
+                bound = old * 1.5
+                step = self.begin(blocks, bound)
+                first, best, last, spread = rewarded(seen, blocks[-1])
+                better = last >= best - 2 * spread and last > first + 2 * spread
+                severity = "critical" if now > self.at["critical"] else "info" if better else "warning"
+                yield from self.tell(seen, step, blocks[-1], severity, before=old, kl=blocks[-1].level)
+                return
+
+
+class EntropyCollapse(PolicyRule):
+    """The policy says one thing.
+
+    Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is no better than
+    at the start, or has fallen from its best; with a reward that rose the task may be solved: an info finding, once, at
+    that time. Four blocks below a hundredth warn whatever the reward is: nothing is left to explore with. The step is
+    the block with which the fall began that led there, each block lower than the last by a seventh.
+    """
+
+    name, severity = "entropy_collapse", "warning"
+    series = "entropy"
+    needs = ("entropy", "reward")
+    least = 40
+    about = "The policy's entropy is almost gone."
+    sources = ("DAPO: entropy against reward",)
+    thresholds: ClassVar = {"share": (0.1, "of the first block; ours"), "gone": (0.01, "of the first block; ours")}
+
+    cases: ClassVar = {
+        "all": Case(
+            "The entropy fell from {start:.3g} to {entropy:.3g}, since step {step} at the latest",
+            (
+                "reward hacking or KL blow-up: the policy says one thing",
+                "learning rate too high",
+            ),
+            ("Add an entropy bonus or a KL term, or raise the sampling temperature.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        start = blocks[0].level
+        if len(blocks) < 5 or start <= 0 or any(one.level > self.at["share"] * start for one in blocks[-4:]):
+            return
+        gone = all(one.level <= self.at["gone"] * start for one in blocks[-4:])
+        if self._told is not None and not gone:
+            return
+        first, best, last, spread = rewarded(seen, blocks[-1])
+        better = last > first + 2 * spread and last > best - 2 * spread
+        if gone:
+            self._told = None if self._told is not None and self._told.severity == "info" else self._told
+        at = len(blocks) - 4
+        while at > 0 and blocks[at].level < blocks[at - 1].level / 1.15:
+            at -= 1
+        step = blocks[at + 1].step if blocks[at + 1].level < blocks[at].level / 1.15 else blocks[at].step
+        yield from self.tell(
+            seen, step, blocks[-1], "info" if better and not gone else "warning", start=start, entropy=blocks[-1].level
+        )
+
+
+class ZeroAdvantage(PolicyRule):
+    """In most groups all completions earn the same, so there is nothing to learn from.
+
+    `frac_reward_zero_std` is above 0.8 in four blocks of 8 rows. With a reward at its best the task is
+    solved: an info finding.
+    """
+
+    name, severity = "zero_advantage", "warning"
+    pattern = r"frac_reward_zero_std"
+    needs = ("reward",)
+    least = 32
+    about = "Most groups of completions have equal rewards."
+    sources = ("TRL: frac_reward_zero_std",)
+    thresholds: ClassVar = {"share": (0.8, "ours")}
+
+    cases: ClassVar = {
+        "all": Case(
+            "{share:.0%} of the groups have equal rewards since step {step}",
+            (
+                "loss masked out: equal rewards leave no advantage",
+                "reward hacking or KL blow-up: the policy says one thing",
+            ),
+            ("Use harder or easier prompts, larger groups, or a higher temperature.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if not self.held(blocks, 4, self.at["share"]):
+            return
+        first, best, last, spread = rewarded(seen, blocks[-1])
+        solved = last > first and last >= best - max(2 * spread, 0.1 * abs(best - first))
+        step = self.begin(blocks, self.at["share"])
+        yield from self.tell(seen, step, blocks[-1], "info" if solved else "warning", share=blocks[-1].level)
+
+
+class PolicyClipping(PolicyRule):
+    """More than 30% of the tokens are clipped by the trust region in four blocks of 8 rows: the steps are too long."""
+
+    name, severity = "policy_clipping", "warning"
+    series = "clip_ratio"
+    needs = ("clip_ratio", "reward")
+    least = 32
+    about = "The policy's ratio is clipped too often."
+    sources = ("TRL: clip_ratio",)
+    thresholds: ClassVar = {"share": (0.3, "ours")}
+
+    cases: ClassVar = {
+        "all": Case(
+            "{share:.0%} of the tokens are clipped since step {step}",
+            (
+                "learning rate too high: the policy leaves the trust region",
+                "reward hacking or KL blow-up",
+            ),
+            ("Lower the learning rate or the number of updates a batch.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if self.held(blocks, 4, self.at["share"]):
+            step = self.begin(blocks, self.at["share"])
+            yield from self.tell(seen, step, blocks[-1], "warning", share=blocks[-1].level)
+
+
+class SamplingMismatch(PolicyRule):
+    """The sampler and the trainer disagree on how likely tokens are: by more than 0.5 nats on average, in two blocks.
+
+    Other weights, another precision or another tokenizer in the sampler make every advantage one for another policy.
+    """
+
+    name, severity = "sampling_mismatch", "warning"
+    pattern = r"sampling_logp_difference/mean|sampling_logp_difference$"
+    needs = ("reward",)
+    least = 16
+    about = "Log probabilities of sampler and trainer differ."
+    sources = ("TRL: sampling_logp_difference",)
+    thresholds: ClassVar = {"difference": (0.5, "nats a token; ours")}
+
+    cases: ClassVar = {
+        "all": Case(
+            "Sampler and trainer differ by {difference:.2g} nats a token since step {step}",
+            (
+                "optimizer holds other parameters: the sampler's weights are not the trainer's",
+                "tokenizer mismatch",
+            ),
+            ("Check that weights are sent to the sampler after each step.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if self.held(blocks, 2, self.at["difference"]):
+            step = self.begin(blocks, self.at["difference"])
+            yield from self.tell(seen, step, blocks[-1], "warning", difference=blocks[-1].level)
+
+
+class ClippedCompletions(PolicyRule):
+    """Completions run into the length limit.
+
+    More than half of them, in four blocks of 8 rows, with at least 0.3 more than in the first block: a warning, since a
+    policy that earns by length is the commonest hack. As many from the start on: an info finding, the limit is low.
+    """
+
+    name, severity = "clipped_completions", "warning"
+    pattern = r"completions?/clipped_ratio"
+    needs = ("reward",)
+    least = 32
+    about = "Most completions are cut at the length limit."
+    sources = ("TRL: completions/clipped_ratio",)
+    thresholds: ClassVar = {"share": (0.5, "ours"), "more": (0.3, "ours")}
+
+    cases: ClassVar = {
+        "all": Case(
+            "{share:.0%} of the completions are cut since step {step}",
+            ("reward hacking or KL blow-up: length is rewarded",),
+            ("Read completions from step {step} on; punish length, or raise the limit.",),
+        )
+    }
+
+    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if self.held(blocks, 4, self.at["share"]):
+            grown = blocks[-1].level - blocks[0].level > self.at["more"]
+            step = self.begin(blocks, self.at["share"])
+            yield from self.tell(
+                seen, step, blocks[-1], "warning" if grown else "info", share=blocks[-1].level, start=blocks[0].level
+            )
+
+
+RULES = (
+    RewardCollapse,
+    RewardConstant,
+    KlBlowUp,
+    EntropyCollapse,
+    ZeroAdvantage,
+    PolicyClipping,
+    SamplingMismatch,
+    ClippedCompletions,
+)

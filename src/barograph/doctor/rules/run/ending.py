@@ -1,0 +1,192 @@
+"""How the run ended, or that it stands still: what nobody may take for a run that is well.
+
+In:   `end` and `hang` records, also of a sidecar; for a run that nobody has said the end of, its status.
+Out:  findings of `Crashed` and `Hung`; what `OutOfMemory` needs too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from barograph.core.liveness import LOST
+from barograph.core.record import Record
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.rule import Rule
+
+MEMORY = "out of memory"
+_MOST_PLACES = 16
+
+
+class Ending(Rule):
+    """A rule over how processes of the run ended."""
+
+    kind, severity = "crash", "critical"
+    prompt = True
+    needs: ClassVar[tuple[str, ...]] = ("!end|lost",)
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._events = 0
+        self._open: Finding | None = None
+        self._ended = False
+
+    def is_mine(self, status: str) -> bool:
+        """Whether an end of this status is this rule's."""
+        raise NotImplementedError
+
+    def describe(self, step: int, fields: Mapping[str, Any]) -> Finding:
+        """The finding of such an end."""
+        raise NotImplementedError
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        found: list[Finding] = []
+        new, self._events = seen.events[self._events :], len(seen.events)
+        for event in new:
+            self.take(event, found)
+        lost = seen.facts.get("lost")
+        if isinstance(lost, Mapping) and not self._ended and seen.facts.get("finished"):
+            self._ended = True
+            if self.is_mine(str(lost.get("status"))):
+                step = max((channel.last_step for channel in seen.channels.values()), default=0)
+                found.append(self.describe(step, lost))
+        return found
+
+    def take(self, event: Record, found: list[Finding]) -> None:
+        """One event."""
+        if event.kind == "segment":
+            self._ended = False
+            if self._open is not None and event.fields.get("kind") != "rewind":
+                self._open.severity = "warning"
+                self._open.message += " The run went on later."
+                found.append(self._open)
+                self._open = None
+        elif event.kind == "end":
+            self._ended = True
+            if self.is_mine(str(event.fields.get("status"))):
+                self._open = self.describe(event.step, event.fields)
+                found.append(self._open)
+
+
+class Crashed(Ending):
+    """The training's process is gone and did not end the run, or ended it with an exception.
+
+    What is known of it, the signal or exit code and the last lines, comes from the sidecar, which outlives the
+    training. Without one only that the process is gone is known.
+    """
+
+    name, family = "crashed", "run"
+    about = "The training did not end as it should."
+    sources = ("torchelastic: exit codes and signals",)
+
+    def is_mine(self, status: str) -> bool:
+        return status in ("failed", "terminated") or (status in LOST and status != MEMORY)
+
+    def describe(self, step: int, fields: Mapping[str, Any]) -> Finding:
+        problem = fields.get("exception")
+        if isinstance(problem, Mapping):
+            told = f"{problem.get('type')}: {problem.get('message')}"
+            message = f"The training failed after step {step}: {told[:500]}"
+            causes = ["an exception that the training did not catch"]
+            remedies = ["read the traceback; `barograph show RUN --blackbox` has the last steps"]
+        elif fields.get("status") == "failed":
+            message = f"The training failed after step {step}."
+            causes, remedies = ["an exception"], ["read the last lines of the training's output"]
+        elif fields.get("status") == "terminated":
+            message = f"The training was ended by {fields.get('signal') or 'a signal'} after step {step}."
+            causes, remedies = _about_signal(fields)
+        else:
+            why = str(fields.get("reason") or "the process is gone and has not said why")
+            message = f"The run ended after step {step} without a word: {why}."
+            causes, remedies = _about_signal(fields)
+        return self.finding(
+            step,
+            message,
+            evidence=evidence_of(fields),
+            causes=causes,
+            remedies=remedies,
+            confidence=1.0,
+            key=rank_of(fields),
+        )
+
+
+class Hung(Rule):
+    """No step came for a long time while the processes live.
+
+    The sidecar waits for ten times the median step, 120 s at least, and twice the longest pause so far; then it has
+    every process write where it is. It is critical until steps come again.
+    """
+
+    name, family, kind, severity = "hung", "run", "stall", "critical"
+    prompt = True
+    needs: ClassVar[tuple[str, ...]] = ("!hang",)
+    about = "The training stands still."
+    sources = ("MegaScale: stacks of all ranks when a training stands still",)
+
+    def __init__(self, **changed: float):
+        super().__init__(**changed)
+        self._events = 0
+        self._open: Finding | None = None
+
+    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+        found: list[Finding] = []
+        new, self._events = seen.events[self._events :], len(seen.events)
+        for event in new:
+            if event.kind == "hang" and event.fields.get("resumed"):
+                self._resume(event.fields, found)
+            elif event.kind == "hang":
+                self._begin(event.step, event.fields, found)
+        return found
+
+    def _begin(self, step: int, fields: Mapping[str, Any], found: list[Finding]) -> None:
+        waited = fields.get("waited_seconds")
+        message = str(fields.get("summary") or f"No step for {waited} s after step {step}.")
+        evidence: dict[str, Any] = {"waited_seconds": waited}
+        places = fields.get("ranks")
+        if isinstance(places, Mapping):
+            evidence["ranks"] = [f"{rank}: {where}" for rank, where in list(places.items())[:_MOST_PLACES]]
+        waits = "waits in" in message or "wait in" in message
+        self._open = self.finding(
+            step, message, evidence=evidence, confidence=0.9,
+            causes=["a collective that one rank did not enter"] if waits else
+                   ["the code that the stacks name does not come back"],
+            remedies=["read the stacks in the record `hang`: the rank that is not in the collective is the one to "
+                      "look at"] if waits else ["look at the line that the stacks name"],
+        )  # fmt: skip
+        found.append(self._open)
+
+    def _resume(self, fields: Mapping[str, Any], found: list[Finding]) -> None:
+        if self._open is not None:
+            stood = fields.get("stood_seconds")
+            self._open.severity = "warning"
+            self._open.message = f"The training stood still for {stood} s after step {self._open.step}; it goes on."
+            self._open.evidence = self._open.evidence | {"stood_seconds": stood}
+            found.append(self._open)
+            self._open = None
+
+
+def rank_of(fields: Mapping[str, Any]) -> str:
+    """Which process an end is about, where it is not rank 0's."""
+    rank = fields.get("rank")
+    return f"rank {rank}" if rank else ""
+
+
+def evidence_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What an end says for itself."""
+    names = ("status", "signal", "exit_code", "oom_kills", "reason", "exception", "last")
+    return {name: fields[name] for name in names if fields.get(name) is not None}
+
+
+def _about_signal(fields: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    name = str(fields.get("signal") or "")
+    if name == "SIGKILL":
+        return ["somebody, the scheduler or the kernel killed it"], ["look into the scheduler's log and `dmesg`"]
+    if name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGXCPU", "SIGUSR1"):
+        return ["the scheduler ended the job: preemption, a time limit"], ["go on from the last checkpoint"]
+    if name in ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL"):
+        return ["a fault in native code: a kernel, a driver, a library"], ["look at the core dump and the last lines"]
+    return ["the process ended without telling the run"], ["read the last lines of the training's output"]
+
+
+RULES = (Crashed, Hung)

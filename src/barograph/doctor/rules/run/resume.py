@@ -1,0 +1,374 @@
+"""What a resume left behind: weights, optimizer state, data, learning rate.
+
+In:   the series of the loss, and beside it learning rate, epoch, tokens, repeats, where a new segment begins.
+Out:  findings of `ResumeDiscontinuity`, `DataReplay`, `ResumedSchedule`.
+
+A segment that starts anew, at a step below half of what the one before had come to and not above its first rows, is
+another stage or another try, and no resume: none of these rules looks at it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.cursor import exp
+from barograph.doctor.kernel.curve import again, before, is_game, rounded
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.run.state import OptimizerStateLost
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass
+class Border:
+    """A resume. old: rows before its first step that are not superseded; same: rows of old segments from there on."""
+
+    row: int
+    step: int
+    segment: int
+    old: NDArray[Any]  # logarithms of the last 64 losses before
+    level: float
+    spread: float
+    start: float  # logarithm of the run's first losses
+    first: NDArray[Any]  # logarithms of the first rows of the segment before
+    same: dict[int, float]
+    new: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    done: bool = False
+
+
+class _Borders(SeriesRule):
+    """A rule that looks at the rows behind each resume."""
+
+    family = "run"
+    needs: ClassVar[tuple[str, ...]] = ("loss",)
+    least = 2
+    _rows = 64  # behind a border that are looked at
+
+    def reset(self) -> None:
+        self._segment: int | None = None
+        self._border: Border | None = None
+        self._begin = 0
+        self._newest = 0
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        if self._border is None and rows.segment[-1] == rows.segment[0] == self._segment:
+            self._newest = int(rows.step[-1])
+        else:
+            yield from self._walk(seen, channel, rows)
+
+    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+        if self._border is not None:
+            yield from self.over(seen, self._border)
+            self._border = None
+
+    def _walk(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        edges = [0, *(numpy.flatnonzero(numpy.diff(rows.segment)) + 1).tolist(), len(rows)]
+        for low, high in pairwise(edges):
+            segment = int(rows.segment[low])
+            if segment != self._segment:
+                if self._border is not None:
+                    yield from self.over(seen, self._border)
+                    self._border = None
+                if self._segment is not None and not is_game(seen, channel):
+                    self._border = self._make(channel, rows, low, segment)
+                self._segment, self._begin = segment, rows.first + low
+            for at in range(low, high):
+                border = self._border
+                if border is None:
+                    break
+                value = float(rows.value[at])
+                if math.isfinite(value) and value > 0:
+                    border.new.append(math.log(value))
+                    border.steps.append(int(rows.step[at]))
+                    yield from self.row(seen, border)
+                if len(border.new) >= self._rows:
+                    yield from self.over(seen, border)
+                    self._border = None
+            self._newest = int(rows.step[high - 1])
+
+    def _make(self, channel: Channel, rows: ChannelRows, low: int, segment: int) -> Border | None:
+        step = int(rows.step[low])
+        known = channel.rows(0, rows.first + low)
+        good = numpy.isfinite(known.value) & (known.value > 0)
+        mine = known.segment == self._segment
+        if not (good & mine).any() or (step < 0.5 * self._newest and step <= int(known.step[mine][0]) + 1):
+            return None
+        before_it = numpy.flatnonzero(good & (known.step < step))[-64:]
+        if len(before_it) < 8:
+            return None
+        old = numpy.log(known.value[before_it])
+        half = len(old) // 2
+        early, late = float(numpy.median(old[:half])), float(numpy.median(old[half:]))
+        slope = (late - early) / max(len(old) - half, 1)
+        along = numpy.arange(len(old)) - (half - 1) / 2
+        spread = 1.4826 * float(numpy.median(numpy.abs(old - early - slope * along)))
+        later = numpy.flatnonzero(good & (known.step >= step))
+        opening = numpy.flatnonzero(good & mine)[:64]
+        return Border(
+            row=rows.first + low,
+            step=step,
+            segment=segment,
+            old=old,
+            level=late + slope * half / 2,
+            spread=max(spread, 0.005),
+            start=float(numpy.median(numpy.log(known.value[good][:5]))),
+            first=numpy.log(known.value[opening]),
+            same=dict(zip(known.step[later].tolist(), numpy.log(known.value[later]).tolist(), strict=True)),
+        )
+
+    def row(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+        """A row behind the border has come."""
+        yield from ()
+
+    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+        """No more rows are looked at."""
+        yield from ()
+
+
+class ResumeDiscontinuity(_Borders):
+    """The loss does not go on after a resume where it was.
+
+    The highest median of three among the first 16 rows is above the level before by 10% and by four spreads. If the old
+    segment logged the same steps, they are what it is compared with. If half of the leap is gone after 64 rows the
+    optimizer's state was most likely not restored; if not, weights or data are others. A leap back to the run's first
+    loss means that no weights were loaded, and is critical. A leap below 30% that decays is an info finding.
+    """
+
+    name, kind, severity = "resume_discontinuity", "resume", "critical"
+    about = "The loss leaps up when a run is resumed."
+    sources = ("ml-engineering: a checkpoint without optimizer state",)
+    thresholds: ClassVar = {"leap": (0.1, "in ln; ours"), "spreads": (4.0, "ours"), "large": (0.26, "in ln: 30%; ours")}
+
+    def reset(self) -> None:
+        super().reset()
+        self._told: Finding | None = None
+        self._peak = 0.0
+
+    def row(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+        count = len(border.new)
+        if count < 3 or count > 16:
+            if count == 17 and self._told is not None:
+                yield again(self._told)
+            return
+        if count == 3:
+            self._told, self._peak = None, 0.0
+        last = [border.new[at] - border.same.get(border.steps[at], border.level) for at in range(count - 3, count)]
+        leap = sorted(last)[1]
+        if leap <= max(self.at["leap"], self.at["spreads"] * border.spread, self._peak):
+            return
+        self._peak = leap
+        old, new = exp(border.level), exp(border.level + leap)
+        scratch = (
+            border.level + leap > border.start - 0.3 * abs(border.start - border.level)
+            and border.start > border.level + 0.3
+        )
+        found = self._told.found if self._told is not None else border.steps[-1]
+        self._told = self.finding(
+            border.step,
+            f"After the resume at step {border.step} the loss is {new:.4g}; it was {old:.4g}",
+            severity="critical" if scratch else "warning" if leap > self.at["large"] else "info",
+            last_step=border.steps[-1],
+            found=found,
+            segment=border.segment,
+            confidence=0.8,
+            evidence={
+                "before": rounded(old),
+                "after": rounded(new),
+                "leap": rounded(leap, 3),
+                "spread": rounded(border.spread, 3),
+            },
+            causes=["bad initialisation: no weights were loaded"]
+            if scratch
+            else [
+                "optimizer state lost: its moments begin at zero",
+                "learning rate too high: the schedule did not go on",
+                "labels shifted: data are prepared in another way",
+            ],
+            remedies=[
+                f"Check what the checkpoint before step {border.step} holds: weights, optimizer, schedule, scaler, "
+                "loader.",
+                "Warm the learning rate up for some hundred steps if the optimizer's state is gone.",
+            ],
+        )
+        yield again(self._told)
+
+    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+        told, self._told = self._told, None
+        if told is None or len(border.new) < 32:
+            return
+        rest = [
+            one - border.same.get(step, border.level)
+            for one, step in zip(border.new[-16:], border.steps[-16:], strict=True)
+        ]
+        left = sorted(rest)[len(rest) // 2]
+        told.evidence["left"] = rounded(left, 3)
+        told.last_step = border.steps[-1]
+        if left < 0.5 * self._peak:
+            told.message += ", and comes back"
+        elif told.severity != "critical":
+            told.severity = "warning"
+            told.message += ", and stays there"
+            told.causes = [*told.causes[1:], told.causes[0]]
+        yield again(told)
+
+
+class DataReplay(_Borders):
+    """After a resume the data begin anew.
+
+    Three signs, each enough: the probe of the data counts repeated batches from before the resume (`data/repeats`); the
+    losses behind the border rise and fall with those at the beginning of the segment before, row by row (correlation
+    of their deviations from their neighbours above 0.7 over 24 rows or more); the loss is below its level by four
+    standard errors of 32 rows, and by 2%, and rises again later, which is info alone. A counter of tokens or
+    epochs that goes back is one more.
+
+    A segment that repeats steps of the old one reads the same batches again on purpose: there the correlation says
+    nothing.
+    """
+
+    name, kind, severity = "data_replay", "replay", "warning"
+    about = "After a resume batches come again that were trained on."
+    sources = ("ml-engineering: a step down after resume, a step up later", "lightning#18780")
+    thresholds: ClassVar = {"correlation": (0.7, "five standard errors of 48 rows; ours"), "rows": (24.0, "ours")}
+
+    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+        found = border.steps[-1] if border.steps else border.step
+        signs: list[str] = []
+        evidence: dict[str, Any] = {}
+        repeats = seen.channel("data/repeats")
+        if repeats is not None:
+            rows = repeats.rows()
+            behind = (rows.segment == border.segment) & (rows.step <= found) & numpy.isfinite(rows.value)
+            count = float(rows.value[behind].sum())
+            if count >= 3:
+                evidence["repeats"] = int(count)
+                signs.append(f"{int(count)} batches were seen before")
+        correlation = self._correlation(border)
+        if correlation > self.at["correlation"]:
+            evidence["correlation"] = rounded(correlation, 3)
+            signs.append(f"its losses follow those of the first rows (correlation {correlation:.2f})")
+        for name, word in (("data/tokens_seen", "tokens"), ("train/epoch", "epochs")):
+            counter = seen.channel(name)
+            if counter is None:
+                continue
+            rows = counter.rows()
+            behind = rows.value[(rows.segment == border.segment) & (rows.step >= border.step) & (rows.step <= found)]
+            early = rows.value[(rows.segment < border.segment) & (rows.step < border.step)]
+            if len(behind) and len(early) and behind[0] < 0.5 * early[-1] and early[-1] > early[0]:
+                evidence[f"{word}_before"], evidence[f"{word}_after"] = rounded(early[-1]), rounded(behind[0])
+                signs.append(f"the counter of {word} went back from {early[-1]:.4g} to {behind[0]:.4g}")
+        drop = self._drop(border)
+        if drop and not signs:
+            evidence["drop"] = rounded(drop, 3)
+            yield self.finding(
+                border.step,
+                f"After the resume at step {border.step} the loss is {100 * drop:.2g}% lower than before",
+                severity="info",
+                found=found,
+                segment=border.segment,
+                confidence=0.4,
+                evidence=evidence,
+                causes=["data replayed: batches that were seen before"],
+                remedies=["Restore the loader's state with the checkpoint, or skip the batches that were used."],
+            )
+        elif signs:
+            strong = "repeats" in evidence or "correlation" in evidence
+            yield self.finding(
+                border.step,
+                f"After the resume at step {border.step} data come again: {'; '.join(signs)}",
+                severity="warning" if strong else "info",
+                found=found,
+                segment=border.segment,
+                evidence=evidence,
+                confidence=0.9 if strong else 0.5,
+                causes=["data replayed: the loader began anew"],
+                remedies=[
+                    "Restore the loader's state with the checkpoint, or skip the batches that were used.",
+                    f"Weights after step {border.step} have seen these batches twice.",
+                ],
+            )
+
+    def _correlation(self, border: Border) -> float:
+        count = min(len(border.new), len(border.first))
+        if count < self.at["rows"] or border.same:
+            return 0.0
+        a, b = _apart(numpy.array(border.new[:count])), _apart(border.first[:count])
+        size = float(numpy.sqrt((a @ a) * (b @ b)))
+        return float(a @ b) / size if size > 0 else 0.0
+
+    def _drop(self, border: Border) -> float:
+        if len(border.new) < 32:
+            return 0.0
+        first = [
+            one - border.same.get(step, border.level)
+            for one, step in zip(border.new[:32], border.steps[:32], strict=True)
+        ]
+        drop = -float(numpy.median(first))
+        return drop if drop > max(0.02, 4 * 1.25 * border.spread / math.sqrt(32)) else 0.0
+
+
+def _apart(values: NDArray[Any]) -> NDArray[Any]:
+    """How far each value is from the mean of its neighbours, cut at three usual distances."""
+    apart = values[1:-1] - (values[:-2] + values[2:]) / 2
+    limit = 3 * 1.4826 * max(float(numpy.median(numpy.abs(apart))), 1e-9)
+    clipped: NDArray[Any] = numpy.clip(apart - numpy.median(apart), -limit, limit)
+    return clipped
+
+
+class ResumedSchedule(_Borders):
+    """After a resume the learning rate is not what it was: by more than a quarter. An info finding.
+
+    It is compared with the same step of the old segment if that was logged, else with its last value. Warming up again
+    after a resume may be meant; a schedule that begins anew seldom is.
+    """
+
+    name, kind, severity = "resumed_schedule", "resume", "info"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "lr")
+    about = "The learning rate leaps when a run is resumed."
+    thresholds: ClassVar = {"ratio": (1.25, "ours")}
+    _rows = 4
+    remedies = ("Restore the scheduler's state, or its step count, with the checkpoint.",)
+
+    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+        rate = seen.role("lr")
+        if rate is None:
+            return
+        rows = rate.rows()
+        behind = numpy.flatnonzero(
+            (rows.segment == border.segment) & (rows.step >= border.step) & numpy.isfinite(rows.value)
+        )
+        if not len(behind):
+            return
+        step, new = int(rows.step[behind[0]]), float(rows.value[behind[0]])
+        same = rows.value[(rows.segment < border.segment) & (rows.step == step)]
+        old = float(same[-1]) if len(same) else before(rate, border.step, border.segment - 1)
+        found = border.steps[-1] if border.steps else border.step
+        if not (old > 0 and new >= 0) or 1 / self.at["ratio"] < new / old < self.at["ratio"]:
+            return
+        yield self.finding(
+            step,
+            f"After the resume at step {border.step} the learning rate is {new:.3g}; it was {old:.3g}",
+            last_step=found,
+            found=max(found, step),
+            segment=border.segment,
+            confidence=0.6,
+            evidence={"lr_before": rounded(old), "lr_after": rounded(new)},
+            causes=[
+                "learning rate too high: the schedule began anew"
+                if new > old
+                else "learning rate too low: the schedule began anew, or went on too far",
+                "optimizer state lost",
+            ],
+        )
+
+
+RULES = (ResumeDiscontinuity, OptimizerStateLost, DataReplay, ResumedSchedule)

@@ -1,0 +1,381 @@
+"""Rules over the time of steps: throughput that drops, pauses, drift, standing still.
+
+In:   throughput, durations and phases of steps, the wall time of rows, stacks of a process that stands still.
+Out:  findings of the family `speed`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.blocks import BlockCourse, BlockReader
+from barograph.doctor.kernel.cursor import RowCursor, usual
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.shifts import Shift, Shifts
+from barograph.doctor.rules.speed import efficiency
+from barograph.doctor.rules.speed.efficiency import duration_of, throughput_of
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+def pace_of(seen: RunHistory) -> tuple[Channel | None, int]:
+    """The series that tells how fast steps go, and its sign: -1 where less is slower, +1 where more is."""
+    speed = throughput_of(seen)
+    return (speed, -1) if speed is not None and speed.end >= 8 else (duration_of(seen), 1)
+
+
+class ThroughputDrop(Rule):
+    """Training has become slower, for good.
+
+    Tokens a second (without them: milliseconds a step) leave their level and stay away from it: at least 80% of the
+    rows that confirm it, and their median, must be below. Half of what it was for 12 rows warns, a fifth is critical
+    (both from the stability guide). Three quarters for 40 rows, where the level was quiet enough to tell, warns as
+    well; a tenth less for 40 rows is an info finding. Pauses for checkpoints and evaluations do not last, and slow
+    first steps are none. Where only durations are known, a step that takes twice or more times as long may be a larger
+    batch, so a whole factor is an info finding. All of it is an info finding until ten seconds have been lost, and
+    stays one if the level comes back before: on a machine shared with others milliseconds come and go.
+
+    What to do: look at devices (temperature, clock), at the time that a batch is waited for, at neighbours on the
+    machine.
+    """
+
+    name, family, kind, severity = "throughput_drop", "speed", "slowdown", "critical"
+    needs = ("throughput|duration_ms|=speed/step_ms",)
+    least = 48
+    about = "Training has become slower, for good."
+    sources = ("FALCON: changes of 10%", "stability guide: throughput_drop 0.5, red alert at 80%")
+    thresholds: ClassVar = {
+        "share": (0.5, "of what it was; stability guide, throughput_drop"),
+        "red": (0.2, "stability guide, red alert conditions"),
+        "lasting": (0.75, "of what it was, for 40 rows; a step that takes a third longer; ours"),
+        "informs": (0.9, "of what it was, for 40 rows; FALCON's 10%"),
+        "rows": (12.0, "ours"),
+        "many": (40.0, "ours"),
+        "seconds": (10.0, "lost, before it warns; ours"),
+    }
+    remedies = (
+        "look at the device's clock, temperature and throttling",
+        "look at the time a batch is waited for",
+        "see what else runs on the machine since then",
+    )
+
+    def reset(self) -> None:
+        few, many = int(self.at["rows"]), int(self.at["many"])
+        self._shifts: dict[str, Shifts] = {}
+        # ratio, rows, noise that the first row must be beyond, share of rows
+        self._grades = {
+            "half": (1 / self.at["share"], few, 4.0, 0.8),
+            "lasting": (1 / self.at["lasting"], many, 3.0, 0.8),
+            "slight": (1 / self.at["informs"], many, 3.0, 0.9),
+        }
+        self._open: dict[str, tuple[Shift, float]] = {}  # changes that have not cost enough yet
+        self._due: dict[str, int] = {}  # the step at which they had
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        channel, sign = pace_of(seen)
+        if channel is None or channel.end == self._looked(channel):
+            return
+        for grade, (ratio, rows, z, share) in self._grades.items():
+            key = f"{channel.name} {grade}"
+            shifts = self._shifts.get(key)
+            if shifts is None:
+                shifts = self._shifts[key] = Shifts(ratio, rows, sign=sign, z=z, share=share)
+            first = shifts.looked
+            for shift in shifts.follow(seen, channel):
+                yield from self._settle(
+                    seen, key, channel, first, shift.last if shift.back is None else shift.back_row, sign
+                )
+                cheap = shift.back is None or key in self._open
+                self._open.pop(key, None)
+                if shift.back is None:
+                    self._open[key] = (shift, self._lost(channel, shift))
+                if shift.back is None:
+                    self._due.pop(key, None)
+                yield self._say(seen, shift, grade, sign, cheap, self._due.get(key, shift.found))
+            yield from self._settle(seen, key, channel, first, channel.end, sign)
+
+    def _lost(self, channel: Channel, shift: Shift) -> float:
+        """The time at which the change has cost enough, µs since 1970; minus infinity where times are not known."""
+        share = min(shift.ratio, 1 / shift.ratio)
+        rows = channel.rows(shift.first, shift.last + 1)
+        known_times = bool(rows.time[-1] > rows.time[0])
+        return shift.time + self.at["seconds"] * 1e6 / (1 - share) if known_times else -math.inf
+
+    def _settle(
+        self, seen: RunHistory, key: str, channel: Channel, first: int, last: int, sign: int
+    ) -> Iterator[Finding]:
+        """Whether an open change has cost enough by one of these rows."""
+        if key not in self._open:
+            return
+        shift, due = self._open[key]
+        rows = channel.rows(max(first, shift.last), last)
+        late = numpy.flatnonzero((rows.time >= due) & (rows.segment == shift.segment))
+        if len(late):
+            del self._open[key]
+            step = self._due[key] = int(rows.step[late[0]])
+            yield self._say(seen, shift, key.rsplit(" ", 1)[1], sign, False, step)
+
+    def _looked(self, channel: Channel) -> int:
+        shifts = self._shifts.get(f"{channel.name} half")
+        return shifts.looked if shifts is not None else -1
+
+    def _say(self, seen: RunHistory, shift: Shift, grade: str, sign: int, cheap: bool, found: int) -> Finding:
+        share = shift.ratio if sign < 0 else 1 / shift.ratio
+        severity = "critical" if share < self.at["red"] else "warning"
+        whole = sign > 0 and abs(1 / share / max(2, round(1 / share)) - 1) < 0.03
+        if grade == "slight" or whole or cheap:
+            severity = "info"
+        what = "Throughput" if sign < 0 else "Speed"
+        message = (
+            f"{what} is {share:.0%} of what it was since step {shift.step}: {shift.before:.3g} became {shift.after:.3g}"
+        )
+        message += f", until step {shift.back}." if shift.back is not None else "."
+        causes = _slow_causes(seen, shift)
+        return self.finding(
+            shift.step, message, severity=severity, key=grade, segment=shift.segment,
+            last_step=shift.back if shift.back is not None else max(found, shift.found), found=found,
+            evidence={"share": share, "before": shift.before, "after": shift.after}, causes=causes,
+            confidence={"critical": 0.9, "warning": 0.7, "info": 0.3}[severity],
+        )  # fmt: skip
+
+
+def _slow_causes(seen: RunHistory, shift: Shift) -> list[str]:
+    """What became slower with it, as far as phases and devices tell."""
+    causes = ["device throttled", "loader slow", "rank slow"]
+    waits = seen.channel("speed/phase/data_ms")
+    if waits is not None:
+        before = usual(waits, shift.step - 1, shift.time, shift.segment, 64)
+        rows = waits.rows(max(waits.start, waits.end - 8192 - 512))
+        here = (rows.step >= shift.step) & (rows.step <= shift.found) & (rows.segment == shift.segment)
+        after = float(numpy.median(rows.value[here])) if here.any() else math.nan
+        step_ms = usual(duration_of(seen), shift.step - 1, shift.time, shift.segment, 64)
+        if after - before > 0.3 * step_ms * abs(max(shift.ratio, 1 / shift.ratio) - 1):
+            return [
+                f"loader slow: a batch is waited for {after:.3g} ms, it was {before:.3g}",
+                *causes[:1],
+                causes[2],
+            ]
+        causes = ["device throttled", "rank slow", "loader slow"]
+    return causes
+
+
+class StepTimeOutliers(Rule):
+    """Single steps take far longer than their neighbours.
+
+    More than three times the level, and more than five robust deviations. When three quarters of the distances
+    between them are the same (or multiples of one), they are periodic: checkpoints, evaluations, garbage collection.
+    Always an info finding.
+    """
+
+    name, family, kind, severity = "step_time_outliers", "speed", "slowdown", "info"
+    needs = ("duration_ms|=speed/step_ms",)
+    least = 48
+    about = "Single steps take far longer than their neighbours."
+    sources = ("SageMaker Debugger: StepOutlier, 5 sigma",)
+    thresholds: ClassVar = {"z": (5.0, "SageMaker"), "ratio": (3.0, "ours"), "count": (4.0, "ours")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment = -1
+        self._rows: list[int] = []
+        self._first, self._count, self._longest = 0, 0, 0.0
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        channel, sign = pace_of(seen)
+        rows = self._cursor.new(channel)
+        if rows is None or channel is None:
+            return
+        _, spread, z = seen.local(channel, log=True).rows(rows.first)
+        with numpy.errstate(invalid="ignore", over="ignore"):
+            high = z * sign > self.at["z"]
+            if not high.any():
+                return
+            times = numpy.exp(z * sign * spread)  # as long as others
+            high &= times > self.at["ratio"]
+        for at in numpy.flatnonzero(high):
+            segment, step = int(rows.segment[at]), int(rows.step[at])
+            if segment != self._segment:
+                self._segment, self._rows, self._count, self._longest = segment, [], 0, 0.0
+                self._first = step
+            self._count += 1
+            self._rows = [*self._rows[-31:], rows.first + int(at)]
+            self._longest = max(self._longest, float(times[at]))
+            count = self._count
+            if count >= self.at["count"] and count & (count - 1) == 0:
+                period = _period(self._rows)
+                how = f"every {period} rows" if period else "at no regular distance"
+                yield self.finding(
+                    self._first, f"{count} steps took more than {self.at['ratio']:.3g} times as long as others, "
+                    f"{how}; the "
+                    f"longest {self._longest:.3g} times.", found=step, segment=segment,
+                    confidence=0.3,
+                    evidence={"count": count, "period": period, "longest": self._longest},
+                    causes=["checkpoints, evaluations or garbage collection"] if period else ["loader slow",
+                    "other programs"],
+                )  # fmt: skip
+
+
+def _period(rows: list[int]) -> int:
+    """The distance that three quarters of the distances are, or are a multiple of; 0 if there is none."""
+    gaps = [later - earlier for earlier, later in pairwise(rows) if later - earlier > 1]
+    if len(gaps) < 3:
+        return 0
+    base = sorted(gaps)[len(gaps) // 4]
+    fits = [gap for gap in gaps if abs(gap / base - round(gap / base)) * base <= 1]
+    return base if len(fits) >= 0.75 * len(gaps) else 0
+
+
+class Stalled(Rule):
+    """No step came for a long time.
+
+    A record of stacks says so while it lasts: the watchdog waits for ten times the median step, 120 s at least; it is
+    critical until steps come again. Without one, two rows further apart than half an hour (SageMaker) and fifty times
+    the median distance are an info finding when they are read: a pause, or a stall that is over.
+    """
+
+    name, family, kind, severity = "stalled", "speed", "stall", "critical"
+    prompt = True
+    needs = ("loss|!stacks",)
+    about = "No step came for a long time."
+    sources = (
+        "SageMaker Debugger: StalledTrainingRule, 1800 s",
+        "MegaScale: stacks of all ranks",
+        "ByteRobust: stacks of all ranks",
+    )
+    thresholds: ClassVar = {"seconds": (1800.0, "SageMaker"), "ratio": (50.0, "times the median distance; ours")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._events = 0
+        self._open: Finding | None = None
+        self._last = 0
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        if len(seen.events) != self._events:
+            new, self._events = seen.events[self._events :], len(seen.events)
+            for event in new:
+                if event.kind == "stacks":
+                    yield from self._stacks(event.step, event.fields)
+        channel = seen.role("loss")
+        rows = self._cursor.new(channel)
+        if rows is not None and channel is not None:
+            yield from self._look(channel, rows)
+
+    def _stacks(self, step: int, fields: dict[str, object]) -> Iterator[Finding]:
+        if fields.get("resumed") and self._open is not None:
+            stood = fields.get("stood_seconds")
+            self._open.severity = "warning"
+            self._open.message = (
+                f"The training stood still for {stood} s after step {self._open.step}; steps come again."
+            )
+            self._open.evidence = self._open.evidence | {"stood_seconds": stood}
+            yield self._open
+            self._open = None
+            return
+        waited = fields.get("waited_seconds")
+        if waited is None:
+            return
+        places = fields.get("ranks")
+        where = (
+            fields.get("summary")
+            or f"No step for {waited} s after step {step}; the process is in {fields.get('where')}."
+        )
+        evidence: dict[str, object] = {"waited_seconds": waited, "where": str(fields.get("where", ""))}
+        if isinstance(places, dict):
+            evidence["ranks"] = [f"{rank}: {place}" for rank, place in list(places.items())[:16]]
+        causes = (
+            ["loader slow: it stands still"]
+            if "data" in str(fields.get("where", ""))
+            else ["a collective that one rank did not enter"]
+        )
+        self._open = self.finding(
+            step, str(where), evidence=evidence, causes=causes, confidence=0.9,
+            remedies=["read the stacks: the rank that is not in the collective is the one to look at"],
+        )  # fmt: skip
+        yield self._open
+
+    def _look(self, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        first = rows.first - 1 if rows.first > channel.start else rows.first
+        last, self._last = self._last, int(rows.time[-1])
+        if rows.time[-1] - last < self.at["seconds"] * 1e6:
+            return
+        rows = channel.rows(first)
+        gaps = numpy.diff(rows.time) / 1e6
+        for at in numpy.flatnonzero((gaps > self.at["seconds"]) & (numpy.diff(rows.segment) == 0)):
+            before = channel.rows(max(channel.start, first + int(at) - 64), first + int(at) + 1)
+            middle = float(numpy.median(numpy.diff(before.time))) / 1e6 if len(before) > 8 else math.inf
+            if gaps[at] > self.at["ratio"] * middle and rows.time[at] > 0:
+                step, after = int(rows.step[at]), int(rows.step[at + 1])
+                yield self.finding(
+                    step, f"No step came for {gaps[at] / 60:.0f} minutes after step {step}.", severity="info",
+                    found=after, segment=int(rows.segment[at]), evidence={"seconds": float(gaps[at]),
+                    "usual_seconds": middle},
+                    causes=["a pause, an evaluation, or a stall that is over"], confidence=0.4,
+                )  # fmt: skip
+
+
+class StepTimeDrift(Rule):
+    """Steps take longer and longer.
+
+    The run so far, in medians of 16 rows merged into at most 64 parts, is cut into eight. If each eighth is slower than
+    the one before, and the last a fifth slower than the first, steps drift: an info finding, and a warning if the last
+    takes half as long again as the first. Something grows: a list, a cache, a log, the memory; or the sequences do.
+    Where throughput is known, it decides.
+    """
+
+    name, family, kind, severity = "step_time_drift", "speed", "slowdown", "warning"
+    needs = ("throughput|duration_ms|=speed/step_ms",)
+    least = 512
+    about = "Steps take longer and longer."
+    sources = ("picoLLM run analysis: step time that drifts upward",)
+    thresholds: ClassVar = {"informs": (1.2, "ours"), "warns": (1.5, "ours")}
+    causes = ("memory leak: something grows from step to step", "longer sequences")
+    remedies = ("look at what grows: lists of tensors, caches, logs", "compare a profile of now with one of the start")
+
+    def reset(self) -> None:
+        self._blocks = BlockReader()
+        self._course = BlockCourse()
+        self._began = 0
+        self._said: set[str] = set()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        channel, sign = pace_of(seen)
+        by_speed = sign < 0
+        new = self._blocks.new(seen, channel)
+        if new is None:
+            return
+        for at in range(len(new)):
+            if new.segment[at] != self._course.segment:
+                self._course.begin(int(new.segment[at]))
+                self._began, self._said = int(new.step[at]), set()
+            middle = float(new.middle[at])
+            before = len(self._course.values)
+            self._course.add((1 / middle if by_speed else middle) if middle > 0 else math.nan)
+            if len(self._said) == 2 or len(self._course.values) == before or len(self._course.values) < 32:
+                continue
+            values = self._course.values
+            size = len(values) // 8
+            parts = [sorted(values[size * part : size * part + size])[size // 2] for part in range(8)]
+            ratio = parts[-1] / parts[0]
+            grade = "warns" if ratio > self.at["warns"] else "informs" if ratio > self.at["informs"] else ""
+            if not grade or grade in self._said or any(b <= a for a, b in pairwise(parts)):
+                continue
+            self._said |= {grade, "informs"}
+            step = int(new.last_step[at])
+            yield self.finding(
+                self._began, f"A step takes {ratio:.3g} times as long as at first, and longer all the time.",
+                key=grade,
+                severity="warning" if grade == "warns" else "info", found=step,
+                segment=int(new.segment[at]),
+                evidence={"ratio": ratio}, confidence=0.5 if grade == "warns" else 0.3,
+            )  # fmt: skip
+
+
+RULES = (ThroughputDrop, StepTimeOutliers, StepTimeDrift, Stalled, *efficiency.RULES)

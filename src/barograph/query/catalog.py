@@ -1,0 +1,79 @@
+"""Which runs there are, and the one that a person means.
+
+In:   a folder of runs; a path, an id, a name.
+Out:  stored runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from barograph.core.segments import is_run
+from barograph.log.read import is_log
+from barograph.query.stored import StoredRun
+
+DEFAULT_DIR = "runs"
+
+
+def runs(
+    dir: str | os.PathLike[str] | None = None,
+    project: str | None = None,
+    *,
+    status: str | None = None,
+    tag: str | None = None,
+) -> list[StoredRun]:
+    """The runs under a folder (default: `BAROGRAPH_DIR`, else `runs`), the newest last."""
+    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
+    found = [run for run in map(StoredRun, _run_folders(root)) if project is None or run.project == project]
+    if status is not None:
+        found = [run for run in found if run.status == status]
+    if tag is not None:
+        found = [run for run in found if tag in run.tags]
+    return sorted(found, key=lambda run: (str(run.manifest.get("created", "")), run.id))
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    """Folders of runs: the folder itself, its children or its grandchildren (project/run)."""
+    if is_run(root):
+        yield root
+        return
+    for child in _folders(root):
+        if is_run(child):
+            yield child
+        else:
+            yield from (grandchild for grandchild in _folders(child) if is_run(grandchild))
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        return []
+
+
+def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
+    """The run that a person means: a folder, a log file, an id, a name, or the start of an id.
+
+    Raises KeyError with a sentence if there is none, or several.
+    """
+    path = Path(which)
+    if path.is_file() and not is_log(path):
+        raise KeyError(f"{which} is not a training log: it holds no JSON array of records")
+    if path.is_file() or (path.is_dir() and is_run(path)):
+        return StoredRun(path)
+    known = runs(dir)
+    for same in (
+        [run for run in known if which in (run.id, f"{run.project}/{run.id}")],
+        [run for run in known if run.name == which],
+        [run for run in known if run.id.startswith(which)],
+    ):
+        if len(same) == 1:
+            return same[0]
+        if same:
+            raise KeyError(f"{which!r} is {len(same)} runs: {', '.join(f'{r.project}/{r.id}' for r in same[:5])}")
+    near = difflib.get_close_matches(which, [run.id for run in known], 1, 0.4)
+    hint = f"; the nearest is {near[0]!r}" if near else "; `barograph ls` shows what there is"
+    raise KeyError(f"there is no run {which!r} in {Path(dir or os.environ.get('BAROGRAPH_DIR', DEFAULT_DIR))}{hint}")

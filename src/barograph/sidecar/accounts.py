@@ -1,0 +1,75 @@
+"""The run's accounts: where its time went, what its devices drew, what both cost.
+
+In:   entries of the run's logs, in order.
+Out:  a `goodput` and an `energy` record for each minute of the records' times, and at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barograph.core.record import Record
+from barograph.log.follow import Entry
+from barograph.query.energy import Energy, Prices
+from barograph.query.goodput import Goodput, fields
+from barograph.sidecar.journal import Journal
+
+EVERY = 60_000_000  # µs
+_OWN = ("goodput", "energy", "finding", "alert")  # what sidecars say follows from the rest
+
+
+class Accounts:
+    """A consumer of rank 0's records and of what the sidecar of its host measured."""
+
+    def __init__(self, journal: Journal):
+        self._journal = journal
+        self._goodput, self._energy = Goodput(), Energy()
+        self._prices = Prices(journal.settings)
+        self._last = 0  # time of the newest record
+        self._due: int | None = None
+
+    def take(self, entry: Entry) -> None:
+        """An entry; what is not a record of rank 0 does not count."""
+        record = entry.item
+        if entry.rank != 0 or not isinstance(record, Record) or record.kind in _OWN:
+            return
+        if entry.source.startswith("sidecar-"):  # what was measured beside the training, perhaps after its end
+            self._energy.add(record)
+            return
+        self._goodput.add(record)
+        self._energy.add(record)
+        self._last = max(self._last, record.time)
+        if self._due is None:
+            self._due = self._last + EVERY
+        elif self._last >= self._due:
+            self._due = self._last + EVERY
+            self._write()
+
+    def settle(self, idle: bool) -> None:
+        """Nothing waits here."""
+
+    def finish(self) -> None:
+        """The run has ended: its last sums."""
+        if self._due is not None:
+            self._write()
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators that the run holds: one a rank, if there are any."""
+        return self._journal.world_size if self._energy.gpus else 0
+
+    def spent(self) -> dict[str, Any]:
+        """`gpu_hours` and `cost` of the run so far, for its manifest; what is not known is absent."""
+        held = self._goodput.totals(self._last / 1e6).held if self._due is not None else 0.0
+        hours = held * self.gpus / 3600
+        price = self._prices.per_gpu_hour(self._energy.models)
+        spent: dict[str, Any] = {"gpu_hours": hours}
+        return spent if price is None else spent | {"cost": hours * price}
+
+    def _write(self) -> None:
+        totals = self._goodput.totals(self._last / 1e6)
+        gpus, step = self.gpus, self._journal.current_step
+        models = self._energy.models
+        self._journal.record("goodput", step, fields(totals, gpus or None, self._prices.per_gpu_hour(models)))
+        spent = self._energy.fields(self._prices, totals.held * gpus / 3600, gpus or None, models)
+        self._journal.record("energy", step, spent)

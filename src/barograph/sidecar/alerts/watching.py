@@ -1,0 +1,119 @@
+"""Watching: all thresholds over all metrics of a run.
+
+In:   rows of numbers; the time.
+Out:  what stands and what is over, metric by metric.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from barograph.sidecar.alerts.thresholds import Answer, Threshold, Watched
+
+_MOST_NAMES = 20_000  # whose thresholds are remembered; others are matched again
+_MOST_WATCHED = 1_000  # metrics under one pattern
+_SOON = 100  # rows after which a name that nobody logs is told of
+_ALIKE = 0.85  # share of letters: a slip of the pen
+
+
+class Watching:
+    """Belongs to one thread, but for `add`, which replaces what it changes."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[Threshold, re.Pattern[str], dict[str, Watched]]] = []
+        self._known: dict[str, tuple[Watched, ...]] = {}
+        self._places: dict[int, tuple[Any, tuple[tuple[int, Watched], ...]]] = {}
+        self._rows = 0
+        self._crowded: set[int] = set()
+        self._asked = 0  # entries whose names were looked for among those seen
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def add(self, threshold: Threshold, now: float) -> None:
+        """Watch for one more."""
+        watched = {} if threshold.is_pattern else {threshold.metric: Watched(threshold, threshold.metric, now)}
+        self._entries = [*self._entries, (threshold, threshold.pattern(), watched)]
+        self._known, self._places = {}, {}
+
+    def of(self, name: str, now: float) -> tuple[Watched, ...]:
+        """What is watched under this name."""
+        found = self._known.get(name)
+        if found is None:
+            known = self._known
+            found = tuple(self._match(name, now))
+            if len(known) < _MOST_NAMES:
+                known[name] = found
+        return found
+
+    def _match(self, name: str, now: float) -> Iterator[Watched]:
+        for at, (threshold, pattern, watched) in enumerate(self._entries):
+            if name in watched:
+                yield watched[name]
+            elif name == threshold.metric or (threshold.is_pattern and pattern.match(name)):
+                if len(watched) >= _MOST_WATCHED:
+                    self._crowded.add(at)
+                    continue
+                watched[name] = Watched(threshold, name, now)
+                yield watched[name]
+
+    def take(
+        self, names: tuple[str, ...], values: Sequence[float], step: int, now: float
+    ) -> list[tuple[Watched, Answer]]:
+        """What a row's numbers say; only those watched are looked at."""
+        self._rows += 1
+        held = self._places.get(id(names))
+        if held is None or held[0] is not names:
+            places = tuple((at, one) for at, name in enumerate(names) for one in self.of(name, now))
+            if len(self._places) > 1000:
+                self._places = {}
+            self._places[id(names)] = (names, places)  # held, so that the identity stays its own
+        else:
+            places = held[1]
+        found: list[tuple[Watched, Answer]] = []
+        for at, watched in places:
+            answer = watched.see(values[at], step, now)
+            if answer != "quiet":
+                found.append((watched, answer))
+        return found
+
+    def tick(self, now: float, step: int) -> Iterator[tuple[Watched, Answer]]:
+        """What the time says: metrics that are missing."""
+        for threshold, _, watched in self._entries:
+            if threshold.missing is not None:
+                for one in tuple(watched.values()):
+                    answer = one.tick(now, step)
+                    if answer != "quiet":
+                        yield one, answer
+
+    def begin(self, now: float) -> None:
+        """The time at which the run begins: from then on a metric may be missing."""
+        for _, _, watched in self._entries:
+            for one in watched.values():
+                one.begin(now)
+
+    def doubts(self) -> list[tuple[str, str]]:
+        """A key and a sentence for each entry that may not do what was meant; each once."""
+        found = []
+        while self._crowded:
+            metric = self._entries[self._crowded.pop()][0].metric
+            found.append((
+                f"crowded {metric}",
+                f"the alert on {metric!r} fits more than {_MOST_WATCHED} metrics; it watches the first of them",
+            ))  # fmt: skip
+        if self._rows < _SOON or self._asked == len(self._entries):
+            return found
+        fresh, self._asked = self._entries[self._asked :], len(self._entries)
+        wanted = {threshold.metric for threshold, _, _ in self._entries}
+        seen = [name for name in self._known if name not in wanted][:2000]
+        for threshold, _, _ in fresh:
+            if threshold.is_pattern or threshold.metric in self._known:
+                continue
+            near = difflib.get_close_matches(threshold.metric, seen, n=1, cutoff=_ALIKE)
+            if near:
+                sentence = f"the alert on {threshold.metric!r} has seen no value yet; is {near[0]!r} meant?"
+                found.append((f"unseen {threshold.metric}", sentence))
+        return found

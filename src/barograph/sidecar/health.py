@@ -1,0 +1,193 @@
+"""The run's health, watched while it trains: the rules over the stream of its records.
+
+In:   entries of the run's logs, in order.
+Out:  a `finding` record when something is wrong, and again when it gets worse; the same to whoever asked to be told.
+
+When rules look is told by the records themselves: after a second of their times, after so many rows, at once
+where a value is not finite or something happened. So a second reading of the same records gives the same findings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from barograph.core.record import HAS_NUMBERS, Record
+from barograph.doctor.kernel.facts import facts_of, is_event
+from barograph.log.blocks import WideRow
+from barograph.log.follow import Entry
+from barograph.sidecar.columns import Names, Rows, numbers_of, pack
+from barograph.sidecar.journal import Journal
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.examiner import Examiner
+    from barograph.doctor.kernel.finding import Finding
+
+ROWS, MICROSECONDS = 512, 1_000_000  # rows, or time between rows, after which rules look
+_MOST_TIMES = 6  # that one incident is told: it came, it got worse, it was nothing
+
+Identity = tuple[str, str, int, int]
+
+
+class Health:
+    """A consumer. `tell`: called with each finding, new or worse than before.
+
+    config: the run's. planned_steps: how many steps are to come in all, if known.
+    """
+
+    def __init__(self, journal: Journal, config: Mapping[str, Any], planned_steps: int | None = None):
+        self.tell: list[Callable[[Finding], Any]] = []
+        self._journal, self._config, self._planned = journal, config, planned_steps
+        self._opened: Examiner | None = None
+        self._rows = Rows()
+        self._events: list[Record] = []
+        self._urgent = False
+        self._looked = False  # since rules were told to look at all there is
+        self._due_from: int | None = None  # time of the first row that nobody has looked at
+        self._standing: dict[Identity, tuple[str, int, Finding | None]] = {}  # severity told last, how often, what
+
+    def take(self, entry: Entry) -> None:
+        """An entry. Of several ranks the first speaks; of a sidecar's log what it measured and how a process ended."""
+        item = entry.item
+        if isinstance(item, Record):
+            self._take_record(item, entry)
+        elif isinstance(item, WideRow) and entry.rank == 0:
+            self._add(item.names, item.values, item.step, item.time, entry.segment)
+        if self._urgent or self._rows.longest >= ROWS:
+            self.examine()
+
+    def _take_record(self, record: Record, entry: Entry) -> None:
+        if record.kind == "finding":
+            self._recall(record)
+            return
+        if is_event(record):
+            self._events.append(record)
+            self._urgent |= record.kind in ("end", "hang", "oom", "stacks")
+            if record.kind == "segment" and entry.rank == 0:
+                self._reopen()
+        if entry.rank != 0:
+            return
+        if record.kind == "option":
+            self._set_option(record.fields)
+        elif record.kind in HAS_NUMBERS:
+            names, values = numbers_of(record)
+            if names:
+                self._add(names, pack(values), record.step, record.time, entry.segment)
+                self._urgent |= not math.isfinite(sum(values))
+
+    def _add(self, names: Names, values: bytes, step: int, moment: int, segment: int) -> None:
+        self._rows.add(names, values, step, moment, segment)
+        if self._due_from is None:
+            self._due_from = moment
+        elif abs(moment - self._due_from) >= MICROSECONDS:
+            self._urgent = True
+
+    def settle(self, idle: bool) -> None:
+        """All there is for now was given. idle: and nothing more has come for a moment."""
+        if idle and (self._rows or self._events or self._looked):
+            self.examine(force=True)
+            self._looked = False
+
+    def finish(self) -> None:
+        """The run has ended, in whatever way."""
+        self._examiner.seen.facts["finished"] = True
+        self.examine(force=True)
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Rules that failed, and how."""
+        return {} if self._opened is None else self._opened.failed
+
+    @property
+    def _examiner(self) -> Examiner:
+        """Made late: it loads NumPy and all rules, which a run without a row does not need."""
+        if self._opened is None:
+            from barograph.doctor.kernel.examiner import Examiner
+            from barograph.doctor.kernel.registry import make_rules
+            from barograph.doctor.outlook import outlook_of
+
+            settings = self._journal.settings
+            facts = facts_of(
+                self._config,
+                world_size=self._journal.world_size,
+                planned_steps=self._planned,
+                source="barograph",
+                outlook=outlook_of,
+            )
+            self._opened = Examiner(make_rules(settings.thresholds, settings.silence), facts)
+        return self._opened
+
+    def _reopen(self) -> None:
+        """A process of the run goes on: it has not ended."""
+        if self._opened is not None:
+            self._opened.seen.facts.pop("finished", None)
+
+    def _set_option(self, fields: Mapping[str, Any]) -> None:
+        name = fields.get("name")
+        if isinstance(name, str) and "value" in fields:
+            changed = facts_of({name: fields["value"]})
+            facts = self._examiner.seen.facts
+            facts.setdefault("config", {}).update(changed.pop("config", {}))
+            facts.update(changed)
+
+    def examine(self, force: bool = False) -> None:
+        """Let the rules look at what came, and say what is new."""
+        urgent, self._urgent, self._due_from, self._looked = self._urgent, False, None, True
+        if not self._rows and not self._events and not force:
+            return
+        examiner = self._examiner
+        events, self._events = self._events, []
+        for event in events:
+            examiner.seen.happened(event)
+        self._rows.give(examiner.seen.add)
+        changed = examiner.catch_up() if force else examiner.examine(urgent)
+        if (changed or force) and not self._journal.repeating:
+            self._compare()
+
+    def _compare(self) -> None:
+        """Say what stands and has not been said, and what was said and stands no more."""
+        present: set[tuple[str, int]] = set()
+        for finding in self._examiner.incidents():
+            present |= _members(finding)
+            severity, times, _ = self._standing.get(finding.identity, ("", 0, None))
+            if severity != finding.severity and times < _MOST_TIMES:
+                self._standing[finding.identity] = finding.severity, times + 1, finding
+                self._say(finding)
+            elif times:
+                self._standing[finding.identity] = severity, times, finding
+        for identity, (severity, times, told) in list(self._standing.items()):
+            if severity == "info" or times >= _MOST_TIMES or (identity[0], identity[3]) in present or told is None:
+                continue
+            message = f"No longer so, as later rows show: {told.message}"
+            gone = msgspec.structs.replace(told, severity="info", message=message)
+            self._standing[identity] = "info", times + 1, gone
+            self._say(gone)
+
+    def _say(self, finding: Finding) -> None:
+        self._journal.record("finding", finding.step, msgspec.structs.asdict(finding))
+        for tell in self.tell:
+            try:
+                tell(finding)
+            except Exception as error:
+                self._journal.warn(f"a finding could not be passed on: {type(error).__name__}: {error}", key="tell")
+
+    def _recall(self, record: Record) -> None:
+        """A finding that was said: by this sidecar just now, or by the one before."""
+        from barograph.doctor.kernel.finding import Finding
+
+        fields = {name: value for name, value in record.fields.items() if name in Finding.__struct_fields__}
+        try:
+            said = msgspec.convert({"step": record.step} | fields, Finding)
+        except (msgspec.ValidationError, TypeError):
+            return
+        if self._journal.repeating or self._journal.at <= self._journal.resumed_at:
+            _, times, _ = self._standing.get(said.identity, ("", 0, None))
+            self._standing[said.identity] = said.severity, times + 1, said
+
+
+def _members(finding: Finding) -> set[tuple[str, int]]:
+    """The rules that speak in an incident, and where each begins."""
+    return {(finding.rule, finding.step), *((one["rule"], one["step"]) for one in finding.evidence.get("story", ()))}

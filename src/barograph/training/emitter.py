@@ -1,0 +1,212 @@
+"""Emitter: fields become a record, and the record goes into the log file, onto the console, to the callback.
+
+In:   kinds, steps and fields, from any thread.
+Out:  records in the log file before the call returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from barograph.core.record import Record, encode
+from barograph.core.secrets import masked_value, masked_words
+from barograph.core.values import PLAIN, measured, plain, text, whole
+from barograph.log.write import PAGE, JsonLog
+from barograph.training.console.console import Console
+from barograph.training.guard import from_signal_handler
+
+_warnings = logging.getLogger("barograph")
+_MOST_WARNINGS = 200
+_ROOM = PAGE - 8  # bytes of a record that surely fits a page of the file: a kill can't tear it
+_open: weakref.WeakSet[Emitter] = weakref.WeakSet()
+
+
+class LazyLog:
+    """Stands for a forked child's log file until a record comes; most children log nothing."""
+
+    closed = waiting = False
+    position = 0
+    lost = 0
+
+    def __init__(self, path: Path, open_log: Callable[[], JsonLog]):
+        self.path, self._open = path, open_log
+
+    def append(self, data: bytes) -> int:
+        """The first record: the file is opened, and stands in this one's place from now on."""
+        return self._open().append(data)
+
+    def retry(self) -> None:
+        """There is nothing to write."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    abandon = close
+
+
+class Emitter:
+    """Writes records to one log file. `after` is called with each record and its end in the file, if it is set."""
+
+    def __init__(
+        self,
+        log: JsonLog | None,
+        console: Console,
+        callback: Callable[[str], Any] | None = None,
+        strict: bool = False,
+    ):
+        self.strict = strict
+        self.console = console
+        self.callback = callback
+        self.phase = ""
+        self.sections: list[tuple[str, float]] = []
+        self.log: Any = log
+        self._owner = os.getpid()
+        self._warned: set[str] = set()
+        _open.add(self)
+
+    def emit(
+        self,
+        kind: str,
+        step: Any,
+        fields: dict[str, Any],
+        checked: bool = False,
+        draw: bool = True,
+        moment: int | None = None,
+    ) -> None:
+        """Fields become a record, the record goes everywhere. `checked`: the values are plain already.
+        `moment`: the record's time in microseconds since 1970, where that is not now. May raise: callers guard."""
+        if not checked:
+            fields = {
+                text(name): value if isinstance(value, (list, dict)) else plain(value, text(name), self.odd)
+                for name, value in fields.items()
+            }
+        record = Record(kind, moment or time.time_ns() // 1000, self.step_of(step), fields)
+        data = encode(record)
+        if len(data) > _ROOM and kind == "metrics" and len(fields) > 1:
+            names = list(fields)
+            half = len(names) // 2
+            for part in (names[:half], names[half:]):
+                some = {name: fields[name] for name in part}
+                self.emit(kind, record.step, some, True, draw, record.time)
+            return
+        self.took(record, self.log.append(data))
+        if draw:
+            self.console.draw(record)
+        if self.callback is not None:
+            self.call_back(self.callback, data)
+
+    def typed(self, kind: str, step: Any, values: dict[str, Any], typed: int, draw: bool = True) -> None:
+        """A record whose first `typed` values are numbers. One that was not measured (None) is left out."""
+        if not all(type(value) in PLAIN for value in values.values()):
+            if self.defer(kind, step, values):
+                return
+            names = list(values)
+            numbers = {}
+            for name in names[:typed]:
+                value = values[name] if type(values[name]) in PLAIN else measured(values[name], name, self.odd)
+                if value is not None:
+                    numbers[name] = value
+            rest = {name: plain(values[name], text(name), self.odd) for name in names[typed:]}
+            values = numbers | {text(name): value for name, value in rest.items() if value is not None}
+        self.emit(kind, step, values, checked=True, draw=draw)
+
+    def took(self, record: Record, end: int) -> None:
+        """A record was written; it ends at that byte of the log."""
+
+    def defer(self, kind: str, step: Any, values: Mapping[Any, Any]) -> bool:
+        """Whether the record is written later, because some of its values are on an accelerator."""
+        return False
+
+    def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
+        """Write a record of any kind in `record.KINDS`; `draw`: show it where the console shows such. Never raises.
+
+        The values are Python's own numbers and texts, and lists and dictionaries of them; the caller leaves
+        `fields` alone afterwards.
+        """
+        try:
+            self.emit(kind, step, fields, checked=True, draw=draw)
+        except Exception as error:
+            self.failed(f"{kind} record", error)
+
+    def masked(self, name: str, value: Any) -> Any:
+        """A value of the configuration without what looks like a secret."""
+        return masked_value(name, value)
+
+    def masked_words(self, words: list[str]) -> list[str]:
+        """A command line without what looks like a secret."""
+        return masked_words(words)
+
+    def call_back(self, callback: Callable[[str], Any], data: bytes) -> None:
+        """Hand a record to the callback; what it raises is said once."""
+        try:
+            callback(data.decode())
+        except Exception as error:
+            if self.strict or from_signal_handler(error):
+                raise
+            self.warn(f"the callback raised {type(error).__name__}: {error}; the record is in the log")
+
+    def step_of(self, step: Any) -> int:
+        """A step as a whole number; one that is not a number is replaced by the coming one."""
+        if type(step) is int and -(1 << 63) <= step < 1 << 63:
+            return step
+        number = whole(step)
+        if number is None:
+            self.odd(f"a step must be a whole number, not {text(step)[:60]!r}; {self.coming} was recorded")
+            return self.coming
+        return number
+
+    @property
+    def coming(self) -> int:
+        """The step that stands in for one that is not a number."""
+        return 0
+
+    def odd(self, sentence: str) -> None:
+        """A value that does not fit: an error with `strict`, else one warning."""
+        if self.strict:
+            raise ValueError(sentence)
+        self.warn(sentence)
+
+    def failed(self, what: str, error: Exception) -> None:
+        """A call could not do its work: say so once; the training goes on."""
+        if self.strict or from_signal_handler(error):
+            raise error
+        self.warn(f"could not record a {what}: {type(error).__name__}: {text(error)[:300]}", f"{what} {type(error)}")
+
+    def warn(self, sentence: str, key: str | None = None) -> None:
+        """Tell the user by Python's logging, once a key (or sentence)."""
+        key = key or sentence
+        if key in self._warned or len(self._warned) > _MOST_WARNINGS:
+            return
+        self._warned.add(key)
+        _warnings.warning("barograph: %s", sentence)
+
+    def close(self) -> None:
+        """Draw what waits and close the log file."""
+        self.console.close()
+        self.log.close()
+
+    def forked(self) -> None:
+        """In a forked child: the parent's file is the parent's; a record of the child goes into one of its own."""
+        self.log.abandon()
+        self._owner = os.getpid()
+        path = self.log.path.with_name(f"{self.log.path.stem}-{os.getpid()}.json")
+        self.log = LazyLog(path, lambda: self._open_after_fork(path))
+
+    def _open_after_fork(self, path: Path) -> JsonLog:
+        log = self.log = JsonLog(path, self.warn)
+        self.warn(f"what this forked process logs is in {path}")
+        return log
+
+
+def _forked() -> None:
+    for emitter in list(_open):
+        emitter.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,268 @@
+"""Recorder: what a Run records with. One log file, its block files, one segment after another.
+
+In:   records and rows from the run's calls and from probes, on any thread.
+Out:  narrow records in the log, wide rows and histograms in the block files, both before a call returns; once a
+      second, on the thread that logs, what has to be looked after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from barograph.core import place, segments
+from barograph.core.options import Settings
+from barograph.core.record import Record, encode
+from barograph.core.segments import Segment
+from barograph.core.values import flatten, on_device
+from barograph.log.write import JsonLog
+from barograph.training.console.console import Console
+from barograph.training.emitter import Emitter, LazyLog
+from barograph.training.guard import from_signal_handler
+from barograph.training.later import Later
+from barograph.training.logfile import OpenLog, open_log
+from barograph.training.shapes import Shapes
+from barograph.training.wide import WideRows
+
+LAST_STEP = (1 << 63) - 1
+
+
+class Recorder(Emitter):
+    """What probes see of a run as well: `probes.recording.Recording`.
+
+    Attributes: `dir`, `id`, `settings`, `segment`, `rank`, `world_size`, `writer` (the process's name in the run),
+    `log_path` (where the records are, or will be on a network file system), `stem` (of its files in the folder).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        segment: Segment,
+        callback: Callable[[str], Any] | None = None,
+        next_step: int = 0,
+    ):
+        self.dir, self.id = folder, folder.name
+        self.settings, self.segment = settings, segment
+        self.rank, self.world_size, self.local_rank = place.rank()
+        console = Console(
+            verbosity=int(settings.verbosity),
+            style=settings.console,
+            rank=self.rank,
+            total_steps=settings.total_steps,
+            total_tokens=settings.total_tokens,
+        )
+        super().__init__(None, console, callback, settings.strict)
+        self.shapes = Shapes(settings.wide_threshold, self.warn)
+        self.next_step = next_step
+        self.second, self.head = -1, b""
+        self.lasts: dict[tuple[str, int], Record] = {}  # typed records, the last of each kind and size
+        self._unsettled = False  # the segment's first step is not known yet
+        self.check_alert: Callable[[Any], Any] | None = None  # refuses a rule that is none; set by `init`
+        self.clock: Any = None  # a StepClock, once steps or phases are timed
+        self.finished = False  # what is logged now is refused, but for what comes late:
+        self.closed = False  # the last record is written, so that is refused too
+        self.at_finish: list[Callable[[], Any]] = []  # called when the run ends, before its last record
+        self.at_end: list[Callable[[], Any]] = []  # called when all is written
+        self.each_second: list[Callable[[], Any]] = []  # called by a log call, about once a second
+        self.later = Later(self._write_late, self.warn)
+        self.at_each_round = self.later.each_round
+        self.writer = self._new_writer()
+        self.file = open_log(folder, settings, self.rank, self.writer, self.warn)
+        self._use(self.file)
+        self.wide = WideRows(self)
+        self.log_layers, self.log_histogram = self.wide.layers, self.wide.histogram
+        self.each_second.append(self._look_after)
+        self._introduce()
+
+    # -- files ----------------------------------------------------------------------------------------
+
+    def _new_writer(self) -> str:
+        return f"r{self.rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
+
+    def _use(self, file: OpenLog) -> None:
+        self.log, self.log_path, self.stem = file.log, file.path, file.stem
+        self.is_main = file.main
+        if file.carrier is not None:
+            self.later.each_round(self._carry)
+
+    def _carry(self) -> None:
+        carrier = self.file.carrier
+        try:
+            if carrier is not None:
+                carrier.carry()
+        except (OSError, ValueError) as error:
+            self.warn(
+                f"could not bring records to {self.log_path} ({error}); they are kept in {self.log.path}", key="carry"
+            )
+
+    def _who(self) -> dict[str, Any]:
+        return {
+            "run": self.id,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "writer": self.writer,
+            "host": place.host(),
+            "pid": os.getpid(),
+            "folder": str(self.dir.absolute()),
+        }
+
+    def _introduce(self) -> None:
+        """The first record of each process in a log: whose the following records are."""
+        fields = self.segment.fields() | self._who()
+        self._unsettled = self.segment.start_step is None and self.segment.parent is not None
+        self.emit("segment", self._start(), fields, checked=True)
+        self.second = -1  # so that the first record of a step looks after things
+
+    def _start(self) -> int:
+        return self.next_step if self.segment.start_step is None else self.segment.start_step
+
+    def begin(self, segment: Segment, step: int) -> None:
+        """A new segment of this process: what follows belongs to it."""
+        self.segment, self.next_step, self._unsettled = segment, step, False
+        self.emit("segment", step, segment.fields() | self._who(), checked=True)
+
+    def ready(self) -> None:
+        """Before a block: a forked child's log has to be there, with its segment, first."""
+        if isinstance(self.log, LazyLog):
+            self._open_after_fork(self.log.path)
+
+    # -- what every record passes ------------------------------------------------------------------------
+
+    def took(self, record: Record, end: int) -> None:
+        kind = record.kind
+        if kind in ("step", "eval", "speed"):
+            self.next_step = max(self.next_step, record.step + 1)
+        if kind in ("step", "eval"):
+            self.lasts[kind, len(record.fields)] = record
+        if kind in ("step", "metrics") and self.clock is not None and self.clock.loose:
+            self.clock.mark(record.step)
+        if self._unsettled and kind in ("step", "eval", "metrics"):
+            self._settle(record.step)  # may be below `next_step`: a loop goes on from its checkpoint
+        if not self._unsettled:
+            self.tick(record.time // 1_000_000)
+
+    def tick(self, second: int) -> None:
+        """A call of this second: the first of it looks after the files and what else there is."""
+        if second == self.second:
+            return
+        self.second = second
+        self.head = encode(Record("metrics", second * 1_000_000, 0, {})).partition(b".")[0] + b"."
+        if self.finished:
+            return
+        if self._unsettled:
+            self._settle(self.current_step)
+        for chore in tuple(self.each_second):
+            try:
+                chore()
+            except Exception as error:
+                if from_signal_handler(error):
+                    raise
+                self.warn(f"a background task met {type(error).__name__}: {error}")
+
+    def _settle(self, step: int) -> None:
+        """The first step that a resumed segment logs is where it begins."""
+        self._unsettled = False
+        if self.is_main:
+            with contextlib.suppress(OSError):
+                segments.settle(self.dir, self.segment.number, step)
+            self.segment = self.segment._replace(start_step=step)
+
+    def _look_after(self) -> None:
+        """Records that wait for the disk are tried again; files that were deleted are written again."""
+        if self.log.waiting:
+            self.log.retry()
+        if isinstance(self.log, JsonLog):
+            self.log.restore_if_deleted()
+        blocks = self.wide.blocks
+        if blocks.waiting:
+            blocks.retry()
+        if blocks.restore_if_deleted():
+            rows, self.wide.rows = self.wide.rows, 0
+            self.warn(f"the files of wide rows in {self.dir} were deleted: {rows} rows or histograms are gone")
+
+    # -- steps ----------------------------------------------------------------------------------------------
+
+    def at(self, step: Any, advance: bool = True) -> int:
+        """The step that is meant: the one given, or the coming one; the count goes on from there."""
+        number: int = self.coming if step is None else self.step_of(step)
+        if advance:
+            self.next_step = number + 1
+        return number
+
+    @property
+    def coming(self) -> int:
+        """The step that `log` without a step would take."""
+        return min(self.next_step, LAST_STEP)
+
+    @property
+    def log_file(self) -> Path:
+        """The file that is written now; on a network file system a copy of this machine's own."""
+        path: Path = self.log.path
+        return path
+
+    @property
+    def current_step(self) -> int:
+        """The step that was begun or logged last; 0 before the first."""
+        return max(0, self.next_step - 1)
+
+    def refuse(self) -> None:
+        """The run is finished: say that nothing is recorded any more."""
+        self.odd(f"run {self.id} is finished; what is logged now is not recorded")
+
+    # -- values on an accelerator ------------------------------------------------------------------------------
+
+    def defer(self, kind: str, step: Any, values: Mapping[Any, Any]) -> bool:
+        if not on_device(values):
+            return False
+        self.later.values(values, kind, self.step_of(step))
+        return True
+
+    def _write_late(self, kind: str, step: int, values: Mapping[Any, Any], moment: int) -> None:
+        try:
+            flat = flatten(values, self.odd)
+            if kind == "metrics" and len(flat) > self.settings.wide_threshold:
+                self.wide.row(flat, step, advance=False)
+                return
+            if kind != "metrics":
+                flat = {name: value for name, value in flat.items() if value is not None}
+            self.emit(kind, step, flat, checked=True, moment=moment)
+        except Exception as error:
+            self.failed("value from a device", error)
+
+    def flush(self, timeout: float | None = 10.0) -> bool:
+        """Wait for values that are still on a device, at most so long; all else is written when a call returns."""
+        try:
+            return self.later.wait(3600.0 if timeout is None else float(timeout))
+        except Exception as error:
+            self.failed("flush", error)
+            return False
+
+    # -- a forked child -------------------------------------------------------------------------------------------
+
+    def forked(self) -> None:
+        """In a forked child: the parent's files are the parent's; ours are opened at the first record."""
+        self.log.abandon()
+        self._owner = os.getpid()
+        self.is_main = False
+        self.writer = self._new_writer()
+        path = self.dir / f"training-{self.writer}.json"
+        self.log_path, self.stem = path, path.stem
+        self.log = LazyLog(path, lambda: self._open_after_fork(path))
+        self.shapes = Shapes(self.settings.wide_threshold, self.warn)
+        self.later.forget()
+        self.wide.forked()
+        self.clock = None
+        self.each_second = [self._look_after]
+        self.at_finish, self.at_end = [], []  # the parent's probes stop in the parent
+        self.lock = threading.RLock()
+
+    def _open_after_fork(self, path: Path) -> JsonLog:
+        log = self.log = JsonLog(path, self.warn)
+        self._introduce()
+        return log

@@ -1,0 +1,264 @@
+"""Run: what a training loop holds.
+
+In:   named numbers at steps, the typed calls, steps and phases; more through its parts.
+Out:  records in the run's log and rows in its block files, in the kernel's hands when a call returns.
+
+`run.log` stands here. What there is besides is in parts: `run.model`, `run.data`, `run.ranks`, `run.alerts`,
+`run.checkpoints`, `run.config`; what the run is, in `run.about`. Calls that are asked for often have a short way too
+(`run.alert` is `run.alerts.send`, see `SHORT`), and what probes need of a run (`record`, `warn`, `settings`, …) is
+answered by its recorder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from barograph.core import display, place, segments
+from barograph.core.options import Settings
+from barograph.core.segments import Segment
+from barograph.core.values import text, whole
+from barograph.training.about import About
+from barograph.training.alerting import RunAlerts
+from barograph.training.checkpoints import Checkpoints
+from barograph.training.configuration import RunConfig
+from barograph.training.ending import RunEnding, open_runs
+from barograph.training.guard import guarded
+from barograph.training.metrics import log_any
+from barograph.training.probing import RunData, RunModel, RunRanks
+from barograph.training.recorder import LAST_STEP, Recorder
+from barograph.training.steps import Step, Steps
+from barograph.training.typed import TypedCalls
+
+if TYPE_CHECKING:
+    from barograph.probes.model.watch import ModelWatch
+    from barograph.probes.speed.clock import Phase
+
+_encode = msgspec.json.Encoder().encode
+_ROOM = 3900  # bytes of values with which a record surely fits a page of the file
+
+SHORT: dict[str, str] = {
+    "alert": "alerts.send",
+    "alert_if": "alerts.add",
+    "stop_early": "alerts.stop_early",
+    "request_stop": "alerts.request_stop",
+    "stop_reason": "alerts.stop_reason",
+    "checkpoint_requested": "alerts.checkpoint_requested",
+    "save_checkpoint": "checkpoints.save",
+    "restore": "checkpoints.restore",
+    "log_wide": "model.wide",
+    "log_layers": "model.layers",
+    "log_histogram": "model.histogram",
+    "log_expert_loads": "model.expert_loads",
+    "log_memory": "model.memory",
+    "measure_activations": "model.measure_activations",
+    "guard": "model.guard",
+    "speed_of_light": "model.speed_of_light",
+    "skip_advice": "model.skip_advice",
+    "debug_after_findings": "model.debug_after_findings",
+    "log_sample": "data.sample",
+    "wrap": "data.wrap",
+    "watch_data": "data.watch",
+    "reduce": "ranks.reduce",
+    "watch_ranks": "ranks.watch",
+    "profile_communication": "ranks.profile_communication",
+    "name": "about.name",
+    "project": "about.project",
+    "rank": "about.rank",
+    "world_size": "about.world_size",
+    "status": "about.status",
+    "log_file": "about.log_file",
+    "close": "finish",
+}
+"""Short ways from a run to what is in its parts. They are not on `dir(run)`; documents name both."""
+
+STORED = frozenset({
+    "all_columns", "columns", "cost", "goodput", "histogram_names", "histograms", "log_files", "manifest", "names",
+    "notes", "origin", "problems", "records", "segments", "series", "tags",
+})  # fmt: skip
+"""What a run is asked as a stored one is: a reader of its folder answers."""
+
+
+class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
+    """One run, made by `barograph.init`. No call raises after that, unless `strict`.
+
+    Attributes: `id`, `dir` (the run's folder), the parts (see above).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        config: Mapping[str, Any],
+        segment: Segment,
+        callback: Callable[[str], Any] | None = None,
+        next_step: int = 0,
+    ):
+        self._out = recorder = Recorder(folder, settings, segment, callback, next_step)
+        self.id, self.dir = recorder.id, recorder.dir
+        self._steps = Steps(recorder)
+        self.about = About(recorder)
+        self.config = RunConfig(recorder, config)
+        self.alerts = RunAlerts(recorder)
+        self.model = RunModel(recorder, self._steps, self.alerts)
+        self.data = RunData(recorder, self._steps)
+        self.ranks = RunRanks(recorder, self._steps, self.data)
+        self.checkpoints = Checkpoints(recorder, self.config, self.data, self.alerts)
+        self._steps.ranks = self.ranks
+        self._steps.data = self.data
+        self._ending = RunEnding(self, recorder, self.alerts, self.model)
+        open_runs.add(self)
+
+    _out: Recorder
+
+    def log(self, values: Mapping[Any, Any], step: int | None = None) -> None:
+        """Record named numbers at a step (default: one more than the last, or what the values call `step`).
+
+        Numbers may be Python's, NumPy's or torch's; one on an accelerator is read later, without
+        waiting for it. Nested mappings are joined with `/`. Strings and None are kept in the log file.
+        More than `wide_threshold` names go to the block file, as one row.
+        """
+        out = self._out
+        try:
+            shape = out.shapes.find(tuple(values))
+            if shape is None or not shape.simple or (shape.step_name is not None and step is None):
+                log_any(out, values, step)
+                return
+            if shape.wide:
+                out.wide.pack(shape, values.values(), step)
+                return
+            try:
+                body = _encode(values)
+            except (TypeError, ValueError, OverflowError, RecursionError):  # the same names with other values
+                log_any(out, values, step)
+                return
+            # NaN and infinity, text, and what is too long for a page of the file take the other way
+            if b":null" in body or len(body) > _ROOM or body.count(b'"') != shape.quotes:
+                log_any(out, values, step)
+                return
+            if type(step) is not int or not 0 <= step <= LAST_STEP:
+                step = out.at(step)
+            else:
+                out.next_step = step + 1
+            second, fraction = divmod(time.time_ns() // 1000, 1_000_000)
+            if second != out.second:
+                out.tick(second)
+            data = b'%b%06d","step":%d,%b' % (out.head, fraction, step, body[1:])
+            shape.last = (step, body)
+            out.log.append(data)
+            if out.callback is not None:
+                out.call_back(out.callback, data)
+            if out.clock is not None and out.clock.loose:
+                out.clock.mark(step)
+        except Exception as error:
+            if isinstance(values, Mapping):
+                out.failed("set of metrics", error)
+            else:
+                out.odd(f"run.log takes a mapping of names to numbers, not a {type(values).__name__}")
+
+    def step(self, tokens: int | None = None, step: int | None = None) -> Step:
+        """`with run.step(tokens=…) as step:` times one optimizer step and records it.
+
+        tokens: those of all ranks; also by `step.set(tokens=…)`. step: default one more than the last.
+        With `step.set(loss=…, norm=…, lr=…)` the step's own record is written too, and shown.
+        """
+        return self._steps.step(tokens, step)
+
+    def phase(self, name: str) -> Phase:
+        """`with run.phase("forward"):` times a part of a step: data, forward, backward, optimizer, or a name
+        of yours; or something between steps, such as eval and checkpoint. Phases may stand in phases."""
+        return self._steps.clock.phase(name if type(name) is str else text(name))
+
+    def watch(self, model: Any, optimizer: Any = None, **options: Any) -> ModelWatch | None:
+        """Look at the model from inside while it is trained: gradients, weights, updates, activations, experts.
+
+        model: as it is trained (plain, compiled, DDP, FSDP2). optimizer: one or several; found by themselves if
+        not given. Options are intervals in steps, 0 is off: `gradients`, `updates`, `weights`, `histograms`,
+        `activations`, `spectral`, `optimizer_state`, `moe`; and `scaler`, `budget` (share of the step time),
+        `memory_budget_mb`, `modules`: docs/guides/model.md has them all. None, with a warning, where it can't.
+        """
+        return self.model.watch(model, optimizer, **options)
+
+    @guarded("rewind")
+    def rewind(self, step: int) -> None:
+        """Go back to `step`: what was logged at it or later becomes an old branch, new records replace it."""
+        back = whole(step)
+        if back is None or back < 0:
+            self._out.odd(f"run.rewind takes the step to go back to, a whole number from 0, not {text(step)[:60]!r}")
+            return
+        self._out.flush(5.0)
+        self.model.flush()  # its figures are of the branch that ends here
+        self.data.flush()
+        number, launch = self._out.segment.number, place.launch_id()  # the ranks go back together: one segment
+        segment = segments.begin(
+            self.dir,
+            kind="rewind",
+            start_step=back,
+            parent=number,
+            launch=None if launch is None else f"{launch} back {number} {back}",
+        )
+        self._out.begin(segment, back)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the loop is asked to stop: by `stop_on`, by `stop_early`, or by `request_stop`. To be looked at
+        once a step; on several ranks by `barograph.stop_agreed`, so that all stop at the same one."""
+        return self.alerts.stop_requested
+
+    def finish(self, status: str | None = None, timeout: float = 10.0) -> None:
+        """End the run: its last record, its files, its manifest. Takes at most about `timeout` s.
+
+        status: how it ended. Without one it is "finished", or "failed" where an exception is on its way (in a
+        `finally`, say), "interrupted" where that is Ctrl-C's.
+        """
+        self._ending.finish(status, timeout)
+
+    def __exit__(self, *problem: Any) -> None:
+        self._ending.leave(problem[1] if len(problem) > 1 else None)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id!r}: {self.about.status}, step {self._out.current_step}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What is in a part, what a reader answers, what a probe needs."""
+            if name == "_repr_mimebundle_":
+                return lambda **which: display.show("run's folder in a notebook", self.dir, repr(self))
+            if name.startswith("_"):
+                raise AttributeError(name)
+            if name in SHORT:
+                found: Any = self
+                for part in SHORT[name].split("."):
+                    found = getattr(found, part)
+                return found
+            if name in ("clock", "log_timed_step", "compare_ranks"):
+                return getattr(self._steps, name)
+            if hasattr(self._out, name):
+                return getattr(self._out, name)
+            if name in STORED:
+                return getattr(display.show("stored run", self.dir), name)
+            raise AttributeError(f"a Run has no attribute {name!r}")
+
+
+def attach(folder: str, settings: Settings, config: Mapping[str, Any]) -> Run:
+    """The run in `folder`, written by this process too."""
+    path = Path(folder)
+    for run in open_runs:
+        if run.dir == path and run._ending.is_here:  # the same process: the same run
+            return run  # type: ignore[no-any-return]
+    return Run(path, settings, config, segments.join(path))
+
+
+def _reduce(run: Run) -> tuple[Any, ...]:
+    """A pickled run is the same run, written by the process that unpickles it."""
+    return attach, (str(run.dir), run._out.settings, dict(run.config))
+
+
+copyreg.pickle(Run, _reduce)

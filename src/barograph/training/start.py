@@ -1,0 +1,248 @@
+"""init: from options to a Run in a folder of its own.
+
+In:   arguments, environment, a YAML file; who and where this process is.
+Out:  a Run: a new one, one that goes on from where it stopped, or another rank of one just started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from barograph.core import liveness, manifest, options, place, segments
+from barograph.core.arguments import Options
+from barograph.core.options import Settings
+from barograph.core.record import format_time, parse_time
+from barograph.core.secrets import masked, masked_words
+from barograph.core.values import text, whole
+from barograph.log.read import LogFileError
+from barograph.probes.ranks import stacks
+from barograph.training import logfile
+from barograph.training.beside import Beside
+from barograph.training.configuration import as_mapping
+from barograph.training.folders import find_folder, is_alive, last_records, to_fork
+from barograph.training.heartbeat import LoopHeartbeat
+from barograph.training.run import Run
+
+_warnings = logging.getLogger("barograph")
+_TURN_SECONDS = 10.0  # the longest wait for another process that begins or resumes the same run
+_turn = threading.Lock()
+
+
+def init(
+    project: str | None = None,
+    name: str | None = None,
+    config: Any = None,
+    dir: str | os.PathLike[str] | None = None,
+    *,
+    callback: Callable[[str], Any] | None = None,
+    on_alert: Callable[[Any], Any] | None = None,
+    config_file: str | os.PathLike[str] | None = None,
+    **arguments: Unpack[Options],
+) -> Run:
+    """Start a run, or go on with one, and return it.
+
+    project, name: what it belongs to and is called; without a name, one is made from the config.
+    config: the run's hyper-parameters, a mapping (nested keys welcome) or an object with attributes.
+    dir: where runs are kept (default `runs`).
+    callback: gets each record as a JSON line. on_alert: gets each alert, in its own thread (docs/guides/alerts.md).
+    config_file: YAML with options; environment variables `BAROGRAPH_…` and arguments go before it.
+    Other options by name: docs/reference/options.md lists them all. `id=` joins or goes on with the run of that
+    id, `resume="auto"` with the newest run of the project, `resume=PATH` with that run.
+
+    Raises `ConfigError` for an option that does not exist or does not fit, and `LogFileError` for a
+    `log_file` that is not a log. A folder that can't be written is replaced by one in the system's
+    temporary folder, with a warning (with `strict`, the error is raised).
+    """
+    settings = options.load({"project": project, "name": name, "dir": dir, **arguments}, file=config_file)
+    plain_config = _config(config)
+    _check_rules(settings)
+    if settings.log_file:
+        logfile.check(settings.log_file)
+    try:
+        return _begin(settings, plain_config, callback, on_alert)
+    except (OSError, LogFileError) as error:
+        if settings.strict or isinstance(error, LogFileError):
+            raise
+        fallback = tempfile.mkdtemp(prefix="barograph-")
+        _warnings.warning(
+            "barograph: could not write to %s (%s); this run is recorded in %s",
+            settings.output_dir or settings.dir,
+            error.strerror or error,
+            fallback,
+        )
+        settings = replace(settings, dir=fallback, output_dir="", log_file="", resume=False)
+        return _begin(settings, plain_config, callback, on_alert)
+
+
+def _check_rules(settings: Settings) -> None:
+    """Refuse what the doctor and the alerts would not understand, before anything is written."""
+    if settings.alerts or settings.notify:
+        from barograph.sidecar.alerts.options import read_routes, read_thresholds
+
+        read_thresholds(settings.alerts)
+        read_routes(settings.notify)
+    if not settings.thresholds and not settings.silence:
+        return
+    from barograph.doctor.kernel.registry import make_rules
+
+    try:
+        make_rules(settings.thresholds, settings.silence)
+    except ValueError as error:
+        raise options.ConfigError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+
+
+def fork(
+    source: Any,
+    step: int,
+    name: str | None = None,
+    config: Any = None,
+    *,
+    project: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    **arguments: Unpack[Options],
+) -> Run:
+    """Start a new run that shares the history of another before `step`.
+
+    source: the other's folder, its id, `project/id`, or the run itself, stored or open.
+    The config is the source's, with `config` over it; so is the project, if none is given. The source stays as it is.
+    dir and other options: as of `init`.
+    Raises `ConfigError` if there is no such run, several have that id, or the step is none.
+    """
+    begin = whole(step)
+    if begin is None or begin < 0:
+        raise options.ConfigError(f"A fork begins at a step, a whole number from 0, not at {text(step)[:60]!r}.")
+    folder = to_fork(source, Path(options.load({"dir": dir, **arguments}).dir))
+    before = manifest.read(folder)
+    project = project or before.get("project") or "default"
+    name = name or f"{before.get('name') or folder.name}-fork"
+    settings = options.load({"project": project, "name": name, "dir": dir, **arguments})
+    _check_rules(settings)
+    mixed = (before.get("config") or {}) | _config(config)
+    launch = place.launch_id()
+    made, _ = find_folder(settings, mixed, launch)
+    segment = segments.begin(made, kind="fork", start_step=begin, source=str(folder.absolute()), launch=launch)
+    run = Run(made, settings, mixed, segment, None, begin)
+    if run.about.rank == 0:
+        _describe(run, settings, mixed, {})
+    _look_after(run, settings, mixed)
+    return run
+
+
+def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: Any) -> Run:
+    launch = place.launch_id()
+    folder, goes_on = find_folder(settings, config, launch)
+    with contextlib.ExitStack() as stack:
+        if launch is None and (goes_on or settings.id or settings.output_dir):
+            # two processes may resume one run at once: the second has to see that the first is there
+            (folder / segments.FOLDER).mkdir(parents=True, exist_ok=True)
+            stack.enter_context(manifest.turn(folder / segments.FOLDER, _turn, _TURN_SECONDS))
+            goes_on = bool(segments.read(folder))
+        busy = goes_on and is_alive(folder)
+        if busy and launch is None:
+            segment = segments.join(folder)
+        else:
+            segment = segments.begin(folder, start_step=settings.resume_step if goes_on else None, launch=launch)
+        before = manifest.read(folder) if goes_on else {}
+        if before and not config:
+            config = before.get("config") or {}
+        last, moment = last_records(folder, segment.number) if goes_on else (None, 0)
+        next_step = last + 1 if last is not None and (launch is not None or not busy) else 0
+        run = Run(folder, settings, config, segment, callback, next_step)
+        if run.about.rank == 0 and not busy:
+            run._ending.wall_before = _wall_before(before, moment)
+            _describe(run, settings, config, before)
+    if on_alert is not None:
+        from barograph.sidecar.alerts.alert import Alert  # another room: only who asks for alerts needs their form
+
+        names = set(Alert.__dataclass_fields__)
+        empty = {"title": "", "text": "", "level": "warning", "cause": ""}
+        run.alerts.call(on_alert, lambda line: Alert(**(empty | {k: v for k, v in line.items() if k in names})))
+    _look_after(run, settings, config)
+    return run
+
+
+def _wall_before(before: Mapping[str, Any], moment: int) -> float:
+    """Seconds that the run's earlier processes took: those that said so, and one that was killed by its last record."""
+    seconds = float(before.get("wall_seconds") or 0.0)
+    started = parse_time(before.get("started"))
+    if not before.get("finished") and started and moment > started:
+        seconds += (moment - started) / 1e6
+    return round(seconds, 3)
+
+
+def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None:
+    """What goes on beside the loop: the sidecar, the heartbeat, stacks on request."""
+    out = run._out
+    run.alerts.beside = Beside(run.dir, settings, masked(config), out.local_rank, out.rank, out.warn)
+    out.check_alert = _check_alert
+    run.alerts.beside.look(out.later.call)
+    if settings.watchdog:
+        heartbeat = LoopHeartbeat(out, lambda: None if out.clock is None else out.clock.between())
+        out.each_second.append(heartbeat.beat)
+        out.at_end.append(heartbeat.stop)
+        stacks.register(run.dir, out.writer)
+        out.at_end.append(lambda: stacks.unregister(run.dir, out.writer))
+
+
+# -- what the run is ---------------------------------------------------------------------------------
+
+
+def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """The manifest, as far as it is known at once; the sidecar adds what takes time to find out."""
+    now = format_time(time.time_ns() // 1000)
+    out = run._out
+    command = [text(word) for word in sys.argv]
+    about: dict[str, Any] = {
+        "id": run.id,
+        "name": run.about.name,
+        "project": run.about.project,
+        "group": settings.group,
+        "job_type": settings.job_type,
+        "tags": list(settings.tags),
+        "notes": settings.notes,
+        "config": masked(config),
+        "status": "running",
+        "created": before.get("created", now),
+        "started": now,
+        "finished": None,
+        "command": masked_words(command),
+        "cwd": os.getcwd(),
+        "total_steps": settings.total_steps,
+        "total_tokens": settings.total_tokens,
+        "report_to": list(settings.backends),
+        "world_size": out.world_size,
+        "code": {"git": settings.git},
+        **liveness.process(),
+    }
+    if run._ending.wall_before:
+        about["wall_seconds"] = run._ending.wall_before
+    manifest.update(run.dir, **about)
+    run.log_cmd(command)
+    run.log_options(config)
+    hidden = [name for name in ("config", "command") if about[name] != {"config": config, "command": command}[name]]
+    if hidden:
+        out.warn(f"what looks like a secret in the {' and the '.join(hidden)} is recorded as ****")
+
+
+def _check_alert(entry: Any) -> None:
+    """Raise ConfigError for a rule that is none."""
+    from barograph.sidecar.alerts.options import read_threshold  # another room: only who sets rules needs it
+
+    read_threshold(entry, f"the alert on {entry.get('metric')!r}")
+
+
+def _config(config: Any) -> dict[str, Any]:
+    try:
+        return as_mapping(config)
+    except TypeError as error:
+        raise options.ConfigError(f"{error}.") from None

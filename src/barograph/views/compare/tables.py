@@ -1,0 +1,245 @@
+"""A comparison on a terminal.
+
+In:   a comparison, the terminal's width, whether it shows colours.
+Out:  text whose lines fit: who, what differs, the verdict, the table, the difference along the way, remarks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from barograph.analysis.compare.axes import UNITS
+from barograph.analysis.compare.contrasts import BETTER, DIFFERENT, WORSE, Contrast
+from barograph.analysis.compare.difference import ABSENT, Difference
+from barograph.analysis.compare.words import amount, cell_words, change_words, letter
+from barograph.core.text import change, count, escape, fit, number, padded, sparkline, width, wrapped
+
+if TYPE_CHECKING:
+    from barograph.analysis.compare.comparison import Comparison
+
+MOST_DIFFERENCES = 24
+MOST_NAMES = 4
+_BESIDE = 3  # sides that stand beside each other; more stand below each other
+_BOLD, _DIM, _GREEN, _RED, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
+
+
+def page(made: Comparison, columns: int = 100, colour: bool = False) -> str:
+    """The whole comparison. columns: at least 60 are used."""
+    columns = max(60, columns)
+    parts = [_sides(made, columns), _differences(made, columns), _verdict(made, columns)]
+    parts += [_table(made, columns), _list(made, columns), _along(made, columns), _remarks(made, columns)]
+    text = "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
+    return text if colour else _plain(text)
+
+
+def _plain(text: str) -> str:
+    for code in (_BOLD, _DIM, _GREEN, _RED, _YELLOW, _END):
+        text = text.replace(code, "")
+    return text
+
+
+def _head(words: str) -> str:
+    return f"{_BOLD}{words}{_END}"
+
+
+def _sides(made: Comparison, columns: int) -> Iterator[str]:
+    for at, side in enumerate(made.sides):
+        runs = len(side.members)
+        first = side.members[0]
+        statuses = list(dict.fromkeys(one.status for one in side.members))
+        told = [f"{runs} runs" if runs > 1 else escape(first.project, 24), ", ".join(statuses)]
+        if at == 0 and len(made.sides) > 2:
+            told.append("baseline")
+        about = ", ".join(told)
+        name = fit(escape(side.label), columns - len(about) - 6)
+        yield f"{_BOLD}{letter(at):<2}{_END} {name}  {_DIM}{about}{_END}"
+        if runs > 1:
+            names = [fit(escape(one.name), 28) for one in side.members]
+            shown = next(
+                (at for at in range(min(MOST_NAMES, runs), 1, -1) if width(names[:at]) + 2 * at < columns - 16), 1
+            )
+            more = f" and {runs - shown} more" if runs > shown else ""
+            yield f"   {_DIM}{', '.join(names[:shown])}{more}{_END}"
+
+
+def _differences(made: Comparison, columns: int) -> Iterator[str]:
+    found = made.differences
+    if len(made.sides) < 2:
+        return
+    yield _head("WHAT DIFFERS")
+    shown = [one for one in found.between if one.change is not None]
+    other = [one for one in found.between if one.change is None]
+    size = min(34, max((width([_key(one)]) for one in found.between), default=0), columns // 3)
+    for one in shown[:MOST_DIFFERENCES]:
+        yield _difference(one, size, columns, "•")
+    if len(shown) > MOST_DIFFERENCES:
+        yield f"  … and {len(shown) - MOST_DIFFERENCES} more changes: --json lists all"
+    told = [one for one in other if one.part != "packages" and one.role != "bookkeeping"]
+    for one in told[:8]:
+        yield f"{_DIM}{_difference(one, size, columns, ' ')}{_END}"
+    if not shown and not told:
+        yield "  nothing that is known" if found.unknown else "  nothing"
+    if found.files:
+        yield f"    in {_names(found.files, 5, columns - 8)}"
+    aside = []
+    packages = sum(one.part == "packages" for one in other)
+    if packages:
+        aside.append(f"{count(packages, 'package')} that shape no training")
+    names = [one.key for one in other if one.role == "bookkeeping"]
+    if names:
+        aside.append(f"names and places ({_names(names, 3, 40)})")
+    if len(told) > 8:
+        aside.append(f"{len(told) - 8} more settings")
+    if aside:
+        yield from wrapped(f"also: {'; '.join(aside)}", columns, "  ")
+    if found.same:
+        yield from (f"{_DIM}{line}{_END}" for line in wrapped(f"the same: {', '.join(found.same)}", columns, "  "))
+    for who, parts in unknown_words(made):
+        yield from (f"{_YELLOW}{line}{_END}" for line in wrapped(f"not known of {who}: {parts}", columns, "  "))
+
+
+def unknown_words(made: Comparison) -> list[tuple[str, str]]:
+    """Who says nothing, and of what: the parts that the same sides are silent about together."""
+    silent: dict[str, list[str]] = {}
+    for part, sides in made.differences.unknown.items():
+        every = len(sides) == len(made.sides)
+        silent.setdefault("any side" if every else ", ".join(map(letter, sides)), []).append(part)
+    return [(who, ", ".join(parts)) for who, parts in silent.items()]
+
+
+def _difference(one: Difference, size: int, columns: int, mark: str) -> str:
+    room = columns - size - 6
+    values = [escape(value, 120) for value in one.values]
+    if len(values) <= 4:
+        each = max(6, (room - 3 * (len(values) - 1)) // len(values))
+        spare = sum(max(0, each - width([value])) for value in values)
+        text = " → ".join(fit(value, each + spare if width([value]) > each else each) for value in values)
+    else:
+        text = ", ".join(dict.fromkeys(value for value in values if value != ABSENT))
+    return f"  {mark} {padded(_key(one), size)} {fit(text, room)}"
+
+
+def _key(one: Difference) -> str:
+    return escape(one.key if one.part in ("config", "environment") else f"{one.part}: {one.key}", 120)
+
+
+def _verdict(made: Comparison, columns: int) -> Iterator[str]:
+    yield _head("VERDICT")
+    outcomes = {one.sentence: one.outcome for one in made.contrasts}
+    for sentence in made.verdict.sentences:
+        outcome = outcomes.get(sentence)
+        tint = {BETTER: _GREEN, WORSE: _RED, DIFFERENT: _YELLOW}.get(outcome or "", "")
+        for at, line in enumerate(wrapped(escape(sentence), columns, "  ")):
+            yield f"{tint}{line}{_END}" if tint and at == 0 else line
+    for one in made.refusals:
+        if one.sentence not in made.verdict.sentences:
+            yield from wrapped(escape(one.sentence), columns, "  ")
+    for sentence in made.equality_sentences():
+        yield from wrapped(escape(sentence), columns, "  ")
+
+
+def _table(made: Comparison, columns: int) -> Iterator[str]:
+    """A row a measure and a column a side, with its change against the first."""
+    sides = len(made.sides)
+    if not made.rows or sides > _BESIDE:
+        return
+    cells = [[cell_words(cell, row.unit) for cell in row.cells] for row in made.rows]
+    changes = [[change_words(row, at) for at in range(1, sides)] for row in made.rows]
+    sizes = [max(6, *(width([line[at]]) for line in cells)) for at in range(sides)]
+    grown = [max(8, *(len(line[at]) for line in changes)) for at in range(sides - 1)]
+    rest = sum(sizes) + sum(grown) + 2 * (2 * sides - 1) + 2
+    name = max(12, min(max(width([escape(row.name)]) for row in made.rows), columns - rest))
+    heads = [letter(0).rjust(sizes[0])]
+    for at in range(1, sides):
+        heads += [letter(at).rjust(sizes[at]), f"{letter(at)} vs A".rjust(grown[at - 1])]
+    yield _head(f"  {padded('', name)}  {'  '.join(heads)}".rstrip())
+    for row, line, grows in zip(made.rows, cells, changes, strict=True):
+        parts = [padded(line[0], sizes[0], right=True)]
+        for at in range(1, sides):
+            parts += [padded(line[at], sizes[at], right=True), grows[at - 1].rjust(grown[at - 1])]
+        yield f"  {padded(escape(row.name), name)}  {'  '.join(parts)}".rstrip()
+
+
+def _list(made: Comparison, columns: int) -> Iterator[str]:
+    """A row a side, for many sides."""
+    if len(made.sides) <= _BESIDE or not made.rows:
+        return
+    final = made.rows[0]
+    by_side = {one.side: one for one in made.contrasts}
+    rows = [("", "SIDE", "RUNS", escape(final.name, 28), "VS A", "P", "")]
+    for at, side in enumerate(made.sides):
+        one = by_side.get(at)
+        test = one.test if one is not None else None
+        rows.append(
+            (
+                letter(at),
+                escape(side.label),
+                str(len(side.members)),
+                cell_words(final.cells[at], final.unit),
+                change(one.percent) if one is not None else "",
+                number(test.p, 2) if test is not None else "",
+                one.outcome if one is not None else "baseline",
+            )
+        )
+    sizes = [max(width([row[at]]) for row in rows) for at in range(7)]
+    sizes[1] = max(10, min(sizes[1], columns - sum(sizes) + sizes[1] - 14))
+    for at, row in enumerate(rows):
+        left = f"{padded(row[0], sizes[0])}  {padded(row[1], sizes[1])}"
+        right = "  ".join(padded(row[place], sizes[place], right=True) for place in (2, 3, 4, 5))
+        line = f"  {left}  {right}  {row[6]}".rstrip()
+        yield _head(line) if at == 0 else line
+
+
+def _along(made: Comparison, columns: int) -> Iterator[str]:
+    """The difference along the axis as a row of blocks, for up to three contrasts."""
+    shown = [one for one in made.contrasts if one.curve is not None and len(one.curve.x) > 1][:3]
+    if not shown or made.axis is None:
+        return
+    unit = UNITS[made.axis]
+    assert shown[0].curve is not None
+    x = shown[0].curve.x
+    yield _head(f"DIFFERENCE IN {made.metric} from {amount(x[0], unit)} to {amount(x[-1], unit)} {unit}".rstrip())
+    for one in shown:
+        yield from _one_along(one, columns)
+
+
+def _one_along(one: Contrast, columns: int) -> Iterator[str]:
+    curve = one.curve
+    assert curve is not None
+    finite = [value for value in curve.difference.tolist() if math.isfinite(value)]
+    if not finite:
+        return
+    names = f"{letter(one.side)} − {letter(one.baseline)}"
+    ends = f"{number(min(finite))} … {number(max(finite))}"
+    drawn = sparkline(curve.difference.tolist(), max(10, min(60, columns - len(names) - len(ends) - 8)))
+    yield f"  {names}  {drawn}  {ends}"
+    sure = [place for place in range(len(curve.x)) if curve.low[place] > 0 or curve.high[place] < 0]
+    if curve.kind == "seeds":
+        told = f"{len(sure)} of {len(curve.x)} places have an interval that leaves zero out, each by itself"
+        yield f"  {_DIM}{told}{_END}"
+    elif curve.kind:
+        told = f"{len(sure)} of {len(curve.x)} places differ by more than the noise within the runs"
+        for line in wrapped(f"{told}; of seeds that says nothing", columns, "  "):
+            yield f"{_DIM}{line}{_END}"
+
+
+def _remarks(made: Comparison, columns: int) -> Iterator[str]:
+    window = made.place.window if made.place is not None else 0.0
+    lines = [*made.cautions, *made.notes]
+    if window and made.axis is not None:
+        unit = UNITS[made.axis]
+        lines.append(
+            f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
+        )
+    if lines:
+        yield _head("REMARKS")
+    for sentence in lines:
+        yield from wrapped(escape(sentence), columns, "  ")
+
+
+def _names(names: Sequence[str], most: int, columns: int) -> str:
+    listed = ", ".join(escape(name, 60) for name in names[:most])
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return fit(listed, max(10, columns - len(more))) + more

@@ -1,0 +1,97 @@
+"""What Jupyter is given of a run or a comparison.
+
+In:   the object that stands at a cell's end.
+Out:  a bundle: plain text, still HTML, and, where it can be, a widget.
+
+The widget needs `anywidget` and a running kernel. A forge, a printed notebook and a front end without widgets take
+the HTML. `BAROGRAPH_NOTEBOOK=still` leaves the widget out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from barograph.query.stored import StoredRun, stored_run
+from barograph.views.notebook.sources import ComparisonSource, PanelSource, RunSource
+
+
+class Charts:
+    """Charts of a run or a comparison; the last value of a cell shows itself."""
+
+    def __init__(self, source: RunSource | ComparisonSource, words: str):
+        self._source, self._words = source, words
+
+    def __repr__(self) -> str:
+        return self._words
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return bundle(self._source, self._words)
+
+    def _repr_html_(self) -> str:
+        return still(self._source)
+
+
+def charts(run: Any, *names: str | Sequence[str], x: str = "step") -> Charts:
+    """A run's charts of these series, a panel each; a list of names shares a panel. Without any: those that matter.
+
+    run: a stored run, a run in progress, its folder, or a comparison. x: as of `StoredRun.series`.
+    Raises KeyError naming the nearest for a series that isn't there.
+    """
+    if hasattr(run, "verdict"):
+        return Charts(ComparisonSource(run), repr(run))
+    stored = stored_run(run)
+    for one in names:
+        for name in [one] if isinstance(one, str) else one:
+            stored.series(name, x=x, max_points=2)
+    return Charts(RunSource(stored, names or None, x), repr(stored))
+
+
+def of_run(run: StoredRun) -> dict[str, Any]:
+    """The bundle of a stored run."""
+    return bundle(RunSource(run), repr(run))
+
+
+def of_folder(folder: str | os.PathLike[str], words: str) -> dict[str, Any]:
+    """The bundle of a run in progress, read from its folder as any other process would."""
+    return bundle(RunSource(StoredRun(Path(folder))), words)
+
+
+def of_comparison(made: Any) -> dict[str, Any]:
+    """The bundle of a comparison."""
+    return bundle(ComparisonSource(made), str(made))
+
+
+def still(source: PanelSource) -> str:
+    """The HTML alone."""
+    from barograph.views.notebook.still import page
+
+    return page(source)
+
+
+def bundle(source: RunSource | ComparisonSource, words: str) -> dict[str, Any]:
+    """Plain text, HTML and the widget. What can't be made is left out: showing a run never fails."""
+    found: dict[str, Any] = {"text/plain": words}
+    try:
+        found["text/html"] = still(source)
+    except (OSError, ValueError, KeyError) as error:
+        found["text/plain"] += f"\n(no charts: {error})"
+        return found
+    if _may_use_widgets():
+        from barograph.views.notebook.widget import view
+
+        shown = view(source)
+        if shown is not None:
+            found |= shown
+    return found
+
+
+def _may_use_widgets() -> bool:
+    """In a kernel, not in a shell: only there something answers a widget."""
+    if os.environ.get("BAROGRAPH_NOTEBOOK", "") == "still" or "IPython" not in sys.modules:
+        return False
+    shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None

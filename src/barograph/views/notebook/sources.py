@@ -1,0 +1,149 @@
+"""What a notebook may show: one run, or a comparison.
+
+In:   a stored run with the series to show; a comparison.
+Out:  its heading, its facts, its panels in any range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from barograph.analysis.compare.words import cell_words, letter
+from barograph.core import liveness
+from barograph.core.text import duration, short
+from barograph.query.stored import StoredRun
+from barograph.views.notebook.panels import Panel, chosen, line
+
+Facts = list[tuple[str, str]]
+
+
+class PanelSource(Protocol):
+    """What is shown."""
+
+    def title(self) -> str:
+        """The heading."""
+
+    def facts(self) -> Facts:
+        """What is said beside the charts."""
+
+    def live(self) -> bool:
+        """Whether more may come."""
+
+    def panels(self, most: int, low: float | None = None, high: float | None = None) -> list[Panel]:
+        """The charts in a range of the axis, in at most so many buckets."""
+
+
+class RunSource:
+    """A run. names: the series to show, each in a panel, a list of names for one panel; None: those that matter.
+
+    x: the axis, as of `StoredRun.series`.
+    """
+
+    def __init__(self, run: StoredRun, names: Sequence[str | Sequence[str]] | None = None, x: str = "step"):
+        self._run, self._x = run, x
+        self._asked = None if names is None else [[one] if isinstance(one, str) else list(one) for one in names]
+
+    def again(self) -> RunSource:
+        """The same for another thread: a stored run is read from one."""
+        run = self._run
+        made = RunSource(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir), None, self._x)
+        made._asked = self._asked
+        return made
+
+    def title(self) -> str:
+        return f"{short(self._run.project, 100)}/{short(self._run.name, 100)}"
+
+    def live(self) -> bool:
+        return self._run.status in liveness.OPEN
+
+    def facts(self) -> Facts:
+        run, about = self._run, self._run.manifest
+        found = [("status", short(run.status))]
+        final = about.get("final_metrics") or {}
+        steps = [final["step"]] if isinstance(final.get("step"), (int, float)) else []
+        for _, names in self._panels_of()[:1]:
+            series = run.series(names[0])
+            steps += [int(series.step[-1])] if len(series) else []
+        if steps:
+            planned = about.get("total_steps")
+            found.append(("step", f"{max(steps):,}" + (f" of {planned:,}" if isinstance(planned, int) else "")))
+        wall = about.get("wall_seconds")
+        if isinstance(wall, (int, float)) and math.isfinite(wall):
+            found.append(("took", duration(wall)))
+        for key, value in list(run.config.items())[:12]:
+            if not isinstance(value, (dict, list)):
+                found.append((short(key, 40), short(value, 60)))
+        if run.tags:
+            found.append(("tags", short(", ".join(map(str, run.tags)), 100)))
+        if about.get("notes"):
+            found.append(("notes", short(about["notes"], 200)))
+        return found
+
+    def panels(self, most: int, low: float | None = None, high: float | None = None) -> list[Panel]:
+        found = []
+        for title, names in self._panels_of():
+            lines = []
+            for name in names:
+                series = self._run.series(name, x=self._x)
+                lines.append(line(series.name, series.x, series.value, most, low, high))
+            found.append(Panel(title, self._x, lines))
+        return found
+
+    def _panels_of(self) -> list[tuple[str, list[str]]]:
+        if self._asked is not None:
+            return [(names[0], names) for names in self._asked if names]
+        return chosen(self._run.names())
+
+
+class ComparisonSource:
+    """A comparison: `made` as of `barograph.compare`."""
+
+    def __init__(self, made: Any):
+        self._made = made
+
+    def again(self) -> ComparisonSource:
+        """It doesn't change."""
+        return self
+
+    def title(self) -> str:
+        labels = [f"{letter(at)} {short(side.label, 60)}" for at, side in enumerate(self._made.sides)]
+        return " · ".join(labels[:8])
+
+    def live(self) -> bool:
+        return False
+
+    def facts(self) -> Facts:
+        made = self._made
+        found = [("verdict" if not at else "", short(one, 600)) for at, one in enumerate(made.verdict.sentences[:6])]
+        found += [("refused", short(one.sentence, 600)) for one in made.refusals[:3]]
+        found += [("caution", short(one, 600)) for one in made.cautions[:3]]
+        return found
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The figures: heads and rows."""
+        made = self._made
+        heads = ["", *(f"{letter(at)}" for at in range(len(made.sides)))]
+        rows = []
+        for row in made.rows[:24]:
+            rows.append([short(row.name, 60), *(cell_words(cell, row.unit) for cell in row.cells)])
+        return heads, rows
+
+    def panels(self, most: int, low: float | None = None, high: float | None = None) -> list[Panel]:
+        made, place = self._made, self._made.place
+        if place is None or not place.is_whole or place.high <= place.low:
+            return []
+        first = place.low if low is None else max(place.low, low)
+        last = place.high if high is None else min(place.high, high)
+        if not last > first:
+            return []
+        x = np.linspace(first, last, max(2, most))
+        lines = []
+        for at, side in enumerate(place.sides):
+            curves = [one.curve.at(x, place.window, place.low, place.high) for one in side]
+            mean = np.mean(curves, axis=0) if curves else np.full(len(x), math.nan)
+            lines.append(line(f"{letter(at)} {short(made.sides[at].label, 40)}", x, mean, most))
+        return [Panel(f"{made.metric}", made.axis or "step", lines)]

@@ -1,0 +1,286 @@
+"""What a run was and where it stands, for a terminal.
+
+In:   stored runs.
+Out:  rows and pages of text, and the same as plain data.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any
+
+from barograph.core.record import parse_time
+from barograph.core.text import (
+    ago,
+    bar,
+    count,
+    duration,
+    fit,
+    milliseconds,
+    money,
+    number,
+    padded,
+    percent,
+    short,
+    sparkline,
+)
+from barograph.query.goodput import CAUSES, Totals, fields
+from barograph.query.goodput import money as cost_by_cause
+from barograph.query.stored import StoredRun
+from barograph.views.inside import expert_lines, flow_lines
+from barograph.views.lineage.command import page_lines
+
+_LOSSES = ("train/loss", "loss", "train_loss")
+_EVALS = ("eval/loss", "val/loss", "val_loss", "eval_loss")
+
+
+def summary(run: StoredRun) -> dict[str, Any]:
+    """One row: identity, status, age, last step, last losses."""
+    about = run.manifest
+    final = about.get("final_metrics") or {}
+    row: dict[str, Any] = {
+        "project": run.project,
+        "id": run.id,
+        "name": run.name,
+        "status": run.status,
+        "created": about.get("created"),
+        "wall_seconds": about.get("wall_seconds"),
+        "tags": run.tags,
+        "dir": str(run.dir),
+    }
+    for column, candidates in (("loss", _LOSSES), ("eval_loss", _EVALS)):
+        row[column] = next((final[name] for name in candidates if name in final), None)
+    row["step"] = final.get("step")
+    if row["step"] is None or row["loss"] is None:
+        _look(run, row)
+    return row
+
+
+def _look(run: StoredRun, row: dict[str, Any]) -> None:
+    """From the series themselves: for runs in progress or killed, and for names of the user's own."""
+    known = set(run.names())
+    for column, candidates in (("loss", _LOSSES), ("eval_loss", _EVALS)):
+        name = next((name for name in candidates if name in known), None)
+        if name is not None:
+            series = run.series(name)
+            if len(series):
+                row[column] = float(series.value[-1])
+                row["step"] = max(row["step"] or 0, int(series.step[-1]))
+    if row["step"] is None and known:
+        series = run.series(min(known))
+        row["step"] = int(series.step[-1]) if len(series) else None
+
+
+def table(rows: list[dict[str, Any]], width: int | None = None) -> str:
+    """Rows as aligned columns; names that are too long lose their middle."""
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    head = ("PROJECT", "RUN", "STATUS", "STEP", "LOSS", "EVAL", "WHEN")
+    lines = [
+        (
+            short(row["project"]),
+            short(row["id"]),
+            row["status"],
+            "" if row["step"] is None else f"{row['step']:,}",
+            number(row["loss"]),
+            number(row["eval_loss"]),
+            _age(row["created"]),
+        )
+        for row in rows
+    ]
+    sizes = [max(len(head[at]), *(len(line[at]) for line in lines)) for at in range(len(head))]
+    rest = width - sum(sizes[2:]) - 2 * (len(head) - 1)
+    if sizes[0] + sizes[1] > rest:
+        sizes[0] = min(sizes[0], max(8, rest // 3))
+        sizes[1] = max(16, rest - sizes[0])
+    right = {3, 4, 5}
+    return "\n".join(
+        "  ".join(
+            padded(cell, size, at in right) for at, (cell, size) in enumerate(zip(line, sizes, strict=True))
+        ).rstrip()
+        for line in [head, *lines]
+    )
+
+
+def detail(run: StoredRun) -> dict[str, Any]:
+    """Everything `barograph show` knows, as plain data."""
+    about = {key: value for key, value in run.manifest.items() if key != "packages"}
+    about.pop("git", None)
+    return {
+        **about,
+        **summary(run),
+        "segments": [segment.fields() for segment in run.segments],
+        "goodput": fields(run.goodput()),
+        "energy": run.cost(),
+        "series": {name: _facts(run, name) for name in run.names()[:200]},
+        "series_count": len(run.names()),
+        "log_files": [str(path) for path in run.log_files()],
+        "problems": run.problems,
+    }
+
+
+def _facts(run: StoredRun, name: str) -> dict[str, Any]:
+    import numpy
+
+    series = run.series(name)
+    finite = series.value[numpy.isfinite(series.value)]
+    return {
+        "points": len(series),
+        "first_step": int(series.step[0]) if len(series) else None,
+        "last_step": int(series.step[-1]) if len(series) else None,
+        "last": float(series.value[-1]) if len(series) else None,
+        "min": float(finite.min()) if len(finite) else None,
+        "max": float(finite.max()) if len(finite) else None,
+        "not_finite": len(series) - len(finite),
+    }
+
+
+def page(run: StoredRun, most_series: int = 24) -> str:
+    """A run on one screen: metadata, configuration, series with sparklines, what to type next."""
+    about, row = run.manifest, summary(run)
+    lines = [f"{short(run.name)}   {row['status']}"]
+    facts = {
+        "project": short(run.project),
+        "folder": str(run.dir),
+        "created": _age(row["created"]),
+        "took": duration(about.get("wall_seconds")),
+        "commit": (about.get("repo_commit") or "")[:12] + (" (dirty)" if (about.get("git") or {}).get("dirty") else ""),
+        "command": short(" ".join(map(str, about.get("command") or ()))),
+        "tags": ", ".join(map(short, run.tags)),
+        "notes": short(str(about.get("notes") or "")),
+        "config": _config_line(run.config),
+    }
+    width = shutil.get_terminal_size((100, 24)).columns
+    lines += [f"  {key:<9}{fit(value, max(30, width - 11))}" for key, value in facts.items() if value]
+    lines += page_lines(run)
+    totals, cost = run.goodput(), run.cost()
+    lines += time_lines(totals, cost.get("price_per_gpu_hour"), cost.get("gpu_hours"))
+    lines += cost_lines(cost)
+    lines += phase_lines(run)
+    lines += flow_lines(run) + expert_lines(run)
+    names = _interesting(run.names())
+    if names:
+        lines += ["", f"  {'SERIES':<34} {'POINTS':>9} {'LAST':>11} {'MIN':>11} {'MAX':>11}"]
+    for name in names[:most_series]:
+        series = run.series(name, max_points=60)
+        made = _facts(run, name)
+        odd = f"  {made['not_finite']} not finite" if made["not_finite"] else ""
+        lines.append(
+            f"  {fit(short(name), 34):<34} {made['points']:>9,} {number(made['last']):>11} "
+            f"{number(made['min']):>11} {number(made['max']):>11}  {sparkline(series.value.tolist(), 20)}{odd}"
+        )
+    if len(names) > most_series:
+        lines.append(f"  … and {len(names) - most_series:,} more: barograph show {run.id} --names")
+    lines += [f"  ! {short(problem)}" for problem in run.problems]
+    return "\n".join(lines)
+
+
+_CAUSES = {
+    "productive": "productive", "data": "waiting for data", "communication": "communication",
+    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "steps done again",
+    "downtime": "down after a crash", "other": "other", "idle": "idle",
+}  # fmt: skip
+
+
+def time_lines(totals: Totals, price: float | None = None, gpu_hours: float | None = None, wide: int = 24) -> list[str]:
+    """Where the wall time went, a line a cause, the productive part first; nothing before the first step.
+
+    price, gpu_hours: with both, a column of money.
+    """
+    if totals.productive <= 0 or totals.wall <= 0:
+        return []
+    priced = price is not None and bool(gpu_hours) and totals.held > 0
+    spent = cost_by_cause(totals, (gpu_hours or 0.0) * 3600.0 / totals.held, price or 0.0) if priced else {}
+    head = f"  {'WHERE THE TIME WENT':<{20 + wide}} {'TIME':>9} {'SHARE':>7}" + (f" {'COST':>11}" if priced else "")
+    lines = ["", head]
+
+    def line(name: str, seconds: float, cost: float | None) -> None:
+        drawn = bar(seconds / totals.wall, wide)
+        text = f"  {fit(name, 18):<19} {drawn:<{wide}} {duration(seconds):>9} {percent(seconds / totals.wall):>7}"
+        lines.append(f"{text} {money(cost):>11}" if cost is not None else text)
+
+    causes = sorted(CAUSES[1:], key=lambda cause: -getattr(totals, cause))
+    for cause in ("productive", *causes):
+        if getattr(totals, cause) > 0:
+            line(_CAUSES[cause], getattr(totals, cause), spent.get(cause))
+        if cause == "other" and totals.names:
+            longest = sorted(totals.names.items(), key=lambda one: -one[1])[:3]
+            lines.append(fit(f"    {', '.join(f'{short(n)} {duration(s)}' for n, s in longest)}", 21 + wide))
+    line("wall time", totals.wall, spent.get("cost"))
+    if totals.paused > 0:
+        lines.append(f"  {'paused, not counted':<19} {'':<{wide}} {duration(totals.paused):>9}")
+    if totals.redone_steps:
+        crashes = f", {count(totals.crashes, 'restart')} after a crash" if totals.crashes else ""
+        lines.append(f"  {count(totals.redone_steps, 'step')} done again{crashes}")
+    return lines
+
+
+def phase_lines(run: StoredRun, wide: int = 24) -> list[str]:
+    """A step's phases, the median of each over the run and its share of the step's; none that were not timed."""
+    import numpy
+
+    names = [name for name in run.names() if name.startswith(_PHASE) and "/" not in name[len(_PHASE) :]]
+    if not names or "speed/step_ms" not in run.names():
+        return []
+    whole = run.series("speed/step_ms").value
+    medians = {name[len(_PHASE) : -len("_ms")]: float(numpy.nanmedian(run.series(name).value)) for name in names}
+    step = float(numpy.nanmedian(whole))
+    if not step > 0:
+        return []
+    lines = ["", f"  {'A STEP, ITS MEDIAN':<{20 + wide}} {'TIME':>9} {'SHARE':>7}"]
+    for name, took in sorted(medians.items(), key=lambda one: (one[0] == "other", -one[1])):
+        share = f"{percent(took / step):>7}"
+        lines.append(f"  {fit(short(name), 18):<19} {bar(took / step, wide):<{wide}} {milliseconds(took):>9} {share}")
+    lines.append(f"  {'step':<19} {bar(1, wide)} {milliseconds(step):>9}")
+    return lines
+
+
+_PHASE = "speed/phase/"
+
+
+def cost_lines(cost: dict[str, Any]) -> list[str]:
+    """Energy, tokens and money of an `energy` record's fields, as far as they are known."""
+    lines = []
+    if "kwh" in cost:
+        whose = [f"GPU {number(cost['gpu_joules'] / 3.6e6)}"] if "gpu_joules" in cost else []
+        whose += [f"CPU {number(cost['cpu_joules'] / 3.6e6)}"] if "cpu_joules" in cost else []
+        lines.append(f"  energy   {number(cost['kwh'])} kWh ({' + '.join(whose)}), {cost['watts']:,.0f} W on average")
+        if "gpus_measured" in cost:
+            lines.append(
+                f"           {cost['gpus_measured']} of {cost['gpus']} GPUs measured, the others taken to be alike"
+            )
+    if "tokens_per_joule" in cost:
+        lines.append(f"  tokens   {cost['tokens']:,.0f}, {number(cost['tokens_per_joule'])} a joule")
+    if "cost" in cost:
+        parts = []
+        if "gpu_cost" in cost:
+            hours, price = cost["gpu_hours"], cost["price_per_gpu_hour"]
+            parts.append(f"{number(hours)} GPU hours at {price:g}")
+        if "electricity_cost" in cost:
+            parts.append(f"electricity {money(cost['electricity_cost'])} at {cost['price_per_kwh']:g}")
+        lines.append(f"  cost     {money(cost['cost'])} ({' + '.join(parts)})")
+        if "price_per_million_tokens" in cost:
+            lines.append(f"           {money(cost['price_per_million_tokens'])} per million tokens")
+    return ["", *lines] if lines else []
+
+
+def _interesting(names: list[str]) -> list[str]:
+    """Losses first, then training, evaluation, other families, what is watched by itself; wide tables last."""
+    families = ("train/", "eval/", "val/", "moe/", "perf/", "gpu/")
+    itself = ("speed/", "data/", "memory/", "ranks/", "host/", "span/", "goodput/", "energy/", "sol/", "allocator/")
+
+    def place(name: str) -> tuple[int, int, str]:
+        family = next((at for at, lead in enumerate(families) if name.startswith(lead)), len(families))
+        family = next((7 + at for at, lead in enumerate(itself) if name.startswith(lead)), family)
+        return (0 if name in _LOSSES + _EVALS else 1, family + (10 if name.count("/") > 1 else 0), name)
+
+    return sorted(names, key=place)
+
+
+def _config_line(config: dict[str, Any]) -> str:
+    return short("  ".join(f"{key}={value}" for key, value in config.items() if not isinstance(value, dict)))
+
+
+def _age(created: Any) -> str:
+    moment = parse_time(created)
+    return ago(time.time() - moment / 1e6) if moment else ""

@@ -1,0 +1,327 @@
+"""The server's routes. Each says what is asked and who answers; the work is done in the other files.
+
+In:   a folder of runs, who may ask.
+Out:  an ASGI application: `docs/how/view-safety.md` says what it lets pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import barograph
+from barograph.core.record import encode_fields, mark_non_finite
+from barograph.views.server import details, edits, layers, names, series
+from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
+from barograph.views.server.events import Hub
+from barograph.views.server.filtering import select
+from barograph.views.server.memory import Memory
+from barograph.views.server.page import ASSETS, Page
+from barograph.views.server.places import Places, RunPlace, key_of
+from barograph.views.server.reading import SeriesReading
+from barograph.views.server.requests import PAGES, TABS, answer_to, body_of, number_of, run_and_action
+from barograph.views.server.security import Access, Guard
+from barograph.views.server.slow import SlowAnswers
+from barograph.views.server.table import RunTable, rows_as_json
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+COLUMN_BYTES = 96 << 20  # columns kept, packed
+ANSWER_BYTES = 32 << 20  # buckets kept: 600 series of 400 take 13 MB
+MOST_COMPARED = 500
+_NAME_BYTES = 8 << 20  # packed lists of names
+_FIRST_ROWS_SECONDS = 0.25  # what rows are waited for when they are first asked for; the rest comes as events
+
+
+class Server:
+    """Everything that answers need. `app`: the application. One for each folder that is served."""
+
+    def __init__(self, root: str | Path, access: Access | None = None, assets: Path = ASSETS):
+        self.access = access or Access()
+        self.places = Places(root)
+        self.reading = SeriesReading(self.places, Memory(COLUMN_BYTES))
+        self.series = series.SeriesAnswers(self.reading, Memory(ANSWER_BYTES))
+        self.slow = SlowAnswers()  # seconds: findings, comparisons, reports
+        self.quick = SlowAnswers(4)  # less than that: overviews don't wait behind the others
+        self.table = RunTable(self.places)
+        self.hub = Hub(self.table)
+        self.table.changed = self.hub.rows_changed
+        self.page = Page(assets)
+        self._name_lists = Memory(_NAME_BYTES)
+        self.app = Guard(_application(self), self.access)
+
+    def close(self) -> None:
+        """End what is going on. From the thread of the event loop."""
+        self.hub.close()
+        self.table.close()
+        self.slow.close()
+        self.quick.close()
+        self.series.close()
+
+    # -- answers: each is called in a thread ---------------------------------------------------------
+
+    def about(self, request: Request) -> Response:
+        about = {
+            "version": barograph.__version__,
+            "root": str(self.places.root),
+            "token_needed": self.access.token is not None,
+            "edit_token": self.access.edit_token,
+        }
+        return json_answer(request, about)
+
+    def runs(self, request: Request) -> Response:
+        first = not self.table.rows()
+        self.table.refresh()
+        if first:
+            self.table.wait_filled(_FIRST_ROWS_SECONDS)
+        rows, said = self.table.rows(), request.query_params.get("filter", "")
+        if said:
+            rows = select(rows, said, self.places)
+        stamp = f"{self.access.edit_token[:6]}-{self.table.version}"
+        body = rows_as_json(rows, stamp, self.places.left_out.values())
+        return json_answer(request, body, etag=stamp if not said else "")
+
+    def run(self, request: Request, place: RunPlace) -> Response:
+        row = self.table.whole_row(place.key)
+        state = (row.signature, self.reading.state(place), row.data["status"])
+
+        def work() -> bytes:
+            return msgspec.json.encode(mark_non_finite(details.overview(self.reading, self.table, row)))
+
+        # keyed by the state: an edit is seen at once
+        return json_answer(request, self.quick.get(("run", place.key, row.signature[1]), state, work))
+
+    def names(self, request: Request, place: RunPlace) -> Response:
+        asked = request.query_params
+        found = self.reading.names(place)
+        if "match" in asked:
+            limit = number_of(request, "limit", 1_000, 0, 100_000)
+            return json_answer(request, names.matching(found, asked["match"], limit))
+        if "tree" in asked:
+            return json_answer(request, names.below(found, asked["tree"]))
+        return packed_before(request, *self._all_names(place, found))
+
+    def _all_names(self, place: RunPlace, found: list[str]) -> tuple[bytes, str]:
+        """The packed list of all names, and what names it: 100,000 take a tenth of a second to pack."""
+        state = self.reading.state(place)
+        seen, body, etag = self._name_lists.get(place.key) or (None, b"", "")
+        if seen != state:
+            histograms = self.reading.names(place, histograms=True)
+            text = encode_fields({"names": found, "histograms": histograms})
+            body, etag = gzipped(text), hashlib.sha256(text).hexdigest()[:20]
+            self._name_lists.put(place.key, (state, body, etag), len(body))
+        return body, etag
+
+    def layers(self, request: Request, place: RunPlace) -> Response:
+        asked = request.query_params
+        buckets = number_of(request, "buckets", 200, 1, layers.MOST_BUCKETS)
+        made = layers.heat_map(self.reading, place, asked.get("table"), asked.get("field"), buckets)
+        return frame_answer(request, made)
+
+    def histograms(self, request: Request, place: RunPlace) -> Response:
+        most = number_of(request, "most", 120, 2, layers.MOST_HISTOGRAMS)
+        return frame_answer(request, layers.histograms(self.reading, place, request.query_params.get("name"), most))
+
+    def experts(self, request: Request, place: RunPlace) -> Response:
+        buckets = number_of(request, "buckets", 200, 1, layers.MOST_BUCKETS)
+        return frame_answer(request, layers.experts(self.reading, place, buckets))
+
+    def findings(self, request: Request, place: RunPlace) -> Response:
+        def work() -> bytes:
+            from barograph.doctor import diagnose
+
+            return msgspec.json.encode(mark_non_finite(diagnose(self.reading.run(place))))
+
+        return json_answer(request, self.slow.get(("findings", place.key), self.reading.state(place), work))
+
+    def system(self, request: Request, place: RunPlace) -> Response:
+        def work() -> bytes:
+            return msgspec.json.encode(mark_non_finite(details.system(self.reading, place)))
+
+        state = self.reading.state(place), self.table.row(place.key).data["status"]
+        return json_answer(request, self.quick.get(("system", place.key), state, work))
+
+    def report(self, request: Request, place: RunPlace) -> Response:
+        from starlette.responses import Response
+
+        from barograph.views.report.webpage import report_html
+
+        def work() -> bytes:
+            return str(report_html(self.reading.run(place))).encode()
+
+        body = self.slow.get(("report", place.key), self.reading.state(place), work)
+        name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in place.dir.name)
+        # a file for the disk: it has its scripts inside and must never run as a page of this server
+        headers = {
+            "content-disposition": f'attachment; filename="{name}.html"',
+            "content-security-policy": "sandbox; default-src 'none'",
+        }
+        return Response(body, 200, headers, "text/html; charset=utf-8")
+
+    def compare(self, request: Request) -> Response:
+        asked = request.query_params
+        keys = list(dict.fromkeys(asked.getlist("run")))
+        if len(keys) > MOST_COMPARED:
+            raise ValueError(f"{len(keys)} runs are too many to compare at once; {MOST_COMPARED} are allowed")
+        places = [self.places.find(key) for key in keys]
+        options = {name: asked.get(name) or None for name in ("metric", "x", "group", "baseline")}
+        state = tuple(self.reading.state(place) for place in places)
+
+        def work() -> bytes:
+            from barograph.analysis.compare.comparison import compare
+
+            runs = [self.reading.run(place) for place in places]
+            baseline: Any = options["baseline"]
+            if baseline in keys:
+                baseline = runs[keys.index(baseline)]
+            elif baseline is not None and ("/" in baseline or baseline.startswith((".", "~"))):
+                raise KeyError(f"the baseline {baseline[:200]!r} is none of the runs")
+            made = compare(
+                *runs, metric=options["metric"], x=options["x"], group=options["group"], baseline=baseline
+            ).as_dict()
+            folders = {str(place.dir): place.key for place in places}
+            for side in made["sides"]:
+                for one in side["runs"]:
+                    one["key"] = folders.get(one["dir"])
+            return msgspec.json.encode(mark_non_finite(made))
+
+        return json_answer(request, self.slow.get(("compare", tuple(keys), *options.items()), state, work))
+
+    def layout(self, request: Request) -> Response:
+        folder = edits.project_folder(self.table, request.path_params["project"])
+        return json_answer(request, edits.read_layout(folder, self.places.root))
+
+    def put_layout(self, request: Request, body: bytes) -> Response:
+        folder = edits.project_folder(self.table, request.path_params["project"])
+        return json_answer(request, edits.write_layout(folder, body))
+
+    def edit(self, request: Request, place: RunPlace, body: bytes) -> Response:
+        edits.edit(place, edits.parse(body))
+        row = self.table.row(place.key)
+        self.hub.rows_changed([place.key])
+        return json_answer(request, row.raw)
+
+    def delete(self, request: Request, place: RunPlace) -> Response:
+        entry = edits.trash(place, self.places.root)
+        self.table.refresh(force=True)
+        self.hub.rows_changed([place.key])
+        return json_answer(request, {"id": entry})
+
+    def restore(self, request: Request) -> Response:
+        folder = edits.restore(self.places.root, request.path_params["entry"])
+        changed = self.table.refresh(force=True)
+        self.hub.rows_changed(changed)
+        return json_answer(request, {"key": key_of(folder.resolve().relative_to(self.places.root).parts)})
+
+    def trashed(self, request: Request) -> Response:
+        return json_answer(request, {"trash": edits.trashed(self.places.root)})
+
+
+def _application(server: Server) -> Starlette:
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
+    def told(handler: Handler) -> Handler:
+        """Whatever goes wrong becomes a sentence."""
+
+        @wraps(handler)
+        async def handled(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:
+                return answer_to(error)
+
+        return handled
+
+    def threaded(work: Callable[[Request], Response]) -> Handler:
+        @wraps(work)
+        async def handled(request: Request) -> Response:
+            return await run_in_threadpool(work, request)
+
+        return told(handled)
+
+    of_run: dict[str, Callable[[Request, RunPlace], Response]] = {
+        "": server.run, "names": server.names, "layers": server.layers, "histograms": server.histograms,
+        "experts": server.experts, "findings": server.findings, "system": server.system, "report.html": server.report,
+    }  # fmt: skip
+
+    def read_run(request: Request) -> Response:
+        place, action = run_and_action(server.places, request)
+        return of_run[action](request, place)
+
+    @told
+    async def edit_run(request: Request) -> Response:
+        body = await body_of(request)
+        place, action = await run_in_threadpool(run_and_action, server.places, request)
+        if action:
+            raise KeyError(f"there is nothing to edit in {action}")
+        if request.method == "DELETE":
+            return await run_in_threadpool(server.delete, request, place)
+        return await run_in_threadpool(server.edit, request, place, body)
+
+    @told
+    async def read_series(request: Request) -> Response:
+        asked = series.parse(await body_of(request))
+        with server.table.at_work():
+            return frame_answer(request, await run_in_threadpool(server.series.answer, asked))
+
+    @told
+    async def save_layout(request: Request) -> Response:
+        body = await body_of(request)
+        return await run_in_threadpool(server.put_layout, request, body)
+
+    @told
+    async def live(request: Request) -> Response:
+        events = server.hub.stream(request.query_params.getlist("run") or None)
+        first = await anext(events)  # what is refused is refused before the answer begins
+
+        async def all_events() -> Any:
+            yield first
+            async for one in events:
+                yield one
+
+        return StreamingResponse(all_events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+    def page(request: Request) -> Response:
+        path = request.path_params["path"]
+        if path == "favicon.ico":  # browsers ask for it whatever the page says
+            return Response(status_code=204)
+        if path.startswith("api/") or path == "api" or "." in path.rpartition("/")[2]:
+            return error_answer(404, "there is nothing at this address")
+        with contextlib.suppress(KeyError):
+            server.reading.read_ahead(run_and_action(server.places, request, PAGES, TABS)[0])
+        return server.page.index(request)
+
+    def asset(request: Request) -> Response:
+        return server.page.file(request, request.path_params["path"])
+
+    return Starlette(
+        routes=[
+            Route("/api/about", threaded(server.about)),
+            Route("/api/runs", threaded(server.runs)),
+            Route("/api/runs/{path:path}", threaded(read_run), methods=["GET"]),
+            Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
+            Route("/api/series", read_series, methods=["POST"]),
+            Route("/api/compare", threaded(server.compare)),
+            Route("/api/projects/{project:path}/layout", threaded(server.layout), methods=["GET"]),
+            Route("/api/projects/{project:path}/layout", save_layout, methods=["PUT"]),
+            Route("/api/trash", threaded(server.trashed)),
+            Route("/api/trash/{entry}/restore", threaded(server.restore), methods=["POST"]),
+            Route("/api/live", live),
+            Route("/assets/{path:path}", threaded(asset)),
+            Route("/{path:path}", threaded(page)),
+        ]
+    )

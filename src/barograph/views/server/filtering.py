@@ -1,0 +1,70 @@
+"""Runs by a condition, or by plain words.
+
+In:   rows; what a person typed.
+Out:  the rows that are meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, cast
+
+from barograph.query import curation
+from barograph.query.filters import FilterError, matches, parse
+from barograph.query.stored import StoredRun
+from barograph.views.server.places import Places, ServedRun
+from barograph.views.server.rows import RunRow
+
+LONGEST = 2_000
+
+
+def select(rows: Iterable[RunRow], said: str, places: Places) -> list[RunRow]:
+    """The rows that meet `said`: a condition such as `config.lr > 1e-3 and status = finished`, else plain words.
+
+    Words all have to stand somewhere in a run's name, project, tags, notes, status or configuration. Raises ValueError
+    with a sentence.
+    """
+    if len(said) > LONGEST:
+        raise ValueError(f"a filter of {len(said):,} characters is too long; {LONGEST:,} are allowed")
+    if not said.strip():
+        return list(rows)
+    try:
+        condition = parse(said)
+    except FilterError:
+        if re.search(r"[=<>~]", said):
+            raise
+        words = said.lower().split()
+        return [row for row in rows if all(word in _text(row) for word in words)]
+    return [row for row in rows if matches(condition, cast(StoredRun, _Known(row, places)))]
+
+
+def _text(row: RunRow) -> str:
+    data = row.data
+    settings = (f"{name}={value}" for name, value in data["config"].items())
+    return "\n".join(
+        (data["id"], data["name"], data["project"], data["status"], data["notes"], *data["tags"], *settings)
+    ).lower()
+
+
+class _Known:
+    """A run as conditions see it, by what its row knows already."""
+
+    def __init__(self, row: RunRow, places: Places):
+        data = row.data
+        self.id, self.name, self.project = data["id"], data["name"], data["project"]
+        self.status, self.tags = data["status"], data["tags"]
+        self.dir = row.place.dir
+        self._run = ServedRun(row.place, places.root)
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        return curation.over(self.dir, self._run.manifest)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self._run.config
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)

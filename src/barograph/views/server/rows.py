@@ -1,0 +1,301 @@
+"""One run as a row of the table: from its manifest, cheaply; then from its log and columns, when there is time.
+
+In:   a run's folder.
+Out:  the row as JSON-ready data, and what tells that it is out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from barograph.analysis.compare.member import direction, is_evaluation
+from barograph.core import liveness, manifest, segments
+from barograph.core.record import mark_non_finite, parse_time
+from barograph.log.spool import best_copy
+from barograph.query import curation
+from barograph.query.leaves import flat
+from barograph.views.server.places import RunPlace, ServedRun
+from barograph.views.server.progress import Progress, last_step, sidecar_logs
+
+MOST_METRICS = 40
+_MOST_CONFIG = 500  # values of a configuration in a row; the run's own page has them all
+_LONGEST_VALUE = 500  # characters
+_BEST = 8  # series whose best value is looked for in the columns of a run that has ended
+_LOSSES = ("train/loss", "loss", "train_loss")
+_EVALS = ("eval/loss", "val/loss", "val_loss", "eval_loss")
+_LAST_FAMILIES = ("goodput", "energy", "host", "gpu", "allocator", "span", "sol", "data", "memory", "ranks", "model")
+
+Signature = tuple[Any, ...]
+
+
+class RunRow:
+    """A run's row. `data`: what is sent. `is_filled`: whether it has what takes longer to find out.
+
+    `live`: whether something may still be written. `checked`: when the status was looked at, by `time.monotonic`.
+    """
+
+    def __init__(self, place: RunPlace):
+        self.place = place
+        self.data: dict[str, Any] = {}
+        self.raw = b""
+        self.signature: Signature = ()
+        self.live = False
+        self.is_filled = False
+        self.checked = 0.0
+        self.written = 0.0
+        self.progress: Progress | None = None
+        self._about: dict[str, Any] = {}
+
+    def build(self, signature: Signature) -> None:
+        """Read the manifest and what people edited; keeps what was found in the columns before."""
+        place, now = self.place, time.time()
+        about = _manifest(place.dir)
+        self._about = about
+        edited = curation.read(place.dir)
+        said = about | edited
+        status = self._status(about)
+        log = best_copy(place.dir / "training.json")
+        step, self.written = last_step(log)
+        final = about.get("final_metrics")
+        final = final if isinstance(final, dict) else {}
+        first = next(iter(segments.read(place.dir)), None)
+        before = self.data
+        created = _seconds(about.get("created")) or (first.time / 1e6 if first is not None else 0.0)
+        self.data = {
+            "key": place.key,
+            "project": _text(said.get("project")) or place.dir.parent.name,
+            "id": place.dir.name,
+            "name": _text(said.get("name")) or place.dir.name,
+            "status": status,
+            "status_since": _seconds(about.get("finished")) or (self.written or None),
+            "created": created or _mtime(place.dir),
+            "wall_seconds": _wall(about, created, self.written if not self.live else now),
+            "tags": [_text(tag) for tag in said.get("tags") or () if isinstance(said.get("tags"), list)],
+            "notes": _text(said.get("notes")),
+            "pinned": edited.get("pinned") is True,
+            "archived": edited.get("archived") is True,
+            "config": _config(about.get("config")),
+            "step": final.get("step", step) if not self.live else step,
+            "total_steps": about.get("total_steps"),
+            "remaining_seconds": None,
+            "last": _chosen(final) if not self.live else before.get("last", {}),
+            "best": before.get("best", {}),
+            "findings": before.get("findings", {"critical": 0, "warning": 0, "info": 0}),
+            "parent": None,
+            "fork_step": first.start_step if first is not None and first.source else None,
+            "source": first.source if first is not None and first.source else None,
+        }
+        if not self.data["last"]:
+            self.data["last"] = before.get("last", {})
+        self.signature = signature
+        self.is_filled = False
+        self.encode()
+
+    def encode(self) -> None:
+        """The row as JSON, kept: a list of thousands is put together from these."""
+        shown = {key: value for key, value in self.data.items() if key != "source"}
+        self.raw = msgspec.json.encode(mark_non_finite(shown))
+
+    def fill(self, root: Path) -> None:
+        """Find out what takes longer: findings, best values, last values of a run that has not ended. May raise."""
+        if self.live:
+            self.advance()
+        progress = self.progress or Progress(self.place.dir)
+        if not self.live:
+            progress.read_findings()
+            self.progress = None
+        elif not progress.whole:
+            progress.read_findings()
+        self.data["findings"] = progress.counts()
+        run = ServedRun(self.place, root)
+        if not self.data["last"]:
+            self.data["last"], step = _last_values(run)
+            self.data["step"] = step if self.data["step"] is None else self.data["step"]
+        if not self.live or not progress.whole or progress.segments > 1:
+            best = _best_values(run, self.data["last"])
+            self.data["best"] = best
+            if self.live:
+                progress.best.update(best)
+        self.is_filled = True
+        self.encode()
+
+    def advance(self) -> bool:
+        """Follow the log of a run that is written; whether the row changed."""
+        if self.progress is None:
+            self.progress = Progress(self.place.dir)
+        progress, data = self.progress, self.data
+        if not progress.advance():
+            return False
+        if progress.step is not None:
+            data["step"] = progress.step
+        data["last"] = _chosen(progress.last)
+        data["best"] = {name: progress.best[name] for name in data["last"] if name in progress.best}
+        if progress.whole or progress.findings:
+            data["findings"] = progress.counts()
+        data["wall_seconds"] = _wall(self._about, data["created"], time.time())
+        pace, total = progress.seconds_a_step(), data["total_steps"]
+        if pace is not None and isinstance(total, int) and data["step"] is not None:
+            data["remaining_seconds"] = max(0, total - data["step"]) * pace
+        if progress.phase == "eval" and data["status"] == "running":
+            data["phase"] = "eval"
+        else:
+            data.pop("phase", None)
+        self.encode()
+        return True
+
+    def look_at_status(self) -> bool:
+        """Whether the status is another one than before: a process goes without a word."""
+        was = self.data["status"]
+        self.data["status"] = self._status(self._about)
+        if self.data["status"] == was:
+            return False
+        self.data["status_since"] = time.time() if was in liveness.ALIVE else self.data["status_since"]
+        if not self.live:
+            self.data["remaining_seconds"] = None
+        self.encode()
+        return True
+
+    def _status(self, about: dict[str, Any]) -> str:
+        self.checked = time.monotonic()
+        said = liveness.status(self.place.dir, about) if about.get("status") == "running" else about.get("status")
+        self.live = said in liveness.OPEN
+        return _text(said) or "unknown"
+
+
+def signature(folder: Path) -> Signature:
+    """What changes when a row may have to be built again: a few looks at files."""
+    path = str(folder)
+    seen = tuple(_stamp(f"{path}/{name}") for name in (manifest.FILE, curation.FILE, "training.json"))
+    beside = _beside(path, _stamp(path)) if seen[0] or seen[2] else ()
+    return *seen, *(_stamp(f"{path}/{name}") for name in beside)
+
+
+@lru_cache(maxsize=1 << 15)
+def _beside(path: str, changed: tuple[int, int] | None) -> tuple[str, ...]:
+    """The sidecars' logs in a folder, listed again when files came or went in it."""
+    return tuple(sidecar_logs(Path(path)))
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """The manifest with NaN and infinities as the strings that JSON has for them."""
+    try:
+        with open(folder / manifest.FILE, "rb", buffering=0) as file:
+            found = msgspec.json.decode(file.read())
+        return found if isinstance(found, dict) else {}
+    except OSError:
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return manifest.read(folder)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _mtime(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _seconds(moment: Any) -> float | None:
+    return (parse_time(moment) / 1e6) or None if isinstance(moment, str) else None
+
+
+def _wall(about: dict[str, Any], created: float | None, until: float) -> float | None:
+    known = about.get("wall_seconds")
+    if isinstance(known, (int, float)) and about.get("status") != "running":
+        return float(known)
+    return max(0.0, until - created) if created and until else None
+
+
+def _config(config: Any) -> dict[str, Any]:
+    """The configuration's values by their dotted names, long ones cut."""
+    if not isinstance(config, dict):
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in flat(config):
+        if len(found) == _MOST_CONFIG:
+            break
+        if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+            value = value[:_LONGEST_VALUE] + "…"
+        elif isinstance(value, list) and len(value) > 64:
+            value = [*value[:64], "…"]
+        found[name] = value
+    return found
+
+
+def interest(name: str) -> tuple[int, int, str]:
+    """What stands where in a row: losses, evaluations, norm, learning rate, speed, then the rest."""
+    family, _, leaf = name.rpartition("/")
+    if name in _LOSSES:
+        place = 0
+    elif name in _EVALS:
+        place = 1
+    elif "loss" in leaf:
+        place = 2
+    elif is_evaluation(name):
+        place = 3
+    elif leaf in ("norm", "grad_norm", "grad_norm_before"):
+        place = 4
+    elif leaf in ("lr", "learning_rate"):
+        place = 5
+    elif leaf in ("tokens_per_second", "mfu", "samples_per_second", "step_ms", "duration_ms"):
+        place = 6
+    elif family.split("/")[0] in _LAST_FAMILIES:
+        place = 8
+    else:
+        place = 7
+    return name.count("/") > 1, place, name
+
+
+def _chosen(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that a row has room for, the interesting ones first."""
+    plain = {name: value for name, value in values.items() if name != "step" and _is_number(value)}
+    return {name: plain[name] for name in sorted(plain, key=interest)[:MOST_METRICS]}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
+
+
+def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
+    """Last values, and the last step, of a run that was killed, or keeps its numbers in columns alone."""
+    import numpy
+
+    names = sorted((name for name in run.names() if name.count("/") < 2), key=interest)[:MOST_METRICS]
+    found: dict[str, float] = {}
+    last: int | None = None
+    for name, (step, moment, value, _, _) in run.points_of(names):
+        newest = int(numpy.lexsort((moment, step))[-1])
+        found[name] = float(value[newest])
+        last = max(int(step[newest]), last or 0)
+    return found, last
+
+
+def _best_values(run: ServedRun, last: dict[str, Any]) -> dict[str, float]:
+    """The lowest or highest finite value on the live branch, of the series of which it is known which is better."""
+    import numpy
+
+    wanted = [name for name in last if direction(name) and interest(name)[1] < 7][:_BEST]
+    found = {}
+    for name, (_, _, values, _, _) in run.points_of(wanted):
+        values = values[numpy.isfinite(values)]
+        if len(values):
+            found[name] = float(values.max() if direction(name) > 0 else values.min())
+    return found

@@ -1,0 +1,242 @@
+"""The table of runs, kept up to date with as few looks at files as that takes.
+
+In:   the runs that there are.
+Out:  their rows; which rows changed since.
+
+A row is built from the run's manifest in a fraction of a millisecond. What takes longer (best values, findings, last
+values of runs that were killed) a thread fills in afterwards, the newest run first, and says so to `changed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from barograph.core.segments import is_run
+from barograph.views.server.places import Places, RunPlace, key_of
+from barograph.views.server.rows import RunRow, signature
+
+FRESH_SECONDS = 0.3  # a list asked for again within this is given as it is
+_STATUS_SECONDS = 5.0  # how often it is looked whether the process of a run is still there …
+_OLD_STATUS_SECONDS = 60.0  # … and of one that wrote nothing for an hour
+_OLD_SECONDS = 3600.0
+_PATIENCE_SECONDS = 1.0
+
+
+class RunTable:
+    """All rows. Any thread may call. `changed`: is told the keys of rows that were filled in."""
+
+    def __init__(self, places: Places, changed: Callable[[list[str]], None] = lambda keys: None):
+        self.places = places
+        self.changed = changed
+        self.version = 0
+        self.working = 0
+        self._rows: dict[str, RunRow] = {}
+        self._lock = threading.RLock()
+        self._waiting: dict[str, None] = {}
+        self._filler: threading.Thread | None = None
+        self._looked = -FRESH_SECONDS
+        self._closed = False
+
+    def refresh(self, force: bool = False) -> list[str]:
+        """Look at every run; the keys of those whose rows are new, changed or gone."""
+        with self._lock:
+            if not force and time.monotonic() - self._looked < FRESH_SECONDS:
+                return []
+            found = self.places.scan()
+            changed = [key for key in self._rows if key not in found]
+            for key in changed:
+                del self._rows[key]
+            new = []
+            for key, place in found.items():
+                if self._look(key, place):
+                    changed.append(key)
+                    if not self._rows[key].is_filled:
+                        new.append(key)
+            if changed:
+                self._link(changed)
+                self.version += 1
+            self._looked = time.monotonic()
+            self._fill_later(sorted(new, key=lambda key: -(self._rows[key].data["created"] or 0.0)))
+            return changed
+
+    def rows(self) -> list[RunRow]:
+        """Every row, the newest run last."""
+        with self._lock:
+            return sorted(self._rows.values(), key=lambda row: (row.data["created"] or 0.0, row.data["key"]))
+
+    def row(self, key: str) -> RunRow:
+        """One run's row as it is now. Raises KeyError with a sentence."""
+        place = self.places.find(key)
+        with self._lock:
+            if self._look(key, place):
+                self._link([key])
+                self.version += 1
+            return self._rows[key]
+
+    def whole_row(self, key: str) -> RunRow:
+        """The same with everything filled in."""
+        row = self.row(key)
+        if not row.is_filled:
+            self._fill(row)
+        return row
+
+    def advance(self, keys: Iterable[str]) -> list[str]:
+        """Follow the logs of these runs; the keys of rows that changed."""
+        changed = []
+        for key in keys:
+            row = self._rows.get(key)
+            if row is not None and row.live and row.advance():
+                changed.append(key)
+        if changed:
+            with self._lock:
+                self.version += 1
+        return changed
+
+    def live(self) -> list[RunRow]:
+        """The rows of runs that may still be written."""
+        with self._lock:
+            return [row for row in self._rows.values() if row.live]
+
+    def get(self, key: str) -> RunRow | None:
+        """A row as it was seen last."""
+        return self._rows.get(key)
+
+    def key_of(self, folder: str) -> str | None:
+        """The key of a run by its folder; None if it is not among them."""
+        from pathlib import Path
+
+        with contextlib.suppress(OSError, ValueError):
+            path = Path(folder).resolve()
+            if path.is_relative_to(self.places.root):
+                key = key_of(path.relative_to(self.places.root).parts)
+                return key if key in self._rows else None
+        return None
+
+    def wait_filled(self, seconds: float) -> bool:
+        """Wait until every row is filled in, so long at most; whether they are."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with self._lock:
+                if not self._waiting and self._filler is None:
+                    return True
+            time.sleep(0.01)
+        return False
+
+    def close(self) -> None:
+        """Fill in nothing more."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _look(self, key: str, place: RunPlace) -> bool:
+        """Bring one row up to date; whether it changed."""
+        row = self._rows.get(key)
+        now = time.monotonic()
+        if row is None:
+            if not is_run(place.dir):
+                return False
+            row = self._rows[key] = RunRow(place)
+            row.build(signature(place.dir))
+            return True
+        seen = signature(place.dir)
+        if row.live and seen[:2] == row.signature[:2] and seen[2] is not None:
+            row.signature = seen  # the log went on: `advance` follows it
+            return self._status(row, now)
+        if seen == row.signature:
+            return row.live and self._status(row, now)
+        row.build(seen)
+        if row.live and row.progress is not None:
+            row.data["last"] = {}
+            row.advance()
+        return True
+
+    def _status(self, row: RunRow, now: float) -> bool:
+        old = time.time() - row.written > _OLD_SECONDS
+        if now - row.checked < (_OLD_STATUS_SECONDS if old else _STATUS_SECONDS):
+            return False
+        return row.look_at_status()
+
+    def _link(self, keys: Iterable[str]) -> None:
+        """Which run another was forked from, where it is one of these."""
+        for key in keys:
+            row = self._rows.get(key)
+            if row is not None and row.data["source"]:
+                parent = self.key_of(row.data["source"])
+                if parent != key and parent != row.data["parent"]:
+                    row.data["parent"] = parent
+                    row.encode()
+
+    def _fill_later(self, keys: Iterable[str]) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._waiting.update(dict.fromkeys(keys))
+            if self._waiting and self._filler is None:
+                self._filler = threading.Thread(target=self._fill_all, name="barograph-rows", daemon=True)
+                self._filler.start()
+
+    def _fill_all(self) -> None:
+        told, done = time.monotonic(), []
+        while True:
+            with self._lock:
+                key = next(iter(self._waiting), None)
+                if key is None:
+                    self._filler = None
+                    break
+                del self._waiting[key]
+                row = self._rows.get(key)
+            if row is not None and not row.is_filled:
+                self._fill(row)
+                done.append(key)
+            if done and time.monotonic() - told > 0.5:
+                self._tell(done)
+                told, done = time.monotonic(), []
+            self._give_way()
+        self._tell(done)
+
+    def _give_way(self) -> None:
+        """Requests go first: wait while one is at work, a second at most."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while self.working and time.monotonic() < until and not self._closed:
+            time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While somebody waits for an answer, nothing is filled in."""
+        with self._lock:
+            self.working += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.working -= 1
+
+    def _tell(self, keys: list[str]) -> None:
+        if keys:
+            with self._lock:
+                self.version += 1
+            self.changed(keys)
+
+    def _fill(self, row: RunRow) -> None:
+        try:
+            row.fill(self.places.root)
+        except Exception as error:  # whatever a damaged run does, the list stays
+            row.is_filled = True
+            row.data["problem"] = str(error.args[0] if error.args else error)[:300]
+            row.encode()
+
+
+def rows_as_json(rows: Iterable[RunRow], stamp: str, left_out: Iterable[str]) -> bytes:
+    """The answer to the list of runs, put together from rows that are JSON already."""
+    import msgspec
+
+    listed = list(rows)
+    projects = sorted({str(row.data["project"]) for row in listed})
+    rest: dict[str, Any] = {"projects": projects, "stamp": stamp, "left_out": list(left_out)}
+    return b'{"runs":[' + b",".join(row.raw for row in listed) + b"]," + msgspec.json.encode(rest)[1:]

@@ -1,0 +1,1 @@
+"""Commands that answer with a table. In: arguments. Out: lines of text."""

@@ -1,0 +1,198 @@
+"""Pages of text: findings and the story of one, the log, help, the list of runs.
+
+In:   a followed run, or runs.
+Out:  rows that fill a terminal.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from barograph.core import liveness
+from barograph.core.record import parse_time
+from barograph.core.text import clip, duration, padded, short
+from barograph.doctor.kernel.finding import SEVERITIES
+from barograph.query.stored import StoredRun
+from barograph.views.top.logbook import by_examination
+from barograph.views.top.place import TopPlace
+from barograph.views.top.screen import Row, Span
+from barograph.views.top.watching import RunWatch
+
+_MARKS = {"critical": ("✖", "X"), "warning": ("▲", "!"), "info": ("○", "-")}
+_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+
+
+class Examination:
+    """The doctor's whole look at a run, in a thread of its own. `findings`: None until it is done."""
+
+    def __init__(self, run: StoredRun):
+        self.findings: list[dict[str, Any]] | None = None
+        self.failed = ""
+        self._thread = threading.Thread(target=self._work, args=(run,), daemon=True, name="barograph-top-doctor")
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still looking."""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float) -> None:
+        """For a page that is printed once."""
+        self._thread.join(seconds)
+
+    def _work(self, run: StoredRun) -> None:
+        try:
+            from barograph.doctor import diagnose
+
+            # an object of its own: a stored run is read from one thread
+            self.findings = by_examination(
+                diagnose(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir))
+            )
+        except Exception as error:  # a page can say so; a thread can't
+            self.failed = f"{type(error).__name__}: {error}"
+
+
+def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, looked: Examination | None) -> list[Row]:
+    """The findings, and below them the story of the one chosen."""
+    found = watch.logbook.findings() if looked is None or looked.findings is None else looked.findings
+    page: list[Row] = []
+    said = _state(watch, looked)
+    if not found:
+        examined = looked is not None and looked.findings is not None
+        nothing = "nothing is wrong" if examined else "the run has logged no finding"
+        return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(looked)]
+    at.chosen = min(at.chosen, len(found) - 1)
+    counts = [sum(one["severity"] == name for one in found) for name in SEVERITIES]
+    words = ("critical", "warning", "remark")
+    told = ", ".join(
+        f"{n} {word}{'s' if n > 1 and word != 'critical' else ''}" for n, word in zip(counts, words, strict=True) if n
+    )
+    page.append([Span(f"  {told}", "bold"), Span(f"   {said}", "dim")])
+    room = min(len(found), max(3, rows // 3))
+    first = max(0, min(at.chosen - room // 2, len(found) - room))
+    for place in range(first, first + room):
+        page.append(_line(found[place], place == at.chosen, at, columns))
+    if first + room < len(found):
+        page.append([Span(f"    … {len(found) - first - room} more", "dim")])
+    page.append([])
+    return page + _story(found[at.chosen], columns)[: rows - len(page)]
+
+
+def _state(watch: RunWatch, looked: Examination | None) -> str:
+    if looked is not None and looked.running:
+        return "the doctor is looking …"
+    if looked is not None and looked.failed:
+        return f"the doctor could not look: {short(looked.failed, 60)}"
+    return "earlier findings are being read …" if watch.logbook.searching else ""
+
+
+def _hint(looked: Examination | None) -> list[Row]:
+    return [] if looked is not None else [[], [Span("  d lets the doctor look at the whole run", "dim")]]
+
+
+def _line(finding: Mapping[str, Any], chosen: bool, at: TopPlace, columns: int) -> Row:
+    severity = finding["severity"]
+    mark = _MARKS.get(severity, ("·", "-"))[0 if at.braille else 1]
+    where = f"step {finding['step']:,}"
+    head = f" {('▸' if at.braille else '>') if chosen else ' '} {mark} {where:<14} "
+    room = columns - len(head)
+    return [
+        Span(head, _STYLES.get(severity, "")),
+        Span(clip(short(finding["message"]), room), "bold" if chosen else ""),
+    ]
+
+
+def _story(finding: Mapping[str, Any], columns: int) -> list[Row]:
+    width = max(30, min(columns - 4, 110))
+    rows: list[Row] = []
+
+    def tell(text: object, lead: str = "", style: str = "") -> None:
+        lines = textwrap.wrap(short(text, 1000), width - 10, break_long_words=True) or [""]
+        for at, line in enumerate(lines):
+            rows.append([Span(f"  {lead if not at else '':<9} ", "dim"), Span(line, style)])
+
+    until = f" to {finding['last_step']:,}" if finding.get("last_step", 0) > finding["step"] else ""
+    sure = f", {round(100 * finding.get('confidence', 0))}% sure" if finding["severity"] != "info" else ""
+    tell(
+        f"{finding['severity']}, step {finding['step']:,}{until}, {finding['rule']}{sure}",
+        "",
+        _STYLES.get(finding["severity"], ""),
+    )
+    tell(finding["message"], "what")
+    evidence = finding.get("evidence") or {}
+    for one in evidence.get("story", ())[:6] if isinstance(evidence, Mapping) else ():
+        before = "before" if one["step"] < finding["step"] else "with it" if one["step"] == finding["step"] else "then"
+        tell(f"step {one['step']:,}: {one['message']}", before)
+    spark = evidence.get("spark") if isinstance(evidence, Mapping) else None
+    if isinstance(spark, Mapping) and spark.get("bars"):
+        tell(f"{spark['series']} {spark['bars']}", "")
+    for place, cause in enumerate(finding.get("causes", ())[:3]):
+        tell(cause, "because" if not place else "or")
+    for place, remedy in enumerate(finding.get("remedies", ())[:5]):
+        tell(remedy, "do" if not place else "")
+    return rows
+
+
+def log_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row]:
+    """The last lines of the log; up goes back in them."""
+    lines = list(watch.logbook.lines)
+    if not lines:
+        return [[], [Span("  no lines yet", "dim")]]
+    at.scroll = max(0, min(at.scroll, len(lines) - rows))
+    end = len(lines) - at.scroll
+    style = {"!!": "yellow", "--": "dim"}
+    return [[Span(line, style.get(line[:2], ""))] for line in lines[max(0, end - rows) : end]]
+
+
+HELP = (
+    ("1 … 7, tab", "the pages"),
+    ("↑ ↓  j k", "another metric in the chart; a finding; scroll"),
+    ("+ -", "the last half of the steps shown; twice as many"),
+    ("0", "the whole run again"),
+    ("l", "logarithmic charts"),
+    ("n p  → ←", "the next run, the one before"),
+    ("r", "the list of runs"),
+    ("d", "let the doctor look at the whole run"),
+    ("space", "hold still"),
+    ("ctrl-l", "draw everything again"),
+    ("q", "quit; the training goes on"),
+)
+
+
+def help_page(at: TopPlace) -> list[Row]:
+    """The keys."""
+    rows: list[Row] = [[], [Span("  KEYS", "bold")]]
+    for key, what in HELP:
+        key = key if at.braille else key.replace("↑ ↓", "up down").replace("→ ←", "right left").replace("…", "to")
+        rows.append([Span(f"  {padded(key, 14)} ", "bold cyan"), Span(what)])
+    rows += [[], [Span("  A chart's column shows the lowest and the highest of all its points; × marks NaN or")],
+             [Span("  infinity, ▲ where a finding begins, ● an evaluation.")]]  # fmt: skip
+    return rows
+
+
+def runs_page(runs: Sequence[StoredRun], states: Mapping[str, str], at: TopPlace, columns: int, rows: int) -> list[Row]:
+    """The list of runs, the newest first. states: folder → status."""
+    if not runs:
+        return [[], [Span("  there are no runs here; `barograph demo` makes one, --dir names another folder", "dim")]]
+    at.chosen = min(at.chosen, len(runs) - 1)
+    room = max(1, rows - 2)
+    first = max(0, min(at.chosen - room // 2, len(runs) - room))
+    name = max(20, columns - 40)
+    page: list[Row] = [[], [Span(f"   {padded('RUN', name)} {'STATUS':<12} {'STARTED':>12}", "bold")]]
+    for place in range(first, min(len(runs), first + room)):
+        run = runs[place]
+        state = states.get(str(run.dir), "")
+        mark = ("▸" if at.braille else ">") if place == at.chosen else " "
+        bad = state in (*liveness.LOST, "hung", "failed")
+        style = "bold green" if state == "running" else "bold red" if bad else ""
+        began = parse_time(run.manifest.get("created"))
+        ago = f"{duration(time.time() - began / 1e6)} ago" if began else ""
+        page.append([
+            Span(f" {mark} {padded(short(f'{run.project}/{run.id}'), name)} ", "bold" if place == at.chosen else ""),
+            Span(f"{padded(short(state), 12)} ", style), Span(f"{ago:>12}", "dim"),
+        ])  # fmt: skip
+    return page

@@ -1,0 +1,175 @@
+"""Thresholds of rules, from both sides: just short of one a rule is silent or milder, just beyond it speaks.
+
+The numbers are written out: a threshold that is changed has to be changed here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+from barograph.core.record import Record
+from barograph.doctor.kernel.registry import rule_classes
+
+GIB = float(1 << 30)
+RULES = rule_classes()
+Columns = dict[str, Any]
+Build = Callable[[float], Columns]
+
+
+def wavy(count: int, level: float = 1.0) -> np.ndarray:
+    """A series that hardly moves, and never stands still."""
+    return level * (1 + 2e-4 * np.sin(np.arange(count) * 2.1))
+
+
+def then(before: int, level: float, after: int, new: float) -> np.ndarray:
+    """A level, and another one behind it."""
+    return np.concatenate([wavy(before, level), wavy(after, new)])
+
+
+def worst(rule: str, columns: Columns, cuts: Iterable[int] = (), **facts: Any) -> str:
+    """The worst severity that a rule gives; nothing if it is silent."""
+    events = facts.pop("events", ())
+    found = findings([RULES[rule]()], columns, facts=facts, events=events, cuts=cuts)
+    grades = {one.severity for one in found.values()}
+    return next((grade for grade in ("critical", "warning", "info") if grade in grades), "")
+
+
+def fall(ratio: float) -> Columns:
+    return {"train/loss": then(200, 2.0, 40, 2.0 * ratio)}
+
+
+def slide(ratio: float = 0.5, worse: float = 1.1) -> Columns:
+    return {"train/loss": then(128, 3.0, 128, 3.0 * ratio), "eval/loss": (np.array([100, 240]), [3.0, 3.0 * worse])}
+
+
+def every(name: str, steps: int, count: int = 12) -> Build:
+    return lambda value: {name: (np.arange(count) * steps, np.full(count, value))}
+
+
+def layers(name: str, count: int, steps: int = 10, others: float = 0.0) -> Build:
+    family, quantity = name.split("/*/")
+    return lambda value: {
+        f"{family}/h.{at}/{quantity}": (np.arange(count) * steps, np.full(count, value if at == 0 else others))
+        for at in range(4)
+    }
+
+
+def evaluations(value: float, count: int) -> Columns:
+    return {"train/loss": wavy(200, 2.0), "eval/loss": (np.arange(count) * 20 + 10, np.full(count, 2.0 * value))}
+
+
+def policy(name: str, start: float = 0.1) -> Build:
+    return lambda value: {"train/reward": wavy(96) + np.arange(96) % 7, name: then(48, start, 48, value)}
+
+
+# rule, threshold, what the value makes, short of it and what is said then, beyond it and what is said then
+CASES: list[tuple[str, str, Build, float, str, float, str]] = [
+    ("loss_jump_down", "fall", fall, 0.905, "", 0.895, "info"),
+    ("loss_jump_down", "large", fall, 0.305, "info", 0.295, "warning"),
+    ("loss_jump_down", "lr", lambda x: fall(0.5) | {"train/lr": then(200, 1e-3, 40, 1e-3 * x)}, 0.69, "", 0.71, "info"),
+    ("loss_jump_down", "rows", lambda x: {"train/loss": then(200, 2.0, int(x), 1.0)}, 7, "", 8, "info"),
+    ("loss_slide", "fall", lambda x: slide(x), 0.61, "", 0.59, "warning"),
+    ("loss_slide", "worse", lambda x: slide(worse=x), 1.015, "", 1.025, "warning"),
+    ("loss_slide", "given", lambda x: slide(x, 1.0 / 0.97), 0.106, "warning", 0.100, "critical"),
+    ("zero_loss", "rows", lambda x: {"train/loss": np.r_[wavy(50), np.zeros(int(x)), wavy(20)]}, 4, "", 5, "critical"),
+    ("zero_loss", "fitted", lambda x: {"train/loss": np.r_[wavy(50, x), np.zeros(9)]}, 0.051, "critical", 0.049,
+     "info"),
+    ("frozen_loss", "rows", lambda x: {"train/loss": np.r_[wavy(90), np.full(int(x), 1.2345), wavy(9)]},
+     7, "", 8, "warning"),
+    ("loss_level", "spike", lambda x: {"train/loss": np.r_[np.ones(100), np.full(3, x), np.ones(9)]},
+     9.9, "", 10.1, "warning"),
+    ("loss_level", "stop", lambda x: {"train/loss": np.r_[np.ones(100), np.full(3, x), np.ones(9)]},
+     99.0, "warning", 101.0, "critical"),
+    ("loss_level", "average", lambda x: {"train/loss": np.r_[np.ones(100), np.full(20, 5.0), x, x]},
+     23.0, "", 23.6, "warning"),
+    ("initial_loss", "above", lambda x: {"train/loss": x - wavy(9, 0.1)}, 7.5, "", 7.52, "info"),
+    ("initial_loss", "times", lambda x: {"train/loss": x - wavy(9, 0.1)}, 13.9, "info", 13.93, "warning"),
+    ("gradient_norm_range", "high", lambda x: {"train/norm": wavy(64, x)}, 99.0, "", 101.0, "info"),
+    ("gradient_norm_range", "quiet", lambda x: {"train/norm": wavy(64, x)}, 0.011, "", 0.009, "info"),
+    ("exploding_gradient", "ratio", lambda x: {"train/norm": then(160, 1.0, 48, x)}, 9.9, "", 10.1, "warning"),
+    ("gradient_decay", "share", lambda x: {"train/norm": then(32, 1.0, 96, x), "train/loss": wavy(128)},
+     0.102, "", 0.098, "warning"),
+    ("gradient_decay", "loss", lambda x: {"train/norm": then(32, 1.0, 96, 0.05), "train/loss": then(32, 1.0, 96, x)},
+     0.945, "", 0.955, "warning"),
+    ("zero_gradient", "rows", lambda x: {"train/norm": np.r_[wavy(40), np.zeros(int(x)), wavy(9)]}, 2, "", 3,
+     "critical"),
+    ("gradient_spread", "spread", every("model/flow_spread", 10), 99.0, "", 101.0, "info"),
+    ("early_growth", "grown", lambda x: {"model/param_norm": np.linspace(1.0, x, 50)}, 1.99, "", 2.01, "warning"),
+    ("update_ratio", "high", every("model/update_p50", 10, 20), 0.099, "", 0.101, "warning"),
+    ("weight_norm_growth", "step", lambda x: {"model/param_norm": then(20, 1.0, 20, x)}, 1.49, "", 1.51, "warning"),
+    ("learning_rate_jump", "ratio", lambda x: {"train/lr": np.r_[np.full(40, 1.0), np.full(20, x)]}, 1.49, "", 1.51,
+     "warning"),
+    ("learning_rate_jump", "critical", lambda x: {"train/lr": np.r_[np.full(40, 1.0), np.full(20, x)]},
+     2.99, "warning", 3.01, "critical"),
+    ("learning_rate_constant", "share", lambda x: {"train/lr": np.linspace(1.0, x, 120)}, 0.89, "", 0.91, "info"),
+    ("attention_logits", "informs", layers("activations/*/attention_logit_max", 3), 49.0, "", 51.0, "info"),
+    ("attention_logits", "high", layers("activations/*/attention_logit_max", 3), 99.0, "info", 101.0, "warning"),
+    ("attention_entropy", "low", layers("activations/*/attention_entropy", 6, others=0.9), 0.11, "", 0.09, "info"),
+    ("dead_units", "informs", layers("activations/*/dead", 3), 0.49, "", 0.51, "info"),
+    ("dead_units", "warns", layers("activations/*/dead", 3), 0.89, "info", 0.91, "warning"),
+    ("saturated_units", "informs", layers("activations/*/saturated", 3), 0.49, "", 0.51, "info"),
+    ("load_imbalance", "warns", every("moe/load_imbalance", 10), 2.99, "", 3.01, "warning"),
+    ("load_imbalance", "critical", every("moe/load_imbalance", 10), 4.99, "warning", 5.01, "critical"),
+    ("expert_utilization", "informs", every("moe/expert_utilization", 10), 0.71, "", 0.69, "info"),
+    ("expert_utilization", "warns", every("moe/expert_utilization", 10), 0.51, "info", 0.49, "warning"),
+    ("expert_utilization", "critical", every("moe/expert_utilization", 10), 0.26, "warning", 0.24, "critical"),
+    ("router_entropy", "informs", every("moe/router_entropy", 10), 0.51, "", 0.49, "info"),
+    ("router_entropy", "warns", every("moe/router_entropy", 10), 0.051, "info", 0.049, "warning"),
+    ("dropped_tokens", "informs", every("moe/dropped_fraction", 10), 0.049, "", 0.051, "info"),
+    ("dropped_tokens", "warns", every("moe/dropped_fraction", 10), 0.29, "info", 0.31, "warning"),
+    ("padding", "share", every("data/padding_share", 1, 40), 0.49, "", 0.51, "info"),
+    ("padding", "records", lambda x: {"data/padding_share": np.full(int(x), 0.6)}, 31, "", 32, "info"),
+    ("ignored_labels", "share", every("data/ignored_share", 1), 0.998, "", 1.0, "critical"),
+    ("ignored_labels", "records", lambda x: {"data/ignored_share": np.ones(int(x))}, 4, "", 5, "critical"),
+    ("step_tokens", "change", lambda x: {"train/step_tokens": np.r_[np.full(64, 1000), np.full(64, 1000 * x)]},
+     1.09, "", 1.11, "info"),
+    ("evaluation_gap", "ratio", lambda x: evaluations(x, 6), 1.49, "", 1.51, "info"),
+    ("evaluation_better", "share", lambda x: evaluations(x, 8), 0.91, "", 0.89, "info"),
+    ("evaluation_better", "evaluations", lambda x: evaluations(0.5, int(x)), 4, "", 5, "info"),
+    ("policy_clipping", "share", policy("train/clip_ratio"), 0.29, "", 0.31, "warning"),
+    ("sampling_mismatch", "difference", policy("sampling_logp_difference/mean"), 0.49, "", 0.51, "warning"),
+    ("clipped_completions", "share", policy("completions/clipped_ratio"), 0.49, "", 0.51, "warning"),
+    ("clipped_completions", "more", lambda x: policy("completions/clipped_ratio", 0.6 - x)(0.6),
+     0.29, "info", 0.31, "warning"),
+    ("throughput_drop", "informs", lambda x: {"train/tokens_per_second": then(200, 5000.0, 90, 5000 * x)},
+     0.91, "", 0.89, "info"),
+    ("input_bound", "informs", lambda x: {"speed/step_ms": wavy(60, 100.0), "speed/phase/data_ms": wavy(60, 100 * x)},
+     0.099, "", 0.101, "info"),
+    ("input_bound", "warns", lambda x: {"speed/step_ms": wavy(60, 100.0), "speed/phase/data_ms": wavy(60, 100 * x)},
+     0.325, "info", 0.335, "warning"),
+    ("impossible_mfu", "informs", lambda x: {"train/mfu": wavy(32, x)}, 0.749, "", 0.751, "info"),
+    ("impossible_mfu", "warns", lambda x: {"train/mfu": wavy(32, x)}, 0.995, "info", 1.005, "warning"),
+    ("device_memory", "informs", every("memory/mem_utilization", 1), 0.919, "", 0.921, "info"),
+    ("device_memory", "share", every("memory/mem_utilization", 1), 0.949, "info", 0.951, "warning"),
+    ("host_memory", "share", lambda x: {"host/memory_used": np.full(5, x), "host/memory_limit": np.ones(5)},
+     0.949, "", 0.951, "warning"),
+    ("host_memory", "records",
+     lambda x: {"host/memory_used": np.r_[np.ones(int(x)), 0.1], "host/memory_limit": np.ones(9)}, 2, "", 3, "warning"),
+    ("disk_full", "warns", lambda x: {"host/disk_free": np.full(3, x * GIB)}, 1.01, "", 0.99, "warning"),
+    ("disk_full", "critical", lambda x: {"host/disk_free": np.full(3, x * GIB)}, 0.101, "warning", 0.099, "critical"),
+    ("device_throttled", "hot", lambda x: {"gpu/0/temperature": np.full(5, x)}, 84.9, "", 85.1, "warning"),
+    ("device_throttled", "records", lambda x: {"gpu/0/temperature": np.r_[np.full(int(x), 90.0), 60.0]},
+     2, "", 3, "warning"),
+    ("low_utilization", "busy", lambda x: {"gpu/0/gpu_util": np.full(45, x)}, 51.0, "", 49.0, "info"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{rule}.{threshold}" for rule, threshold, *_ in CASES])
+def test_a_threshold_parts_what_is_silent_from_what_speaks(case: tuple[Any, ...]) -> None:
+    rule, _, build, short, milder, beyond, graver = case
+    assert worst(rule, build(short), vocabulary=1000) == milder
+    assert worst(rule, build(beyond), vocabulary=1000) == graver
+    cuts = (80, 120)  # in pieces the quick ways through long stretches count too
+    assert worst(rule, build(short), cuts, vocabulary=1000) == milder
+    assert worst(rule, build(beyond), cuts, vocabulary=1000) == graver
+
+
+@pytest.mark.parametrize(("slower", "speaks"), [(0.099, ""), (0.101, "warning")])
+def test_a_rank_counts_as_slow_from_a_tenth_on(slower: float, speaks: str) -> None:
+    event = Record("straggler", 0, 40, {"rank": 1, "slower_by": slower})
+    assert worst("straggler", {"train/loss": wavy(50)}, events=[event]) == speaks

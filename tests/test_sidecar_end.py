@@ -1,0 +1,145 @@
+"""How a run ended is known whatever ended it, with its signal or exit code, and somebody is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sidecar_runs as runs
+from alert_receivers import HttpReceiver
+from patience import patient
+from sidecar_runs import own_records, sidecar, training, until
+
+from barograph.core import liveness, manifest
+from barograph.sidecar.death import WatchedProcess
+
+KILLED = [
+    ("os._exit(9)", {"status": "crashed", "exit_code": 9}),
+    ("os.kill(os.getpid(), signal.SIGKILL)", {"status": "killed", "signal": "SIGKILL"}),
+    ("os.kill(os.getpid(), signal.SIGTERM)", {"status": "killed", "signal": "SIGTERM"}),
+    ("os.abort()", {"status": "crashed", "signal": "SIGABRT"}),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), KILLED, ids=[body for body, _ in KILLED])
+def test_a_process_that_could_not_end_its_run_has_its_true_end(
+    tmp_path: Path, body: str, expected: dict[str, Any]
+) -> None:
+    folder = tmp_path / "run"
+    process = training(folder, f"sys.stdin.readline()\n{body}")
+    with sidecar(folder, process.pid) as beside:
+        assert until(lambda: '"at"' in _note(folder))
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.wait()
+        (end,) = until(lambda: own_records(folder, "end"))
+        assert beside.wait(60) == 0
+    assert {name: end.get(name) for name in expected} == expected
+    assert end["step"] == 50 and "train/loss" in end["last"][-1] and end["wall_seconds"] >= 0
+    about = manifest.read(folder)
+    assert about["status"] == expected["status"] and about["finished"] and about["final_metrics"]["step"] == 50
+    assert liveness.status(folder, about) == expected["status"] and liveness.reason(about)
+
+
+def test_an_alert_of_a_killed_training_comes_within_five_seconds(tmp_path: Path) -> None:
+    receiver = HttpReceiver()
+    folder = tmp_path / "run"
+    process = training(folder, "time.sleep(60)")
+    try:
+        with sidecar(folder, process.pid, notify=[receiver.address]) as beside:
+            assert until(lambda: '"at"' in _note(folder))
+            time.sleep(1.0)
+            process.kill()
+            began = time.monotonic()
+            assert until(lambda: receiver.got, 20)
+            took = time.monotonic() - began
+            assert beside.wait(60) == 0
+    finally:
+        process.kill()
+        receiver.close()
+    assert took < patient(5.0)
+    assert "crashed" in receiver.got[0]["title"].lower() and "SIGKILL" in receiver.got[0]["message"]
+
+
+def test_a_run_that_ended_as_it_should_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = training(folder, "sys.stdin.readline()\nwriter.close()")
+    with sidecar(folder, process.pid) as beside:
+        assert until(lambda: '"at"' in _note(folder))
+        process.communicate("\n")
+        assert beside.wait(60) == 0
+    assert not own_records(folder, "end") and not own_records(folder, "finding")
+    about = manifest.read(folder)
+    assert about["status"] == "finished" and "ending" not in about and about["final_metrics"]["train/lr"] == 1e-3
+
+
+def test_a_training_that_stands_still_says_where_and_that_it_goes_on(tmp_path: Path) -> None:
+    body = """
+def wait_for_nothing():
+    sys.stdin.readline()
+wait_for_nothing()
+writer.moment = time.time_ns() // 1000
+writer.row(51, {"train/loss": 1.0})
+sys.stdin.readline()
+writer.close()
+"""
+    folder = tmp_path / "run"
+    process = training(folder, body)
+    with sidecar(folder, process.pid, watchdog_seconds=1.0) as beside:
+        (hang,) = until(lambda: own_records(folder, "hang"))
+        assert hang["step"] == 50 and "wait_for_nothing" in hang["ranks"]["0"] and "thread" in hang["stacks"]["0"]
+        assert until(lambda: [one for one in own_records(folder, "finding") if one["rule"] == "hung"])
+        assert liveness.status(folder, manifest.read(folder)) == "hung"
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert until(lambda: [one for one in own_records(folder, "hang") if one.get("resumed")])
+        assert until(lambda: liveness.status(folder, manifest.read(folder)) == "running")
+        process.communicate("\n")
+        assert beside.wait(60) == 0
+    last = [one for one in own_records(folder, "finding") if one["rule"] == "hung"][-1]
+    assert last["severity"] == "warning" and "goes on" in last["message"]
+
+
+def test_a_kill_while_the_kernel_counted_one_for_memory_is_out_of_memory(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    group = tmp_path / "sys/fs/cgroup/job"
+    group.mkdir(parents=True)
+    (tmp_path / f"proc/{process.pid}").mkdir(parents=True)
+    (tmp_path / f"proc/{process.pid}/cgroup").write_text("0::/job\n")
+    (group / "memory.events").write_text("low 0\noom 0\noom_kill 3\n")
+    watched = WatchedProcess(process.pid, tmp_path)
+    assert not watched.gone()
+    (group / "memory.events").write_text("low 0\noom 1\noom_kill 4\n")
+    process.send_signal(signal.SIGKILL)
+    assert until(watched.gone)
+    ending = watched.ending()
+    process.wait()
+    assert (ending.status, ending.signal, ending.oom_kills) == ("out of memory", "SIGKILL", 1)
+
+
+def test_the_end_is_known_also_after_the_parent_has_asked_for_it(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input(); raise SystemExit(7)"], stdin=subprocess.PIPE)
+    watched = WatchedProcess(process.pid)
+    process.communicate(b"\n")
+    if not until(watched.gone) or watched.ending().exit_code is None:
+        pytest.skip("this kernel tells exit codes to the parent alone (Linux before 6.15)")
+    assert watched.ending() == ("crashed", 7, None, 0)
+
+
+def test_a_host_that_restarted_leaves_a_crashed_run(tmp_path: Path) -> None:
+    runs.describe(tmp_path / "run", boot="another start of the kernel")
+    about = manifest.read(tmp_path / "run")
+    assert liveness.status(tmp_path / "run", about) == "crashed" and liveness.reason(about) == "the host restarted"
+
+
+def _note(folder: Path) -> str:
+    path = folder / f"sidecar-{os.uname().nodename}.lock"
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,129 @@
+"""What a sidecar finds out while a run is written, killed and started anew on the way, is what one reading gives."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from sidecar_runs import Writer, describe, own_records
+
+from barograph.core.options import Settings
+from barograph.sidecar.loop import Sidecar
+
+OPTIONS = {
+    "alerts": ({"metric": "train/loss", "above": 5.0, "rows": 2}, {"metric": "eval/*", "not_finite": True}),
+    "machine": False,
+    "watchdog": False,
+    "price_per_gpu_hour": 2.0,
+}
+
+ROWS = some.tuples(
+    some.just("row"),
+    some.sampled_from([("train/loss",), ("train/loss", "train/lr"), ("train/loss", "train/lr", "eval/loss"), ("own",)]),
+    some.integers(1, 40),
+    some.sampled_from([0.001, 0.05, 0.7, 20.0]),
+    some.sampled_from([1.0, 3.0, 50.0, math.nan]),
+)
+STEPS = some.lists(
+    some.one_of(
+        ROWS,
+        ROWS,
+        some.tuples(some.just("wide"), some.integers(1, 5)),
+        some.tuples(some.just("rank"), some.integers(1, 20)),
+        some.tuples(some.just("rewind"), some.integers(1, 30)),
+        some.tuples(some.just("ask")),
+        some.tuples(some.just("read")),
+        some.tuples(some.just("restart"), some.booleans()),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def write(folder: Path, steps: list[Any]) -> Iterator[Any]:
+    """A run as a list of steps says; gives what the reader has to do in between."""
+    describe(folder, config={"lr": 1e-3}, total_steps=1000)
+    writer = Writer(folder)
+    other: Writer | None = None
+    step = count = 0
+    for what, *more in steps:
+        if what == "row":
+            names, rows, seconds, level = more
+            for _ in range(rows):
+                step, count = step + 1, count + 1
+                loss = level + math.sin(count) / 50
+                writer.row(step, {name: loss if "loss" in name else 1e-3 for name in names}, seconds)
+        elif what == "wide":
+            for number in range(more[0]):
+                writer.wide(step, {f"gradients/layer{layer}/norm": 1.0 + number for layer in range(5)}, 0.01)
+        elif what == "rank":
+            other = other or Writer(folder, rank=1)
+            other.moment = writer.moment
+            for number in range(more[0]):
+                other.row(step + number, {"train/loss": 2.0}, 0.05)
+        elif what == "rewind":
+            step = max(0, step - more[0])
+            writer.segment += 1
+            about = {"segment": writer.segment, "parent": writer.segment - 1, "start_step": step, "kind": "rewind"}
+            writer.record("segment", step, about | {"rank": 0})
+        elif what == "ask":
+            writer.record("alert-request", step, {"title": "look", "text": "at this", "level": "warning"})
+        else:
+            yield (what, *more)
+    writer.close()
+    if other is not None:
+        other.close()
+
+
+def beside(folder: Path, noted_at: int = -1) -> Sidecar:
+    return Sidecar(folder, Settings(**OPTIONS), pid=None, noted_at=noted_at)  # type: ignore[arg-type]
+
+
+def outcome(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
+    """What is known after the last byte."""
+    sidecar.read()
+    assert sidecar.health is not None
+    sidecar.health.finish()
+    sidecar.journal.close()
+    standing: dict[Any, Any] = {}
+    for one in own_records(folder, "finding"):
+        standing[one["rule"], one.get("key", ""), one.get("segment"), one["step"]] = one["severity"], one["message"]
+    assert not sidecar.health.failed
+    return {
+        "findings": {k: v for k, v in standing.items() if not v[1].startswith("No longer so")},
+        "accounts": [{**one, "time": 0} for one in own_records(folder, "goodput", "energy")],
+        "alerts": [(one["at"], one["cause"], one["level"]) for one in own_records(folder, "alert")
+                   if not one["cause"].startswith("doctor")],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("examples", [25])
+def test_live_with_restarts_equals_one_reading(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(STEPS)
+    def check(steps: list[Any]) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            folder, copy = Path(place, "run"), Path(place, "copy", "run")
+            sidecar: Sidecar | None = None
+            for what, *more in write(folder, steps):
+                sidecar = sidecar or beside(folder)
+                if what == "restart":
+                    at = sidecar.journal.at
+                    sidecar.close()
+                    sidecar = beside(folder, at if more[0] else -1)
+                sidecar.read()
+                if what == "read":
+                    sidecar._settle(True)
+            copy.parent.mkdir()
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("sidecar-*"))
+            live = outcome(folder, sidecar or beside(folder))
+            assert live == outcome(copy, beside(copy))
+
+    check()

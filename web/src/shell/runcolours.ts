@@ -1,0 +1,61 @@
+/** A colour for each run: its own, and another one only where a run that is drawn beside it has the same.
+ *
+ * In:   keys; which runs are drawn together; colours that a person chose, kept in this browser.
+ * Out:  a place in the palette by key; the colour itself for the theme of the moment.
+ *
+ * Without a choice a run's colour follows from its key, so a link shows the same to everybody. Runs that are drawn
+ * together never share one; who had to give way keeps what it got while the page is open.
+ */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Key } from "../api/types.ts";
+import { assign, colourAt, isPlace, placeByKey } from "./colour.ts";
+import { keep, kept } from "./keep.ts";
+import { onTheme, type Theme, theme } from "./theme.ts";
+
+const places = new Map<Key, number>();
+let chosen: Record<Key, number> = kept("colours", {});
+const listeners = new Set<() => void>();
+
+function choiceOf(key: Key): number | undefined {
+  const place = Object.hasOwn(chosen, key) ? chosen[key] : undefined;
+  return isPlace(place) ? place : undefined;
+}
+
+/** These runs are drawn together from now on. */
+export function drawTogether(keys: readonly Key[]): void {
+  for (const [key, place] of assign(keys, choiceOf, places)) if (choiceOf(key) === undefined) places.set(key, place);
+}
+
+export function placeOf(key: Key): number {
+  return choiceOf(key) ?? places.get(key) ?? placeByKey(key);
+}
+
+export function colourOf(key: Key, now: Theme = theme()): string {
+  return colourAt(placeOf(key), now);
+}
+
+/** A person's choice; null takes it back. */
+export function choose(key: Key, place: number | null): void {
+  chosen = { ...chosen };
+  if (place === null) delete chosen[key];
+  else chosen[key] = place;
+  keep("colours", chosen);
+  for (const listener of listeners) listener();
+}
+
+/** A function that gives colours, and a new drawing when one changes. together: the runs that are drawn in one chart. */
+export function useColours(together: readonly Key[] = []): (key: Key) => string {
+  const [changes, again] = useState(0);
+  useMemo(() => drawTogether(together), [together.join(" "), changes]);
+  useEffect(() => {
+    const next = (): void => again((count) => count + 1);
+    listeners.add(next);
+    const stop = onTheme(next);
+    return () => {
+      listeners.delete(next);
+      stop();
+    };
+  }, []);
+  return colourOf;
+}

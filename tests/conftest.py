@@ -11,7 +11,11 @@ import pytest
 
 # no deadline and no limit on generation: how long an example takes says how busy the machine is
 hypothesis.settings.register_profile(
-    "barograph", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "barograph",
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("barograph")
 

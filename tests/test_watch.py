@@ -139,10 +139,10 @@ def test_the_runs_own_count_of_steps_is_left_alone(run: Notes) -> None:
         loss_of(model).backward()
         optimizer.step()
         optimizer.zero_grad()
-        assert run._next_step == step
+        assert run.next_step == step
         run.log(step)
     watch.flush()
-    assert run._next_step == 3 and run.tables
+    assert run.next_step == 3 and run.tables
 
 
 def test_a_rewind_takes_the_numbers_back(run: Notes) -> None:
@@ -150,7 +150,7 @@ def test_a_rewind_takes_the_numbers_back(run: Notes) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watch = ModelWatch(run, model, optimizer, **QUIET)
     for step in (0, 1, 2, 3, 2, 3):
-        run._next_step = step
+        run.next_step = step
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
         run.log(step)

@@ -41,7 +41,10 @@ from barograph.log.read import WHITE, LogFileBusy, is_record, refuse_foreign, sc
 PAGE = 4096
 LONGEST = PAGE - 2  # bytes of a record that fits a page with the comma and line break before it
 _BLANKS = b" " * PAGE
+_pwrite = os.pwrite
 _GROW_LEAST, _GROW_MOST, _GROW_FAST = 4 * PAGE, 32 * PAGE, 256 * PAGE
+_SLICE = 8 * PAGE  # white space written at once, ahead of its need
+_END = 4 * _GROW_FAST  # at the end of a file, where its last record is looked for first
 _GROWN_OFTEN = 1.0  # seconds between two times that the white space was used up
 _LOCK_TRIES, _LOCK_SECONDS = 10, 0.01  # who wonders whether a log is written holds its lock for a moment
 _BACKLOG_BYTES = 16 << 20
@@ -74,6 +77,10 @@ class JsonLog:
         self._interrupted = False  # an append waits for a signal handler that ends the log
         self._successor: JsonLog | None = None  # the log that took this file over
         self._position = self._bracket = 0
+        self._easy = 0  # bytes of the file up to which a record is one plain write; 0: look closer
+        self._size = 0  # bytes of the file that are known to be white space behind the bracket
+        self._ahead: int = 0  # white space is wanted up to this byte,
+        self._ahead_from: float = math.inf  # from where `position` is past this one
         self._grown, self._grow_most = -math.inf, _GROW_MOST
         self._open()
 
@@ -94,18 +101,33 @@ class JsonLog:
     def append(self, data: bytes) -> int:
         """Add one record, the bytes of a JSON object; returns `position` after it."""
         with self.lock:
-            return self.append_locked(data)
+            if self._busy:
+                self._late.append(data)
+                return self._position
+            self._busy = True
+            try:
+                position = self._position
+                end = position + len(data) + 2
+                if end <= self._easy and not self._stale:
+                    self._stale = True
+                    if _pwrite(self._descriptor, b",\n" + data, position) != end - position:
+                        raise OSError(28, "the disk took only part of a record")
+                    self._position = end
+                    self._stale = False
+                elif len(data) > LONGEST:
+                    for part in split(data):
+                        self._append(part)
+                else:
+                    self._append(data)
+            except OSError as error:
+                self._keep(data, error)
+            finally:
+                self._busy = False
+                if self._late:
+                    self._append_late()
+            return self._position
 
-    def append_locked(self, data: bytes) -> int:
-        """`append` for those who hold `lock`."""
-        if self._busy:
-            self._late.append(data)
-            return self._position
-        if len(data) > LONGEST:
-            for part in split(data):
-                self.append_locked(part)
-            return self._position
-        self._busy = True
+    def _append(self, data: bytes) -> None:
         try:
             if self._stale or self._backlog:
                 self._catch_up(data)
@@ -113,11 +135,6 @@ class JsonLog:
                 self._write(data)
         except OSError as error:
             self._keep(data, error)
-        finally:
-            self._busy = False
-            if self._late:
-                self._append_late()
-        return self._position
 
     @contextlib.contextmanager
     def set_free(self) -> Iterator[bool]:
@@ -157,17 +174,21 @@ class JsonLog:
         self._stale = True
         if position + size >= self._bracket:
             self._grow(position + size)
-        if os.pwrite(self._descriptor, text, position) != size:
+        if _pwrite(self._descriptor, text, position) != size:
             raise OSError(28, "the disk took only part of a record")
-        self._position = position + size
+        self._position = position = position + size
         self._stale = False
+        # up to there a record needs no more than one write: the page's end, or the bracket
+        self._easy = min(position - position % -PAGE, self._bracket - 1)
+        if position > self._ahead_from:
+            self._blank_ahead()
 
     def append_copy(self, text: bytes) -> None:
         """Add the bytes that follow `position` in another log of the same beginning. Raises OSError."""
         with self.lock:
             if self._stale:
                 self._look_up()
-            self._stale = True
+            self._stale, self._easy = True, 0
             if self._position + len(text) >= self._bracket:
                 self._grow(self._position + len(text))
             if os.pwrite(self._descriptor, text, self._position) != len(text):
@@ -185,25 +206,44 @@ class JsonLog:
         elif since > 5 * _GROWN_OFTEN:
             self._grow_most = _GROW_MOST
         self._grown = now
+        self._easy = 0
+        self._blank(-(-(needed + _GROW_LEAST) // PAGE) * PAGE)
+        self._move_bracket(self._size - 2)
         extra = min(max(_GROW_LEAST, needed // 8), self._grow_most)
-        size = -(-(needed + extra) // PAGE) * PAGE
-        start = self._bracket + 1
-        if os.pwrite(self._descriptor, b"\r" * (size - start - 1) + b"\n", start) != size - start:
-            raise OSError(28, "the disk is full")
-        self._move_bracket(size - 2)
+        # the next white space is written in slices before it is needed: a megabyte at once takes a millisecond
+        self._ahead = self._size + -(-extra // PAGE) * PAGE
+        self._ahead_from = needed + (self._bracket - needed) // 2
+
+    def _blank(self, size: int) -> None:
+        """White space up to byte `size` of the file, if there isn't."""
+        start = max(self._size, self._bracket + 1)
+        if size > start:
+            if _pwrite(self._descriptor, b"\r" * (size - start), start) != size - start:
+                raise OSError(28, "the disk is full")
+            self._size = size
+
+    def _blank_ahead(self) -> None:
+        """A slice of the white space that will be needed next. A full disk is seen when it is needed."""
+        self._ahead_from = math.inf
+        with contextlib.suppress(OSError):
+            self._blank(min(self._ahead, self._size + _SLICE))
+            if self._size < self._ahead:
+                self._ahead_from = self._position
 
     def _move_bracket(self, target: int) -> None:
+        """The bracket and the line break after it to byte `target`; white space where it was."""
         old, descriptor = self._bracket, self._descriptor
-        first, last = min(old, target), max(old, target)
+        first, last = min(old, target), max(old, target) + 1
         if first - 1 >= 0 and (first - 1) // PAGE == last // PAGE:
-            between = bytearray(os.pread(descriptor, last - first + 2, first - 1))
-            between[old - first], between[old - first + 1] = 13, 13
-            between[target - first], between[target - first + 1] = 10, 93
+            between = bytearray(os.pread(descriptor, last - first + 2, first - 1).ljust(last - first + 2, b"\r"))
+            between[old - first : old - first + 3] = b"\r\r\r"
+            between[target - first : target - first + 3] = b"\n]\n"
             os.pwrite(descriptor, between, first - 1)
         else:
             # in between there are two brackets, which is no JSON: no line of Python runs between the writes
-            writes = map(os.pwrite, (descriptor, descriptor), (b"\n]", b"\r\r"), (target - 1, old - 1))
-            if list(writes) != [2, 2]:
+            texts = b"\n]\n", b"\r" if old < target + 3 else b"\r\r"
+            writes = map(os.pwrite, (descriptor, descriptor), texts, (target - 1, old + 1 - len(texts[1])))
+            if list(writes) != [3, len(texts[1])]:
                 raise OSError(28, "the disk took only part of a bracket")
         self._bracket = target
 
@@ -227,6 +267,7 @@ class JsonLog:
         if self._backlog_bytes + len(data) > _BACKLOG_BYTES:
             self.lost += 1
             return
+        self._easy = 0
         self._backlog.append(data)
         self._backlog_bytes += len(data)
 
@@ -245,6 +286,7 @@ class JsonLog:
 
     def _look_up(self) -> None:
         """Find out where an interrupted append stopped, and take away what is not whole."""
+        self._easy = self._size = 0
         descriptor = self._descriptor
         size = os.fstat(descriptor).st_size
         start = self._position
@@ -338,7 +380,7 @@ class JsonLog:
         size = os.fstat(descriptor).st_size
         head = os.pread(descriptor, 1 << 16, 0)
         refuse_foreign(self.path, head, whole=size <= len(head))
-        last = max(0, size - (1 << 20))
+        last = max(0, size - _END)
         tail = os.pread(descriptor, size - last, last)
         body = tail.rstrip(WHITE)
         records = body[:-1].rstrip(WHITE) if body.endswith(b"]") else b""
@@ -383,7 +425,6 @@ class JsonLog:
             with contextlib.suppress(OSError):
                 if not self._stale and self._bracket > self._position + 1:
                     self._move_bracket(self._position + 1)
-                    os.pwrite(self._descriptor, b"\n", self._bracket + 1)
                     os.ftruncate(self._descriptor, self._bracket + 2)
             self.lost += len(self._backlog)
             self._backlog.clear()
@@ -398,6 +439,7 @@ class JsonLog:
 
     def _release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
+        self._easy = 0
         if descriptor >= 0:
             with contextlib.suppress(OSError):
                 if self._interrupted:  # the append knows the number: it must not become another file's

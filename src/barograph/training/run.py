@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from barograph.probes.speed.clock import Phase
 
 _encode = msgspec.json.Encoder().encode
+_NUMBERS, _LARGEST = frozenset({float, int}), sys.float_info.max
 _ROOM = 3900  # bytes of values with which a record surely fits a page of the file
 
 SHORT: dict[str, str] = {
@@ -135,11 +137,11 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
                 return
             try:
                 body = _encode(values)
+                total = sum(values.values())  # NaN, infinity, text, None and whatever else is not a number show in it
             except (TypeError, ValueError, OverflowError, RecursionError):  # the same names with other values
                 log_any(out, values, step)
                 return
-            # NaN and infinity, text, and what is too long for a page of the file take the other way
-            if b":null" in body or len(body) > _ROOM or body.count(b'"') != shape.quotes:
+            if type(total) not in _NUMBERS or not -_LARGEST < total < _LARGEST or len(body) > _ROOM:
                 log_any(out, values, step)
                 return
             if type(step) is not int or not 0 <= step <= LAST_STEP:

@@ -29,15 +29,13 @@ def step_name(names: Collection[Any]) -> str | None:
 class Shape:
     """A set of names. `pack` makes little-endian doubles of that many values."""
 
-    __slots__ = ("last", "names", "pack", "quotes", "simple", "step_name", "wide")
+    __slots__ = ("last", "names", "pack", "simple", "step_name", "wide")
 
     def __init__(self, names: tuple[str, ...], simple: bool, wide: bool):
         self.names = names
         self.pack: Callable[..., bytes] = struct.Struct(f"<{len(names)}d").pack
         self.simple = simple  # every name may stand in a record, every value was a number
         self.wide = wide  # too many names for the log file
-        # quotation marks in the values as JSON, if no value is a text
-        self.quotes = 2 * len(names) + sum(name.count('"') for name in names if type(name) is str)
         self.last: Any = None  # step and values written last, these as JSON or as a mapping
         self.step_name = step_name(names)
 

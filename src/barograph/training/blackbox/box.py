@@ -3,7 +3,7 @@
 In:   the end of the run's log and block files; the models that are watched; findings, exceptions, SIGTERM.
 Out:  a folder `blackbox/{step}-{reason}` in the run's folder for each incident, at most `keep` of them.
 
-Nothing is held but the states of random number generators, about once a second. When the training is about to end it
+Nothing is held but the states of random number generators, taken every ten seconds. When the training is about to end it
 waits until the box is written, two seconds at most, by a thread that nobody else waits for.
 """
 
@@ -31,6 +31,7 @@ from barograph.training.blackbox.tail import read_tail
 WAIT = 2.0  # seconds that a crash may wait for its box
 _FLUSH, _LOOK = 0.8, 0.7  # of those: for what the watches hold, and for a look at the model
 _STATES_EVERY = 60.0  # seconds between full states of the random number generators
+_DIGEST_EVERY = 10.0  # seconds between two digests of their states: a log call takes them
 _DIGESTS = 64  # digests kept
 _WRITERS = 4  # boxes that may be on their way at once
 
@@ -61,7 +62,7 @@ class BlackBox:
         self.at_crash: list[Callable[[], object]] = []  # writes down what waits for the end of the step
         self._digests: list[dict[str, Any]] = []
         self._states: dict[str, Any] = {}
-        self._states_at = 0.0
+        self._states_at = self._digest_at = 0.0
         self._optimizers_seen: list[dict[str, Any]] = []  # hyper-parameters when last looked at
         self._written: set[tuple[str, int]] = set()
         self._writing: list[threading.Thread] = []
@@ -80,10 +81,11 @@ class BlackBox:
         self.dump(str(request.get("reason") or "asked"), finding if isinstance(finding, Mapping) else None)
 
     def settle(self) -> None:
-        """About once a second: where the random number generators stand."""
+        """Called by a log call: where the random number generators stand, every ten seconds."""
         now = time.monotonic()
         step = self._run.current_step
-        if not self._digests or self._digests[-1]["step"] != step:
+        if now >= self._digest_at and (not self._digests or self._digests[-1]["step"] != step):
+            self._digest_at = now + _DIGEST_EVERY
             self._digests.append({"step": step, "time": _now()} | states.digests())
             del self._digests[:-_DIGESTS]
         if now - self._states_at >= _STATES_EVERY or not self._states:

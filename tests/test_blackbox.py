@@ -266,7 +266,8 @@ def incident(folder: Path, reason: str = "loss spike", **options: Any) -> tuple[
     return run, box
 
 
-def test_a_box_holds_what_happened(tmp_path: Path) -> None:
+def test_a_box_holds_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barograph.training.blackbox.box._DIGEST_EVERY", 0.0)
     run, _ = incident(tmp_path)
     (box,) = read_blackbox(tmp_path)
     assert not run.warnings and not box.damage

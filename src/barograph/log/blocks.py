@@ -102,6 +102,8 @@ class BlockWriter:
         self._path: Path | None = None
         self._size = 0
         self._numbers: dict[tuple[str, ...], int] = {}
+        self._names: tuple[str, ...] | None = None  # of the last row, and their number in the file in use
+        self._names_number = 0
         self._waiting: list[bytes | tuple[tuple[str, ...], bytes]] = []
         self._waiting_bytes = 0
         self._closed = False
@@ -122,11 +124,9 @@ class BlockWriter:
             try:
                 if self._waiting:
                     self._write_waiting()
-                number = self._numbers.get(names)
-                if number is None or self._size >= PIECE_BYTES or self._descriptor < 0:
-                    number = self._number(names)
-                payload = _ROW.pack(ROW, number, step, time, segment, log) + values
-                self._append(payload)
+                if names is not self._names or self._size >= PIECE_BYTES:  # their hash takes microseconds
+                    self._names_number, self._names = self._number(names), names
+                self._append(_ROW.pack(ROW, self._names_number, step, time, segment, log) + values)
             except OSError as error:
                 # the number may be another file's by the time it is written
                 self._keep((names, struct.pack("<qqiq", step, time, segment, log) + values), error)
@@ -225,6 +225,7 @@ class BlockWriter:
                 os.close(self._descriptor)
         self._descriptor, self._size = -1, 0
         self._numbers.clear()
+        self._names = None
 
     def _keep(self, item: bytes | tuple[tuple[str, ...], bytes], error: OSError) -> None:
         size = len(item) if isinstance(item, bytes) else len(item[1])

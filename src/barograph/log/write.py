@@ -41,7 +41,6 @@ from barograph.log.read import WHITE, LogFileBusy, is_record, refuse_foreign, sc
 PAGE = 4096
 LONGEST = PAGE - 2  # bytes of a record that fits a page with the comma and line break before it
 _BLANKS = b" " * PAGE
-_pwrite = os.pwrite
 _GROW_LEAST, _GROW_MOST, _GROW_FAST = 4 * PAGE, 32 * PAGE, 256 * PAGE
 _SLICE = 8 * PAGE  # white space written at once, ahead of its need
 _END = 4 * _GROW_FAST  # at the end of a file, where its last record is looked for first
@@ -110,7 +109,7 @@ class JsonLog:
                 end = position + len(data) + 2
                 if end <= self._easy and not self._stale:
                     self._stale = True
-                    if _pwrite(self._descriptor, b",\n" + data, position) != end - position:
+                    if os.pwrite(self._descriptor, b",\n" + data, position) != end - position:
                         raise OSError(28, "the disk took only part of a record")
                     self._position = end
                     self._stale = False
@@ -174,7 +173,7 @@ class JsonLog:
         self._stale = True
         if position + size >= self._bracket:
             self._grow(position + size)
-        if _pwrite(self._descriptor, text, position) != size:
+        if os.pwrite(self._descriptor, text, position) != size:
             raise OSError(28, "the disk took only part of a record")
         self._position = position = position + size
         self._stale = False
@@ -218,7 +217,7 @@ class JsonLog:
         """White space up to byte `size` of the file, if there isn't."""
         start = max(self._size, self._bracket + 1)
         if size > start:
-            if _pwrite(self._descriptor, b"\r" * (size - start), start) != size - start:
+            if os.pwrite(self._descriptor, b"\r" * (size - start), start) != size - start:
                 raise OSError(28, "the disk is full")
             self._size = size
 

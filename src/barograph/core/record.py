@@ -88,8 +88,17 @@ def format_time(microseconds: int) -> str:
         return "1970-01-01T00:00:00.000000"
 
 
+_minute: tuple[str, int] = ("", 0)  # the minute read last, as written, and its microseconds
+
+
 def parse_time(text: Any) -> int:
     """Microseconds since 1970 of a time written with `T` or a blank, up to nine digits; 0 if unreadable."""
+    global _minute
+    written, microseconds = _minute
+    if type(text) is str and len(text) == 26 and text[:17] == written:
+        seconds, fraction = text[17:19], text[20:]
+        if seconds.isdecimal() and fraction.isdecimal() and seconds < "60" and text[19] == ".":
+            return microseconds + int(seconds) * 1_000_000 + int(fraction)
     try:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -97,7 +106,10 @@ def parse_time(text: Any) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    found = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    if len(text) == 26 and text[19] == ".":
+        _minute = text[:17], found - moment.second * 1_000_000 - moment.microsecond
+    return found
 
 
 _second: tuple[int, str] = (-1, "")  # the second written last, and its text
@@ -179,12 +191,18 @@ def _escaped(value: Any, name: Any = None) -> Any:
 
 def decode(item: Mapping[str, Any]) -> Record:
     """The record in a parsed JSON object, its non-finite numbers floats again."""
-    fields = restore_non_finite({key: value for key, value in item.items() if key not in RESERVED})
+    fields = dict(item)
+    for key in RESERVED:
+        fields.pop(key, None)
+    if not _PLAIN_TYPES.issuperset(map(type, fields.values())):
+        fields = restore_non_finite(fields)
     aside = item.get("values")
     if isinstance(aside, dict):
         fields.update((key, _restore(value)) for key, value in aside.items())
-    step = _restore(item.get("step", 0))
-    return Record(str(item.get("log", "")), parse_time(item.get("time")), _whole(step), fields)
+    step = item.get("step", 0)
+    if type(step) is not int or not -(1 << 63) <= step < 1 << 63:
+        step = _whole(_restore(step))
+    return Record(str(item.get("log", "")), parse_time(item.get("time")), step, fields)
 
 
 def _whole(step: Any) -> int:

@@ -62,7 +62,7 @@ class StepMetrics:
     mem_utilization: float = 0.0
 
 
-class Smoothed:
+class SeededMean:
     """KempnerForge's exponential average, seeded with the first finite value; NaN and infinity do not enter it."""
 
     __slots__ = ("value",)
@@ -97,7 +97,7 @@ class MetricsTracker:
         self._steps = self.run._steps
         self._clock = self._steps.clock
         self._interval = self._metrics.log_interval
-        self._smoothed = {name: Smoothed() for name in _SMOOTHED}
+        self._smoothed = {name: SeededMean() for name in _SMOOTHED}
         self._backends: list[Any] = []
         if isinstance(config, MetricsConfig) or config is None:
             return

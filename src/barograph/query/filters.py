@@ -58,7 +58,7 @@ class Value(NamedTuple):
     said: str
 
 
-class Comparison(NamedTuple):
+class Clause(NamedTuple):
     """op: one of the grammar's, `has` for a field alone, or `in`."""
 
     field: str
@@ -73,7 +73,7 @@ class Group(NamedTuple):
     parts: tuple[Any, ...]
 
 
-Condition = Comparison | Group
+Condition = Clause | Group
 
 
 def select(runs: Iterable[StoredRun], condition: str | Condition) -> list[StoredRun]:
@@ -113,14 +113,14 @@ class _Token(NamedTuple):
 
 def parse(text: str) -> Condition:
     """The condition that a text is. Raises FilterError, whose sentence names the place."""
-    reader = _Reader(text)
+    reader = _Parser(text)
     found = reader.group("or", 0)
     if reader.at < len(reader.tokens):
         raise reader.sorry("expected `and`, `or` or the end")
     return found
 
 
-class _Reader:
+class _Parser:
     def __init__(self, text: str):
         self.text = text
         self.tokens: list[_Token] = []
@@ -188,11 +188,11 @@ class _Reader:
             return self.among(field)
         if op in _COMPARE or op in ("!=", "~", "!~"):
             self.at += 1
-            made = Comparison(field, {"==": "=", "!=": "=", "!~": "~"}.get(op, op), (self.value(field),))
+            made = Clause(field, {"==": "=", "!=": "=", "!~": "~"}.get(op, op), (self.value(field),))
             return Group("differs", (made,)) if op in ("!=", "!~") else made
-        return Comparison(field, "has")
+        return Clause(field, "has")
 
-    def among(self, field: str) -> Comparison:
+    def among(self, field: str) -> Clause:
         self.at += 1
         self.expect("(")
         values = [self.value(field)]
@@ -200,7 +200,7 @@ class _Reader:
             self.at += 1
             values.append(self.value(field))
         self.expect(")")
-        return Comparison(field, "in", tuple(values))
+        return Clause(field, "in", tuple(values))
 
     def field(self, said: str) -> str:
         lower = said.lower()
@@ -247,7 +247,7 @@ _EXAMPLE = "write for example: config.lr > 1e-3 and status = finished and tag = 
 
 def written(condition: Condition) -> str:
     """A condition as text that reads as the same condition again."""
-    if isinstance(condition, Comparison):
+    if isinstance(condition, Clause):
         if condition.op == "has":
             return condition.field
         if condition.op == "in":
@@ -270,7 +270,7 @@ def matches(condition: Condition, run: StoredRun) -> bool:
 
 
 def _meets(condition: Condition, facts: _Facts) -> bool:
-    if isinstance(condition, Comparison):
+    if isinstance(condition, Clause):
         return _compares(condition, facts)
     if condition.op == "not":
         return not _meets(condition.parts[0], facts)
@@ -282,7 +282,7 @@ def _meets(condition: Condition, facts: _Facts) -> bool:
     return all(each) if condition.op == "and" else any(each)
 
 
-def _compares(one: Comparison, facts: _Facts) -> bool:
+def _compares(one: Clause, facts: _Facts) -> bool:
     held = facts.get(one.field)
     if one.op == "has":
         return held is not None and held != []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.blocks import BlockColumns, BlockReader
+from barograph.doctor.kernel.blocks import BlockColumns, NewBlocks
 from barograph.doctor.kernel.cursor import newest, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import BlockRule
@@ -212,7 +212,7 @@ class LowEfficiency(Rule):
     causes = ("loader slow", "small batches or kernels", "communication that nothing hides")
 
     def reset(self) -> None:
-        self._blocks = BlockReader()
+        self._blocks = NewBlocks()
         self._low: list[int] = []
         self._seen, self._said = 0, False
 

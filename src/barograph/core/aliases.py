@@ -14,10 +14,15 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy
-from numpy.typing import NDArray
+from barograph.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+else:
+    numpy = lazy("numpy")
 
 
 class Alias(NamedTuple):

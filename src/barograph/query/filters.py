@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from barograph.core.record import parse_time
 from barograph.query import catalog
 from barograph.query.leaves import number_in, plain_text
+from barograph.query.shelf import RunEntry, latest
 from barograph.query.stored import StoredRun
 
 FIELDS: dict[str, str] = {
@@ -349,8 +350,6 @@ class _Facts:
         if field == "tag":
             return [str(tag) for tag in run.tags]
         if field in ("step", "loss", "eval_loss"):
-            from barograph.query.shelf import RunEntry, latest
-
             self._known |= latest(RunEntry(run))
             return self._known[field]
         value = self._about().get("repo_commit" if field == "commit" else field)

@@ -17,6 +17,7 @@ import msgspec
 
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
+from barograph.doctor.kernel.finding import Finding
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry
 from barograph.sidecar.columns import Names, Rows, numbers_of, pack
@@ -24,7 +25,6 @@ from barograph.sidecar.journal import Journal
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.examiner import Examiner
-    from barograph.doctor.kernel.finding import Finding
 
 ROWS, MICROSECONDS = 512, 1_000_000  # rows, or time between rows, after which rules look
 _MOST_TIMES = 6  # that one incident is told: it came, it got worse, it was nothing
@@ -176,7 +176,6 @@ class Health:
 
     def _recall(self, record: Record) -> None:
         """A finding that was said: by this sidecar just now, or by the one before."""
-        from barograph.doctor.kernel.finding import Finding
 
         fields = {name: value for name, value in record.fields.items() if name in Finding.__struct_fields__}
         try:

@@ -12,15 +12,19 @@ import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from barograph.core.lazy import lazy
 from barograph.core.record import HAS_NUMBERS, Record, numbers
 from barograph.log.blocks import BlockReader, WideHistogram, WideRow
 from barograph.log.read import records_from
 from barograph.log.spool import best_copy
 from barograph.store.columns import Array, HistogramsBlock, Keys, PointsBlock, each
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 Spans = list[tuple[int, int]]
 

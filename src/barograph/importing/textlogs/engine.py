@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import chunks, forms, prefixes
+from barograph.importing.textlogs import choice, chunks, forms, prefixes
 
 SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
@@ -101,8 +101,6 @@ class Dialect:
         yield points
 
     def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
-        from barograph.importing.textlogs import choice
-
         return choice.runs(self, path, head) if head and choice.choose(path, head) is self else ()
 
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
@@ -132,8 +130,6 @@ class LogReading:
         } | state  # fmt: skip
 
     def items(self) -> Iterator[Item]:
-        from barograph.importing.textlogs import choice
-
         state = self.state
         try:
             begin, line, end = choice.span(self.dialect, self.path, self.key, state["offset"], state["first"])

@@ -21,6 +21,7 @@ import numpy as np
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, is_evaluation
 from barograph.core import liveness
 from barograph.core.record import Record
+from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
 from barograph.log.read import records_of
 from barograph.query.stored import Rank, Series, StoredRun
@@ -234,7 +235,6 @@ class Subject:
     @cached_property
     def diagnosis(self) -> dict[str, Any]:
         """What the doctor says of the run."""
-        from barograph.doctor.diagnosis import diagnose
 
         return diagnose(_Spared(self))
 

@@ -1,7 +1,7 @@
 """The page of each rule: what it means, how it is computed, where it comes from, what to do, how to silence it.
 
 In:   a rule's class: its words and thresholds.
-Out:  Markdown, as it stands in docs/rules/, and as `barograph doctor --explain RULE` prints it.
+Out:  Markdown, as it is in docs/rules/, and as `barograph doctor --explain RULE` prints it.
 
 `python -m barograph.doctor.pages docs/rules` writes all pages, and docs/sources.md beside the folder.
 """

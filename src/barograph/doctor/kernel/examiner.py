@@ -18,7 +18,7 @@ from barograph.doctor.kernel.story import tell
 _MOST = 2000  # findings kept of one rule; later ones are counted
 _PATIENT_FROM = 256  # rows from which on rules that may wait do
 _WAIT = 512  # rows that they wait for at most
-_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times as many
+_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times that
 
 
 class Examiner:

@@ -133,7 +133,7 @@ def test_target(address: str, timeout: float = 30.0) -> Answer:
     """Send a message to the address now; `barograph alerts test`. Waits at most `timeout` seconds."""
     target, problem = Address(address), []
     if target.name == "****":
-        return Answer(False, "That is no address; write one such as mailto://user:password@gmail.com.")
+        return Answer(False, "That is not an address; write one such as mailto://user:password@gmail.com.")
 
     def attempt() -> None:
         try:

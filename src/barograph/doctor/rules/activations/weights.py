@@ -1,4 +1,4 @@
-"""Rules over the weights: layers that are not trained any more, weights that grow or are no numbers, spectra.
+"""Rules over the weights: layers that are not trained any more, weights that grow or are not finite, spectra.
 
 In:   tables of gradients, updates, weights and spectra by layer, and the norm of all parameters.
 Out:  findings of the family `model`.
@@ -316,7 +316,7 @@ class WeightNormGrowth(Rule):
         earlier = numpy.full(len(one.value), numpy.nan)
         earlier[: len(before)] = before[: len(one.value)]
         with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # a layer that began at zero grows to the size of the others: that is no trouble
+            # a layer that began at zero grows to the size of the others: that is not a problem
             use &= numpy.isfinite(one.value)
             usual_of = numpy.median(earlier[use & (earlier > 0)]) if (use & (earlier > 0)).any() else math.inf
             sudden = use & (one.value > self.at["sudden"] * earlier) & (earlier > 1e-6) & (one.value > 3 * usual_of)

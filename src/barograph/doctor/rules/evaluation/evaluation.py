@@ -47,7 +47,7 @@ class Overfitting(Rise):
     sources = ("stability guide: val_loss_increase 10%", "SageMaker Debugger: Overfit, ratio 0.1")
     thresholds: ClassVar = {
         "increase": (0.1, "stability guide"),
-        "remark": (0.03, "ours"),
+        "info": (0.03, "ours"),
         "nats": (0.1, "ours: a perplexity 10% higher; of five evaluations, while the training loss falls by 10%"),
         "evaluations": (3.0, "ours"),
     }
@@ -64,7 +64,7 @@ class Overfitting(Rise):
         level = median(other.value for other in last)
         floor = self.floor(best)
         rise = level / floor - 1
-        if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["remark"]) or rise < self.at["remark"]:
+        if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["info"]) or rise < self.at["info"]:
             return
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
         if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:

@@ -295,8 +295,8 @@ class GradientScaleJump(Rule):
     Data never do that; a program that adds the losses of micro-batches where it averaged them before does, or one that
     divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within a
     quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it neither
-    grows nor shrinks in these rows. Where the loss is so noisy that the number can't be told, a factor above 3.5 of
-    both makes a warning. Where the norm alone jumps by more than 3.5 and the loss stays (within 5%), an info finding
+    grows nor shrinks in these rows. Where the loss is so noisy that the number can't be determined, a factor above 3.5
+    of both makes a warning. Where the norm alone jumps by more than 3.5 and the loss stays (within 5%), an info finding
     says so: another batch size or another mixture of data does that too. The loss of a policy has no factor: there a
     level that shifts by six spreads, while the norm grows 3.5 times, warns that the objective is another.
     """

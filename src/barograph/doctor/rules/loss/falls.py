@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class LossJumpDown(SeriesRule):
     """A loss that falls at once, and stays down, while the evaluation does not follow.
 
-    Such a fall is no learning: the labels became visible in the inputs, the loss is divided once more or masked, or
+    Such a fall is not learning: the labels became visible in the inputs, the loss is divided once more or masked, or
     data come again. A fall begins where z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of
     the next 8 rows is below 0.9 of the old level too. Falls at the border of an epoch, right after the learning rate
     was cut, or in a new segment are expected and silent.

@@ -32,7 +32,7 @@ class NotLearning(Follower):
     info finding, unless the loss is that of a guess: within 2% of ln of the vocabulary; where that isn't known, between
     4 and 12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of outputs that
     say nothing of the targets, since it began as log Z (within 10%). Then it is a warning, and critical after four
-    times as many rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning too, until two
+    times the rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning too, until two
     fifths are gone. While the learning rate is still below a tenth of the highest seen, or 0, the rows don't count.
     Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
 
@@ -67,7 +67,7 @@ class NotLearning(Follower):
         self._last_step = tick.step
 
     _last_step = 0
-    _channels, _classifier = -1, False  # whether an accuracy is logged, of so many series
+    _channels, _classifier = -1, False  # whether an accuracy is logged, of this number of series
 
     def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
         self._last_step = tick.step
@@ -87,7 +87,7 @@ class NotLearning(Follower):
             return
         if len(self._first) < 5:
             self._first.append(tick.level)
-            return  # medians of few rows are no lowest point
+            return  # medians of few rows do not make a lowest point
         start = sorted(self._first)[len(self._first) // 2]
         self._low, self._high = min(self._low, tick.level), max(self._high, tick.level)
         self._sum, self._ticks = self._sum + tick.level, self._ticks + 1

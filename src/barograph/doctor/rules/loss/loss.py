@@ -280,7 +280,7 @@ class LossLevel(SeriesRule):
 
 class SpikeScore(SeriesRule):
     """OLMo 2's spike score: the share of rows that are at least seven standard deviations from the mean of the last
-    1,000. It is told at the end of the run where it is above 0.1%, with the number of rows; it says how restless a
+    1,000. It is reported at the end of the run where it is above 0.1%, with the number of rows; it says how restless a
     run was, and compares runs.
 
     Mean and deviation are those of blocks of 1,000 rows before the row's own, so that a spike is not part of what it

@@ -351,7 +351,7 @@ class LossPlateau(Follower):
                 self._told.severity, self._told.confidence, self._told.last_step = "warning", 0.7, tick.step
                 yield again(self._told)
             # two medians of noise differ by 1.8 of its deviations, and are compared again and again; a loss that falls
-            # leaves the level that was told, too
+            # leaves the level that was reported, too
             if gain > max(2 * self.at["gain"], 1.8 * noise) and late < self._level - 2 * self.at["gain"]:
                 self._told.evidence["over_at"], self._told.severity = tick.step, "info"
                 self._told.message += f"; it fell again by step {tick.step}"

@@ -176,9 +176,9 @@ class ZeroLoss(SeriesRule):
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
-    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are no chance; from
+    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from
     the start on it takes 20 rows. The same batch with weights that no longer change gives such rows. Numbers printed
-    with few digits repeat by chance, and are told from it by how often they did.
+    with few digits repeat by chance, and are distinguished from it by how often they did.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding.

@@ -203,7 +203,7 @@ class RouterEntropy(_Bounded):
 class DroppedTokens(_Bounded):
     """Experts are full, and tokens pass them by.
 
-    More than 5% informs: capacities near 1 drop as many by design. More than 30% for 100 steps warns.
+    More than 5% informs: capacities near 1 drop that many by design. More than 30% for 100 steps warns.
     """
 
     name, family, kind, severity = "dropped_tokens", "moe", "routing", "warning"
@@ -317,9 +317,9 @@ class DeadExperts(Rule):
 
     The loads of a layer's experts come together. An expert without a token in five tables in a row, over at least 50
     steps, is dead if it had a share before (at least a tenth of an even one, in the median of its last 16 tables): a
-    warning after three tables then, since chance does not do that to an expert with so many tokens. One that never
-    had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that lost
-    its load at once is masked; by and by, or with half of the others, is how a router's collapse leaves it.
+    warning after three tables then, since chance does not do that to an expert with that number of tokens. One that
+    never had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that
+    lost its load at once is masked; by and by, or with half of the others, is how a router's collapse leaves it.
 
     What to do: raise the balance loss; see whether a mask or a bias keeps the expert out.
     """

@@ -42,7 +42,7 @@ class UnchangedParameters(Rule):
 
     Nearly always the optimizer was made from other parameters: before the model was copied, wrapped, moved or given
     new layers. In half precision updates may also be too small to be seen: then the learning rate is too low. Where it
-    has decayed to a twentieth of its highest, that is no trouble, and nothing is said.
+    has decayed to a twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"

@@ -24,7 +24,7 @@ class LearningRateJump(SeriesRule):
     """The learning rate leaps to more than it ever was.
 
     From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
-    not rise: so it is no warm-up, nor a restart of a cycle. It is known after four rows that stay there.
+    not rise: so it is neither a warm-up nor a restart of a cycle. It is known after four rows that stay there.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"

@@ -162,7 +162,7 @@ class KlBlowUp(PolicyRule):
 class EntropyCollapse(PolicyRule):
     """The policy says one thing.
 
-    Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is no better than
+    Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is not better than
     at the start, or has fallen from its best; with a reward that rose the task may be solved: an info finding, once, at
     that time. Four blocks below a hundredth warn whatever the reward is: nothing is left to explore with. The step is
     the block with which the fall began that led there, each block lower than the last by a seventh.
@@ -305,7 +305,8 @@ class ClippedCompletions(PolicyRule):
     """Completions run into the length limit.
 
     More than half of them, in four blocks of 8 rows, with at least 0.3 more than in the first block: a warning, since a
-    policy that earns by length is the commonest hack. As many from the start on: an info finding, the limit is low.
+    policy that earns by length is the commonest hack. The same share from the start on: an info finding, the limit is
+    low.
     """
 
     name, severity = "clipped_completions", "warning"

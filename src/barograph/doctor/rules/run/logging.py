@@ -37,7 +37,7 @@ class _Steps(SeriesRule):
 class MissingRows(_Steps):
     """Steps are missing: the distance to the next row is four times the usual one, or more.
 
-    The usual distance is the commonest so far. A log that is thinned out from a step on is no gap.
+    The usual distance is the commonest so far. A log that is thinned out from a step on is not a gap.
     """
 
     name = "missing_rows"

@@ -215,7 +215,7 @@ _fault("kl_blows_up", "reward hacking or KL blow-up",
 _fault("reward_hacked", "reward hacking or KL blow-up", "rl", MIDDLE, (POLICY,),
        "a bug in the reward pays for length: completions grow to the limit")
 _fault("entropy_collapses", "reward hacking or KL blow-up", "rl not_learning plateau zero vanishing", MIDDLE,
-       (POLICY,), "no KL term and a negative entropy bonus: the policy says one thing")
+       (POLICY,), "no KL term and a negative entropy bonus: the policy collapsed to one answer")
 _fault("reward_constant", "loss masked out", "rl zero vanishing frozen plateau", MIDDLE, (POLICY,),
        "the reward function fails and gives 0 to all: no advantage, no gradient", hard=True,
        also=("reward hacking or KL blow-up",))

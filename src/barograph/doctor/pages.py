@@ -23,7 +23,7 @@ _NEEDS = {"=": "the series `{}`", "!": "a record `{}`"}
 def page_of(rule: type[Rule]) -> str:
     """A rule's page as Markdown."""
     lines = [f"# {rule.name}", "", rule.about, ""]
-    lines += [f"Family: {rule.family}. Kind: {rule.kind}. At worst: {rule.severity}.", ""]
+    lines += [f"Family: {rule.family}. Kind: {rule.kind}. Highest severity: {rule.severity}.", ""]
     text = inspect.cleandoc(rule.__doc__ or "")
     lines += [text, ""] if text else []
     needs = ", ".join(" or ".join(_need(one.strip()) for one in need.split("|")) for need in rule.needs)
@@ -44,7 +44,7 @@ def page_of(rule: type[Rule]) -> str:
     ]
     lines += [""] if named else []
     cited = [f"- {cite(entry)}" for entry in rule.sources] or ["Barograph's own."]
-    lines += ["## Sources", "", *cited, "", "## Silence it, or set it otherwise", "", "```python"]
+    lines += ["## Sources", "", *cited, "", "## Turn it off or change its thresholds", "", "```python"]
     lines += [f'barograph.init(..., silence=["{rule.name}"])']
     if rule.thresholds:
         name, (value, _) = next(iter(rule.thresholds.items()))
@@ -62,7 +62,7 @@ def _need(need: str) -> str:
 
 def index() -> str:
     """The table of all rules, for docs/doctor.md."""
-    lines = ["| rule | family | at worst | what it means |", "|---|---|---|---|"]
+    lines = ["| rule | family | highest severity | what it means |", "|---|---|---|---|"]
     for name, rule in rule_classes().items():
         lines.append(f"| [`{name}`](rules/{name}.md) | {rule.family} | {rule.severity} | {rule.about} |")
     return "\n".join(lines) + "\n"

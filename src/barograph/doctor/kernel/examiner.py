@@ -107,7 +107,7 @@ class Examiner:
         for rule in self.rules:
             lacks = missing(rule, self.seen)
             if rule.name in self.failed:
-                found.append({"rule": rule.name, "needs": f"a repair: it failed with {self.failed[rule.name]}"})
+                found.append({"rule": rule.name, "needs": f"a fix: it failed with {self.failed[rule.name]}"})
             elif lacks:
                 found.append({"rule": rule.name, "needs": " and ".join(one.replace("=", "") for one in lacks)})
         return found

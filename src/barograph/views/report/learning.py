@@ -254,7 +254,7 @@ def _finite(found: Spread) -> Iterator[Sentence]:
 
 
 def gradients(subject: Subject) -> Section | None:
-    """The gradient's norm, and how often it was clipped."""
+    """The gradient norm, and how often it was clipped."""
     name = subject.first_of(NORMS)
     if name is None:
         return section("gradients", "Gradient norm", [say("No gradient norm is recorded.", "dim")])

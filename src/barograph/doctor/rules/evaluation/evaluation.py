@@ -128,14 +128,14 @@ class Overfitting(Rise):
         """Heart-learning takes its time: a rise from one evaluation to the next, or a training loss that drops as
         fast, has another cause.
         """
-        causes = ["overfitting: the examples are learnt by heart", "data exhausted: the same examples come again"]
+        causes = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         if sudden is None:
             return causes
         last = course[course.index(sudden) - 1]
         if not sudden.train > 0 or sudden.train > 0.8 * last.train:
             return [
                 "tokenizer mismatch: evaluation uses another vocabulary",
-                "evaluation mode left on: or off, with dropout in the evaluation",
+                "evaluation mode left on: or training mode, with dropout, in the evaluation",
                 "labels shifted: in the evaluation, or in the training alone",
                 causes[0],
             ]

@@ -44,7 +44,7 @@ class EvaluationMode(TableRule):
         "before": (5.0, "tables; ours"),
         "tables": (2.0, "in a row; ours"),
     }
-    causes = ("evaluation mode left on: batch norm uses its kept statistics, dropout is off",)
+    causes = ("evaluation mode left on: batch norm uses its running statistics, dropout is off",)
     remedies = ("call `model.train()` at the end of each evaluation",)
 
     def reset(self) -> None:
@@ -87,7 +87,8 @@ class EvaluationMode(TableRule):
         earlier = steps[steps <= began]
         since = f", after the evaluation of step {int(earlier[-1])}" if len(earlier) else ""
         yield self.finding(
-            began, f"{shown(names)} had no gradient for batch norm took it, and {'has' if len(names) == 1 else 'have'} "
-            f"one since step {began}{since}: the model is in evaluation mode.", found=one.step,
+            began, f"{shown(names)} had no gradient because batch norm cancels it, and "
+            f"{'has' if len(names) == 1 else 'have'} one since step {began}{since}: "
+            "the model is in evaluation mode.", found=one.step,
             segment=one.segment, confidence=0.85, evidence={"layers": names[:8], "count": len(names)},
             )  # fmt: skip

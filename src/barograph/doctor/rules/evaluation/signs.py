@@ -36,7 +36,7 @@ class EvaluationJump(Walker):
 
     name, kind, severity = "evaluation_jump", "eval", "warning"
     least = 5
-    about = "The evaluation loss leaps while the training loss does not."
+    about = "The evaluation loss jumps while the training loss does not."
     thresholds: ClassVar = {"jump": (1.15, "ratio; ours"), "times": (6.0, "times the usual change; ours")}
 
     def begin(self) -> None:
@@ -86,7 +86,7 @@ class EvaluationJump(Walker):
         causes = (
             [
                 "tokenizer mismatch: evaluation uses another vocabulary",
-                "evaluation mode left on: or off, with dropout in the evaluation",
+                "evaluation mode left on: or training mode, with dropout, in the evaluation",
                 "labels shifted: in the evaluation alone",
             ]
             if up
@@ -276,7 +276,7 @@ class EvaluationGap(Walker):
     about = "The evaluation loss is much higher than the training loss."
     sources = ("stability guide: validation loss much higher than training loss",)
     thresholds: ClassVar = {"ratio": (1.5, "ours; the stability guide says much higher")}
-    causes = ("overfitting", "tokenizer mismatch: or other preparation of the evaluation data")
+    causes = ("overfitting", "tokenizer mismatch: or the evaluation data are prepared differently")
     remedies = ("Evaluate on a held-out part of the training data: if the gap stays, it is overfitting.",)
 
     def begin(self) -> None:

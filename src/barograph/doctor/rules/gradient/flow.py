@@ -93,7 +93,7 @@ class VanishingGradient(Rule):
                 "another.",
                 found=one.step, segment=one.segment, key="layers", confidence=0.8,
                 evidence={"smallest_third": first, "largest_third": last, "ratio": first / last},
-                causes=["gradients vanish: on the way through the depth", "bad initialisation"],
+                causes=["gradients vanish with depth: each layer shrinks them", "bad initialisation"],
                 remedies=["add residual connections, and normalisation before each block",
                           "replace sigmoid and tanh by functions that don't saturate", "reduce the depth"],
             )  # fmt: skip
@@ -110,7 +110,7 @@ class GradientSpread(Rule):
     name, family, kind, severity = "gradient_spread", "gradient", "exploding", "info"
     needs = ("=model/flow_spread|=model/flow_first_last",)
     least = 3
-    about = "Gradient norms of layers lie far apart."
+    about = "Gradient norms differ widely between layers."
     sources = ("stability guide: 100 times", "AutoTrainer: 70 times from the last block to the first")
     thresholds: ClassVar = {"spread": (100.0, "stability guide"), "ratio": (70.0, "AutoTrainer")}
 
@@ -150,7 +150,7 @@ class LayerGradientSpike(Rule):
     name, family, kind, severity = "layer_gradient_spike", "gradient", "spike", "info"
     needs = ("gradients/*/norm",)
     least = 12
-    about = "One layer's gradient jumps alone."
+    about = "The gradient norm of a single layer jumps."
     sources = (
         "AdaGC: per tensor, against its moving average",
         "Surogate metrics guide: above 5 times the moving average",
@@ -193,7 +193,7 @@ class LayerGradientSpike(Rule):
         ratio = float(numpy.exp(min(rise[worst], 700.0)))
         names = [table.names[at] for at in high]
         return self.finding(
-            one.step, f"The gradient of {shown(names)} is {ratio:.3g} times its usual at step {one.step}.",
+            one.step, f"The gradient of {shown(names)} is {ratio:.3g} times its usual norm at step {one.step}.",
             key=layer,
             segment=one.segment, evidence={"layers": in_order(names)[:5], "ratio": ratio}, confidence=0.3,
         )  # fmt: skip
@@ -203,8 +203,8 @@ class ZeroLayers(Rule):
     """Gradients are computed for most layers, and are exactly zero.
 
     Half of the weight matrices or more have a gradient whose norm is exactly zero, in each of three tables in a row,
-    while some layer's is not: nothing passes through the units before the last layers, because they answer to nothing
-    or are multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
+    while some layer's is not: nothing passes through the units before the last layers, because they are inactive
+    or multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
     without a token. Gates and adapters that begin at zero let gradients through after their first step.
 
     What to do: look at the initialisation (biases far below zero before a rectifier, a scale of zero), and at masks.
@@ -216,10 +216,10 @@ class ZeroLayers(Rule):
     about = "Most layers' gradients are exactly zero."
     sources = ("SageMaker Debugger: AllZero", "AutoTrainer: 70% without a gradient")
     thresholds: ClassVar = {"share": (0.5, "of the weight matrices; ours"), "tables": (3.0, "in a row; ours")}
-    causes = ("bad initialisation: units answer to nothing", "gradients vanish", "layer frozen")
+    causes = ("bad initialisation: units are inactive", "gradients vanish", "layer frozen")
     remedies = (
         "look at biases before rectifiers, scales and masks at the start",
-        "use a function that leaks (GELU, SiLU, leaky ReLU)",
+        "use an activation function with a gradient below zero (GELU, SiLU, leaky ReLU)",
     )
 
     def reset(self) -> None:

@@ -221,7 +221,7 @@ class Divergence(Follower):
         excuse: str,
     ) -> Iterator[Finding]:
         low, now, start = exp(best.level), exp(tick.level), exp(self._start)
-        message = f"The loss rises since step {onset}: from {low:.4g} to {now:.4g} at step {tick.step}"
+        message = f"The loss has been rising since step {onset}: from {low:.4g} to {now:.4g} at step {tick.step}"
         if now > start:
             message += f", above its start of {start:.4g}"
         if excuse:
@@ -235,9 +235,9 @@ class Divergence(Follower):
             "spread": rounded(best.spread, 3),
         }
         causes = [
-            "learning rate too high: the loss rises although the gradient is followed",
+            "learning rate too high: the updates overshoot",
             "labels shifted: targets changed",
-            "labels shuffled: targets no longer belong to inputs",
+            "labels shuffled: targets no longer match inputs",
             "zero_grad missing: gradients of all steps add up",
             "weight decay too high",
         ]
@@ -245,7 +245,7 @@ class Divergence(Follower):
         leap = self._leap(channel, rate, onset, tick)
         if leap:  # other targets can be learnt, none cannot
             labels = causes[2:0:-1] if leap == "stays" else causes[1:3]
-            causes = [*labels, "bad batch: other data since this step", causes[0]]
+            causes = [*labels, "bad batch: different data since this step", causes[0]]
         remedies = []
         lr_best, lr_onset = before(rate, best.step + 1, tick.segment), before(rate, onset + 1, tick.segment)
         if math.isfinite(lr_onset) and lr_onset > 0:
@@ -254,7 +254,7 @@ class Divergence(Follower):
             remedies.append(f"Try a learning rate of {stable / 3:.2g}; at {stable:.2g} the loss was lowest.")
             first = between(rate, 0, best.step + 1, tick.segment)
             if len(first) > 1 and first[0] >= 0.95 * first.max() and tick.nth < 512:
-                causes.insert(1, "no warm-up: the rate is at its highest from the first step on")
+                causes.insert(1, "no warm-up: the learning rate is at its maximum from the first step on")
         checkpoint = seen.checkpoint_before(onset)
         if checkpoint:
             remedies.insert(0, f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
@@ -282,7 +282,7 @@ class Divergence(Follower):
         if self._best is None or self._start - self._best.level > 0.05 or not long:
             told.severity, told.confidence = "info", 0.5
         told.evidence["back_at"] = tick.step
-        told.message += f"; it was back at step {tick.step}"
+        told.message += f"; it had recovered by step {tick.step}"
         self._told = None
         yield again(told)
 
@@ -369,20 +369,20 @@ class LossPlateau(Follower):
         poor = self._poor(seen, tick, level)
         self._told = self.finding(
             since.step,
-            f"The loss stands at {level:.4g} since step {since.step}",
+            f"The loss has stayed at {level:.4g} since step {since.step}",
             severity="warning" if poor else "info",
             found=tick.step,
             segment=tick.segment,
             evidence={"level": rounded(level), "gain": rounded(gain, 3), "start": rounded(start), "rows": len(part)},
             causes=[
-                "learning rate too high: steps jump over what is left to gain",
+                "learning rate too high: steps are too large to improve further",
                 "learning rate too low",
                 "gradients vanish: deep layers don't learn",
             ]
             if poor
-            else ["learning rate too high: decay it to go on", "learning rate too low"],
+            else ["learning rate too high: decay it", "learning rate too low"],
             remedies=[
-                f"Decay the learning rate: {rates[-1]:.2g} keeps the loss where it is."
+                f"Decay the learning rate: {rates[-1]:.2g} no longer lowers the loss."
                 if len(rates)
                 else "Decay the learning rate, or stop."
             ],

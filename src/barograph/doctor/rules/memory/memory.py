@@ -198,7 +198,7 @@ class HostMemory(Rule):
 
     name, family, kind, severity = "host_memory", "memory", "memory", "critical"
     needs = ("=host/memory_used|=host/oom_kills|=memory/rss_bytes",)
-    about = "The host's memory is nearly used up."
+    about = "The host's memory is nearly full."
     sources = ("stability guide: memory usage of 0.95",)
     thresholds: ClassVar = {"share": (0.95, "stability guide"), "records": (3.0, "in a row; ours")}
     causes = ("memory leak", "data loader workers hold too much")
@@ -234,14 +234,14 @@ class HostMemory(Rule):
             at = int(numpy.argmax(rows.value > 0))
             kills, step = whole(float(rows.value[at])), int(rows.step[at])
             yield self.finding(
-                step, f"The kernel has killed {kills} process{'es' if kills > 1 else ''} for want of memory.",
+                step, f"The kernel has killed {kills} process{'es' if kills > 1 else ''} because memory ran out.",
                 segment=int(rows.segment[at]), key="kills", evidence={"kills": kills}, confidence=0.9,
                 remedies=["use fewer data loader workers"],
             )  # fmt: skip
 
 
 class OutOfMemory(Ending):
-    """An allocation failed for want of memory, or the kernel killed the training because the host's was full.
+    """An allocation failed because memory ran out, or the kernel killed the training because the host's was full.
 
     The record of a failed allocation says what held the memory and what could be freed. The kernel counts what it
     kills (`memory.events` of the control group, `/proc/vmstat`): a kill while that count rose is one of those.
@@ -249,7 +249,7 @@ class OutOfMemory(Ending):
 
     name, family, kind, severity = "out_of_memory", "memory", "memory", "critical"
     needs = ("!oom|!end|lost",)
-    about = "An allocation failed for want of memory, or the kernel killed the training for it."
+    about = "An allocation failed because memory ran out, or the kernel killed the training for it."
     sources = (
         "stability guide: red alert on GPU memory",
         "cgroup v2: oom_kill",
@@ -276,7 +276,7 @@ class OutOfMemory(Ending):
             return
         fields = event.fields
         tried = fields.get("tried_bytes")
-        asked = f", {tried / _GIB:.3g} GiB were asked for" if isinstance(tried, (int, float)) else ""
+        asked = f", {tried / _GIB:.3g} GiB were requested" if isinstance(tried, (int, float)) else ""
         free = [str(one) for one in fields.get("could_free") or ()][:4]
         found.append(self.finding(
             event.step, f"Out of memory at step {event.step}{asked}.", evidence={"error": str(fields.get("error",

@@ -48,7 +48,7 @@ class UnchangedParameters(Rule):
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
     prompt = True
     needs = ("=model/unchanged|=model/param_norm|param_norm",)
-    about = "Steps leave the parameters as they were."
+    about = "Optimizer steps do not change the parameters."
     sources = ("SageMaker Debugger: UnchangedTensor, 3 steps", "TrainCheck", "accelerate#2665")
     thresholds: ClassVar = {
         "rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
@@ -104,14 +104,14 @@ class UnchangedParameters(Rule):
     ) -> Finding:
         lr = known(seen.role("lr"), step, time, segment)
         many = f"{count} parameter{'s' if count != 1 else ''}"
-        message = f"The step leaves {many} as they were, though they have gradients, since step {began}."
+        message = f"The optimizer step does not change {many}, though they have gradients, since step {began}."
         if severity == "info":
-            message = f"The step {began} left {many} as they were; the next one did not."
+            message = f"Step {began} did not change {many}; the next step did."
         return self.finding(
             began, message, severity=severity, last_step=step, found=began if severity == "critical" else step,
             segment=segment, evidence={"parameters": count, "lr": lr}, causes=_OTHERS,
             remedies=["make the optimizer after the model has been copied, wrapped and moved, from its own parameters",
-                      "see that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],
+                      "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
 

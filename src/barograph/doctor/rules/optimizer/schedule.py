@@ -31,9 +31,9 @@ class LearningRateJump(SeriesRule):
     series = "lr"
     needs = ("lr",)
     least = 12
-    about = "The learning rate leaps beyond its peak."
+    about = "The learning rate jumps above its peak."
     thresholds: ClassVar = {"ratio": (1.5, "ours"), "critical": (3.0, "times the peak; ours"), "rows": (4.0, "ours")}
-    causes = ("learning rate too high: the schedule leaps",)
+    causes = ("learning rate too high: the schedule jumps",)
 
     def reset(self) -> None:
         self._peak = 0.0
@@ -154,7 +154,7 @@ class LearningRateZero(SeriesRule):
                 evidence={"peak": rounded(self._peak), "rows": self._streak}
                 | ({"planned_steps": planned} if planned else {}),
                 remedies=[
-                    "Give the schedule the steps that are really trained"
+                    "Give the schedule the number of steps that are trained"
                     + (f" ({planned})" if planned else "")
                     + ", or stop."
                 ],
@@ -177,7 +177,7 @@ class LearningRateConstant(SeriesRule):
     series = "lr"
     needs = ("lr",)
     least = 100
-    about = "The learning rate ends where its peak was."
+    about = "The learning rate ends near its peak."
     thresholds: ClassVar = {"share": (0.9, "of the peak; ours")}
     causes = ("learning rate too high: at the end",)
     remedies = ("Let it decay to a tenth over the last fifth of the steps.",)
@@ -272,7 +272,7 @@ class MissingWarmup(Rule):
     least = 100
     about = "There is no warm-up, and the loss rises at first."
     thresholds: ClassVar = {"rows": (100.0, "ours"), "rise": (1.1, "ratio; ours")}
-    causes = ("no warm-up: the first steps are too long", "learning rate too high")
+    causes = ("no warm-up: the first steps are too large", "learning rate too high")
 
     def reset(self) -> None:
         self._done = False
@@ -306,7 +306,7 @@ class MissingWarmup(Rule):
         end = float(windows[-5:].mean())
         yield self.finding(
             int(rows.step[begin]),
-            f"The learning rate starts at its highest, {rates[0]:.3g}, and the loss rises from "
+            f"The learning rate starts at its maximum, {rates[0]:.3g}, and the loss rises from "
             f"{start:.4g} to {top:.4g}",
             severity="warning" if end > start else "info",
             found=last,

@@ -37,7 +37,7 @@ class UpdateRatio(Rule):
     name, family, kind, severity = "update_ratio", "optimizer", "update_ratio", "warning"
     needs = ("updates/*/ratio|=model/update_p50",)
     least = 3
-    about = "Steps move the weights too far, or hardly at all."
+    about = "Updates are too large or too small relative to the weights."
     sources = ("stability guide: weight_update_max and weight_update_min, bands by phase",)
     thresholds: ClassVar = {
         "high": (0.1, "stability guide"),
@@ -98,7 +98,7 @@ class UpdateRatio(Rule):
             self._said.add((segment, "jump"))
             rate, before = (known(seen.role("lr"), moment, time, segment) for moment in (step, step - 1))
             text = (
-                f"The median update is {middle:.3g} of the weights at step {step}, the most before was "
+                f"The median update is {middle:.3g} of the weights at step {step}, the largest before was "
                 f"{self._largest:.3g}."
             )
             yield self._say(seen, step, step, time, segment, "jump", text, middle, "warning", rate, before)
@@ -143,7 +143,7 @@ class UpdateRatio(Rule):
         down = key in ("low", "below")
         factor = min(10.0, max(2.0, middle / 1e-2)) if not down else 10.0
         if before > 0 and before < rate:
-            advice = f"the learning rate was {before:.3g} before and is {rate:.3g} now: go back to the former"
+            advice = f"the learning rate was {before:.3g} before and is {rate:.3g} now: go back to the previous one"
         elif rate > 0:
             advice = f"try a learning rate of {rate * factor if down else rate / factor:.3g} instead of {rate:.3g}"
         else:
@@ -175,7 +175,7 @@ class UpdateImbalance(TableRule):
     tables = (("updates", "ratio"),)
     needs = ("updates/*/ratio",)
     least = 3
-    about = "One layer is moved much further than its like."
+    about = "One layer's updates are much larger than those of similar layers."
     sources = ("WeSaR: update ratios of one role differ before spikes",)
     thresholds: ClassVar = {"ratio": (10.0, "ours"), "layers": (4.0, "of a role; ours")}
     causes = ("bad initialisation",)

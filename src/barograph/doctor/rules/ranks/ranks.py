@@ -96,9 +96,9 @@ class StragglerRank(_Events):
             since, f"Rank {rank}{f' ({where})' if where else ''} is {slower:.0%} slower than the others since step "
             f"{since}.",
             found=event.step, key=str(rank), evidence=evidence, confidence=0.9,
-            remedies=[f"look at rank {rank}'s device: clock, temperature, neighbours", f"look at rank {rank}'s data "
+            remedies=[f"look at rank {rank}'s device: clock, temperature, other jobs", f"look at rank {rank}'s data "
             "and loader",
-                      "take the node out if it stays"],
+                      "remove the node if this persists"],
         )  # fmt: skip
         self._open[rank] = one
         yield one
@@ -112,7 +112,7 @@ class RanksDrifted(_Events):
     ranks in ten rows at least, and differs in two, tells the same. Norms that differed from the start are each rank's
     own.
 
-    What to do: go back to a checkpoint from before; see that gradients are averaged over all ranks (hooks are lost
+    What to do: go back to a checkpoint from before; check that gradients are averaged over all ranks (hooks are lost
     when a model is moved or copied after wrapping), that random numbers of initialisation are the same, and that no
     rank leaves a step out.
     """
@@ -234,7 +234,7 @@ class RanksDrifted(_Events):
 
 
 _NORM = re.compile(r"(?:^|[/_])(?:grad_|gradient_|param_|weight_)?norm/")
-_MEND = ["see that gradients are averaged over all ranks: wrap the model after it has been moved",
+_MEND = ["check that gradients are averaged over all ranks: wrap the model after it has been moved",
          "broadcast the parameters from rank 0 and go on"]  # fmt: skip
 
 
@@ -249,7 +249,7 @@ class RankNonFinite(Rule):
     name, family, kind, severity = "rank_non_finite", "ranks", "nonfinite", "critical"
     prompt = True
     needs = ("ranks/*",)
-    about = "One rank alone has a NaN."
+    about = "A single rank has a NaN."
     sources = ("ByteRobust: NaN on one rank is a device to replay",)
     thresholds: ClassVar = {"count": (0.0, "ranks")}
     causes = ("NaN on one rank: its data, or its device", "bad batch")
@@ -296,7 +296,7 @@ class RankNonFinite(Rule):
 
 
 class MissingRank(_Events):
-    """A rank sends no values any more, or ranks have left.
+    """A rank has stopped sending values, or ranks have left.
 
     A rank without values in 16 steps in a row warns. A process group that was made anew with fewer ranks is an info
     finding.
@@ -305,7 +305,7 @@ class MissingRank(_Events):
     name, family, kind, severity = "missing_rank", "ranks", "desync", "warning"
     prompt = True
     needs = ("!ranks",)
-    about = "A rank sends no values any more."
+    about = "A rank has stopped sending values."
     thresholds: ClassVar = {"steps": (16.0, "in a row; ours")}
     event = "ranks"
 
@@ -335,7 +335,7 @@ class MissingRank(_Events):
                 yield self.finding(
                     steps[0], f"Rank {rank} has sent no values since step {steps[0]}.", found=event.step,
                     key=str(rank), evidence={"rank": rank, "steps": len(steps)}, confidence=0.6,
-                    causes=["a rank that leaves steps out, has ended, or stands still"],
+                    causes=["the rank skips steps, has ended, or hangs"],
                     remedies=[f"look at the log and the heartbeat of rank {rank}"],
                 )  # fmt: skip
         for rank in [rank for rank in self._away if rank not in absent]:

@@ -33,14 +33,14 @@ class RewardCollapse(PolicyRule):
     series = "reward"
     needs = ("reward",)
     least = 64
-    about = "The reward falls back after it had risen."
+    about = "The reward falls after it had risen."
     thresholds: ClassVar = {"lost": (0.5, "share of the gain; ours"), "spreads": (3.0, "ours")}
 
     cases: ClassVar = {
         "all": Case(
             "The reward fell from {best:.4g} to {reward:.4g} since step {step}",
             (
-                "reward hacking or KL blow-up: the policy left what the reward was made for",
+                "reward hacking or KL blow-up: the policy exploits the reward",
                 "learning rate too high",
             ),
             ("Go back to before step {step}; raise the KL coefficient or lower the learning rate.",),
@@ -90,7 +90,7 @@ class RewardConstant(PolicyRule):
     series = "reward"
     needs = ("reward",)
     least = 24
-    about = "The reward is one and the same number."
+    about = "The reward is constant."
     sources = ("TRL: frac_reward_zero_std",)
 
     cases: ClassVar = {
@@ -125,7 +125,7 @@ class KlBlowUp(PolicyRule):
     series = "kl"
     needs = ("kl", "reward")
     least = 48
-    about = "The KL to the reference policy leaps."
+    about = "The KL to the reference policy jumps."
     sources = ("TRL: kl",)
     thresholds: ClassVar = {"times": (5.0, "ours"), "least": (0.1, "nats; ours"), "critical": (10.0, "nats; ours")}
 
@@ -172,7 +172,7 @@ class EntropyCollapse(PolicyRule):
     series = "entropy"
     needs = ("entropy", "reward")
     least = 40
-    about = "The policy's entropy is almost gone."
+    about = "The policy's entropy has collapsed."
     sources = ("DAPO: entropy against reward",)
     thresholds: ClassVar = {"share": (0.1, "of the first block; ours"), "gone": (0.01, "of the first block; ours")}
 
@@ -180,7 +180,7 @@ class EntropyCollapse(PolicyRule):
         "all": Case(
             "The entropy fell from {start:.3g} to {entropy:.3g}, since step {step} at the latest",
             (
-                "reward hacking or KL blow-up: the policy says one thing",
+                "reward hacking or KL blow-up: the policy collapsed to one answer",
                 "learning rate too high",
             ),
             ("Add an entropy bonus or a KL term, or raise the sampling temperature.",),
@@ -226,8 +226,8 @@ class ZeroAdvantage(PolicyRule):
         "all": Case(
             "{share:.0%} of the groups have equal rewards since step {step}",
             (
-                "loss masked out: equal rewards leave no advantage",
-                "reward hacking or KL blow-up: the policy says one thing",
+                "loss masked out: with equal rewards the advantage is zero",
+                "reward hacking or KL blow-up: the policy collapsed to one answer",
             ),
             ("Use harder or easier prompts, larger groups, or a higher temperature.",),
         )
@@ -313,15 +313,15 @@ class ClippedCompletions(PolicyRule):
     pattern = r"completions?/clipped_ratio"
     needs = ("reward",)
     least = 32
-    about = "Most completions are cut at the length limit."
+    about = "Most completions are truncated at the length limit."
     sources = ("TRL: completions/clipped_ratio",)
     thresholds: ClassVar = {"share": (0.5, "ours"), "more": (0.3, "ours")}
 
     cases: ClassVar = {
         "all": Case(
-            "{share:.0%} of the completions are cut since step {step}",
+            "{share:.0%} of the completions are truncated since step {step}",
             ("reward hacking or KL blow-up: length is rewarded",),
-            ("Read completions from step {step} on; punish length, or raise the limit.",),
+            ("Read completions from step {step} on; penalize length, or raise the limit.",),
         )
     }
 

@@ -44,7 +44,7 @@ class MissingRows(_Steps):
     least = 20
     about = "Steps are missing in the log."
     thresholds: ClassVar = {"times": (4.0, "ours")}
-    causes = ("logging: a writer that died or was stopped for a while",)
+    causes = ("logging: the writing process died or was paused",)
     remedies = ("Look whether the training went on between these steps.",)
 
     def reset(self) -> None:
@@ -100,7 +100,7 @@ class StepsGoBack(_Steps):
 
     name = "steps_go_back"
     about = "Steps are not in order."
-    causes = ("logging: several processes write one series", "logging: a restart without a mark")
+    causes = ("logging: several processes write one series", "logging: a restart that is not recorded as one")
     remedies = ("Log from rank 0 alone, or give each writer its own file.",)
 
     def reset(self) -> None:
@@ -129,7 +129,7 @@ class StepsGoBack(_Steps):
         told.last_step = max(told.last_step, int(rows.step[1:][bad].max()))
         told.evidence = {"back": self._back, "twice": self._twice}
         told.message = (
-            f"Steps went back {self._back} times and came twice {self._twice} times, first at step {told.step}"
+            f"Steps went back {self._back} times and were logged twice {self._twice} times, first at step {told.step}"
         )
         yield again(told)
 
@@ -141,10 +141,10 @@ class ClockSkew(_Steps):
     """
 
     name = "clock_skew"
-    about = "Times go back."
+    about = "Timestamps go backwards."
     thresholds: ClassVar = {"seconds": (1.0, "ours")}
-    causes = ("logging: a clock was set",)
-    remedies = ("Let the machines keep their clocks with NTP.",)
+    causes = ("logging: a clock was changed",)
+    remedies = ("Synchronize the machines' clocks with NTP.",)
 
     def steps(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         apart = numpy.diff(rows.time)

@@ -145,7 +145,7 @@ class ResumeDiscontinuity(_Borders):
     """
 
     name, kind, severity = "resume_discontinuity", "resume", "critical"
-    about = "The loss leaps up when a run is resumed."
+    about = "The loss jumps when a run is resumed."
     sources = ("ml-engineering: a checkpoint without optimizer state",)
     thresholds: ClassVar = {"leap": (0.1, "in ln; ours"), "spreads": (4.0, "ours"), "large": (0.26, "in ln: 30%; ours")}
 
@@ -191,8 +191,8 @@ class ResumeDiscontinuity(_Borders):
             if scratch
             else [
                 "optimizer state lost: its moments begin at zero",
-                "learning rate too high: the schedule did not go on",
-                "labels shifted: data are prepared in another way",
+                "learning rate too high: the schedule was not restored",
+                "labels shifted: data are prepared differently",
             ],
             remedies=[
                 f"Check what the checkpoint before step {border.step} holds: weights, optimizer, schedule, scaler, "
@@ -236,7 +236,7 @@ class DataReplay(_Borders):
     """
 
     name, kind, severity = "data_replay", "replay", "warning"
-    about = "After a resume batches come again that were trained on."
+    about = "After a resume, batches repeat that were already trained on."
     sources = ("ml-engineering: a step down after resume, a step up later", "lightning#18780")
     thresholds: ClassVar = {"correlation": (0.7, "five standard errors of 48 rows; ours"), "rows": (24.0, "ours")}
 
@@ -284,13 +284,13 @@ class DataReplay(_Borders):
             strong = "repeats" in evidence or "correlation" in evidence
             yield self.finding(
                 border.step,
-                f"After the resume at step {border.step} data come again: {'; '.join(signs)}",
+                f"After the resume at step {border.step} data repeat: {'; '.join(signs)}",
                 severity="warning" if strong else "info",
                 found=found,
                 segment=border.segment,
                 evidence=evidence,
                 confidence=0.9 if strong else 0.5,
-                causes=["data replayed: the loader began anew"],
+                causes=["data replayed: the loader restarted"],
                 remedies=[
                     "Restore the loader's state with the checkpoint, or skip the batches that were used.",
                     f"Weights after step {border.step} have seen these batches twice.",
@@ -333,7 +333,7 @@ class ResumedSchedule(_Borders):
 
     name, kind, severity = "resumed_schedule", "resume", "info"
     needs: ClassVar[tuple[str, ...]] = ("loss", "lr")
-    about = "The learning rate leaps when a run is resumed."
+    about = "The learning rate jumps when a run is resumed."
     thresholds: ClassVar = {"ratio": (1.25, "ours")}
     _rows = 4
     remedies = ("Restore the scheduler's state, or its step count, with the checkpoint.",)
@@ -363,9 +363,9 @@ class ResumedSchedule(_Borders):
             confidence=0.6,
             evidence={"lr_before": rounded(old), "lr_after": rounded(new)},
             causes=[
-                "learning rate too high: the schedule began anew"
+                "learning rate too high: the schedule restarted"
                 if new > old
-                else "learning rate too low: the schedule began anew, or went on too far",
+                else "learning rate too low: the schedule restarted, or continued too far",
                 "optimizer state lost",
             ],
         )

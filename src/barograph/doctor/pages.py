@@ -9,6 +9,7 @@ Out:  Markdown, as it is in docs/rules/, and as `barograph doctor --explain RULE
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -19,16 +20,25 @@ from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
 _NEEDS = {"=": "the series `{}`", "!": "a record `{}`"}
 
+_WORDS = {
+    "row": "A row is one logged value of a series.",
+    "table": "A table is one record of a statistic for all layers.",
+}
+
 
 def page_of(rule: type[Rule]) -> str:
     """A rule's page as Markdown."""
     lines = [f"# {rule.name}", "", rule.about, ""]
     lines += [f"Family: {rule.family}. Kind: {rule.kind}. Highest severity: {rule.severity}.", ""]
     text = inspect.cleandoc(rule.__doc__ or "")
+    first, _, rest = text.partition("\n\n")
+    text = rest if first == rule.about else text  # the page has said it above
     lines += [text, ""] if text else []
+    words = [words for word, words in _WORDS.items() if re.search(rf"(?<!in a )\b{word}s?\b", text)]
+    lines += [" ".join(words), ""] if words else []
     needs = ", ".join(" or ".join(_need(one.strip()) for one in need.split("|")) for need in rule.needs)
     lines += [
-        "## What it needs",
+        "## Required data",
         "",
         f"{needs or 'nothing'}." + (f" At least {rule.least} rows." if rule.least > 1 else ""),
     ]

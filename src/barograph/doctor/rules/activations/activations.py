@@ -29,9 +29,9 @@ class AttentionLogits(Rule):
     """The largest attention logit is large and grows: softmax is about to see one key alone.
 
     Logits are the exponents of softmax, so their size means the same in all models: at 50 a key outweighs another by
-    e^50. Many large models run well above 50, so that informs; above 100, where QK-clip cuts, it warns. It warns too
-    where the largest logit of a layer is three times the largest of its last 16 tables (four at least) and above 30, or
-    doubles over 16 tables while above 100; and where that comes to 1,000 it is critical.
+    e^50. Many large models run well above 50, so that is an info finding; above 100, where QK-clip acts, it is a
+    warning, as where the largest logit of a layer is three times the largest of its last 16 tables (four at least) and
+    above 30, or doubles over 16 tables while above 100; and where that comes to 1,000 it is critical.
 
     What to do: QK-norm, or QK-clip at 100; a lower learning rate; look at who sets the scale of attention.
     """
@@ -249,11 +249,11 @@ def _middle(values: list[float]) -> float:
 
 
 class ActivationDrift(TableRule):
-    """A block's output has another size than it had.
+    """The root mean square of a block's output has changed by a large factor.
 
     The root mean square of each block's output is compared with the median of its last eight tables (four at least).
-    Five times as much or more, or a fifth or less, in a third of the layers, is an info finding; it warns if it is so
-    in the next table too and the loss is above what it was. OPT-175B's drift of activation norms came before its
+    Five times as much or more, or a fifth or less, in a third of the layers, is an info finding, and a warning if it is
+    so in the next table too and the loss has risen. OPT-175B's drift of activation norms came before its
     divergences, and showed a changed line of code.
     """
 

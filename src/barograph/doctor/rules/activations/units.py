@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class DeadUnits(Rule):
     """Units of an MLP are dead.
 
-    A unit is dead in a table if no token of the batch moved it. Half of a layer's units or more is what SageMaker
-    warns of; on small batches, and in models that use few units for each token, that is common, so it informs. Nine
-    tenths in two tables in a row warn: such a layer is nearly not there.
+    A unit is dead in a table if no token of the batch activated it. Half of a layer's units or more is what SageMaker
+    warns of; on small batches, and in models that use few units for each token, that is common, so it is an info
+    finding. Nine tenths in two tables in a row are a warning: such a layer does almost nothing.
 
     What to do: smaller learning rate, smaller biases at the start, an activation function with a gradient below zero
     (GELU, SiLU, leaky ReLU).
@@ -91,8 +91,8 @@ class DeadUnits(Rule):
 class SaturatedUnits(DeadUnits):
     """A bounded function (sigmoid, tanh) is at its bounds, where it has no gradient.
 
-    Half of the outputs of a layer or more is what SageMaker warns of, and informs here; nine tenths in two tables in a
-    row warn.
+    Half of the outputs of a layer or more is what SageMaker warns of, and an info finding here; nine tenths in two
+    tables in a row are a warning.
 
     What to do: smaller weights at the start, normalisation before the function, or a function without bounds.
     """

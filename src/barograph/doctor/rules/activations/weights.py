@@ -31,7 +31,7 @@ class FrozenLayers(Rule):
     one parameter, an info finding for one alone or for experts, which may have got no token. Layers that never were in
     training are frozen on purpose, or not: one info finding names them.
 
-    What to do: see who sets `requires_grad`, detaches a tensor or leaves out a module from that step on.
+    What to do: check what sets `requires_grad`, detaches a tensor or leaves out a module from that step on.
     """
 
     name, family, kind, severity = "frozen_layer", "model", "frozen", "warning"
@@ -214,11 +214,11 @@ class WeightNonFinite(Rule):
 class WeightNormGrowth(Rule):
     """Weights grow suddenly.
 
-    The stability guide: a norm that is more than ten times what it was, or layers that part by more than a thousand
-    times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all parameters
-    grows by half or more from one row to the next (after eight rows): a warning. The ratio of a layer's norm to its
-    first one, largest over smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters by 10%
-    in 1,000 steps is usual in the first tenth of a training and an info finding later.
+    The stability guide: a norm that is more than ten times what it was, or layers whose norms diverge by more than a
+    thousand times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all
+    parameters grows by half or more from one row to the next (after eight rows): a warning. The ratio of a layer's norm
+    to its first one, largest over smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters
+    by 10% in 1,000 steps is usual in the first tenth of a training and an info finding later.
     """
 
     name, family, kind, severity = "weight_norm_growth", "model", "weight_growth", "warning"
@@ -352,7 +352,7 @@ class WeightNormGrowth(Rule):
 
 
 class SpectralChange(Rule):
-    """A weight matrix loses its rank, or its largest singular value runs away.
+    """A weight matrix loses its rank, or its largest singular value grows without bound.
 
     The stable rank is (Frobenius norm / spectral norm)². An info finding is made where it falls below a tenth of its
     first value and below 2, in three tables in a row; and where the spectral norm is ten times that of the median of

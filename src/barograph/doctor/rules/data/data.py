@@ -77,11 +77,11 @@ class RepeatedBatches(SeriesRule):
 
 
 class RepeatedRows(SeriesRule):
-    """Rows of a batch come again that were seen before in the epoch, though the batch is another.
+    """Rows of a batch repeat earlier rows of the epoch, though the batch as a whole is new.
 
     From `data/repeated_rows_share` of the batch probe. Two records in a row in which half of the rows are repeats,
-    after 32 in which hardly any were, are batches that someone made of one row, or that were taken twice. Where the
-    mean of 16 records has risen from below 0.1 to above 0.4 within 48, a few rows are mixed in again and again: such
+    after 32 in which hardly any were, are batches built from one row, or used twice. Where the
+    mean of 16 records has risen from below 0.1 to above 0.4 within 48, the same few rows are mixed in repeatedly: such
     as those of the evaluation. Rows drawn with replacement repeat too, but their share grows slowly.
     """
 

@@ -30,13 +30,13 @@ from barograph.doctor.rules.evaluation.signs import (
 
 
 class Overfitting(Rise):
-    """The evaluation gets worse while the training loss goes on falling: the model learns its examples by heart.
+    """The evaluation gets worse while the training loss goes on falling: the model memorizes its examples.
 
-    The last three evaluations behind the best are above it, the median of them by 3% (an info finding) or by 10% (a
+    The last three evaluations after the best are above it, the median of them by 3% (an info finding) or by 10% (a
     warning), and by twice the largest rise between two evaluations before; the training loss is not above what it was
     then. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance. With
     five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss, the
-    model is only too sure of itself: an info finding. The step is that of the best evaluation: its checkpoint is the
+    model is only overconfident: an info finding. The step is that of the best evaluation: its checkpoint is the
     one to keep.
     """
 
@@ -145,10 +145,10 @@ class Overfitting(Rise):
 class ValidationDivergence(Rise):
     """The evaluation gets worse, and the training with it.
 
-    As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: nothing
-    is learnt by heart, the model gets worse, or its data are others. Since both say so, 3% and twice the largest rise
-    between two evaluations before are enough. Where the learning rate or the tokens of a step grew since, it is an info
-    finding.
+    As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
+    model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
+    rise between two evaluations before are enough. Where the learning rate or the tokens of a step grew since, it is an
+    info finding.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class EvaluationMode(TableRule):
-    """Parameters that normalisation makes useless get a gradient.
+    """Parameters without effect in training mode get a gradient, as they do in evaluation mode.
 
-    Batch norm in training mode takes the mean of each batch away, so a bias in front of it has no effect, and its
-    gradient is rounding: a millionth of the others'. In evaluation mode the kept statistics are taken instead, the
-    bias counts, and its gradient is like the others'. Layers whose norm was below 1e-5 of the table's median in five
-    tables at least, and is above 1e-2 of it in two in a row, say that the model is trained in evaluation mode since
-    then: nobody called `model.train()` after an evaluation.
+    Batch norm in training mode subtracts the mean of each batch, so a bias in front of it has no effect, and its
+    gradient is rounding: a millionth of the others'. In evaluation mode the running statistics are used instead, the
+    bias has an effect, and its gradient is like the others'. Layers whose norm was below 1e-5 of the table's median in
+    five tables at least, and is above 1e-2 of it in two in a row, say that the model is trained in evaluation mode
+    since
+    then: `model.train()` was not called after an evaluation.
 
     What to do: `model.train()` at the end of each evaluation.
     """

@@ -25,10 +25,10 @@ class VanishingGradient(Rule):
     """Gradients get smaller and smaller on their way to the first layers.
 
     Of all weight matrices the median gradient norm of the third with the smallest is compared with that of the third
-    with the largest, and the first block's norm with the last block's. Below 1% from block to block informs (stability
-    guide). Below one thousandth, with a norm of the smallest third below 1e-4, in five tables in a row over 64 steps,
-    warns (AutoTrainer's numbers). Layers without a gradient, or with one that is exactly zero, are frozen and count
-    nowhere. Adapters and gates that begin at zero have such gradients for some steps, and then no more.
+    with the largest, and the first block's norm with the last block's. Below 1% from first to last block is an info
+    finding (stability guide). Below one thousandth, with a norm of the smallest third below 1e-4, in five tables in a
+    row over 64 steps, is a warning (AutoTrainer's numbers). Layers without a gradient, or with one that is exactly
+    zero, are frozen and count nowhere. Adapters and gates that begin at zero have such gradients for some steps only.
 
     What to do: residual connections, normalisation before each block, another initialisation, no saturating
     functions.
@@ -104,7 +104,8 @@ class GradientSpread(Rule):
 
     The stability guide warns where they differ by more than 100 times over the depth, AutoTrainer where the first
     block's is more than 70 times the last's. Biases and norms' scales have other norms than matrices in every healthy
-    model, and optimizers with a second moment make up for it, so this informs: once, after three tables in a row.
+    model, and optimizers with a second moment compensate for it, so this is an info finding: once, after three tables
+    in a row.
     """
 
     name, family, kind, severity = "gradient_spread", "gradient", "exploding", "info"
@@ -143,8 +144,8 @@ class LayerGradientSpike(Rule):
     """One layer's gradient jumps while the others' do not.
 
     More than five times the median of its last 16 tables (Surogate's factor), and more than eight robust
-    deviations of its logarithm, in at most a quarter of the layers. It is an info finding: where to look when the loss
-    jumps.
+    deviations of its logarithm, in at most a quarter of the layers. It is an info finding: the layer to check when the
+    loss jumps.
     """
 
     name, family, kind, severity = "layer_gradient_spike", "gradient", "spike", "info"
@@ -203,7 +204,7 @@ class ZeroLayers(Rule):
     """Gradients are computed for most layers, and are exactly zero.
 
     Half of the weight matrices or more have a gradient whose norm is exactly zero, in each of three tables in a row,
-    while some layer's is not: nothing passes through the units before the last layers, because they are inactive
+    while some layer's is not: no gradient passes through the units before the last layers, because they are inactive
     or multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
     without a token. Gates and adapters that begin at zero let gradients through after their first step.
 

@@ -210,12 +210,13 @@ def first_layer(seen: RunHistory, step: int, segment: int, until: float) -> tupl
 
 
 class GradientSpike(Rule):
-    """The norm of the gradient jumps far out of its noise for a step or a few.
+    """The gradient norm jumps far above its usual variation for one or a few steps.
 
-    z = (log norm − level) / spread, with level and spread from the rows before (a robust line through the last 128,
-    and the median distance from it). A spike has z above 8 and at least three times the level. Alone it informs:
-    gradients have heavy tails, and clipping takes care of them. At ten times the level it warns where the loss jumps
-    with it (z above 6 within two rows), and where nothing clipped it; with both, at a hundred times, it is critical.
+    z = (log norm − level) / deviation, with level and robust standard deviation from the rows before (a robust line
+    through the last 128, and the median distance from it). A spike has z above 8 and at least three times the level.
+    Alone it is an info finding: gradients have heavy tails, and clipping handles them. At ten times the level it is a
+    warning where the loss jumps with it (z above 6 within two rows), and where nothing clipped it; with both, at a
+    hundred times, it is critical.
 
     What to do: clip, look at the batch, lower the learning rate if it comes again.
     """
@@ -331,8 +332,8 @@ class GradientNormRange(Rule):
 
     The stability guide's table calls 0.1 to 10 healthy, below 0.01 and above 100 a red flag; its `ALERT_THRESHOLDS` say
     0.001 and 100, its red alerts 1000. Where they contradict each other all are kept, as grades of one info finding.
-    The norm depends on the loss's scale, the batch and the size of the model, so absolute bounds inform; a bound that
-    you set yourself warns. Judged by the median of 16 rows.
+    The norm depends on the loss's scale, the batch and the size of the model, so absolute bounds give info findings; a
+    bound that you set yourself warns. Judged by the median of 16 rows.
     """
 
     name, family, kind, severity = "gradient_norm_range", "gradient", "exploding", "warning"

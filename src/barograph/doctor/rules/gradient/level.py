@@ -43,11 +43,11 @@ class ExplodingGradient(BlockRule):
     """The norm of the gradient has risen tenfold over its own median, and stays there.
 
     Medians of 16 rows are compared with the median over the whole course so far (at least 64 rows of it). Two in a row
-    beyond ten times of it make a finding, or two beyond three times of which the second passes five times and is larger
-    by 30%: a norm on its way to ten times. It is a warning if the loss is not 3% lower than in the 32 rows before the
-    rise, else an info finding, for a norm may rise while a model learns. Where it rises block after block, in three
-    blocks or in a straight line (correlation above 0.99), gradients may be added up from step to step: the first cause
-    is then a missing `zero_grad`.
+    above ten times that median make a finding; so do two above three times, of which the second is above five times and
+    larger by 30%: a norm on its way to ten times. It is a warning if the loss is not 3% lower than in the 32 rows
+    before the rise, else an info finding, for a norm may rise while a model learns. Where it rises block after block,
+    in three blocks or in a straight line (correlation above 0.99), gradients may be added up from step to step: the
+    first cause is then a missing `zero_grad`.
 
     What to do: lower the learning rate, clip, go back to a checkpoint from before the rise.
     """
@@ -158,10 +158,10 @@ def _is_line(values: Any) -> bool:
 
 
 class GradientDecay(BlockRule):
-    """The norm of the gradient has fallen below a tenth of what it began with, and the loss has not moved.
+    """The norm of the gradient has fallen below a tenth of its initial value, and the loss has not changed.
 
-    The stability guide warns at a tenth of the starting value. A norm that falls while the loss falls is what training
-    looks like, so only a loss that is still above 95% of what it began with makes a finding. The start is the median of
+    The stability guide warns at a tenth of the starting value. A norm that falls while the loss falls is usual,
+    so only a loss that is still above 95% of what it began with makes a finding. The start is the median of
     the first 16 rows, now is the median of the last 16, four times in a row. Losses of policies are left out.
     """
 
@@ -290,13 +290,14 @@ class ZeroGradient(SeriesRule):
 class GradientScaleJump(Rule):
     """Gradient and loss are multiplied by one whole number from a step on.
 
-    Data never do that; a program that adds the losses of micro-batches where it averaged them before does, or one that
-    divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within a
-    quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it neither
-    grows nor shrinks in these rows. Where the loss is so noisy that the number can't be determined, a factor above 3.5
-    of both makes a warning. Where the norm alone jumps by more than 3.5 and the loss stays (within 5%), an info finding
-    says so: another batch size or another mixture of data does that too. The loss of a policy has no factor: there a
-    level that shifts by six spreads, while the norm grows 3.5 times, warns that the objective is another.
+    Data never cause that; a program that adds the losses of micro-batches where it averaged them before does, or one
+    that divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within
+    a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it
+    neither grows nor shrinks in these rows. Where the loss is so noisy that the number can't be determined, a factor
+    above 3.5 of both makes a warning. Where the norm alone jumps by more than 3.5 and the loss does not change (within
+    5%), it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
+    factor: there a level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning:
+    the objective has changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"

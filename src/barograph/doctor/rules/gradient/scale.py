@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class ClipSaturation(Rule):
-    """Clipping, which was rare, has become the rule.
+    """Clipping, which was rare, now affects most steps.
 
     A step is clipped where the clip coefficient is below 0.999, or, without it, where the norm reaches the clip value
-    in the configuration. Clipping most steps from the start on is a choice: the clip value is then the length of the
-    step, and an info finding says so after 300 rows. A run in which fewer than 1% of at least 300 steps were clipped,
-    and then more than half of 100 are, has left the region it was in: a warning. Between the two (above 5% of the last
-    300) nothing is said.
+    in the configuration. Clipping most steps from the start on is a choice: the clip value then sets the
+    size of the update, and there is an info finding after 300 rows. A run in which fewer than 1% of at least 300 steps
+    were clipped, and then more than half of 100 are, has left its stable region: a warning. Between the two (above 5%
+    of the last 300) there is no finding.
     """
 
     name, family, kind, severity = "clip_saturation", "gradient", "clipping", "warning"
@@ -113,11 +113,11 @@ class ClipSaturation(Rule):
 
 
 class LossScaleCollapse(Rule):
-    """The loss scale of half-precision training falls and falls, or step after step is skipped.
+    """The loss scale of half-precision training keeps falling, or many steps in a row are skipped.
 
     A scaler begins too high, is halved by the first overflows, and is halved now and then later: that is how it finds
-    its value. Once it has stood for 32 rows, five halvings within 32 rows are a warning. So are five rows in a row
-    whose norm is not finite, or five steps skipped at once; ten are critical: the training stands still. A scale of 1
+    its value. Once it has been stable for 32 rows, five halvings within 32 rows are a warning. So are five rows in a
+    row whose norm is not finite, or five steps skipped at once; ten are critical: nothing is trained. A scale of 1
     or less is critical: small gradients are lost in half precision.
 
     What to do: bf16, if the device has it; else find the layer whose activations grow, lower the learning rate, go

@@ -182,12 +182,12 @@ _EMPTY: tuple[NDArray[Any], ...] = (numpy.empty(0), numpy.empty(0, numpy.int64),
 
 
 class LossSlide(SeriesRule):
-    """A loss that had settled begins to fall fast, while the evaluation gets worse.
+    """A loss that had nearly stopped falling drops fast, while the evaluation gets worse.
 
-    Labels that can be seen in the inputs, or the same batch again and again, are learnt within some dozen steps: the
+    Labels that can be seen in the inputs, or the same batch at every step, are learnt within some dozen steps: the
     median of 9 rows falls below 0.6 of what it was 64 rows before, while in the 64 rows before that it fell by less
-    than a tenth. It is looked at when the next evaluation is there: if that is worse by 2% than the one before the fall
-    it is a warning; if it fell too, the model has understood something, and the rule is silent. It is critical where
+    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall it is a
+    warning; if it fell too, the model has learnt something, and there is no finding. It is critical where
     the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is in the inputs.
     """
 

@@ -25,19 +25,19 @@ CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the
 
 
 class NotLearning(Follower):
-    """A loss that never leaves its start.
+    """The loss stays at its initial value.
 
     After 50 rows and 200 steps (20 rows where rows are further apart) the smoothed loss is within 2% of the first
     rows', and its lowest point is too. A model that goes on from a checkpoint has such a curve as well, so this is an
-    info finding, unless the loss is that of a guess: within 2% of ln of the vocabulary; where that isn't known, between
-    4 and 12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of outputs that
-    say nothing of the targets, since it began as log Z (within 10%). Then it is a warning, and critical after four
-    times the rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning too, until two
-    fifths are gone. While the learning rate is still below a tenth of the highest seen, or 0, the rows don't count.
-    Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
+    info finding, unless the loss is that of a uniform guess: within 2% of ln of the vocabulary; where that isn't known,
+    between 4 and 12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of
+    outputs without information about the targets, since it began as log Z (within 10%). Then it is a warning, and
+    critical after four times the rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning
+    too, until it has lost two fifths. While the learning rate is still below a tenth of the highest seen, or 0, the
+    rows don't count. Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
 
-    Of a classifier whose accuracy is logged loss and accuracy tell together: a loss within 3% of ln n and an accuracy
-    within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began.
+    For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
+    accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began.
     """
 
     name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class NonFiniteLoss(SeriesRule):
-    """A loss that is NaN or infinite: the weights are, or soon will be, and no later step repairs them.
+    """A loss that is NaN or infinite: the weights are too, or will be, and no later step repairs them.
 
     The first row that is not finite is the step. It is critical at once. If the loss comes back within 3 rows the batch
     or the log line was at fault and the finding is lowered to an info finding; if it comes back after more rows it is a
-    warning. Rows before the first finite value are only told of when no finite value follows. Where single rows have
+    warning. Rows before the first finite value are only reported when no finite value follows. Where single rows have
     been NaN before, the series is one that is not logged at each row, and only a stretch four times as long as any
     before counts.
 
@@ -172,11 +172,12 @@ class NonFiniteLoss(SeriesRule):
 
 
 class LossLevel(SeriesRule):
-    """The stability guide's rule: a loss of ten times its moving average is worth a look, one of a hundred a stop.
+    """The stability guide's rule: a loss of ten times its moving average is a warning, one of a hundred times a reason
+    to stop.
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
-    A loss that is up there from one row to the next was taken there by its batch, sooner than by the weights.
+    Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
     name, family, kind, severity = "loss_level", "loss", "spike", "critical"
@@ -282,8 +283,8 @@ class LossLevel(SeriesRule):
 
 class SpikeScore(SeriesRule):
     """OLMo 2's spike score: the share of rows that are at least seven standard deviations from the mean of the last
-    1,000. It is reported at the end of the run where it is above 0.1%, with the number of rows; it says how restless a
-    run was, and compares runs.
+    1,000. It is reported at the end of the run where it is above 0.1%, with the number of rows; it measures how
+    stable a run was, to compare runs.
 
     Mean and deviation are those of blocks of 1,000 rows before the row's own, so that a spike is not part of what it
     is measured against.

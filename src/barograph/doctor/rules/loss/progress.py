@@ -48,18 +48,19 @@ class Divergence(Follower):
     """A loss that rises and stays up.
 
     The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
-    lowest point must be more than 0.1 (10%) and more than 3, 2.25 or 1.75 spreads of single rows. The share of the
-    descent from the start that is lost again says how bad it is:
+    lowest point must be more than 0.1 (10%) and more than 3, 2.25 or 1.75 robust standard deviations of single rows.
+    The severity follows from the share of the decrease since the start that is lost again:
 
     - a quarter or more, or a loss above its start, for an eighth of the rows so far (4 to 16 rows): a warning; from a
       half on, or above the start, critical;
-    - less, for a quarter of the rows (12 to 200): an info finding; a warning where the rise is above 0.15, 6 spreads, a
-      twentieth of the descent, and not on its way back.
+    - less, for a quarter of the rows (12 to 200): an info finding; a warning where the rise is above 0.15, 6
+    deviations, a
+      twentieth of the decrease, and not on its way back.
 
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), a learning rate that is warmed up again to no more than
-    it was, and losses of players or policies, which are not looked at. Data that come in epochs drift up within one:
-    with several epochs only the share counts. A rise that is over lowers the finding to an info finding.
+    it was, and losses of games (GANs) or policies, which are not checked. With several epochs the loss drifts up within
+    each: then only the share counts. A rise that is over lowers the finding to an info finding.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -70,8 +71,8 @@ class Divergence(Follower):
     sources = ("BLOOM: the 104B run", "levanter#391", "marin#2830")
     thresholds: ClassVar = {
         "rise": (0.1, "in ln; ours"),
-        "share": (0.25, "of the descent so far; ours"),
-        "critical_share": (0.5, "of the descent so far; ours"),
+        "share": (0.25, "of the decrease so far; ours"),
+        "critical_share": (0.5, "of the decrease so far; ours"),
         "long": (200.0, "rows of a slow rise; ours"),
     }
 
@@ -288,16 +289,16 @@ class Divergence(Follower):
 
 
 class LossPlateau(Follower):
-    """A loss that stands where it is.
+    """A loss that no longer changes.
 
     Two medians of the smoothed curve over the last third of the rows, one of each half, differ by less than 0.3% and
     less than their own noise, in at least 64 rows (200 where steps are logged one by one) and a third of the run so
-    far, while the learning rate is above a tenth of its highest. Most trainings end so: it is an info finding, told
-    once in a segment, with the step from which on nothing was gained.
+    far, while the learning rate is above a tenth of its highest. Most trainings end that way: it is an info finding,
+    once in a segment, with the step after which the loss did not improve.
 
     It is a warning where the model is far from what it must reach: a language model from scratch (first loss within
-    1 of ln of the vocabulary, or between 9 and 12 where it isn't known) that has learnt for 1,000 steps and stands
-    above 0.6 of its first loss knows word frequencies and nothing more.
+    1 of ln of the vocabulary, or between 9 and 12 where it isn't known) that has learnt for 1,000 steps and stays
+    above 0.6 of its first loss has learnt word frequencies and nothing more.
     """
 
     name, family, kind, severity = "plateau", "loss", "plateau", "warning"

@@ -28,13 +28,14 @@ _YOUNG = 256  # rows of a segment that are looked at with their neighbours on bo
 
 
 class LossSpike(SeriesRule):
-    """A loss that leaves its course upwards within a few rows.
+    """A loss that rises above its course within a few rows.
 
-    z = (ln loss − level) / spread, with level and spread of the 128 rows before (medians, so that no spike hides
-    itself), and the lift e^(ln loss − level). A spike begins where z passes the threshold and the lift 1.15; where a
-    curve's own noise has heavy tails the threshold is 1.3 times its furthest dip and 1.5 times its third furthest rise
-    in the last 1,024 rows. The step is the row at which the rise starts. It is over when the median of 3 rows is back
-    within 3 spreads of the old level: fast within 50 rows, slow within 200, else it does not recover.
+    z = (ln loss − level) / deviation, with level and robust standard deviation of the 128 rows before (medians, so
+    that a spike does not hide itself), and the lift e^(ln loss − level). A spike begins where z passes the threshold
+    and the lift 1.15; where a curve's own noise has heavy tails the threshold is 1.3 times its furthest dip and 1.5
+    times its third furthest rise in the last 1,024 rows. The step is the row at which the rise starts. It is over when
+    the median of 3 rows is back within 3 deviations of the old level: fast within 50 rows, slow within 200, else it
+    does not recover.
 
     A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that

@@ -35,15 +35,15 @@ class _Stretch:
 
 
 class ZeroLoss(SeriesRule):
-    """A loss that is exactly 0 for rows on end.
+    """A loss that is exactly 0 for several rows.
 
     No training loss of a language model is 0: all labels are masked, the loss is not computed, or NaN is hidden (HF
     Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
     then). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, which has been fitted and rounded; losses of policies
-    and players, which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows while the
-    gradient norm is 0 too is a warning.
+    and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows
+    while the gradient norm is 0 too is a warning.
     """
 
     name, family, kind, severity = "zero_loss", "loss", "zero", "critical"

@@ -31,7 +31,7 @@ class DeviceMemory(SeriesRule):
     `mem_utilization` is the largest share that tensors have taken. 92% is an info finding (TraceML), 95% warns, and 97%
     is critical where the allocator had to give its cache back and try again more often than before
     (`num_alloc_retries`): the next longer batch fails. A run that stays at a high level without retries is well used,
-    so above 95% it is an info finding again after it was said once.
+    so above 95% it is an info finding again after it was reported once.
     """
 
     name, family, kind, severity = "device_memory", "memory", "memory", "critical"
@@ -88,10 +88,10 @@ class MemoryCreep(Rule):
 
     The process's resident memory, its children's, and the device's allocated memory, each alone, from 20 steps after
     the start on. In the last 12 records nine of ten must be larger than the one before, by a quarter of the mean
-    growth at least, so that a heap that has settled is not taken along; the second half must have
+    growth at least, so that a heap of constant size does not count; the second half must have
     grown by at least half as much as the first (a cache that fills slows down), and the growth since it began must be
-    a tenth (SageMaker) and 128 MiB, or 1 GiB (TraceML). The finding says when the limit is reached, where the limit
-    is known.
+    a tenth (SageMaker) and 128 MiB, or 1 GiB (TraceML). The finding gives the step at which the limit is reached, where
+    the limit is known.
 
     What to do: look for lists that keep tensors with their graphs (`losses.append(loss)`), for caches, for data
     loader workers that copy pages.

@@ -177,8 +177,8 @@ class ExpertUtilization(_Bounded):
 class RouterEntropy(_Bounded):
     """The router's entropy is very low.
 
-    Its entropy over the logarithm of the number of experts: 1 is undecided, 0 is certain. Below one half informs:
-    many good routers end there. Below 0.05, in all layers' mean, warns: nothing is left to learn from.
+    Its entropy over the logarithm of the number of experts: 1 is uniform, 0 is certain. Below one half is an info
+    finding: many good routers end there. Below 0.05, in all layers' mean, warns: nothing is left to learn from.
     """
 
     name, family, kind, severity = "router_entropy", "moe", "routing", "warning"
@@ -206,7 +206,8 @@ class RouterEntropy(_Bounded):
 class DroppedTokens(_Bounded):
     """Experts are over capacity, and tokens are dropped.
 
-    More than 5% informs: capacities near 1 drop that many by design. More than 30% for 100 steps warns.
+    More than 5% is an info finding: capacities near 1 drop that many by design. More than 30% for 100 steps is a
+    warning.
     """
 
     name, family, kind, severity = "dropped_tokens", "moe", "routing", "warning"
@@ -235,8 +236,8 @@ class RouterLosses(Rule):
     """A router's own loss is far above what it was, or above what is usual.
 
     The Surogate metrics guide calls an auxiliary loss above 1 and a z-loss above 0.1 signs of trouble. Both scale with
-    their coefficients and the number of layers, so the bounds inform. Ten times the median of the last 64 rows (16 at
-    least), eight rows in a row, warns. A token whose router logit is not finite is critical.
+    their coefficients and the number of layers, so the bounds give info findings. Ten times the median of the last 64
+    rows (16 at least), eight rows in a row, warns. A token whose router logit is not finite is critical.
     """
 
     name, family, kind, severity = "router_losses", "moe", "routing", "critical"
@@ -318,13 +319,14 @@ _LOAD = re.compile(r"moe/(?P<layer>.+)/load/(?P<expert>\d+)$")
 class DeadExperts(Rule):
     """An expert no longer gets a token, or never did.
 
-    The loads of a layer's experts come together. An expert without a token in five tables in a row, over at least 50
+    An expert without a token in five tables in a row, over at least 50
     steps, is dead if it had a share before (at least a tenth of an even one, in the median of its last 16 tables): a
     warning after three tables then, since chance does not do that to an expert with that number of tokens. One that
     never had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that
-    lost its load at once is masked; by and by, or with half of the others, is how a router's collapse leaves it.
+    lost its load at once is masked; one that lost it slowly, or together with half of the others, is left by a router
+    that collapses.
 
-    What to do: raise the balance loss; see whether a mask or a bias keeps the expert out.
+    What to do: raise the balance loss; check whether a mask or a bias excludes the expert.
     """
 
     name, family, kind, severity = "dead_expert", "moe", "dead_expert", "critical"

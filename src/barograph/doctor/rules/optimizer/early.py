@@ -36,7 +36,7 @@ class EarlyGrowth(Rule):
     """The first steps change the weights by more than their initial norm.
 
     A step changes weights in directions that have little to do with their random start, so |W|² = |W₀|² + |ΔW|²: when
-    the norm of all parameters has doubled, all that is left of the initialisation is a quarter of the square. Twice the
+    the norm of all parameters has doubled, only a quarter of its square is left of the initialisation. Twice the
     first norm within 64 steps of the start warns; so does 1.75 times where the median update of a step has passed the
     stability guide's red flag of a tenth of the weights. The longest healthy trainings double their norm too, in
     thousands of steps.
@@ -114,11 +114,11 @@ class EarlyGrowth(Rule):
 
 
 class InitialLogits(Rule):
-    """Attention is decided before anything was learnt.
+    """Attention is already concentrated before any training.
 
-    In the first table of a run the largest attention logit is above 30, where a model that was initialised for
-    attention to be even has about 1; and the model is an untrained one, for its loss is log Z: e^30 of preference for
-    one key that no data asked for. A pretrained model may have such logits, and has a loss far below log Z.
+    In the first table of a run the largest attention logit is above 30, where a model with uniform attention at
+    initialisation has about 1; and the model is untrained, for its loss is log Z. A logit of 30 prefers one key by a
+    factor of e^30, without any data. A pretrained model may have such logits, and has a loss far below log Z.
     """
 
     name, family, kind, severity = "initial_logits", "model", "attention", "warning"

@@ -21,10 +21,10 @@ from barograph.doctor.kernel.series import SeriesRule
 
 
 class LearningRateJump(SeriesRule):
-    """The learning rate leaps to more than it ever was.
+    """The learning rate jumps above its highest value so far.
 
     From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
-    not rise: so it is neither a warm-up nor a restart of a cycle. It is known after four rows that stay there.
+    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
@@ -262,9 +262,9 @@ class MissingWarmup(Rule):
     """Training starts at the highest learning rate, and the loss suffers.
 
     The first row's rate is at least 0.95 of the highest of the first 100 rows, and the median of 5 losses climbs by 10%
-    and by 4 spreads above the first losses within those rows. A warning where the loss is still above its start at row
-    100, otherwise an info finding. A start without warm-up that does no harm is silent, as is going on from a
-    checkpoint.
+    and by 4 robust standard deviations above the first losses within those rows. A warning where the loss is still
+    above its start at row 100, otherwise an info finding. A start without warm-up that does no harm is silent, as is
+    going on from a checkpoint.
     """
 
     name, family, kind, severity = "missing_warmup", "optimizer", "learning_rate", "warning"

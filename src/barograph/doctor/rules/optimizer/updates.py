@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 
 class UpdateRatio(Rule):
-    """How far a step moves the weights, relative to their size, is outside of what trains.
+    """The size of an update relative to the weights is outside of the usual range.
 
     The ratio |ΔW| / |W| is measured by layer. The stability guide calls more than 0.1 or less than 1e-7 a red flag. The
-    median over layers above 0.1 in three tables in a row, more than 64 steps after the start, warns: the learning rate
-    is too high. Below 1e-7, with a learning rate of at least a tenth of its peak, warns: it is too low. The guide's
-    bands by phase (1e-3 to 1e-2 up to step 1,000, 1e-4 to 1e-3 up to 10,000, then 1e-5 to 1e-4) inform where the median
-    is ten times outside. A median that is five times the largest of all tables before (six at least) warns at once: a
-    learning rate that comes back after a re-warm-up does not exceed what was.
+    median over layers above 0.1 in three tables in a row, more than 64 steps after the start, is a warning: the
+    learning rate is too high. Below 1e-7, with a learning rate of at least a tenth of its peak, it is a warning: too
+    low. The guide's bands by phase (1e-3 to 1e-2 up to step 1,000, 1e-4 to 1e-3 up to 10,000, then 1e-5 to 1e-4) are an
+    info finding where the median is ten times outside. A median that is five times the largest of all tables before
+    (six at least) is a warning at
+    once: after a re-warm-up the learning rate does not exceed its earlier peak.
     """
 
     name, family, kind, severity = "update_ratio", "optimizer", "update_ratio", "warning"
@@ -165,10 +166,10 @@ def band(step: int) -> tuple[float, float]:
 
 
 class UpdateImbalance(TableRule):
-    """One layer is moved much further than its like in other blocks.
+    """One layer's updates are much larger, relative to its weights, than those of its counterparts in other blocks.
 
-    Layers that differ in their numbers alone play one role. A ratio more than ten times the median of its role (four
-    layers at least), in three tables in a row, is an info finding: WeSaR found such layers before spikes.
+    Layers whose names differ in their numbers alone have one role. A ratio more than ten times the median of its role
+    (four layers at least), in three tables in a row, is an info finding: WeSaR found such layers before spikes.
     """
 
     name, family, kind, severity = "update_imbalance", "optimizer", "update_ratio", "info"

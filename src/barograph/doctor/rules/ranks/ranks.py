@@ -52,10 +52,10 @@ class StragglerRank(_Events):
 
     In a synchronous training all steps take equally long, so the slow rank is the one that waits least: its own work,
     step less waiting, lies above the median of the others' by a tenth or more over 40 or 160 steps, six standard errors
-    from zero. The record says so when it is sure; this rule passes it on, as an info finding when the rank has caught
-    up within 200 steps.
+    from zero. The probe records it when it is significant; this rule reports it, as an info finding when the rank has
+    caught up within 200 steps.
 
-    What to do: look at that rank's device (clock, temperature), at its share of the data, at what else runs there.
+    What to do: look at that rank's device (clock, temperature), at its share of the data, at other processes there.
     """
 
     name, family, kind, severity = "straggler", "ranks", "straggler", "warning"
@@ -105,16 +105,16 @@ class StragglerRank(_Events):
 
 
 class RanksDrifted(_Events):
-    """What should be equal on all ranks is not.
+    """Values that should be equal on all ranks differ.
 
-    Parameters of data-parallel ranks are equal to the bit after every step. A checksum that is not the others' is
+    Parameters of data-parallel ranks are equal to the bit after every step. A checksum that differs is
     critical at once, and the rank is named. Without checksums a norm of gradients or weights that was the same on all
-    ranks in ten rows at least, and differs in two, tells the same. Norms that differed from the start are each rank's
-    own.
+    ranks in ten rows at least, and differs in two, means the same. Norms that differed from the start are local
+    to each rank.
 
     What to do: go back to a checkpoint from before; check that gradients are averaged over all ranks (hooks are lost
     when a model is moved or copied after wrapping), that random numbers of initialisation are the same, and that no
-    rank leaves a step out.
+    rank skips a step.
     """
 
     name, family, kind, severity = "ranks_drifted", "ranks", "desync", "critical"
@@ -241,8 +241,8 @@ _MEND = ["check that gradients are averaged over all ranks: wrap the model after
 class RankNonFinite(Rule):
     """One rank alone has a loss or norm that is NaN or infinite.
 
-    The others are well, so the model is; that rank's data or device are not. Averaged with the others it spoils all
-    of them in the next step. It is critical at once; the rank is the one with the largest value, as NaN counts as
+    The other ranks are finite, so the cause is that rank's data or device. Averaged with the others it makes all of
+    them NaN in the next step. It is critical at once; the rank is the one with the largest value, as NaN counts as
     that.
     """
 
@@ -298,8 +298,8 @@ class RankNonFinite(Rule):
 class MissingRank(_Events):
     """A rank has stopped sending values, or ranks have left.
 
-    A rank without values in 16 steps in a row warns. A process group that was made anew with fewer ranks is an info
-    finding.
+    A rank without values in 16 steps in a row is a warning. A process group that was created again with fewer ranks is
+    an info finding.
     """
 
     name, family, kind, severity = "missing_rank", "ranks", "desync", "warning"

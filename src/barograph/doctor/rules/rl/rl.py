@@ -21,12 +21,12 @@ from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock, rewarded
 
 
 class RewardCollapse(PolicyRule):
-    """The reward that was learnt is lost again.
+    """The reward that was gained is lost again.
 
     Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
-    spreads of single rows, and by 6 times the usual change from block to block: an info finding; a warning where eight
-    blocks lie below by four fifths, or four by all and a spread more. A policy that was optimised too hard against its
-    reward model, or a rate that is too high, ends so.
+    robust standard deviations of single rows, and by 6 times the usual change from block to block: an info finding; a
+    warning where eight blocks lie below by four fifths, or four by all and a deviation more. Over-optimisation against
+    the reward model, or a learning rate that is too high, ends that way.
     """
 
     name, severity = "reward_collapse", "warning"
@@ -160,12 +160,12 @@ class KlBlowUp(PolicyRule):
 
 
 class EntropyCollapse(PolicyRule):
-    """The policy says one thing.
+    """The policy gives nearly the same answer every time.
 
     Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is not better than
     at the start, or has fallen from its best; with a reward that rose the task may be solved: an info finding, once, at
-    that time. Four blocks below a hundredth warn whatever the reward is: nothing is left to explore with. The step is
-    the block with which the fall began that led there, each block lower than the last by a seventh.
+    that time. Four blocks below a hundredth are a warning whatever the reward is: the policy no longer explores. The
+    step is the block in which the fall began, each block lower than the last by a seventh.
     """
 
     name, severity = "entropy_collapse", "warning"
@@ -243,7 +243,8 @@ class ZeroAdvantage(PolicyRule):
 
 
 class PolicyClipping(PolicyRule):
-    """More than 30% of the tokens are clipped by the trust region in four blocks of 8 rows: the steps are too long."""
+    """More than 30% of the tokens are clipped by the trust region in four blocks of 8 rows: the updates are too
+    large."""
 
     name, severity = "policy_clipping", "warning"
     series = "clip_ratio"

@@ -112,10 +112,10 @@ class Crashed(Ending):
 
 
 class Hung(Rule):
-    """No step came for a long time while the processes live.
+    """No step for a long time while the processes are alive.
 
     The sidecar waits for ten times the median step, 120 s at least, and twice the longest pause so far; then it has
-    every process write where it is. It is critical until there are steps again.
+    every process write its stacks. It is critical until there are steps again.
     """
 
     name, family, kind, severity = "hung", "run", "stall", "critical"

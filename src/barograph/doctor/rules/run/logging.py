@@ -93,9 +93,10 @@ class MissingRows(_Steps):
 
 
 class StepsGoBack(_Steps):
-    """Steps go back, or come twice, within a segment: several writers in one file, or a restart that nobody noted.
+    """Steps go back, or are logged twice, within a segment: several writers in one file, or a restart that was not
+    recorded.
 
-    Rows are taken in the order in which they were logged all the same.
+    Rules still take the rows in the order in which they were logged.
     """
 
     name = "steps_go_back"

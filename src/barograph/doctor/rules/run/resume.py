@@ -136,12 +136,13 @@ class _Borders(SeriesRule):
 
 
 class ResumeDiscontinuity(_Borders):
-    """The loss does not go on after a resume where it was.
+    """After a resume the loss does not continue at its level.
 
-    The highest median of three among the first 16 rows is above the level before by 10% and by four spreads. If the old
-    segment logged the same steps, they are what it is compared with. If half of the leap is gone after 64 rows the
-    optimizer's state was most likely not restored; if not, weights or data are others. A leap back to the run's first
-    loss means that no weights were loaded, and is critical. A leap below 30% that decays is an info finding.
+    The highest median of three among the first 16 rows is above the level before by 10% and by four robust
+    standard deviations. If the old segment logged the same steps, it is compared with those. If half of the jump is
+    gone after 64 rows the optimizer's state was most likely not restored; if not, weights or data differ. A jump back
+    to the run's first loss means that no weights were loaded, and is critical. A jump below 30% that decays is an info
+    finding.
     """
 
     name, kind, severity = "resume_discontinuity", "resume", "critical"
@@ -223,7 +224,7 @@ class ResumeDiscontinuity(_Borders):
 
 
 class DataReplay(_Borders):
-    """After a resume the data begin anew.
+    """After a resume the data start again from the beginning.
 
     Three signs, each enough: the probe of the data counts repeated batches from before the resume (`data/repeats`); the
     losses behind the border rise and fall with those at the beginning of the segment before, row by row (correlation
@@ -231,8 +232,8 @@ class DataReplay(_Borders):
     standard errors of 32 rows, and by 2%, and rises again later, which is info alone. A counter of tokens or
     epochs that goes back is one more.
 
-    A segment that repeats steps of the old one reads the same batches again on purpose: there the correlation says
-    nothing.
+    A segment that repeats steps of the old one reads the same batches again on purpose: there the correlation does not
+    count.
     """
 
     name, kind, severity = "data_replay", "replay", "warning"
@@ -325,10 +326,10 @@ def _apart(values: NDArray[Any]) -> NDArray[Any]:
 
 
 class ResumedSchedule(_Borders):
-    """After a resume the learning rate is not what it was: by more than a quarter. An info finding.
+    """After a resume the learning rate differs by more than a quarter from what it was: an info finding.
 
     It is compared with the same step of the old segment if that was logged, else with its last value. Warming up again
-    after a resume may be meant; a schedule that begins anew seldom is.
+    after a resume may be intended; a schedule that starts again rarely is.
     """
 
     name, kind, severity = "resumed_schedule", "resume", "info"

@@ -42,12 +42,12 @@ _PAST = 512  # rows of the share of waiting that are kept
 class InputBound(Rule):
     """Steps wait for their batches.
 
-    The phase `data` as a share of the step, median of the last 20 rows. A tenth informs, a fifth informs again, and a
-    third warns (TraceML warns at a tenth and calls a fifth critical; on small models loading is a large part of
-    nothing). It also warns from a fifth on if the share has risen by three times or more over what it was. A loader
-    that stops for a moment now and then moves no median.
+    The phase `data` as a share of the step, median of the last 20 rows. A tenth is an info finding, a fifth another,
+    and a third a warning (TraceML warns at a tenth and calls a fifth critical; on small models loading is a large part
+    of a short step). From a fifth on it is a warning too if the share has risen by three times or more over what it
+    was. A loader with rare short stops does not change the median.
 
-    What to do: more workers, prefetching, decoding and tokenising beforehand, data nearer to the machine.
+    What to do: more workers, prefetching, decoding and tokenising beforehand, data closer to the machine.
     """
 
     name, family, kind, severity = "input_bound", "speed", "input_bound", "warning"

@@ -34,16 +34,16 @@ def pace_of(seen: RunHistory) -> tuple[Channel | None, int]:
 class ThroughputDrop(Rule):
     """Training has become permanently slower.
 
-    Tokens a second (without them: milliseconds a step) leave their level and stay away from it: at least 80% of the
+    Tokens a second (without them: milliseconds a step) leave their level and do not return: at least 80% of the
     rows that confirm it, and their median, must be below. Half of what it was for 12 rows warns, a fifth is critical
-    (both from the stability guide). Three quarters for 40 rows, where the level was quiet enough to tell, warns as
-    well; a tenth less for 40 rows is an info finding. Pauses for checkpoints and evaluations do not last, and slow
-    first steps are none. Where only durations are known, a step that takes twice or more times as long may be a larger
+    (both from the stability guide). Three quarters for 40 rows, where the level was steady enough, is a warning
+    too; a tenth less for 40 rows is an info finding. Pauses for checkpoints and evaluations do not count, nor do
+    slow first steps. Where only durations are known, a step that takes twice or more times as long may be a larger
     batch, so a whole factor is an info finding. All of it is an info finding until ten seconds have been lost, and
-    stays one if the level comes back before: on a machine shared with others milliseconds come and go.
+    stays one if the level comes back before: on a shared machine step times vary by milliseconds.
 
-    What to do: look at devices (temperature, clock), at the time that a batch is waited for, at neighbours on the
-    machine.
+    What to do: look at devices (temperature, clock), at the time that steps wait for a batch, at other jobs on
+    the machine.
     """
 
     name, family, kind, severity = "throughput_drop", "speed", "slowdown", "critical"

@@ -3,7 +3,7 @@
 In:   a run's folder, or a JSON array of records, whole, torn or damaged.
 Out:  its records as facts; of a folder also what is in its store.
 
-Two things that Surogate and llmq write are no measurements and are left out: -1 for a utilisation that the
+Two things that Surogate and llmq write are not measurements and are left out: -1 for a utilisation that the
 device does not tell, and -1 in a field without sign (4294967295 mW, 18446744073709551615 bytes/s).
 """
 

@@ -213,7 +213,7 @@ class StoredRun:
         name: as logged; `loss` finds `train/loss` if there is just one of that ending.
         x: "step", "time" (seconds since 1970), "relative" (seconds since the run's first point of this
             series), "tokens" (tokens trained on so far), or the name of another series.
-        max_points: no more than so many points, with every bucket's exact minimum and maximum and every
+        max_points: at most this many points, with every bucket's exact minimum and maximum and every
             NaN and infinity among them.
         branch: "live", or "all" to see what a resume or rewind superseded too.
         rank: that rank's points alone; None: rank 0's, or those of the lowest rank that has the series; "all".

@@ -1,4 +1,4 @@
-"""Sealing: what stands in a run's logs and block files alone becomes Parquet, sorted by series.
+"""Sealing: what is in a run's logs and block files alone becomes Parquet, sorted by series.
 
 In:   a run's folder. From a shell: `python -m barograph.store.seal RUN [--final]`.
 Out:  sealed parts; block files that are sealed whole and that their writer has left are deleted.

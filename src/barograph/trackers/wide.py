@@ -154,7 +154,7 @@ def _histograms(part: Part) -> Iterator[Distribution]:
 
 
 def _windows(times: Any) -> Iterator[tuple[int, int]]:
-    """Stretches of time with about so many points each."""
+    """Stretches of time with about this many points each."""
     import numpy as np
 
     times = np.sort(times)

@@ -147,7 +147,7 @@ def transfer_check(
     middle = math.fsum(across) / len(across)
     spread = math.fsum((x - middle) ** 2 for x in across)
     grid = math.sqrt(math.fsum(((x - middle) * step) ** 2 / 12 for x, step in zip(across, steps, strict=True))) / spread
-    reach = max(student_quantile(confidence, line.freedom) * line.error, student_quantile(confidence, 1000) * grid)
+    reach = max(student_quantile(confidence, line.dof) * line.error, student_quantile(confidence, 1000) * grid)
     if any(best.at_edge for best in optima):
         reach = math.inf  # the best rate may lie anywhere beyond
     cost = _cost(table[optima[-1].width], optima[0].rate, optima[-1].loss)

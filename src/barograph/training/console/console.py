@@ -111,7 +111,7 @@ class Console:
             return
 
     def say(self, shown: list[str], level: str = "INFO") -> None:
-        """Show lines that are no record, each behind its level, on rank 0. Never raises, waits for nothing."""
+        """Show lines that are not records, each behind its level, on rank 0. Never raises, waits for nothing."""
         if not self._shows() or not self._acquire():
             return
         try:
@@ -227,8 +227,8 @@ class Console:
         return lines.sample_lines(record) if self._shows() else []
 
     def _finding(self, record: Record) -> list[TextLine]:
-        remark = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
-        return [] if remark or not self._shows() else lines.finding_lines(record)
+        hidden = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
+        return [] if hidden or not self._shows() else lines.finding_lines(record)
 
     def _alert(self, record: Record) -> list[TextLine]:
         title, told = escape(record.fields.get("title", ""), 200), escape(record.fields.get("text", ""), 400)

@@ -3,7 +3,7 @@
 In:   a `ShownStep` or an `Evaluation` of the course, or a record's fields.
 Out:  lines in parts. Nothing here remembers anything or writes anywhere.
 
-Where a value is missing its column holds `-`; NaN and infinity stand in the column in red.
+Where a value is missing its column holds `-`; NaN and infinity are red.
 """
 
 from __future__ import annotations

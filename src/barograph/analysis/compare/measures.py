@@ -172,7 +172,7 @@ def _reaching(
         for axis in axes
     ]
     if few:
-        rows.append(_row(f"money to {mark}", "money", -1, sides, money))
+        rows.append(_row(f"cost to {mark}", "money", -1, sides, money))
     return goal, rows
 
 

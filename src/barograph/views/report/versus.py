@@ -38,7 +38,7 @@ from barograph.views.report.learning import of_series
 from barograph.views.report.subject import NORMS, RATES, STEP_TIMES, THROUGHPUTS
 
 _KINDS = {
-    "seeds": "with the interval over seeds at each place",
+    "seeds": "with the interval over seeds at each point",
     "within runs": "with the noise within the runs, which does not say what another seed would do",
 }
 MOST_SIDES = 8  # drawn: one for each colour
@@ -128,7 +128,7 @@ def _curves(made: Comparison) -> Iterator[Block]:
     window = made.place.window if made.place is not None else 0.0
     said: list[Sentence] = []
     if window:
-        said.append(quote(f"Smoothed for all alike: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
+        said.append(quote(f"Smoothed alike for all: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
                           "comparison", "dim"))  # fmt: skip
     if len(made.sides) > MOST_SIDES:
         shown = figures.count(MOST_SIDES, "report"), figures.count(len(made.sides), "comparison", "side")

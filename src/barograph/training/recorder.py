@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core import place, segments
+from barograph.core.handlers import from_signal_handler
 from barograph.core.options import Settings
 from barograph.core.record import Record, encode
 from barograph.core.segments import Segment
@@ -23,7 +24,6 @@ from barograph.core.values import flatten, on_device
 from barograph.log.write import JsonLog
 from barograph.training.console.console import Console
 from barograph.training.emitter import Emitter, LazyLog
-from barograph.training.guard import from_signal_handler
 from barograph.training.later import Later
 from barograph.training.logfile import OpenLog, open_log
 from barograph.training.shapes import Shapes

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _left: list[Any] = []  # processes of runs that have ended: asked for their exit code when the next one starts
 _AFTER = 2.0  # seconds of a run before it gets a sidecar
+_LEAVES = 3.0  # seconds within which it sees that its folder is gone
 _MIRRORS_SECONDS = 30.0  # that the end waits for trackers
 
 
@@ -60,6 +61,14 @@ class Beside:
         if self.wanted and not self._started and (now or time.monotonic() >= self._due):
             self._started = True
             later(self.start)
+
+    def again(self, folder: Path) -> None:
+        """The folder was written again, or is at another place: the process beside it leaves, and another one comes."""
+        self._folder = folder
+        if self._started:
+            if self._process is not None:
+                _left.append(self._process)
+            self._started, self._process, self._due = False, None, time.monotonic() + _LEAVES
 
     def start(self) -> None:
         """Start it now; never raises."""

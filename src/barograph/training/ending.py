@@ -156,6 +156,7 @@ class RunEnding:
         out = self._out
         out.later.stop()
         out.console.close()
+        out.folder.look()
         carrier = out.file.carrier
         if carrier is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -182,7 +183,7 @@ class RunEnding:
         open_runs.discard(self._run)
         crash.release(self)
         if beside is not None:
-            owed = out.wide.rows > 0 or log.position > _MUCH
+            owed = blocks.rows > 0 or log.position > _MUCH
             beside.finish(owed, max(0.0, deadline - time.monotonic()))
             self._alerts.last_look()
         for chore in [*out.at_end, *self.on_end]:

@@ -104,6 +104,7 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
     ):
         self._out = recorder = Recorder(folder, settings, segment, callback, next_step)
         self.id, self.dir = recorder.id, recorder.dir
+        recorder.folder.on_change.append(lambda folder: setattr(self, "dir", folder))
         self._steps = Steps(recorder)
         self.about = About(recorder)
         self.config = RunConfig(recorder, config)

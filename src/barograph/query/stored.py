@@ -289,8 +289,8 @@ class StoredRun:
     def all_columns(self, branch: str = "live", rank: Rank | Chooser = None) -> dict[str, Columns]:
         """`columns` of every series that has a point, in one look at the run's files.
 
-        rank: as for `series`, or a function that chooses it; series that only other ranks have come with the lowest's. Series that were logged
-        together share their arrays of steps, times and segments.
+        rank: as for `series`, or a function that chooses it; series that only other ranks have come with the lowest's.
+        Series that were logged together share their arrays of steps, times and segments.
         """
         look = self._look()
         found = {}

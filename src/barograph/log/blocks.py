@@ -40,6 +40,8 @@ PIECE_BYTES = 32 << 20
 NAMES, ROW, HISTOGRAM = 1, 2, 3
 SEALED_SUFFIX = ".sealed"  # store/training/0002.sealed: training.0001.wide and 0002 were sealed and deleted
 
+SEALED = -1  # as `log` of a block: it comes from sealed columns, and where the log ended is not known
+
 _FRAME = struct.Struct("<II")
 _NAMES = struct.Struct("<BI")
 _ROW = struct.Struct("<BIqqiq")

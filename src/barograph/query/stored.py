@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 Rank = int | Literal["all"] | None
 """Whose points of a series: one rank's, all ranks', or (None) rank 0's or those of the lowest rank that has it."""
+
+Chooser = Callable[[Any, Any], int]
+"""Chooses a rank by the times and ranks of all points of a series."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +265,7 @@ class StoredRun:
         hint = f"; the nearest is {near[0]!r}" if near else " (it has no series yet)" if not known else ""
         raise KeyError(f"run {self.id} has no series {name!r}{hint}")
 
-    def columns(self, name: str, branch: str = "live", rank: Rank = None) -> Columns:
+    def columns(self, name: str, branch: str = "live", rank: Rank | Chooser = None) -> Columns:
         """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but
         not put in the order of steps across segments. Empty if there is none."""
         return self._points(self._look(), name, branch, rank)[:4]
@@ -283,11 +286,11 @@ class StoredRun:
         """The first step that each segment logged."""
         return self._look().first_steps()
 
-    def all_columns(self, branch: str = "live", rank: Rank = None) -> dict[str, Columns]:
+    def all_columns(self, branch: str = "live", rank: Rank | Chooser = None) -> dict[str, Columns]:
         """`columns` of every series that has a point, in one look at the run's files.
 
-        rank: as for `series`; series that only other ranks have come with the lowest's points. Series that were logged
-        together share their arrays of steps, times and segments.
+        rank: as for `series`, or a function that chooses it; series that only other ranks have come with the lowest's.
+        Series that were logged together share their arrays of steps, times and segments.
         """
         look = self._look()
         found = {}
@@ -300,7 +303,7 @@ class StoredRun:
                 found[name] = alike[len(columns[0])] = _shared(columns, alike.get(len(columns[0])))
         return found
 
-    def _points(self, look: Look, name: str, branch: str, rank: Rank) -> Ranked:
+    def _points(self, look: Look, name: str, branch: str, rank: Rank | Chooser) -> Ranked:
         """One series, the old branches left out unless asked for, the other ranks too."""
         points = look.points(name)
         found = points.step, points.time, points.value, points.segment, points.rank
@@ -420,12 +423,12 @@ class StoredRun:
         return self._store().look()
 
 
-def of_rank(points: Ranked, rank: Rank) -> Ranked:
+def of_rank(points: Ranked, rank: Rank | Chooser) -> Ranked:
     """The points of the ranks that `rank` chooses."""
     ranks = points[4]
     if rank == "all" or not len(ranks):
         return points
-    wanted = int(ranks.min()) if rank is None else rank
+    wanted = rank(points[1], ranks) if callable(rank) else int(ranks.min()) if rank is None else rank
     keep = ranks == wanted
     return points if keep.all() else _where(keep, points)
 

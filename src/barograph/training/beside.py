@@ -39,7 +39,7 @@ class Beside:
     ):
         self.wanted = bool(settings.sidecar) and local_rank == 0
         self._folder, self._settings, self._config = folder, settings, config
-        self._main, self._warn = rank == 0, warn
+        self._rank, self._main, self._warn = rank, rank == 0, warn
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._started = False
@@ -80,7 +80,7 @@ class Beside:
             return
         _left[:] = [process for process in _left if process.poll() is None]
         settings = {name: value for name, value in _plain(self._settings).items() if value not in (None, "", [], {})}
-        line = {"pid": os.getpid(), "main": self._main, "settings": settings, "config": dict(self._config)}
+        line = {"pid": os.getpid(), "rank": self._rank, "settings": settings, "config": dict(self._config)}
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "barograph.sidecar", str(self._folder.absolute())],

@@ -122,7 +122,7 @@ function About({ detail }: { detail: RunDetail }) {
       ? (about[name] as Record<string, unknown>)
       : {};
   const [git, environment, hardware, dataset] = ["git", "environment", "hardware", "dataset"].map(inner);
-  const energy = (detail.energy ?? {}) as Record<string, unknown>;
+  const energy = detail.energy ?? {};
   const command = Array.isArray(about["command"])
     ? (about["command"] as unknown[]).map(String).join(" ")
     : text(about["command"]);
@@ -255,10 +255,7 @@ function Configuration({ detail }: { detail: RunDetail }) {
   const [all, setAll] = useState(false);
   const [find, setFind] = useState("");
   const flat = Object.entries(
-    ((detail as unknown as { config_flat?: Record<string, unknown> }).config_flat ?? detail.config) as Record<
-      string,
-      unknown
-    >,
+    (detail as unknown as { config_flat?: Record<string, unknown> }).config_flat ?? detail.config,
   );
   if (!flat.length) return null;
   const matching = flat.filter(

@@ -25,12 +25,12 @@ import { change } from "./store.ts";
 export type Editable = "name" | "tags" | "notes";
 
 export interface RowActions {
-  select(key: Key, range: boolean): void;
-  hide(key: Key): void;
-  only(key: Key): void;
-  edit(key: Key, what: Editable | null): void;
-  cursor(key: Key): void;
-  hover(key: Key | null): void;
+  select: (key: Key, range: boolean) => void;
+  hide: (key: Key) => void;
+  only: (key: Key) => void;
+  edit: (key: Key, what: Editable | null) => void;
+  cursor: (key: Key) => void;
+  hover: (key: Key | null) => void;
 }
 
 /** What the table and the cards are given alike. */

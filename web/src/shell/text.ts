@@ -155,7 +155,7 @@ export function moment(then: number | null | undefined): string {
 }
 
 /** Signs that are not seen and change how others are: controls, and those that turn the direction of a text. */
-
+// eslint-disable-next-line no-control-regex -- they are what it is about
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 /** What a run is called, on one line, with what cannot be seen shown as a sign. */

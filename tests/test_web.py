@@ -65,3 +65,5 @@ def test_the_page_draws_in_the_colours_that_python_draws_in() -> None:
     for theme, lines in (("light", palette.LINES), ("dark", palette.DARK_LINES)):
         listed = source.split(f"  {theme}: [", 1)[1].split("]", 1)[0]
         assert tuple(re.findall("#[0-9a-f]{6}", listed))[: len(lines)] == lines
+    ramp = source.split("RAMP: readonly string[] = [", 1)[1].split("]", 1)[0]
+    assert tuple(re.findall("#[0-9a-f]{6}", ramp)) == palette.RAMP

@@ -127,6 +127,8 @@ class Recorder(Emitter):
     def begin(self, segment: Segment, step: int) -> None:
         """A new segment of this process: what follows belongs to it."""
         self.segment, self.next_step, self._unsettled = segment, step, False
+        self.lasts = {key: record for key, record in self.lasts.items() if record.step < step}
+        self.shapes.rewind(step)
         self.emit("segment", step, segment.fields() | self._who(), checked=True)
 
     def ready(self) -> None:

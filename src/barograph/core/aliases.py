@@ -14,10 +14,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 
 class Alias(NamedTuple):
@@ -192,6 +193,8 @@ class Names:
         if known is None:
             if len(self._sets) > 1000:  # a source of ever new sets of names
                 self._sets.clear()
+            import numpy  # a training asks for names, and loads no NumPy for that
+
             found = [self.of(name) for name in names]
             factors = numpy.array([one.factor for one in found])
             known = tuple(one.name for one in found), None if bool((factors == 1.0).all()) else factors

@@ -125,6 +125,7 @@ class Recorder(Emitter):
     def begin(self, segment: Segment, step: int) -> None:
         """A new segment of this process: what follows belongs to it."""
         self.segment, self.next_step, self._unsettled = segment, step, False
+        self.routed.clear()
         self.emit("segment", step, segment.fields() | self._who(), checked=True)
 
     def ready(self) -> None:

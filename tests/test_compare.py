@@ -66,7 +66,7 @@ def test_repeats_in_the_project_say_what_seeds_do(tmp_path: Path) -> None:
     seeds_of(tmp_path, "again", 2.0, changed(), range(10, 14))
     (one,) = compare(a, b).contrasts
     assert one.outcome == "better" and one.repeats is not None and one.repeats.own
-    assert one.repeats.runs == 4 and one.repeats.freedom == 3
+    assert one.repeats.runs == 4 and one.repeats.dof == 3
     assert 0.002 < one.repeats.spread < 0.05
 
 

@@ -99,7 +99,7 @@ def test_json_holds_everything_and_is_strict(tmp_path: Path, capsys: pytest.Capt
     assert run_compare([a, b], to="json") == 0
 
     def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is no JSON")
+        raise AssertionError(f"{word} is not JSON")
 
     found = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert found["verdict"]["changes"] == ["lr"] and found["metric"] == "eval/loss" and found["axis"] == "step"

@@ -269,11 +269,11 @@ def test_json_and_records_hold_what_the_check_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("freedom", "confidence", "expected"),  # from the table of any textbook
+    ("dof", "confidence", "expected"),  # from the table of any textbook
     [(1, 0.95, 12.706), (2, 0.95, 4.303), (3, 0.99, 5.841), (7, 0.95, 2.365), (10, 0.9, 1.812), (1000, 0.95, 1.962)],
 )
-def test_students_quantiles_are_those_of_the_tables(freedom: int, confidence: float, expected: float) -> None:
-    assert student_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
+def test_students_quantiles_are_those_of_the_tables(dof: int, confidence: float, expected: float) -> None:
+    assert student_quantile(confidence, dof) == pytest.approx(expected, abs=6e-4)
 
 
 @given(slope=st.floats(-3, 3), shifts=st.lists(st.floats(-5, 5), min_size=2, max_size=4), seed=st.integers(0, 99))
@@ -283,7 +283,7 @@ def test_a_line_is_found_whatever_each_seed_is_shifted_by(slope: float, shifts: 
     y = [slope * place + shift + noise[at, place] for at, shift in enumerate(shifts) for place in range(5)]
     line = fit_line(x, y, [at for at in range(len(shifts)) for _ in range(5)])
     assert line.slope == pytest.approx(slope, abs=3e-3) and line.low <= line.slope <= line.high
-    assert line.freedom == len(x) - len(shifts) - 1
+    assert line.dof == len(x) - len(shifts) - 1
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:

@@ -19,6 +19,8 @@ _homes: dict[str, str] = {}
 
 # what shows a thing that lives in a room below the one that draws it
 _display.register({
+    "metrics in TensorBoard": "barograph.trackers.tensorboard:TensorBoardBackend",
+    "metrics in W&B": "barograph.trackers.wandb:WandBBackend",
     "stored run": "barograph.query.stored:StoredRun",
     "run in a notebook": "barograph.views.notebook.display:of_run",
     "run's folder in a notebook": "barograph.views.notebook.display:of_folder",

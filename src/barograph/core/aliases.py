@@ -16,9 +16,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.core.lazy import lazy
+
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
+else:
+    numpy = lazy("numpy")
 
 
 class Alias(NamedTuple):
@@ -193,8 +197,6 @@ class Names:
         if known is None:
             if len(self._sets) > 1000:  # a source of ever new sets of names
                 self._sets.clear()
-            import numpy  # a training asks for names, and loads no NumPy for that
-
             found = [self.of(name) for name in names]
             factors = numpy.array([one.factor for one in found])
             known = tuple(one.name for one in found), None if bool((factors == 1.0).all()) else factors
@@ -271,7 +273,7 @@ def parse_aliases(entries: Mapping[Any, Any], place: str = "aliases") -> dict[st
         for one in given if isinstance(given, list) else [given]:
             name, factor = (one.get("name"), one.get("factor", 1.0)) if isinstance(one, dict) else (one, 1.0)
             if not isinstance(canonical, str) or not isinstance(name, str) or not canonical or not name:
-                raise AliasError(f"{place}: {canonical!r}: {one!r} is no alias; write `train/loss: my_loss`.")
+                raise AliasError(f"{place}: {canonical!r}: {one!r} is not an alias; write `train/loss: my_loss`.")
             if isinstance(factor, bool) or not isinstance(factor, (int, float)):
                 raise AliasError(f"{place}: the factor of {canonical} must be a number, not {factor!r}.")
             found[name] = Alias(canonical, float(factor))

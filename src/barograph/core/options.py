@@ -219,7 +219,7 @@ def load(
 
 
 def options_table() -> str:
-    """Every option as a Markdown table, as it stands in docs/reference/options.md."""
+    """Every option as a Markdown table, as it is in docs/reference/options.md."""
     lines = ["| option | default | accepts | what it is |", "|---|---|---|---|"]
     for one in dataclasses.fields(Settings):
         accepts, about = one.metadata["accepts"], one.metadata["about"]

@@ -99,7 +99,7 @@ def _in_order(column: BlockColumns) -> BlockColumns:
 def _cuts(
     columns: dict[str, BlockColumns], events: list[tuple[int, Record]]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
-    """Where each row stands in the order of logging, and where the pieces end."""
+    """The position of each row in the order of logging, and where the pieces end."""
     if not columns:
         return {}, numpy.array([numpy.iinfo(numpy.int64).max])
     longest = max(columns.values(), key=lambda column: len(column[0]))

@@ -6,13 +6,13 @@ Out:  `training.0001.wide`, `training.0002.wide`, … in the run's folder, and a
 A file begins with `HEAD` and one JSON line that says whose it is, and is blocks from there on:
 
     length   uint32   bytes of the payload
-    check    uint32   Adler-32 of the payload (RFC 1950): a block that a kill or a power cut tore is told apart
+    check    uint32   Adler-32 of the payload (RFC 1950): a block that a kill or a power cut tore is recognized
     payload  kind (uint8), then by kind
 
     1 names      uint32 number, JSON array of names: a row refers to its names by this number, valid in this file
     2 row        uint32 number of names, int64 step, int64 time, int32 segment, int64 log, then doubles
     3 histogram  int64 step, int64 time, int32 segment, int64 log, uint32 bytes of the name, the name,
-                 uint32 bins; with bins > 0 raw values follow that are yet to be counted into so many bins,
+                 uint32 bins; with bins > 0 raw values follow that are yet to be counted into that many bins,
                  with bins = 0 k + 1 edges and k counts follow; all are doubles
 
 All numbers are little-endian; times are microseconds since 1970. `log` is where the log file ended when the block was
@@ -284,7 +284,7 @@ def sealed_number(folder: Path, stem: str) -> int:
 class BlockReader:
     """The blocks of one file, read again and again while it grows.
 
-    offset: the end of a block read before, or 0. Damage ends the reading: `problem` says so, once the file is no
+    offset: the end of a block read before, or 0. Damage ends the reading: `problem` says so, once the file is not
     longer the last of its log, because a block that is being written looks the same. The file stays open until
     `close`, so that it is read to its end though it is deleted meanwhile.
     """

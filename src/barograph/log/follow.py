@@ -51,7 +51,7 @@ class Follower:
     processes but rank 0's first one; the sidecars' logs come in either case.
 
     missed: block files that were deleted before they were read to their end, with the byte up to which they were: the
-    rest stands in the sealed store, whose parts say what they hold. Who has fetched it clears the entry.
+    rest is in the sealed store, whose parts say what they hold. Who has fetched it clears the entry.
     restarted: logs that were replaced by other ones and are read from their beginning.
     problems: a sentence for each file that is damaged.
     """
@@ -76,7 +76,7 @@ class Follower:
         return {**self._places, **found, **({"missed": dict(self.missed)} if self.missed else {})}
 
     def read(self, limit_bytes: int = 8 << 20) -> list[Entry]:
-        """The next entries, of about so many bytes of the files; [] if there is nothing new."""
+        """The next entries, of about this many bytes of the files; [] if there is nothing new."""
         self._find_logs()
         # a sidecar's record is known by then to stand behind what the main log has when it is read afterwards
         logs = sorted(self._logs.values(), key=lambda log: (not log.is_sidecar, log.name != MAIN, log.name))

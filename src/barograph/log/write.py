@@ -239,7 +239,7 @@ class JsonLog:
             between[target - first : target - first + 3] = b"\n]\n"
             os.pwrite(descriptor, between, first - 1)
         else:
-            # in between there are two brackets, which is no JSON: no line of Python runs between the writes
+            # in between there are two brackets, which is not JSON: no line of Python runs between the writes
             texts = b"\n]\n", b"\r" if old < target + 3 else b"\r\r"
             writes = map(os.pwrite, (descriptor, descriptor), texts, (target - 1, old + 1 - len(texts[1])))
             if list(writes) != [3, len(texts[1])]:

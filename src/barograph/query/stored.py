@@ -20,22 +20,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from barograph.core import display, liveness, manifest, segments
+from barograph.core.columns import align, strides, thin_indices
 from barograph.core.record import Record
 from barograph.core.segments import Segment
 from barograph.log.files import Owner, readable_logs
 from barograph.log.read import read_log, records_from, records_of
 from barograph.query import curation
+from barograph.query.energy import Energy, Prices
+from barograph.query.goodput import LONG_LOG, Goodput, replay
 from barograph.store.branch import BEFORE_FORK
+from barograph.store.run import RunStore
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from barograph.query.energy import Energy
-    from barograph.query.goodput import Goodput, Totals
+    from barograph.query.goodput import Totals
     from barograph.store.branch import Branch
     from barograph.store.columns import Columns, Ranked
-    from barograph.store.run import Look, RunStore
+    from barograph.store.run import Look
 
 Rank = int | Literal["all"] | None
 """Whose points of a series: one rank's, all ranks', or (None) rank 0's or those of the lowest rank that has it."""
@@ -210,7 +213,7 @@ class StoredRun:
         name: as logged; `loss` finds `train/loss` if there is just one of that ending.
         x: "step", "time" (seconds since 1970), "relative" (seconds since the run's first point of this
             series), "tokens" (tokens trained on so far), or the name of another series.
-        max_points: no more than so many points, with every bucket's exact minimum and maximum and every
+        max_points: at most this many points, with every bucket's exact minimum and maximum and every
             NaN and infinity among them.
         branch: "live", or "all" to see what a resume or rewind superseded too.
         rank: that rank's points alone; None: rank 0's, or those of the lowest rank that has the series; "all".
@@ -222,8 +225,6 @@ class StoredRun:
         step, time, value, segment, ranks = points if not _unsorted(points[0]) else _by_step(points)
         along = self._axis(x, step, time, branch, rank)
         if max_points is not None and len(value) > max_points:
-            from barograph.core.columns import thin_indices
-
             keep = thin_indices(value, max_points, along)
             along, step, time, value = along[keep], step[keep], time[keep], value[keep]
             segment, ranks = segment[keep], ranks[keep]
@@ -238,7 +239,6 @@ class StoredRun:
             return time / 1e6
         if x == "relative":
             return (time - (time.min() if len(time) else 0)) / 1e6
-        from barograph.core.columns import align, strides
 
         other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch, rank=rank)
         # a row that is logged each ten steps stands for ten
@@ -374,7 +374,6 @@ class StoredRun:
 
         The prices are the run's own where they are not given.
         """
-        from barograph.query.energy import Prices
 
         energy, about = self._accounts()[1], self.manifest
         hours, wall = about.get("gpu_hours"), about.get("wall_seconds")
@@ -391,8 +390,6 @@ class StoredRun:
 
     def _accounts(self) -> tuple[Goodput, Energy]:
         """Read from the log files; again once they have grown."""
-        from barograph.query.energy import Energy
-        from barograph.query.goodput import LONG_LOG, Goodput, replay
 
         files = self.log_files()
         state = [(path, found.st_size, found.st_mtime_ns) for path in files for found in (path.stat(),)]
@@ -411,8 +408,6 @@ class StoredRun:
 
     def _store(self) -> RunStore:
         if self._opened is None:
-            from barograph.store.run import RunStore
-
             self._opened = RunStore(self.dir, self._bare_log, self.cache_bytes, self._may_open)
         return self._opened
 

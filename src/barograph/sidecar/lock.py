@@ -62,7 +62,7 @@ class RunLock:
         return True
 
     def note(self, content: dict[str, Any]) -> None:
-        """Write what `read` and `barograph ps` show; a disk that refuses it is no trouble."""
+        """Write what `read` and `barograph ps` show; a disk that refuses it is not a problem."""
         text = json.dumps(content).encode() + b"\n"
         with contextlib.suppress(OSError):
             os.pwrite(self._handle, text, 0)

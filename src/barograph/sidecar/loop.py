@@ -21,16 +21,16 @@ from barograph.core.options import Settings
 from barograph.core.record import Record
 from barograph.log.files import MAIN
 from barograph.log.follow import Entry, Follower
+from barograph.sidecar.accounts import Accounts
+from barograph.sidecar.alerts.alerts import Alerts
 from barograph.sidecar.control import Control
 from barograph.sidecar.end import RunEnd
+from barograph.sidecar.hang import Hang
 from barograph.sidecar.journal import Journal
 from barograph.sidecar.sealing import Sealing
 from barograph.sidecar.syncing import Syncing
 
 if TYPE_CHECKING:
-    from barograph.sidecar.accounts import Accounts
-    from barograph.sidecar.alerts.alerts import Alerts
-    from barograph.sidecar.hang import Hang
     from barograph.sidecar.health import Health
     from barograph.sidecar.mirrors import Mirrors
 
@@ -101,15 +101,10 @@ class Sidecar:
             self._add_main(dict(config or about.get("config") or {}), about)
             self._consumers.append(self.sealing)
         if settings.watchdog:
-            from barograph.sidecar.hang import Hang
-
             self.hang = Hang(self.journal, settings.watchdog_seconds)
             self._consumers.append(self.hang)
 
     def _add_main(self, config: dict[str, Any], about: Mapping[str, Any]) -> None:
-        from barograph.sidecar.accounts import Accounts
-        from barograph.sidecar.alerts.alerts import Alerts
-
         self.journal.on_warning = self._pass_on
         self.control.waited_for = self.end.is_main_there
         self.alerts = Alerts(self.journal, self.settings, ask=self.control.ask)

@@ -1,4 +1,4 @@
-"""All numbers of one run: what is sealed, and what stands in its logs and block files alone.
+"""All numbers of one run: what is sealed, and what is in its logs and block files alone.
 
 In:   a run's folder, or a bare log file; both may be written, sealed and merged meanwhile.
 Out:  looks. A look is one state of the run, in which each row that was logged stands once.
@@ -12,11 +12,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core import segments
+from barograph.core.lazy import lazy
 from barograph.core.segments import Segment
 from barograph.log.files import MAIN, Owner, log_of_store, logs_of, stores_of
 from barograph.store.branch import Branch
@@ -27,6 +26,11 @@ from barograph.store.part import DamagedPart, GroupCache, Part, numbers
 from barograph.store.schema import merge_spans
 from barograph.store.sort import in_order
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 CACHE_BYTES = 64 << 20  # decoded row groups kept, so that neighbouring series cost one decode
 
@@ -253,7 +257,7 @@ class Look:
                 try:
                     pieces += part_pieces(source, name, ("time", "edges", "counts"))
                 except DamagedPart as error:
-                    self._store.note(source.path, f"{error}; what stands in it of {name} is missing")
+                    self._store.note(source.path, f"{error}; what it holds of {name} is missing")
             pieces += _of_histogram_blocks(name, self._unsealed_histograms(log))
         lengths = [len(piece.step) for piece in pieces]
         step, time = (_joined(column, np.int64) for column in ([p.step for p in pieces], [p.time for p in pieces]))

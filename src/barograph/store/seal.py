@@ -1,4 +1,4 @@
-"""Sealing: what stands in a run's logs and block files alone becomes Parquet, sorted by series.
+"""Sealing: what is in a run's logs and block files alone becomes Parquet, sorted by series.
 
 In:   a run's folder. From a shell: `python -m barograph.store.seal RUN [--final]`.
 Out:  sealed parts; block files that are sealed whole and that their writer has left are deleted.
@@ -17,10 +17,9 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from barograph.core.lazy import lazy
 from barograph.log.blocks import SEALED_SUFFIX, BlockReader, pieces, sealed_number
 from barograph.log.files import MAIN
 from barograph.log.spool import best_copy
@@ -33,6 +32,11 @@ from barograph.store.run import RunStore
 from barograph.store.schema import DAMAGED_SUFFIX, SEALING_LOCK, parse_names, sync_folder
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch, first_steps, gaps
 from barograph.store.write import write_blocks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy("pyarrow")
 
 SEAL_BYTES = 8 << 20  # of a log, or of its block files, that are worth a part while the run goes on
 _LEAST_BYTES = 1 << 16  # without a number in them, fewer are left to readers

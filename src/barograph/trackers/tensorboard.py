@@ -113,7 +113,7 @@ class TensorBoardBackend(LoggingBackend):
         event = self._event(wall_time=seconds, step=step)
         for name, value in metrics.items():
             if value is None or isinstance(value, str):
-                self._odd(f"{name[:60]!r} is no number ({value!r:.60}) and was left out")
+                self._odd(f"{name[:60]!r} is not a number ({value!r:.60}) and was left out")
             else:
                 event.summary.value.add(tag=name, simple_value=_single(value))
         if event.summary.value:

@@ -19,6 +19,8 @@ from barograph.core.record import numbers as numbers_of
 from barograph.log.blocks import BlockReader, WideHistogram, pieces
 from barograph.log.read import records_from
 from barograph.log.spool import best_copy
+from barograph.store.folder import Folder
+from barograph.store.part import DamagedPart, GroupCache, numbers
 from barograph.trackers.position import Key
 
 if TYPE_CHECKING:
@@ -73,8 +75,6 @@ def sealed_rows(
     seen: keys of rows that were handed out before. behind: by log, the time in µs of the last row read as a block; it
     counts where a file was read in part.
     """
-    from barograph.store.folder import Folder
-    from barograph.store.part import DamagedPart, GroupCache
 
     stems: dict[str, set[str]] = {}
     for name in missed:
@@ -154,7 +154,7 @@ def _histograms(part: Part) -> Iterator[Distribution]:
 
 
 def _windows(times: Any) -> Iterator[tuple[int, int]]:
-    """Stretches of time with about so many points each."""
+    """Stretches of time with about this many points each."""
     import numpy as np
 
     times = np.sort(times)
@@ -189,8 +189,6 @@ def _rows(part: Part, kept: Any, times: Any) -> Iterator[Numbers]:
 
 def _column(part: Part, name: str) -> Any:
     import numpy as np
-
-    from barograph.store.part import numbers
 
     pieces = [array for table in part.read(0, part.rows, (name,)) for array in numbers(table, name)]
     return np.concatenate(pieces) if pieces else np.empty(0, np.int64)

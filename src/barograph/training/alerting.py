@@ -1,4 +1,4 @@
-"""RunAlerts: what a loop asks to be told, and what it is asked itself.
+"""RunAlerts: the alerts that a loop sends, and the requests that it gets.
 
 In:   `run.alerts.send`, `add`, `stop_early`; requests of the process beside the training.
 Out:  `alert-request`, `alert-rule` and `stop-rule` records, which that process acts upon; whether to stop.

@@ -5,7 +5,7 @@ Out:  `python -m barograph.sidecar FOLDER`, with one line of JSON on its standar
 
 It is started at once where alerts or trackers wait for it, else by the first log call two seconds after the start, so
 that a script of a second starts none; and at the end where something is left to do. Secrets such as addresses of
-alerts go by the line alone. A process that can't be started is no loss: the log is whole.
+alerts go by the line alone. A process that can't be started loses nothing: the log is whole.
 """
 
 from __future__ import annotations

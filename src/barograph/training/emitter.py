@@ -38,7 +38,7 @@ class LazyLog:
         self.path, self._open = path, open_log
 
     def append(self, data: bytes) -> int:
-        """The first record: the file is opened, and stands in this one's place from now on."""
+        """The first record: the file is opened, and replaces this object from now on."""
         return self._open().append(data)
 
     def retry(self) -> None:
@@ -167,7 +167,7 @@ class Emitter:
 
     @property
     def coming(self) -> int:
-        """The step that stands in for one that is not a number."""
+        """The step that replaces one that is not a number."""
         return 0
 
     def odd(self, sentence: str) -> None:

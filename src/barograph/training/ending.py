@@ -33,7 +33,7 @@ from barograph.training.shapes import Shapes
 if TYPE_CHECKING:
     from barograph.training.run import Run
 
-_MOST_FINAL = 1000  # series whose last value stands in the manifest
+_MOST_FINAL = 1000  # series whose last value is in the manifest
 _MOST_TRACE = 20_000  # characters
 _LAST_VALUES = 0.5  # of the timeout: for values that are still on a device
 
@@ -224,7 +224,7 @@ class RunEnding:
         return state | manifest.spent(took, self._gpus(), out.settings.price_per_gpu_hour)
 
     def _final_metrics(self) -> dict[str, float]:
-        """The last value of each series, of at most so many."""
+        """The last value of each series, of at most `most`."""
         last: dict[str, float] = {}
         for record in sorted(self._out.lasts.values(), key=lambda record: record.step):
             last |= dict(numbers(record))

@@ -4,7 +4,7 @@ In:   a method that records something.
 Out:  the same method, whose own failures become one warning (with `strict`, the error).
 
 An exception of a signal handler (a preemption, a time limit) may fall into the middle of a call. It belongs to the
-loop: it is told by the handler's own frame in its traceback and goes on its way.
+loop: it is recognized by the handler's own frame in its traceback and goes on its way.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 
 from barograph.core.record import Record
 from barograph.core.values import flatten, on_device, whole
+from barograph.training.console.rows import plan
 from barograph.training.recorder import Recorder
 from barograph.training.shapes import step_name
 
@@ -32,14 +33,13 @@ def log_any(out: Recorder, values: Any, step: Any) -> None:
     if not flat:
         return
     shape = out.shapes.remember(values)
-    shape.drawn = shape.simple and out.console.draws(shape.names)
+    shape.drawn = shape.simple and bool(plan(shape.names))
     if len(flat) > out.settings.wide_threshold:
         named = {name: value for name, value in flat.items() if isinstance(value, (int, float))}
         if len(named) < len(flat):
             out.odd("a wide record holds only numbers; its other values were left out")
         out.wide.row(named, step)
-        if out.console.draws(named):
-            draw_row(out, named, step)
+        draw_row(out, named, step)
         return
     number = out.at(step)
     out.emit("metrics", number, flat, checked=True)

@@ -178,7 +178,7 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
 
     def phase(self, name: str) -> Phase:
         """`with run.phase("forward"):` times a part of a step: data, forward, backward, optimizer, or a name
-        of yours; or something between steps, such as eval and checkpoint. Phases may stand in phases."""
+        of yours; or something between steps, such as eval and checkpoint. Phases may be nested."""
         return self._steps.clock.phase(name if type(name) is str else text(name))
 
     def watch(self, model: Any, optimizer: Any = None, **options: Any) -> ModelWatch | None:

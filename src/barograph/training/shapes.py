@@ -34,7 +34,7 @@ class Shape:
     def __init__(self, names: tuple[str, ...], simple: bool, wide: bool):
         self.names = names
         self.pack: Callable[..., bytes] = struct.Struct(f"<{len(names)}d").pack
-        self.simple = simple  # every name may stand in a record, every value was a number
+        self.simple = simple  # every name is allowed in a record, every value was a number
         self.wide = wide  # too many names for the log file
         self.drawn = False  # the console has a line for it
         self.last: Any = None  # step and values written last, these as JSON or as a mapping

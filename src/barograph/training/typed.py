@@ -97,7 +97,7 @@ class TypedCalls:
     @guarded("state of a device")
     def log_gpu_state(self, step: int, gpu_id: int = 0, info: Any = None, **fields: Any) -> None:
         """One device's telemetry in Surogate's fields: clock MHz, power mW, temperature °C, dram_free bytes, …
-        They stand in `info`, or are given by name; `id` is another name of `gpu_id`."""
+        They are in `info`, or are given by name; `id` is another name of `gpu_id`."""
         given = _mapping(self._out, info, "log_gpu_state") if info is not None or not fields else {}
         if given is not None:
             given = given | fields

@@ -51,7 +51,7 @@ const TABS: [string, string, IconName][] = [
 ];
 
 const DETAIL_SECONDS = 3; // between two looks at a run that goes on
-const DOCTOR_EVERY = 5; // so many of those are one look of the doctor
+const DOCTOR_EVERY = 5; // this many of those are one look of the doctor
 
 export function RunView({ runKey, tab, query }: RunViewProps) {
   const now = TABS.some(([id]) => id === tab) ? tab : "overview";

@@ -59,7 +59,7 @@ interface Props {
   editing: Editable | null;
   actions: RowActions;
   now: number;
-  /** The state stands in no column of its own. */
+  /** The state has no column of its own. */
   stateInName: boolean;
   /** Names that several runs have. */
   shared: ReadonlySet<string>;

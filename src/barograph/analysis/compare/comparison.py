@@ -126,7 +126,7 @@ class Comparison:
         return row.as_dict() | {"percent": [row.percent(at, 0) for at in range(len(self.sides))]}
 
     def text(self, width: int = 100, colour: bool = False) -> str:
-        """For a terminal of so many columns."""
+        """For a terminal of this many columns."""
         return str(display.show("comparison as text", self, width, colour))
 
     def markdown(self) -> str:

@@ -51,7 +51,7 @@ class Obstacles:
 
 
 def obstacles(sides: Sequence[Side], found: Differences) -> Obstacles:
-    """What stands in the way of comparing these sides."""
+    """What prevents a comparison of these sides."""
     cautions = []
     lengths = [one.facts.sequence for side in sides for one in side.members]
     known = sorted({length for length in lengths if length is not None})

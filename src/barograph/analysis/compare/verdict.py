@@ -60,7 +60,7 @@ def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
     counts = Counter(one.outcome for one in made)
     words = {
         contrasts.BETTER: "better", contrasts.WORSE: "worse", contrasts.DIFFERENT: "different",
-        contrasts.NOT_SHOWN: "not shown to differ", contrasts.CANNOT_TELL: "not to be told",
+        contrasts.NOT_SHOWN: "not shown to differ", contrasts.CANNOT_TELL: "undecided",
         contrasts.REFUSED: "refused",
     }  # fmt: skip
     listed = ", ".join(f"{count} {words[outcome]}" for outcome, count in counts.most_common())
@@ -118,7 +118,7 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
         )
     if mixed:
         verdict.sentences.append(
-            f"Within a side {_names(mixed, 4)} varies too, so its runs are no repeats of one setup."
+            f"Within a side {_names(mixed, 4)} varies too, so its runs are not repeats of one setup."
         )
     return verdict
 
@@ -185,7 +185,7 @@ def _say_untested(one: Contrast, sides: Sequence[Side], place: SharedStretch, am
         return
     if min(one.runs) >= 2:
         one.sentence = (
-            f"Cannot tell ({against}): {amount}, but the runs of a side agree to the last digit, so they are no "
+            f"Cannot tell ({against}): {amount}, but the runs of a side agree to the last digit, so they are not "
             "repeats with seeds of their own."
         )
         return

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 BUCKETS = 160
 # Rows that a law with four free numbers needs at the least, to have some left that can contradict it.
 LEAST_ROWS = 24
-# Of a run that ends in NaN, or has so many of them, nothing can be said.
+# For a run that ends in NaN, or has this many of them, there is no forecast.
 MOST_LOST = 0.2
-# Numbers of this size are no steps, losses or rates, and their squares would not be numbers: they count as not finite.
+# Numbers of this size are not steps, losses or rates, and their squares would not be numbers: they count as not finite.
 BEYOND = 1e30
 # A value farther than this many deviations from its bucket's median is drawn in: spikes are not the curve.
 SPIKE = 4.0

@@ -1,4 +1,4 @@
-"""The schedule behind a learning-rate column: what it has done tells what it is, where that can be told.
+"""The schedule behind a learning-rate column: its kind and its parameters, where its values so far determine them.
 
 In:   step and learning rate of what has been seen, the planned steps if they are known.
 Out:  the schedule, or the schedules that it may be with weights that sum to 1, and a sentence.
@@ -31,7 +31,7 @@ ENDS = (0.0, 0.01, 0.05, 0.1)
 class ScheduleReading:
     """What a column of rates says. `known`: there is one schedule and it was recognised.
 
-    schedules, weights: what it may be; none if the end of the plan can't be told. rising: still warming up.
+    schedules, weights: what it may be; none if the end of the plan is not known. rising: still warming up.
     """
 
     schedules: tuple[RateSchedule, ...]
@@ -98,7 +98,7 @@ def _flat(peak: float, warmup: int, planned: int, now: float) -> ScheduleReading
 def _smooth(after: Floats, rate: Floats, peak: float, warmup: int, planned: int | None) -> RateSchedule | None:
     """The cosine or line, to the planned end or to one of its own, that the fall is a part of.
 
-    A line to an end of its own is one to zero: its floor and its end can't be told apart.
+    A line to an end of its own is one to zero: its floor and its end can't be distinguished.
     """
     found = None
     if planned is not None:

@@ -33,13 +33,13 @@ EARLIEST = 0.05
 FINAL_PART = 0.05
 # A run is out of its warm-up once it is this many times the warm-up's length.
 PAST_WARMUP = 1.3
-# Without a plan a target is looked for up to so many times the steps that were seen.
+# Without a plan a target is looked for up to this many times the steps logged so far.
 FARTHEST = 4
 # A learning rate seen and a given schedule are not the same if they differ by this part of the peak, in the median.
 CONTRADICTION = 0.05
 AHEAD = 120
 # The law is tried on the run itself: from this part of what was seen, the loss now is forecast. An interval that would
-# have missed is stretched by as much as it missed by; beyond so many times nothing is said.
+# have missed is stretched by as much as it missed by; beyond this factor there is no forecast.
 HINDCAST_PART = 0.6
 MOST_OFF = 4.0
 
@@ -222,7 +222,7 @@ class _Task:
         off = self._missed_so_far(plan)
         if off > MOST_OFF:
             return self.silent(
-                f"The loss does not follow the law of the forecast: its first {HINDCAST_PART:.0%} would have foretold "
+                f"The loss does not follow the law of the forecast: its first {HINDCAST_PART:.0%} would have predicted "
                 f"another loss for now, by {off:.0f} times the interval."
             )
         mixed = mixture(found, MISSED, reach(min(curve.now / end, 1.0), reading.known) * max(off, 1.0))

@@ -42,9 +42,9 @@ LEAST_RUNS = 7  # five coefficients, and something left to see the noise by
 RESAMPLES = 1_000
 _CELLS = 20_000  # resamples × runs fitted side by side: some 20 MB
 _SAME = 0.05  # values of N, or of D, within 5% are one
-_WIDE = 1.5  # an interval wider than so many times the exponent leaves it open
+_WIDE = 1.5  # an interval wider than this many times the exponent leaves it open
 FAR = 10.0  # times beyond the runs: a prediction is said to be far out
-_TOGETHER = 0.98  # correlation of ln N and ln D from which on their effects can't be told apart
+_TOGETHER = 0.98  # correlation of ln N and ln D from which on their effects can't be separated
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Scaling:
         return {name: self._interval(getattr(self.law, name), getattr(self.resampled, name)) for name in Law._fields}
 
     def predict(self, parameters: float, tokens: float) -> Prediction:
-        """The loss of a model of so many parameters after so many tokens. Raises ValueError below or at 0."""
+        """The loss of a model of this many parameters after this many tokens. Raises ValueError below or at 0."""
         _positive(parameters, "parameters")
         _positive(tokens, "tokens")
         value = float(self.law.loss(parameters, tokens))
@@ -181,7 +181,7 @@ class Scaling:
         }
 
     def text(self, width: int = 100) -> str:
-        """For a terminal of so many columns."""
+        """For a terminal of this many columns."""
         return str(display.show("scaling law as text", self, width))
 
     def __str__(self) -> str:
@@ -264,7 +264,7 @@ def fit_samples(samples: Samples, *, level: float = 0.95, resamples: int = RESAM
 
 
 def _solve_in_parts(points: ScalingPoints, target: Floats, weight: Floats, start: Floats) -> Law:
-    """The law of every resample, as many at a time as keep memory small."""
+    """The law of every resample, in batches that keep memory small."""
     each = max(1, _CELLS // len(target))
     parts = [weight[at : at + each] for at in range(0, len(weight), each)]
     laws = [solve(points, np.broadcast_to(target, one.shape).copy(), one, 2, start, polish=False).law for one in parts]

@@ -154,7 +154,7 @@ def transfer_check(
     middle = math.fsum(across) / len(across)
     spread = math.fsum((x - middle) ** 2 for x in across)
     grid = math.sqrt(math.fsum(((x - middle) * step) ** 2 / 12 for x, step in zip(across, steps, strict=True))) / spread
-    reach = max(student_quantile(confidence, line.freedom) * line.error, student_quantile(confidence, 1000) * grid)
+    reach = max(student_quantile(confidence, line.dof) * line.error, student_quantile(confidence, 1000) * grid)
     low, high = line.slope - reach, line.slope + reach
     for best, x in zip(optima, across, strict=True):
         if best.at_edge and x != middle:  # the best rate may lie anywhere beyond: the slope is open to one side

@@ -296,7 +296,7 @@ class Alerts:
     def report(self, finding: Trouble, over: bool = False) -> bool:
         """A finding of the doctor's, as often as it learns of it; `over`: it is gone. Whether it goes out.
 
-        The same finding is told once, again if it becomes graver; another one of the same rule and key after the
+        The same finding is sent once, again if it becomes more severe; another one of the same rule and key after the
         cool-down.
         """
         try:

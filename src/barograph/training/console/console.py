@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from barograph.core.record import Record
@@ -24,8 +24,6 @@ from barograph.training.console.course import Course, number
 _QUIET, _DEFAULT, _VERBOSE = -1, 0, 1
 # One thread may be in a user's stream that hangs; another then waits this long, once.
 _LOCK_SECONDS = 0.02
-# A tight loop over `run.log` must not spend its time on lines that nobody can read.
-_ROWS_A_SECOND, _BURST = 10.0, 20.0
 
 
 class Console:
@@ -59,7 +57,7 @@ class Console:
         self._terminal, self._patient = Terminal(stream, patient), patient
         self._lock = threading.Lock()
         self._jammed = False
-        self._rows, self._refilled = _BURST, 0.0  # rows of `run.log` that may be drawn now, and since when
+        self._pace = rows.RowPace()
         self._process = os.getpid()
         self._heading = ""  # of the block that the last line shown belongs to
         self._section: str | None = None  # whose start was the last line shown
@@ -102,7 +100,9 @@ class Console:
         if record.kind not in _DRAWN and record.kind != "metrics":
             return
         try:
-            if record.kind == "metrics" and not self._row_is_due(record):
+            if record.kind == "metrics" and not (
+                self._shows(_QUIET) and (self._patient or self._pace.is_due(record, self._clock()))
+            ):
                 return
             if not self._acquire():
                 self._terminal.lose(1)
@@ -116,26 +116,8 @@ class Console:
         except Exception:  # no line is worth a training step
             return
 
-    def draws(self, names: Iterable[str]) -> bool:
-        """Whether a row with these names may be a line: it has a loss, and lines are shown here."""
-        return self._style is not None and self._shows(_QUIET) and bool(rows.plan(names))
-
-    def _row_is_due(self, record: Record) -> bool:
-        """Whether a row of `run.log` is a line: ten steps a second at most, every evaluation."""
-        if not self.draws(record.fields):
-            return False
-        if self._patient or rows.plan(record.fields).evaluations:
-            return True
-        now = self._clock()
-        self._rows = min(_BURST, self._rows + (now - self._refilled) * _ROWS_A_SECOND)
-        self._refilled = now
-        if self._rows < 1:
-            return False
-        self._rows -= 1
-        return True
-
     def say(self, shown: list[str], level: str = "INFO") -> None:
-        """Show lines that are no record, each behind its level, on rank 0. Never raises, waits for nothing."""
+        """Show lines that are not records, each behind its level, on rank 0. Never raises, waits for nothing."""
         if not self._shows() or not self._acquire():
             return
         try:
@@ -171,16 +153,13 @@ class Console:
         self._jammed = not got
         return got
 
-    def _draw(self, record: Record) -> list[TextLine]:
+    def _draw(self, record: Record, typed: bool = True) -> list[TextLine]:
         """The record's lines, in this console's style, at its verbosity, for its rank."""
         if record.kind == "metrics":
             found = [made for made in rows.described(record) if made.kind not in self._typed]
-            return [shown for made in found for shown in self._lines(made)]
-        if record.kind in ("step", "eval"):
+            return [shown for made in found for shown in self._draw(made, typed=False)]
+        if typed and record.kind in ("step", "eval"):
             self._typed.add(record.kind)
-        return self._lines(record)
-
-    def _lines(self, record: Record) -> list[TextLine]:
         handler = _DRAWN.get(record.kind)
         shown = handler(self, record) if handler is not None else []
         if not shown:
@@ -259,8 +238,8 @@ class Console:
         return lines.sample_lines(record) if self._shows() else []
 
     def _finding(self, record: Record) -> list[TextLine]:
-        remark = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
-        return [] if remark or not self._shows() else lines.finding_lines(record)
+        hidden = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
+        return [] if hidden or not self._shows() else lines.finding_lines(record)
 
     def _alert(self, record: Record) -> list[TextLine]:
         title, told = escape(record.fields.get("title", ""), 200), escape(record.fields.get("text", ""), 400)

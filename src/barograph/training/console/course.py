@@ -1,7 +1,7 @@
 """The course of a run: what a console's line needs from the records before it.
 
 In:   step, evaluation, router and speed-of-light records, in order, and the clock's time at each.
-Out:  a `Step` or an `Evaluation`: the record's own numbers with trend, spike, gap, progress, pace.
+Out:  a `ShownStep` or an `Evaluation`: the record's own numbers with trend, spike, gap, progress, pace.
 
 NaN and infinity are reported where they appear and enter no average, so one bad step blinds nothing.
 """
@@ -42,7 +42,7 @@ def positive(value: Any) -> float | None:
 
 
 @dataclass(slots=True)
-class Step:
+class ShownStep:
     """A training step as lines show it; None is "not known"."""
 
     step: int
@@ -92,7 +92,7 @@ class Course:
         self.total_tokens = total_tokens
         self._previous_loss: float | None = None
         self._norms = NormAverage()
-        self._smoothed = Smoothed()
+        self._smoothed = DebiasedMean()
         self._losses = Mean()
         self._best: dict[str, float] = {}  # least finite val_loss and val_bpb
         self._compared: tuple[int, float | None] | None = None
@@ -113,7 +113,7 @@ class Course:
         self._unseen = True
         self._router = (record.step, number(fields.get("aux_loss")), number(fields.get("load_imbalance")))
 
-    def step(self, record: Record, now: float) -> Step:
+    def step(self, record: Record, now: float) -> ShownStep:
         """Take in a training step; `now` in seconds of any clock."""
         fields, step = record.fields, _bounded(record.step)
         loss, norm = number(fields.get("loss")), number(fields.get("norm"))
@@ -128,7 +128,7 @@ class Course:
         trained = number(fields.get("training_time_ms"))
         warm = number(fields.get("total_training_time"))
         aux, imbalance = self._routing(record)
-        return Step(
+        return ShownStep(
             step=step,
             total=total,
             progress=self._progress(step, epoch),
@@ -290,7 +290,7 @@ class NormAverage:
         return spike
 
 
-class Smoothed:
+class DebiasedMean:
     """An exponential average with beta 0.9, debiased: after n finite values divided by 1 - 0.9^n (picoLLM)."""
 
     def __init__(self) -> None:

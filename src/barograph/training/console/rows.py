@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from barograph.core.aliases import Names
 from barograph.core.record import Record
 
 _FIELDS = {
@@ -34,12 +35,13 @@ _EVALUATED = {
 _NAMED = re.compile(r"(?:eval|val|valid|validation)/(.+)/(loss|bpb)")  # of one of several evaluations
 _ELAPSED = "training_time_ms"  # speedrun-mup's rows have it, with or without a loss
 _SHARED = frozenset({_ELAPSED, "step_avg_ms"})
+_A_SECOND, _BURST = 10.0, 20.0
 _MOST = 1000  # lists of names that are kept
 
 Fields = tuple[tuple[str, str, float], ...]  # name in the row, field, factor
 
 
-class Plan(NamedTuple):
+class RowPlan(NamedTuple):
     """What a row with certain names describes."""
 
     step: Fields
@@ -49,10 +51,29 @@ class Plan(NamedTuple):
         return bool(self.step or self.evaluations)
 
 
-_plans: dict[tuple[str, ...], Plan] = {}
+class RowPace:
+    """How often rows are drawn: a tight loop over `run.log` must not spend its time on lines that nobody can read."""
+
+    def __init__(self) -> None:
+        self._room, self._since = _BURST, 0.0
+
+    def is_due(self, record: Record, now: float) -> bool:
+        """Whether a row is a line: every evaluation, and ten steps a second."""
+        found = plan(record.fields)
+        if not found or found.evaluations:
+            return bool(found)
+        self._room = min(_BURST, self._room + (now - self._since) * _A_SECOND)
+        self._since = now
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
 
 
-def plan(names: Iterable[str]) -> Plan:
+_plans: dict[tuple[str, ...], RowPlan] = {}
+
+
+def plan(names: Iterable[str]) -> RowPlan:
     """What a row with these names describes; empty if it has no loss."""
     key = tuple(names)
     found = _plans.get(key)
@@ -84,9 +105,7 @@ def _values(columns: Fields, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plan(names: tuple[str, ...]) -> Plan:
-    from barograph.core.aliases import Names  # a run that logs by the typed calls alone needs no table of names
-
+def _plan(names: tuple[str, ...]) -> RowPlan:
     table = Names()
     step: list[tuple[str, str, float]] = []
     evaluations: dict[str, list[tuple[str, str, float]]] = {}
@@ -111,4 +130,4 @@ def _plan(names: tuple[str, ...]) -> Plan:
     first = next((lead for lead in ("loss", _ELAPSED) if any(one[1] == lead for one in step)), None)
     if first is None or (first == _ELAPSED and scored):
         step = []
-    return Plan(tuple(sorted(step, key=lambda one: one[1] != first)), tuple(scored.items()))
+    return RowPlan(tuple(sorted(step, key=lambda one: one[1] != first)), tuple(scored.items()))

@@ -35,9 +35,9 @@ def document(made: Comparison) -> str:
         blocks.append(_differences(made))
     if made.rows:
         blocks += ["## Figures", _figures(made)]
-    remarks = [*made.cautions, *made.notes]
-    if remarks:
-        blocks += ["## Remarks", "\n".join(f"- {words(sentence)}" for sentence in remarks)]
+    notes = [*made.cautions, *made.notes]
+    if notes:
+        blocks += ["## Notes", "\n".join(f"- {words(sentence)}" for sentence in notes)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 

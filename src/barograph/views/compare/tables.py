@@ -1,7 +1,7 @@
 """A comparison on a terminal.
 
 In:   a comparison, the terminal's width, whether it shows colours.
-Out:  text whose lines fit: who, what differs, the verdict, the table, the difference along the way, remarks.
+Out:  text whose lines fit: who, what differs, the verdict, the table, the difference along the way, notes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def page(made: Comparison, columns: int = 100, colour: bool = False) -> str:
     """The whole comparison. columns: at least 60 are used."""
     columns = max(60, columns)
     parts = [_sides(made, columns), _differences(made, columns), _verdict(made, columns)]
-    parts += [_table(made, columns), _list(made, columns), _along(made, columns), _remarks(made, columns)]
+    parts += [_table(made, columns), _list(made, columns), _along(made, columns), _notes(made, columns)]
     text = "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
     return text if colour else _plain(text)
 
@@ -225,7 +225,7 @@ def _one_along(one: Contrast, columns: int) -> Iterator[str]:
             yield f"{_DIM}{line}{_END}"
 
 
-def _remarks(made: Comparison, columns: int) -> Iterator[str]:
+def _notes(made: Comparison, columns: int) -> Iterator[str]:
     window = made.place.window if made.place is not None else 0.0
     lines = [*made.cautions, *made.notes]
     if window and made.axis is not None:
@@ -234,7 +234,7 @@ def _remarks(made: Comparison, columns: int) -> Iterator[str]:
             f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
         )
     if lines:
-        yield _head("REMARKS")
+        yield _head("NOTES")
     for sentence in lines:
         yield from wrapped(escape(sentence), columns, "  ")
 

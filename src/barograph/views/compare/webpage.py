@@ -1,7 +1,7 @@
 """A comparison as one HTML file that opens from the disk: no script, no network, dark and light, fit for print.
 
 In:   a comparison.
-Out:  the file's text: verdict, what differs, curves and their difference as SVG, figures, remarks.
+Out:  the file's text: verdict, what differs, curves and their difference as SVG, figures, notes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def document(made: Comparison) -> str:
     """The whole file."""
     labels = [escape(side.label, 400) for side in made.sides]
     title = " and ".join(labels[:3]) + (" …" if len(labels) > 3 else "")
-    parts = [_verdict(made), _legend(made), _differences(made), _charts(made), _figures(made), _remarks(made)]
+    parts = [_verdict(made), _legend(made), _differences(made), _charts(made), _figures(made), _notes(made)]
     return page(title, "\n".join(part for part in parts if part))
 
 
@@ -116,7 +116,7 @@ def _figures(made: Comparison) -> str:
     return f"<h2>Figures</h2>{_table(heads, rows, right=set(range(1, len(heads))))}{second}"
 
 
-def _remarks(made: Comparison) -> str:
+def _notes(made: Comparison) -> str:
     lines = [*made.cautions, *made.notes]
     window = made.place.window if made.place is not None else 0.0
     if window and made.axis is not None:
@@ -124,7 +124,7 @@ def _remarks(made: Comparison) -> str:
         lines.append(
             f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
         )
-    return "<h2>Remarks</h2>" + "".join(f"<p>{html(line)}</p>" for line in lines) if lines else ""
+    return "<h2>Notes</h2>" + "".join(f"<p>{html(line)}</p>" for line in lines) if lines else ""
 
 
 # -- charts ---------------------------------------------------------------------------------------------

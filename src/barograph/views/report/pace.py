@@ -37,7 +37,7 @@ _OF_MACHINE = (
 )
 MOST_DEVICES = 8
 _SLOWER = 0.05  # a smaller change of speed is not worth a warning
-_LONG = 5.0  # medians, from which on a step is told as the slowest
+_LONG = 5.0  # medians, from which on a step is listed as slowest
 
 
 def throughput(subject: Subject) -> Section | None:

@@ -59,7 +59,7 @@ def versus(made: Comparison) -> Report:
         section("curves", "Curves", list(_curves(made))),
         _figures(made),
         section("more", "The runs as they logged it", list(_beside(made)), "As logged"),
-        section("remarks", "Remarks", list(_remarks(made))),
+        section("notes", "Notes", list(_notes(made))),
     ]
     kept = tuple(one for one in found if one is not None)
     return Report(title, f"comparison of {runs} runs", kept, made_by())
@@ -214,7 +214,7 @@ def _wide(lines: Sequence[ReportLine]) -> bool:
     return len(values) > 0 and float(values.min()) > 0 and float(values.max() / values.min()) > 30
 
 
-def _remarks(made: Comparison) -> Iterator[Block]:
+def _notes(made: Comparison) -> Iterator[Block]:
     for sentence in [*made.cautions, *made.notes]:
         yield quote(escape(sentence, 2_000), "comparison")
     if made.target is not None and made.metric is not None:

@@ -39,7 +39,7 @@ _PLAIN = {"…": "~", "↑": "^", "↓": "v", "×": "x", "µ": "u", "°": "'", "
 
 
 def _ascii(text: str) -> str:
-    """The text where there is nothing but ASCII, in as many cells."""
+    """The text where there is nothing but ASCII, one cell a character."""
     return "".join(one if one.isascii() else _PLAIN.get(one, "?" * columns_of(one)) for one in text)
 
 

@@ -45,9 +45,9 @@ class Examination:
         self._thread.join(seconds)
 
     def _work(self, run: StoredRun) -> None:
-        try:
-            from barograph.doctor import diagnose
+        from barograph.doctor import diagnose
 
+        try:
             # an object of its own: a stored run is read from one thread
             self.findings = by_examination(
                 diagnose(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir))
@@ -67,9 +67,9 @@ def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, looked
         return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(looked)]
     at.chosen = min(at.chosen, len(found) - 1)
     counts = [sum(one["severity"] == name for one in found) for name in SEVERITIES]
-    words = ("critical", "warning", "remark")
+    words = ("critical", "warning", "info")
     told = ", ".join(
-        f"{n} {word}{'s' if n > 1 and word != 'critical' else ''}" for n, word in zip(counts, words, strict=True) if n
+        f"{n} {word}{'s' if n > 1 and word == 'warning' else ''}" for n, word in zip(counts, words, strict=True) if n
     )
     page.append([Span(f"  {told}", "bold"), Span(f"   {said}", "dim")])
     room = min(len(found), max(3, rows // 3))
@@ -151,7 +151,7 @@ def log_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row
 HELP = (
     ("1 … 7, tab", "the pages"),
     ("↑ ↓  j k", "another metric in the chart; a finding; scroll"),
-    ("+ -", "the last half of the steps shown; twice as many"),
+    ("+ -", "the last half of the steps shown; twice those steps"),
     ("0", "the whole run again"),
     ("l", "logarithmic charts"),
     ("n p  → ←", "the next run, the one before"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -253,8 +253,37 @@ HAS_NUMBERS = frozenset(_FAMILY) | {"metrics", "gpu", "allocator", "span"}
 _TOKENS = {"step": "step_tokens", "eval": "eval_tokens"}
 
 
+_INLINE = frozenset({"moe_aux_loss", "moe_z_loss", "moe_expert_utilization", "moe_load_imbalance"})
+
+
+class RouterFigures:
+    """Which router figures of a step are recorded already: a loop may give them inline (`moe_aux_loss`) and by a
+    `moe` record, and a series has them once. Both records are whole; the later one names in `repeated` what the
+    earlier one had."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[int, set[str]]] = {}  # kind → its last step, and the figures that count
+
+    def repeated(self, kind: str, step: int, names: Collection[str]) -> list[str]:
+        """The fields of this record that repeat figures of the same step."""
+        if kind != "moe" and (kind != "step" or _INLINE.isdisjoint(names)):
+            return []
+        lead = "moe_" if kind == "step" else ""
+        figures = {name[len(lead) :] for name in names if name.startswith(lead)}
+        at, counted = self._counted.get("moe" if lead else "step", (step, set()))
+        again = figures & counted if at == step else set()
+        if figures:
+            self._counted[kind] = step, figures - again
+        return sorted(lead + name for name in again)
+
+    def clear(self) -> None:
+        """A new segment: its steps are others."""
+        self._counted.clear()
+
+
 def numbers(record: Record) -> Iterator[tuple[str, float]]:
-    """The series and values in a record, such as `train/loss`, `gpu/0/power` or a name of the user's.
+    """The series and values in a record, such as `train/loss`, `gpu/0/power` or a name of the user's. An evaluation
+    with a `name` has series of its own, `eval/{name}/loss`.
 
     Throughput is derived as the Surogate metrics guide defines it: tokens / duration_ms × 1000.
     """
@@ -279,11 +308,17 @@ def numbers(record: Record) -> Iterator[tuple[str, float]]:
         return
     elif kind in _FAMILY:
         family = _FAMILY[kind]
+        if kind == "eval" and isinstance(fields.get("name"), str) and fields["name"]:
+            family = f"eval/{fields['name']}"
     else:
         return
+    repeated = fields.get("repeated")
+    repeated = repeated if isinstance(repeated, list) else ()
     for name, value in fields.items():
         if isinstance(value, (int, float)):
             if name == "at" or (kind == "gpu" and name == "id"):  # of the sidecar's: a place in the main log
+                continue
+            if name in repeated:
                 continue
             if kind == "step" and name.startswith("moe_"):
                 yield f"moe/{name[4:]}", _float(value)
@@ -291,6 +326,8 @@ def numbers(record: Record) -> Iterator[tuple[str, float]]:
                 yield f"{family}/{name}", _float(value)
         elif isinstance(value, Mapping):
             yield from _nested(f"{family}/{name}", value)
+    if isinstance(fields.get("tokens_per_second"), (int, float)):  # given by the loop
+        return
     tokens, duration = fields.get(_TOKENS.get(kind, "")), fields.get("duration_ms")
     if isinstance(tokens, (int, float)) and isinstance(duration, (int, float)) and duration > 0:
         yield f"{family}/tokens_per_second", _float(tokens) / _float(duration) * 1000.0

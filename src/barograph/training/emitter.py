@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core.handlers import from_signal_handler
-from barograph.core.record import Record, encode
+from barograph.core.record import Record, RouterFigures, encode
 from barograph.core.secrets import masked_value, masked_words
 from barograph.core.values import PLAIN, measured, plain, text, whole
 from barograph.log.array import PAGE
@@ -68,6 +68,7 @@ class Emitter:
         self.sections: list[tuple[str, float]] = []
         self.log: Any = log
         self._owner = os.getpid()
+        self.routed = RouterFigures()
         self._warned: set[str] = set()
         _open.add(self)
 
@@ -87,7 +88,10 @@ class Emitter:
                 text(name): value if isinstance(value, (list, dict)) else plain(value, text(name), self.odd)
                 for name, value in fields.items()
             }
-        record = Record(kind, moment or time.time_ns() // 1000, self.step_of(step), fields)
+        number = self.step_of(step)
+        if repeated := self.routed.repeated(kind, number, fields):
+            fields = {**fields, "repeated": repeated}
+        record = Record(kind, moment or time.time_ns() // 1000, number, fields)
         data = encode(record)
         if len(data) > _ROOM and kind == "metrics" and len(fields) > 1:
             names = list(fields)

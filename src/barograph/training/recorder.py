@@ -129,6 +129,7 @@ class Recorder(Emitter):
         self.segment, self.next_step, self._unsettled = segment, step, False
         self.lasts = {key: record for key, record in self.lasts.items() if record.step < step}
         self.shapes.rewind(step)
+        self.routed.clear()
         self.emit("segment", step, segment.fields() | self._who(), checked=True)
 
     def ready(self) -> None:

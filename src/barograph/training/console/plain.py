@@ -35,7 +35,8 @@ def plain_step(step: ShownStep) -> TextLine:
 
 def plain_evaluation(evaluation: Evaluation) -> TextLine:
     """`eval at step 100/400 | loss 2.25 | gap +0.02 | 31.2k tok/s`"""
-    parts = [TextPart(_place("eval at step", evaluation.step, evaluation.total), "bold")]
+    name = f"eval {evaluation.name}".rstrip()
+    parts = [TextPart(_place(f"{name} at step", evaluation.step, evaluation.total), "bold")]
     _add(parts, "loss", evaluation.loss, text.number(evaluation.loss, 5), colour="bold")
     gap = evaluation.gap
     _add(parts, "gap", gap, text.signed(gap, 3), spare=2)

@@ -67,7 +67,8 @@ def speedrun_step(step: ShownStep) -> TextLine:
 def speedrun_evaluation(evaluation: Evaluation) -> TextLine:
     """The same with `val_loss:3.2847` after the step."""
     colour = f"bold {news(evaluation.loss)}"
-    return _speedrun(evaluation, TextPart(f" val_loss:{fixed(evaluation.loss, 0, 4)}", colour))
+    lead = f"{evaluation.name}/" if evaluation.name else ""
+    return _speedrun(evaluation, TextPart(f" {lead}val_loss:{fixed(evaluation.loss, 0, 4)}", colour))
 
 
 # -- picoLLM ---------------------------------------------------------------------------------------
@@ -116,6 +117,7 @@ def pico_evaluation(evaluation: Evaluation) -> TextLine:
     """`Step 00250 | Validation bpb: 1.086329`, or the loss where bits per byte are not given."""
     bits = number(evaluation.fields.get("val_bpb", evaluation.fields.get("bpb")))
     name, value = ("bpb", bits) if bits is not None else ("loss", evaluation.loss)
+    name = f"{evaluation.name} {name}".lstrip()
     shown = TextPart(f"Validation {name}: {fixed(value, 0, 6)}", f"bold {news(value)}")
     return (TextPart(f"Step {evaluation.step:05d} | ", "bold"), shown)
 
@@ -144,8 +146,9 @@ def kempner_step(step: ShownStep) -> TextLine:
 def kempner_evaluation(evaluation: Evaluation) -> TextLine:
     """`[step 500] eval/loss=2.1234 | tok/s=145,200 | step_time=0.23s`"""
     seconds = evaluation.duration_ms / 1000 if evaluation.duration_ms is not None else None
+    lead = f"eval/{evaluation.name}" if evaluation.name else "eval"
     shown: list[tuple[str, float | None, str, int]] = [
-        ("eval/loss", evaluation.loss, fixed(evaluation.loss, 0, 4), 0),
+        (f"{lead}/loss", evaluation.loss, fixed(evaluation.loss, 0, 4), 0),
         ("tok/s", evaluation.tokens_per_second, _grouped(evaluation.tokens_per_second), 1),
         ("step_time", seconds, f"{fixed(seconds, 0, 2)}s", 2),
     ]

@@ -117,8 +117,8 @@ class LoadImbalance(_Bounded):
     """One expert gets far more tokens than the mean.
 
     `load_imbalance` is the largest load over the mean; `max_violation` is one less. The Surogate metrics guide
-    warns above 3, a violation of 2; above 5, a violation of 4, it is critical. It has to last for 100
-    steps and eight rows, and must not be getting better.
+    warns above 3, a violation of 2; above 5, a violation of 4, it is critical. The guide's best practice, below 2.5,
+    is an info finding. It has to last for 100 steps and eight rows, and must not be getting better.
 
     What to do: raise the coefficient of the balance loss, or use a bias that balances without a loss.
     """
@@ -127,15 +127,19 @@ class LoadImbalance(_Bounded):
     needs = ("=moe/load_imbalance|=moe/max_violation",)
     least = 8
     about = "One expert gets far more tokens than the mean."
-    sources = ("Surogate metrics guide: load_imbalance above 3", "loss-free balancing: the maximal violation")
+    sources = (
+        "Surogate metrics guide: load_imbalance above 3; keep it below 2.5",
+        "loss-free balancing: the maximal violation",
+    )
     thresholds: ClassVar = {
+        "informs": (2.5, "Surogate metrics guide"),
         "warns": (3.0, "Surogate metrics guide"),
         "critical": (5.0, "a violation of 4; ours"),
         "rows": (8.0, "ours"),
         "steps": (100.0, "ours"),
     }
     series = ("moe/load_imbalance",)
-    levels = (("warns", "warning"), ("critical", "critical"))
+    levels = (("informs", "info"), ("warns", "warning"), ("critical", "critical"))
     cases: ClassVar = {
         "all": Case(
             "The busiest expert gets {value:.3g} times the mean load, since step {step}.",

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from barograph.core import manifest
 from barograph.core.options import Settings
 from barograph.core.record import Record
-from barograph.log.files import MAIN
+from barograph.log.files import MAIN, readable_logs
 from barograph.log.follow import Entry, Follower
+from barograph.log.write import mend
 from barograph.sidecar.control import Control
 from barograph.sidecar.end import RunEnd
 from barograph.sidecar.journal import Journal
@@ -296,6 +297,8 @@ class Sidecar:
 
     def finish(self, mirrors: bool = True) -> None:
         """The run has ended: last findings and sums, the manifest, what is sealed, mirrors, alerts."""
+        for path in readable_logs(self.folder):
+            mend(path)
         for consumer in self._consumers:
             try:
                 consumer.finish()

@@ -25,6 +25,7 @@ from barograph.core.record import Record
 from barograph.core.segments import Segment
 from barograph.log.files import Owner, readable_logs
 from barograph.log.read import read_log, records_from, records_of
+from barograph.log.write import mend
 from barograph.query import curation
 from barograph.query.energy import Energy, Prices
 from barograph.query.goodput import LONG_LOG, Goodput, replay
@@ -97,7 +98,8 @@ class HasFolder(Protocol):
 
 
 class StoredRun:
-    """A run at rest or in progress. Reads only; takes no lock of the writer."""
+    """A run at rest or in progress. Takes no lock of the writer, and writes nothing, but that the log of a process
+    that was killed in the middle of a write is made valid JSON again."""
 
     cache_bytes: int | None = None  # of decoded row groups that are kept; None: as many as the store's reader likes
 
@@ -411,6 +413,9 @@ class StoredRun:
 
     def _store(self) -> RunStore:
         if self._opened is None:
+            if not self._bare_log and self.status in liveness.LOST:
+                for path in self.log_files():
+                    mend(path)
             self._opened = RunStore(self.dir, self._bare_log, self.cache_bytes, self._may_open)
         return self._opened
 

@@ -255,7 +255,7 @@ class JsonLog:
             return
         if self.closed:
             self.lost += 1
-            self._trouble(f"{self.path} is closed; what is logged now is not recorded")
+            self._trouble(f"{self.path} is closed; what is logged from now on is not recorded")
             return
         if not self._backlog:
             reason = error.strerror or str(error)

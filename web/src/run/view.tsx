@@ -151,7 +151,7 @@ function Head({ detail }: { detail: RunDetail }) {
           class="button"
           href={`/api/runs/${detail.key}/report.html`}
           download
-          title="One file with everything of this page, which opens anywhere"
+          title="One HTML file with everything of this page"
         >
           <Icon name="download" /> Report
         </a>

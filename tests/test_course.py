@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barograph.core.record import Record
-from barograph.training.console.course import Course, Evaluation, NormAverage, Pace, Smoothed, Step
+from barograph.training.console.course import Course, DebiasedMean, Evaluation, NormAverage, Pace, ShownStep
 
 NAN, INF = math.nan, math.inf
 
 
-def step(course: Course, number: int = 1, now: float = 0.0, **fields: Any) -> Step:
+def step(course: Course, number: int = 1, now: float = 0.0, **fields: Any) -> ShownStep:
     return course.step(Record("step", 0, number, fields), now)
 
 
@@ -131,7 +131,7 @@ def test_an_eta_is_never_negative_nor_infinite(marks, total):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300))
 def test_the_smoothed_loss_stays_within_what_was_seen(losses):
-    smoothed = Smoothed()
+    smoothed = DebiasedMean()
     for loss in losses:
         found = smoothed.add(loss)
     assert found is not None

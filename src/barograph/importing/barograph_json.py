@@ -19,7 +19,7 @@ import numpy
 
 from barograph.core.manifest import FILE as MANIFEST
 from barograph.core.manifest import read as read_manifest
-from barograph.core.record import KINDS, Record, decode, numbers, parse_time
+from barograph.core.record import HAS_NUMBERS, KINDS, Record, decode, numbers, parse_time
 from barograph.importing.jsonrecords import pieces, whole_records
 from barograph.importing.rows import MOST_STEP, table
 from barograph.importing.source import (
@@ -32,6 +32,7 @@ from barograph.importing.source import (
     Restart,
     Unread,
 )
+from barograph.log.read import records_from
 from barograph.query.stored import StoredRun
 
 _CHUNK = 8 << 20  # more than twice the longest record that is repaired
@@ -269,8 +270,6 @@ class RunFolderSource:
 
     def _facts(self, path: Path, logs: dict[str, Any]) -> Iterator[Item]:
         """Records whose numbers the store does not hold."""
-        from barograph.core.record import HAS_NUMBERS
-        from barograph.log.read import records_from
 
         for record, end in records_from(path, int(logs.get(path.name, 0))):
             logs[path.name] = end

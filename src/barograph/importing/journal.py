@@ -21,6 +21,7 @@ from typing import Any
 
 from barograph.core.segments import FOLDER as SEGMENTS
 from barograph.log.read import records_from
+from barograph.store.run import RunStore
 
 LOG = "training.json"
 WRITER = "training"
@@ -63,7 +64,6 @@ def recover(folder: Path) -> State:
 
 def _committed(folder: Path) -> int:
     """Up to which byte of the log everything counts. Parts that were never committed are removed."""
-    from barograph.store.run import RunStore
 
     end = 0
     for log in RunStore(folder).find_logs():

@@ -76,7 +76,7 @@ class WandbOfflineSource:
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         folder = found.path if found.path.is_dir() else None
         file = next(iter(wandb_files(folder)), None) if folder else found.path
-        yield from _Reading(found, file, folder, since).read()
+        yield from _OfflineRun(found, file, folder, since).read()
 
 
 def _peek(file: Path, run: records.RunRecord) -> tuple[records.RunRecord, str]:
@@ -111,7 +111,7 @@ def _messages(batch: Batch | None) -> Iterator[tuple[int, int, int]]:
             continue
 
 
-class _Reading:
+class _OfflineRun:
     """One pass over a run."""
 
     def __init__(self, found: FoundRun, file: Path | None, folder: Path | None, since: ImportMark | None):

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
-from barograph.core import place
+from barograph.core import display, options, place
 from barograph.core.values import number
+from barograph.probes.memory import usage
 from barograph.training.ending import open_runs
 from barograph.training.run import Run
 from barograph.training.start import init
@@ -62,7 +63,7 @@ class StepMetrics:
     mem_utilization: float = 0.0
 
 
-class Smoothed:
+class SeededMean:
     """KempnerForge's exponential average, seeded with the first finite value; NaN and infinity do not enter it."""
 
     __slots__ = ("value",)
@@ -97,7 +98,7 @@ class MetricsTracker:
         self._steps = self.run._steps
         self._clock = self._steps.clock
         self._interval = self._metrics.log_interval
-        self._smoothed = {name: Smoothed() for name in _SMOOTHED}
+        self._smoothed = {name: SeededMean() for name in _SMOOTHED}
         self._backends: list[Any] = []
         if isinstance(config, MetricsConfig) or config is None:
             return
@@ -123,13 +124,9 @@ class MetricsTracker:
             return
         mirrored = self.run.about.settings.backends  # what the run mirrors by itself is not sent twice
         if metrics.enable_wandb and "wandb" not in mirrored:
-            from barograph.trackers.wandb import WandBBackend
-
-            self._backends.append(WandBBackend(metrics))
+            self._backends.append(display.show("metrics in W&B", metrics))
         if metrics.enable_tensorboard and "tensorboard" not in mirrored:
-            from barograph.trackers.tensorboard import TensorBoardBackend
-
-            self._backends.append(TensorBoardBackend(metrics))
+            self._backends.append(display.show("metrics in TensorBoard", metrics))
 
     def start_step(self) -> None:
         """A step begins."""
@@ -181,8 +178,6 @@ class MetricsTracker:
 
     def _memory(self, step: int) -> dict[str, float]:
         """KempnerForge's five figures of the accelerator, also recorded; {} on a CPU."""
-        from barograph.probes.memory import usage
-
         figures = usage.record(self.run._out, step)
         return {} if figures is None else {name: getattr(figures, name) for name in _MEMORY}
 
@@ -249,9 +244,7 @@ def metrics_config(config: Any) -> MetricsConfig:
         return MetricsConfig()
     names = MetricsConfig.__dataclass_fields__
     if isinstance(section, Mapping):
-        from barograph.core.options import load
-
-        load({name: value for name, value in section.items() if value not in (None, "")}, {})
+        options.load({name: value for name, value in section.items() if value not in (None, "")}, {})
         return MetricsConfig(**{name: value for name, value in section.items() if name in names})
     if all(hasattr(section, name) for name in names):
         return section  # type: ignore[no-any-return]  # KempnerForge's own class, or one like it

@@ -14,31 +14,37 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from barograph.core import display, liveness, manifest, segments
+from barograph.core.columns import align, strides, thin_indices
 from barograph.core.record import Record
 from barograph.core.segments import Segment
 from barograph.log.files import Owner, readable_logs
 from barograph.log.read import read_log, records_from, records_of
 from barograph.query import curation
+from barograph.query.energy import Energy, Prices
+from barograph.query.goodput import LONG_LOG, Goodput, replay
 from barograph.store.branch import BEFORE_FORK
+from barograph.store.run import RunStore
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from barograph.query.energy import Energy
-    from barograph.query.goodput import Goodput, Totals
+    from barograph.query.goodput import Totals
     from barograph.store.branch import Branch
     from barograph.store.columns import Columns, Ranked
-    from barograph.store.run import Look, RunStore
+    from barograph.store.run import Look
 
 Rank = int | Literal["all"] | None
 """Whose points of a series: one rank's, all ranks', or (None) rank 0's or those of the lowest rank that has it."""
+
+Chooser = Callable[[Any, Any], int]
+"""Chooses a rank by the times and ranks of all points of a series."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,8 +228,6 @@ class StoredRun:
         step, time, value, segment, ranks = points if not _unsorted(points[0]) else _by_step(points)
         along = self._axis(x, step, time, branch, rank)
         if max_points is not None and len(value) > max_points:
-            from barograph.core.columns import thin_indices
-
             keep = thin_indices(value, max_points, along)
             along, step, time, value = along[keep], step[keep], time[keep], value[keep]
             segment, ranks = segment[keep], ranks[keep]
@@ -238,7 +242,6 @@ class StoredRun:
             return time / 1e6
         if x == "relative":
             return (time - (time.min() if len(time) else 0)) / 1e6
-        from barograph.core.columns import align, strides
 
         other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch, rank=rank)
         # a row that is logged each ten steps stands for ten
@@ -262,7 +265,7 @@ class StoredRun:
         hint = f"; the nearest is {near[0]!r}" if near else " (it has no series yet)" if not known else ""
         raise KeyError(f"run {self.id} has no series {name!r}{hint}")
 
-    def columns(self, name: str, branch: str = "live", rank: Rank = None) -> Columns:
+    def columns(self, name: str, branch: str = "live", rank: Rank | Chooser = None) -> Columns:
         """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but
         not put in the order of steps across segments. Empty if there is none."""
         return self._points(self._look(), name, branch, rank)[:4]
@@ -283,11 +286,11 @@ class StoredRun:
         """The first step that each segment logged."""
         return self._look().first_steps()
 
-    def all_columns(self, branch: str = "live", rank: Rank = None) -> dict[str, Columns]:
+    def all_columns(self, branch: str = "live", rank: Rank | Chooser = None) -> dict[str, Columns]:
         """`columns` of every series that has a point, in one look at the run's files.
 
-        rank: as for `series`; series that only other ranks have come with the lowest's points. Series that were logged
-        together share their arrays of steps, times and segments.
+        rank: as for `series`, or a function that chooses it; series that only other ranks have come with the lowest's.
+        Series that were logged together share their arrays of steps, times and segments.
         """
         look = self._look()
         found = {}
@@ -300,7 +303,7 @@ class StoredRun:
                 found[name] = alike[len(columns[0])] = _shared(columns, alike.get(len(columns[0])))
         return found
 
-    def _points(self, look: Look, name: str, branch: str, rank: Rank) -> Ranked:
+    def _points(self, look: Look, name: str, branch: str, rank: Rank | Chooser) -> Ranked:
         """One series, the old branches left out unless asked for, the other ranks too."""
         points = look.points(name)
         found = points.step, points.time, points.value, points.segment, points.rank
@@ -374,7 +377,6 @@ class StoredRun:
 
         The prices are the run's own where they are not given.
         """
-        from barograph.query.energy import Prices
 
         energy, about = self._accounts()[1], self.manifest
         hours, wall = about.get("gpu_hours"), about.get("wall_seconds")
@@ -391,8 +393,6 @@ class StoredRun:
 
     def _accounts(self) -> tuple[Goodput, Energy]:
         """Read from the log files; again once they have grown."""
-        from barograph.query.energy import Energy
-        from barograph.query.goodput import LONG_LOG, Goodput, replay
 
         files = self.log_files()
         state = [(path, found.st_size, found.st_mtime_ns) for path in files for found in (path.stat(),)]
@@ -411,8 +411,6 @@ class StoredRun:
 
     def _store(self) -> RunStore:
         if self._opened is None:
-            from barograph.store.run import RunStore
-
             self._opened = RunStore(self.dir, self._bare_log, self.cache_bytes, self._may_open)
         return self._opened
 
@@ -425,12 +423,12 @@ class StoredRun:
         return self._store().look()
 
 
-def of_rank(points: Ranked, rank: Rank) -> Ranked:
+def of_rank(points: Ranked, rank: Rank | Chooser) -> Ranked:
     """The points of the ranks that `rank` chooses."""
     ranks = points[4]
     if rank == "all" or not len(ranks):
         return points
-    wanted = int(ranks.min()) if rank is None else rank
+    wanted = rank(points[1], ranks) if callable(rank) else int(ranks.min()) if rank is None else rank
     keep = ranks == wanted
     return points if keep.all() else _where(keep, points)
 

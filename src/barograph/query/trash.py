@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core import liveness, manifest, segments
+from barograph.core.names import folder_name
 from barograph.query import curation
 
 FOLDER = ".trash"
@@ -134,7 +135,6 @@ def refuse_live(folder: Path, force: bool = False) -> None:
 
 def _root(folder: Path, about: dict[str, Any]) -> Path:
     """The folder of runs: above the project's folder, where the run lies in one."""
-    from barograph.core.names import folder_name
 
     project = about.get("project")
     return folder.parent.parent if project and folder_name(str(project)) == folder.parent.name else folder.parent

@@ -18,13 +18,17 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
+from barograph.core.lazy import lazy
 from barograph.store.columns import SERIALS, Array, plain
-from barograph.store.schema import FORMAT, META_KEY, SEALED_SCHEMAS, SERIES_KEY
+from barograph.store.schema import FORMAT, META_KEY, SERIES_KEY, TABLES, sealed_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+else:
+    np, pa = lazy("numpy"), lazy("pyarrow")
 
 
 class DamagedPart(Exception):
@@ -113,8 +117,8 @@ class ParquetSource:
 
 
 def _columns(number: int) -> list[str]:
-    """The columns of the schema with that many rows."""
-    return next(schema.names for schema in SEALED_SCHEMAS.values() if len(schema.names) == number)
+    """The names of the columns of the schema that has that many of them."""
+    return next(schema.names for schema in map(sealed_schema, TABLES) if len(schema.names) == number)
 
 
 class Part:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core import segments
+from barograph.core.lazy import lazy
 from barograph.core.segments import Segment
 from barograph.log.files import MAIN, Owner, log_of_store, logs_of, stores_of
 from barograph.store.branch import Branch
@@ -27,6 +26,11 @@ from barograph.store.part import DamagedPart, GroupCache, Part, numbers
 from barograph.store.schema import merge_spans
 from barograph.store.sort import in_order
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 CACHE_BYTES = 64 << 20  # decoded row groups kept, so that neighbouring series cost one decode
 

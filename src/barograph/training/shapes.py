@@ -101,6 +101,12 @@ class Shapes:
             shape = self._tables[key] = Shape(names, False, True)
         return shape
 
+    def rewind(self, step: int) -> None:
+        """Forget values of this step and later ones."""
+        for shape in self._shapes.values():
+            if shape.last and shape.last[0] >= step:
+                shape.last = None
+
     def lasts(self) -> list[Any]:
         """Step and values written last of every set of names, in the order of the steps."""
         return sorted((shape.last for shape in self._shapes.values() if shape.last), key=lambda last: last[0])

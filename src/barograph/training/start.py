@@ -227,6 +227,7 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
     if run._ending.wall_before:
         about["wall_seconds"] = run._ending.wall_before
     manifest.update(run.dir, **about)
+    out.folder.keep()
     run.log_cmd(command)
     run.log_options(config)
     hidden = [name for name in ("config", "command") if about[name] != {"config": config, "command": command}[name]]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from barograph.analysis.compare.keys import flatten, normal, numbers_of, part_of, plain
+from barograph.log.read import records_from
 
 if TYPE_CHECKING:
     from barograph.core.record import Record
@@ -111,7 +112,6 @@ def _head_of(run: StoredRun) -> list[Record]:
     files = run.log_files()[:1]
     if not files:
         return []
-    from barograph.log.read import records_from
 
     kinds = ("option", "dataset", "sol", "gpu-model")
     return [record for record, _ in itertools.islice(records_from(files[0]), _HEAD) if record.kind in kinds]

@@ -22,6 +22,7 @@ from barograph.analysis.compare.refusals import metric_obstacle, obstacles, refu
 from barograph.analysis.compare.sides import Side
 from barograph.core.liveness import LOST
 from barograph.core.text import compact, number, percent
+from barograph.log.read import records_of
 
 # names of a count of parameters, in the order of preference; each as `keys.normal` writes it
 _COUNT = re.compile(
@@ -180,7 +181,6 @@ def _number(member: ComparedMember, key: str) -> float | None:
 
 def _of_light(member: ComparedMember) -> float | None:
     """N of the matrices, from the FLOPs of a token that `run.speed_of_light` recorded: six a parameter."""
-    from barograph.log.read import records_of
 
     for path in member.run.log_files()[:1]:
         for record, _ in records_of(path, ("sol",)):

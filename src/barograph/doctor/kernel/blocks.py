@@ -115,7 +115,7 @@ def blocks(seen: RunHistory, channel: Channel) -> Blocks:
     return found
 
 
-class BlockReader:
+class NewBlocks:
     """Gives a rule each block of a channel once."""
 
     __slots__ = ("_next",)

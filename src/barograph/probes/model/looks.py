@@ -15,6 +15,7 @@ from typing import Any
 from barograph.probes.model.activations import ActivationWatch
 from barograph.probes.model.exchanges import Exchanges
 from barograph.probes.model.findings import Witness
+from barograph.probes.model.moe import RouterWatch
 from barograph.probes.model.norms import FollowedNorms, norms
 from barograph.probes.model.optimizers import measure
 from barograph.probes.model.parameters import Owned, local, owned, shape_of, trainable
@@ -105,8 +106,6 @@ class Looks:
         if schedule.given["activations"]:
             self._watch_activations(modules)
         if schedule.given["moe"]:
-            from barograph.probes.model.moe import RouterWatch
-
             self._routers = RouterWatch(model, warn=run.warn)
 
     def _watch_activations(self, modules: Any) -> None:

@@ -14,6 +14,7 @@ from barograph.probes.recording import Recording
 from barograph.probes.speed import light
 from barograph.probes.speed.clock import StepClock
 from barograph.probes.speed.configurations import architecture
+from barograph.probes.speed.counting import architecture_of
 from barograph.probes.speed.flops import flops_per_token, hardware_flops
 
 
@@ -36,8 +37,6 @@ def expect(
     """
     known = {name: value for name, value in given.items() if value is not None}
     if callable(getattr(model, "named_parameters", None)):  # a torch model
-        from barograph.probes.speed.counting import architecture_of
-
         arch = architecture_of(model, **known)
     else:
         arch = architecture(model, **known)

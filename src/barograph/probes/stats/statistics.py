@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from barograph.probes.stats.cpu import read
+from barograph.probes.stats.device import queue
 from barograph.probes.stats.moments import Moments, combine, nothing, zeros_only
 from barograph.probes.stats.sketch import NEGATIVE, Sketches, gather, merge_sketches
 
@@ -133,13 +135,9 @@ def tensor_statistics(tensors: Sequence[Any], *, sketch: bool = False, names: Se
         chosen = [number for number, flat in enumerate(flats) if flat.device == device]
         several = [flats[number] for number in chosen]
         if device.type == "cpu":
-            from barograph.probes.stats.cpu import read
-
             answer = read(several, sketch)
             answers.append((chosen, lambda answer=answer: answer, lambda: True))  # type: ignore[misc]
         else:
-            from barograph.probes.stats.device import queue
-
             transfer = queue(several, sketch)
             answers.append((chosen, transfer.wait, transfer.arrived))
 

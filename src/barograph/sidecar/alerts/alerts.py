@@ -35,7 +35,7 @@ CLOSE_SECONDS = 10.0
 _MOST_FINDINGS = 10_000  # remembered as reported
 _OLD_SECONDS = 3600.0  # of an alert that nobody needs to be woken for any more
 _STOPPING = ("patience", "min_delta", "metric", "mode", "divergence", "target", "patience_steps", "finite", "least")
-_CONCLUSIONS = frozenset({"finding", "goodput", "energy"})  # their times say when a sidecar read
+_CONCLUSIONS = frozenset({"finding", "goodput", "energy", "sidecar"})  # their times say when a sidecar read
 _SENDING = ("title", "text", "level", "cause", "metric", "value", "cooldown")
 
 

@@ -31,7 +31,7 @@ _number = itertools.count()
 _STRAY = re.compile(r"\.box-(?P<host>.+)-(?P<pid>\d+)-\d+")
 
 
-class Table(NamedTuple):
+class BoxTable(NamedTuple):
     """Rows of the same names: `steps` and `times` [rows], `values` [rows, names]."""
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class Box(NamedTuple):
     path: Path
     about: dict[str, Any]
     records: list[Record]
-    tables: list[Table]
+    tables: list[BoxTable]
     damage: str = ""
 
     @property
@@ -227,7 +227,7 @@ def _object(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_tables(path: Path) -> list[Table]:
+def _read_tables(path: Path) -> list[BoxTable]:
     import numpy
 
     names = _object(path / "wide.json")["names"]
@@ -237,5 +237,5 @@ def _read_tables(path: Path) -> list[Table]:
             steps, times, values = (arrays[f"{part}_{number}"] for part in ("steps", "times", "values"))
             if values.shape != (len(steps), len(columns)) or times.shape != steps.shape:
                 raise ValueError("wide.npz does not fit its names")
-            found.append(Table(tuple(map(str, columns)), steps, times, values))
+            found.append(BoxTable(tuple(map(str, columns)), steps, times, values))
     return found

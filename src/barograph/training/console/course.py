@@ -1,7 +1,7 @@
 """The course of a run: what a console's line needs from the records before it.
 
 In:   step, evaluation, router and speed-of-light records, in order, and the clock's time at each.
-Out:  a `Step` or an `Evaluation`: the record's own numbers with trend, spike, gap, progress, pace.
+Out:  a `ShownStep` or an `Evaluation`: the record's own numbers with trend, spike, gap, progress, pace.
 
 NaN and infinity are reported where they appear and enter no average, so one bad step blinds nothing.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from barograph.core.record import Record
+from barograph.core.utilization import PERCENT_NAMES, mfu_fraction
 
 
 def number(value: Any) -> float | None:
@@ -29,6 +30,15 @@ def number(value: Any) -> float | None:
         return None
 
 
+def mfu_percent(fields: Mapping[str, Any]) -> float | None:
+    """The model FLOPs utilisation of a step in percent, under any of the names that it may have."""
+    for name in ("mfu", *PERCENT_NAMES):
+        value = number(fields.get(name))
+        if value is not None:
+            return mfu_fraction(value, name, fields) * 100
+    return None
+
+
 def finite(value: float | None) -> bool:
     """Whether there is a value, neither NaN nor infinite."""
     return value is not None and math.isfinite(value)
@@ -41,7 +51,7 @@ def positive(value: Any) -> float | None:
 
 
 @dataclass(slots=True)
-class Step:
+class ShownStep:
     """A training step as lines show it; None is "not known"."""
 
     step: int
@@ -90,7 +100,7 @@ class Course:
         self.total_tokens = total_tokens
         self._previous_loss: float | None = None
         self._norms = NormAverage()
-        self._smoothed = Smoothed()
+        self._smoothed = DebiasedMean()
         self._losses = Mean()
         self._best: dict[str, float] = {}  # least finite val_loss and val_bpb
         self._compared: tuple[int, float | None] | None = None
@@ -109,7 +119,7 @@ class Course:
         fields = record.fields
         self._router = (record.step, number(fields.get("aux_loss")), number(fields.get("load_imbalance")))
 
-    def step(self, record: Record, now: float) -> Step:
+    def step(self, record: Record, now: float) -> ShownStep:
         """Take in a training step; `now` in seconds of any clock."""
         fields, step = record.fields, _bounded(record.step)
         loss, norm = number(fields.get("loss")), number(fields.get("norm"))
@@ -124,7 +134,7 @@ class Course:
         trained = number(fields.get("training_time_ms"))
         warm = number(fields.get("total_training_time"))
         aux, imbalance = self._routing(record)
-        return Step(
+        return ShownStep(
             step=step,
             total=total,
             progress=self._progress(step, epoch),
@@ -275,7 +285,7 @@ class NormAverage:
         return spike
 
 
-class Smoothed:
+class DebiasedMean:
     """An exponential average with beta 0.9, debiased: after n finite values divided by 1 - 0.9^n (picoLLM)."""
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from barograph.analysis.scaling.fit import FAR
 from barograph.analysis.scaling.runs import spans
 from barograph.core.text import compact, escape, fit, number, percent, width, wrapped
 
@@ -181,7 +182,6 @@ def optimum_lines(one: ScalingOptimum, made: Scaling, columns: int = 100) -> lis
 
 
 def _far(beyond: float, made: Scaling, columns: int) -> list[str]:
-    from barograph.analysis.scaling.fit import FAR
 
     if beyond <= FAR:
         return []

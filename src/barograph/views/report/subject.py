@@ -21,9 +21,10 @@ import numpy as np
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, is_evaluation
 from barograph.core import liveness
 from barograph.core.record import Record
+from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
 from barograph.log.read import records_of
-from barograph.query.stored import Rank, Series, StoredRun
+from barograph.query.stored import Chooser, Rank, Series, StoredRun
 from barograph.views.report.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -234,7 +235,6 @@ class Subject:
     @cached_property
     def diagnosis(self) -> dict[str, Any]:
         """What the doctor says of the run."""
-        from barograph.doctor.diagnosis import diagnose
 
         return diagnose(_Spared(self))
 
@@ -260,7 +260,7 @@ class _Spared(Snapshot):
         super().__init__(subject.run)
         self._subject = subject
 
-    def all_columns(self, branch: str = "live", rank: Rank = None) -> dict[str, Columns]:
+    def all_columns(self, branch: str = "live", rank: Rank | Chooser = None) -> dict[str, Columns]:
         subject = self._subject
         layers = {name for found in subject.layered.values() for name in found.values()}
         found: dict[str, Columns] = {}

@@ -27,6 +27,7 @@ from barograph.views.draw import page as draw
 from barograph.views.draw.chart import SMALL, WIDE, ChartAxes, ChartCurve, ChartMark, described, keys, picture, span_of
 from barograph.views.draw.palette import COLOURS
 from barograph.views.draw.table import Markup, as_html
+from barograph.views.report.assemble import assemble
 from barograph.views.report.content import (
     MOST_POINTS,
     Block,
@@ -58,7 +59,6 @@ _TALL = 18  # rows of a table, from which on it scrolls
 
 def report_html(run: StoredRun, price: float | None = None) -> str:
     """The report of one run as one HTML file. price: of an hour of a device; the run's own where it is not given."""
-    from barograph.views.report.assemble import assemble
 
     return page(assemble(run, price))
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barograph.query.catalog import DEFAULT_DIR
+from barograph.views.server.addresses import is_loopback, own_names
+from barograph.views.server.security import Access
 
 if TYPE_CHECKING:
     from barograph.views.server.app import Server
@@ -47,7 +49,6 @@ def view(
     except ImportError:
         raise ValueError('the page needs starlette and uvicorn: pip install "barograph[view]"') from None
     from barograph.views.server.app import Server
-    from barograph.views.server.security import Access, is_loopback, own_names
 
     local = is_loopback(host)
     if port is not None and not 0 <= port < 1 << 16:
@@ -162,8 +163,5 @@ def _warm(server: Server) -> None:
     """Load what the first request would wait for, and look at the runs."""
     import numpy  # noqa: F401
     import pyarrow.compute  # noqa: F401
-
-    from barograph.core import columns  # noqa: F401
-    from barograph.store import run  # noqa: F401
 
     server.table.refresh()

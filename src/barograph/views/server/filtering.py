@@ -37,7 +37,7 @@ def select(rows: Iterable[RunRow], said: str, places: Places) -> list[RunRow]:
             raise
         words = said.lower().split()
         return [row for row in rows if all(word in _text(row) for word in words)]
-    return [row for row in rows if matches(condition, cast(StoredRun, _Known(row, places)))]
+    return [row for row in rows if matches(condition, cast(StoredRun, _RowRun(row, places)))]
 
 
 def _text(row: RunRow) -> str:
@@ -48,7 +48,7 @@ def _text(row: RunRow) -> str:
     ).lower()
 
 
-class _Known:
+class _RowRun:
     """A run as conditions see it, by what its row knows already."""
 
     def __init__(self, row: RunRow, places: Places):

@@ -45,9 +45,9 @@ class Examination:
         self._thread.join(seconds)
 
     def _work(self, run: StoredRun) -> None:
-        try:
-            from barograph.doctor import diagnose
+        from barograph.doctor import diagnose
 
+        try:
             # an object of its own: a stored run is read from one thread
             self.findings = by_examination(
                 diagnose(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.blocks import BlockReader
+from barograph.doctor.kernel.blocks import NewBlocks
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     exp,
@@ -58,7 +58,7 @@ def clip_value(seen: RunHistory, step: int, time: int, segment: int) -> str:
 _WAIT = 64  # rows of the loss in which a table of the layers comes, which is written later
 
 
-class _Run:
+class _InvalidRows:
     """Rows in a row that are not finite: the steps of the first 16."""
 
     __slots__ = ("channel", "segment", "step", "steps", "time", "value")
@@ -95,8 +95,8 @@ class NonFiniteGradient(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._counts: dict[str, list[int]] = {}  # finite rows, other rows
-        self._open: list[_Run] = []
-        self._last: dict[str, _Run | None] = {}
+        self._open: list[_InvalidRows] = []
+        self._last: dict[str, _InvalidRows | None] = {}
 
     def examine(self, seen: RunHistory) -> Iterator[Finding]:
         channel = seen.role("norm") or seen.channel("model/grad_norm")
@@ -127,7 +127,7 @@ class NonFiniteGradient(Rule):
                 if counts[0] < 2 or gaps:
                     counts[1] += high - low
                     continue
-                last = _Run(
+                last = _InvalidRows(
                     name, int(rows.step[low]), int(rows.time[low]), int(rows.segment[low]), float(rows.value[low])
                 )
                 self._last[name] = last
@@ -135,7 +135,7 @@ class NonFiniteGradient(Rule):
             counts[1] += high - low
             last.steps += rows.step[low : min(high, low + 16 - len(last.steps))].tolist()
 
-    def _judge(self, seen: RunHistory, run: _Run) -> Finding:
+    def _judge(self, seen: RunHistory, run: _InvalidRows) -> Finding:
         loss = seen.role("loss")
         broken, later, limit, until = None, 0, math.inf, math.inf
         if loss is not None:
@@ -351,7 +351,7 @@ class GradientNormRange(Rule):
     def __init__(self, **changed: float):
         super().__init__(**changed)
         self._changed = set(changed)
-        self._blocks = BlockReader()
+        self._blocks = NewBlocks()
 
     def examine(self, seen: RunHistory) -> Iterable[Finding]:
         new = self._blocks.new(seen, seen.role("norm") or seen.channel("model/grad_norm"))

@@ -15,8 +15,8 @@ import numpy
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, param_norm_of
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
+from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.follower import Follower
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.optimizer.early import began_blank
 
@@ -24,7 +24,7 @@ _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
 
 
-class NotLearning(Follower):
+class NotLearning(CurveRule):
     """The loss stays at its initial value.
 
     After 50 rows and 200 steps (20 rows where rows are further apart) the smoothed loss is within 2% of the first

@@ -15,8 +15,8 @@ import numpy
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, again, before, between, is_game, rounded
+from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.follower import Follower
 from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def bend(y: NDArray[Any]) -> int:
     return place
 
 
-class Divergence(Follower):
+class Divergence(CurveRule):
     """A loss that rises and stays up.
 
     The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
@@ -288,7 +288,7 @@ class Divergence(Follower):
         yield again(told)
 
 
-class LossPlateau(Follower):
+class LossPlateau(CurveRule):
     """A loss that no longer changes.
 
     Two medians of the smoothed curve over the last third of the rows, one of each half, differ by less than 0.3% and

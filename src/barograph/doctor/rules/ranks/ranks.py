@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-class _Events(Rule):
+class _EventRule(Rule):
     """Takes each event of one kind once."""
 
     event = ""
@@ -47,7 +47,7 @@ def _ranks(some: Iterable[Any]) -> str:
     return f"rank{'s' if len(names) > 1 else ''} {shown(names, 8)}"
 
 
-class StragglerRank(_Events):
+class StragglerRank(_EventRule):
     """One rank is slower than the others, and they wait for it.
 
     In a synchronous training all steps take equally long, so the slow rank is the one that waits least: its own work,
@@ -104,7 +104,7 @@ class StragglerRank(_Events):
         yield one
 
 
-class RanksDrifted(_Events):
+class RanksDrifted(_EventRule):
     """Values that should be equal on all ranks differ.
 
     Parameters of data-parallel ranks are equal to the bit after every step. A checksum that differs is
@@ -295,7 +295,7 @@ class RankNonFinite(Rule):
         )  # fmt: skip
 
 
-class MissingRank(_Events):
+class MissingRank(_EventRule):
     """A rank has stopped sending values, or ranks have left.
 
     A rank without values in 16 steps in a row is a warning. A process group that was created again with fewer ranks is
@@ -342,7 +342,7 @@ class MissingRank(_Events):
             del self._away[rank]
 
 
-class SameBatch(_Events):
+class SameBatch(_EventRule):
     """Data-parallel ranks train on the same batch.
 
     Equal fingerprints in eight steps warn: the sampler was not given each rank's number, and the work of one rank is

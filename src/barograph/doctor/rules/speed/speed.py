@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.blocks import BlockCourse, BlockReader
+from barograph.doctor.kernel.blocks import BlockCourse, NewBlocks
 from barograph.doctor.kernel.cursor import RowCursor, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.shifts import Shift, Shifts
@@ -337,7 +337,7 @@ class StepTimeDrift(Rule):
     remedies = ("look at what grows: lists of tensors, caches, logs", "compare a profile of now with one of the start")
 
     def reset(self) -> None:
-        self._blocks = BlockReader()
+        self._blocks = NewBlocks()
         self._course = BlockCourse()
         self._began = 0
         self._said: set[str] = set()

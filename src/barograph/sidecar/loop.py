@@ -188,7 +188,7 @@ class Sidecar:
     def _fail(self, consumer: Consumer, error: Exception) -> None:
         """A mistake of ours: said once, and the consumer goes if it makes more."""
         name = type(consumer).__name__
-        self.journal.warn(f"{name} met {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
+        self.journal.warn(f"{name} failed with {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
         count = self._failures[id(consumer)] = self._failures.get(id(consumer), 0) + 1
         if count >= _MOST_FAILURES and consumer is not self.end:
             self._consumers = [one for one in self._consumers if one is not consumer]

@@ -168,7 +168,7 @@ class Recorder(Emitter):
             except Exception as error:
                 if from_signal_handler(error):
                     raise
-                self.warn(f"a background task met {type(error).__name__}: {error}")
+                self.warn(f"a background task failed with {type(error).__name__}: {error}")
 
     def _settle(self, step: int) -> None:
         """The first step that a resumed segment logs is where it begins."""
@@ -213,7 +213,7 @@ class Recorder(Emitter):
 
     def refuse(self) -> None:
         """The run is finished: say that nothing is recorded any more."""
-        self.odd(f"run {self.id} is finished; what is logged now is not recorded")
+        self.odd(f"run {self.id} is finished; what is logged from now on is not recorded")
 
     # -- values on an accelerator ------------------------------------------------------------------------------
 

@@ -186,7 +186,7 @@ class Server:
             if baseline in keys:
                 baseline = runs[keys.index(baseline)]
             elif baseline is not None and ("/" in baseline or baseline.startswith((".", "~"))):
-                raise KeyError(f"the baseline {baseline[:200]!r} is none of the runs")
+                raise KeyError(f"the baseline {baseline[:200]!r} is not one of the runs")
             made = compare(
                 *runs, metric=options["metric"], x=options["x"], group=options["group"], baseline=baseline
             ).as_dict()

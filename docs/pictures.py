@@ -25,11 +25,11 @@ from typing import Any
 PICTURES = Path(__file__).parent / "pictures"
 # name, address ({gpt}, {moe}, … are runs), theme, width, height
 PAGES = (
-    ("runs", "/", "light", 1280, 660),
+    ("runs", "/", "light", 1440, 720),
     ("charts", "/run/{gpt}/charts", "dark", 1280, 720),
-    ("layers", "/run/{moe}/layers", "light", 1280, 780),
+    ("layers", "/run/{moe}/layers", "light", 1280, 850),
     ("doctor", "/run/{gpt-bad-batch}/doctor", "light", 1280, 760),
-    ("compare", "/compare?run={gpt}&run={gpt-seed1}", "light", 1280, 720),
+    ("compare", "/compare?run={gpt}&run={gpt-seed1}", "light", 1280, 880),
     ("phone", "/run/{gpt-bad-batch}/doctor", "dark", 390, 780),
 )
 DEMOS: tuple[list[str], ...] = ([], ["--seed", "1"], ["--moe"], ["--fault", "bad-batch"])

@@ -13,11 +13,9 @@ import sys
 from pathlib import Path
 
 from barograph.doctor.kernel.registry import rule_classes
-from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.rule import Rule, in_words
 from barograph.doctor.kernel.sources import cite, sources_page
 from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
-
-_NEEDS = {"=": "the series `{}`", "!": "a record `{}`"}
 
 
 def page_of(rule: type[Rule]) -> str:
@@ -26,7 +24,7 @@ def page_of(rule: type[Rule]) -> str:
     lines += [f"Family: {rule.family}. Kind: {rule.kind}. At worst: {rule.severity}.", ""]
     text = inspect.cleandoc(rule.__doc__ or "")
     lines += [text, ""] if text else []
-    needs = ", ".join(" or ".join(_need(one.strip()) for one in need.split("|")) for need in rule.needs)
+    needs = ", ".join(in_words(need, "`") for need in rule.needs)
     lines += [
         "## What it needs",
         "",
@@ -51,13 +49,6 @@ def page_of(rule: type[Rule]) -> str:
         lines += [f'barograph.init(..., thresholds={{"{rule.name}.{name}": {value:g}}})']
     lines += ["```", "", "```sh", f"barograph doctor RUN --silence {rule.name}", "```"]
     return "\n".join(lines) + "\n"
-
-
-def _need(need: str) -> str:
-    for sign, words in _NEEDS.items():
-        if need.startswith(sign):
-            return words.format(need[1:])
-    return f"`{need}` of a layer" if "*" in need else f"`{need}`"
 
 
 def index() -> str:

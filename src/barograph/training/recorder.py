@@ -64,7 +64,6 @@ class Recorder(Emitter):
         self.second, self.head = -1, b""
         self.lasts: dict[tuple[str, int], Record] = {}  # typed records, the last of each kind and size
         self._unsettled = False  # the segment's first step is not known yet
-        self.check_alert: Callable[[Any], Any] | None = None  # refuses a rule that is none; set by `init`
         self.clock: Any = None  # a StepClock, once steps or phases are timed
         self.finished = False  # what is logged now is refused, but for what comes late:
         self.closed = False  # the last record is written, so that is refused too

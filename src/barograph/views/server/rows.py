@@ -20,7 +20,8 @@ from barograph.core.record import mark_non_finite, parse_time
 from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.leaves import flat
-from barograph.views.server.places import RunPlace, ServedRun
+from barograph.query.stored import StoredRun
+from barograph.views.server.places import RunPlace, served_run
 from barograph.views.server.progress import Progress, last_step, sidecar_logs
 
 MOST_METRICS = 40
@@ -113,7 +114,7 @@ class RunRow:
         elif not progress.whole:
             progress.read_findings()
         self.data["findings"] = progress.counts()
-        run = ServedRun(self.place, root)
+        run = served_run(self.place, root)
         if not self.data["last"]:
             self.data["last"], step = _last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
@@ -274,7 +275,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
 
 
-def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
+def _last_values(run: StoredRun) -> tuple[dict[str, float], int | None]:
     """Last values, and the last step, of a run that was killed, or keeps its numbers in columns alone."""
     import numpy
 
@@ -288,7 +289,7 @@ def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
     return found, last
 
 
-def _best_values(run: ServedRun, last: dict[str, Any]) -> dict[str, float]:
+def _best_values(run: StoredRun, last: dict[str, Any]) -> dict[str, float]:
     """The lowest or highest finite value on the live branch, of the series of which it is known which is better."""
     import numpy
 

@@ -285,7 +285,7 @@ def test_a_box_holds_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert batch["fingerprint"] == f"{5:016x}" and batch["position"]["rg_idx"] == 5 and batch["number"] == 12
     assert [one["step"] for one in box.about["random"]["before"]] == list(range(6))
     for name in ("box.json", "records.json", "wide.json", "rng.json"):
-        json.loads((box.path / name).read_text(), parse_constant=pytest.fail)  # NaN and the like are no JSON
+        json.loads((box.path / name).read_text(), parse_constant=pytest.fail)  # NaN and the like are not JSON
 
 
 def test_random_states_bring_the_generators_back(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_series_are_found_by_an_expression_and_drawn(page: Page, served: Served,
     chart(page, "gradients/blocks.3.weight/norm")
     assert "series=gradients/blocks.3.weight/norm" in page.url
     page.locator("#series-search").fill("(")
-    expect(page.locator("#series-found")).to_contain_text("is no regular expression")
+    expect(page.locator("#series-found")).to_contain_text("is not a regular expression")
     page.locator("#series-search").fill("")
     page.get_by_role("tree").focus()
     page.keyboard.press("ArrowDown")

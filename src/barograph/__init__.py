@@ -17,10 +17,11 @@ from barograph.core import display as _display
 __version__ = "0.1.0"
 _homes: dict[str, str] = {}
 
-# what shows a thing that lives in a room below the one that draws it
+# what a room below needs of one above, such as what draws a thing that lives there
 _display.register({
     "metrics in TensorBoard": "barograph.trackers.tensorboard:TensorBoardBackend",
     "metrics in W&B": "barograph.trackers.wandb:WandBBackend",
+    "sealed blocks": "barograph.store.sealed:sealed_blocks",
     "stored run": "barograph.query.stored:StoredRun",
     "run in a notebook": "barograph.views.notebook.display:of_run",
     "run's folder in a notebook": "barograph.views.notebook.display:of_folder",

@@ -102,7 +102,7 @@ def _show(options: argparse.Namespace) -> int:
 
         boxes = read_blackbox(run.dir)
         if not boxes:
-            raise KeyError(f"{run.id} has no black box: nothing went wrong that would have written one")
+            raise KeyError(f"{run.id} has no black box: no incident has written one")
         print("\n\n".join("\n".join(lines(box)) for box in boxes))
     elif options.names:
         print("\n".join(escape(name) for name in run.names()))
@@ -179,7 +179,7 @@ def _gc(options: argparse.Namespace) -> int:
     elif not report and not gone:
         print("Nothing to do: every run that ended is sealed.")
     elif gone:
-        print(f"{len(gone)} deleted runs are gone for good.")
+        print(f"{len(gone)} deleted runs were permanently removed.")
     for row in () if options.json else report:
         print(f"{row['run']}  {row['bytes_before']:,} → {row['bytes_after']:,} bytes")
     return 0

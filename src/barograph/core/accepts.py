@@ -41,6 +41,7 @@ class Accepts(NamedTuple):
     low: float = -math.inf
     high: float = math.inf
     words: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()  # words of earlier versions, and what they are now
 
     def __str__(self) -> str:
         if self.kind in ("whole", "number"):
@@ -114,6 +115,7 @@ def from_value(accepts: Accepts, value: Any) -> Any:
         return value
     if accepts.kind == "choice":
         chosen = "none" if value is False else _text(value)  # YAML reads `off` and `no` as false
+        chosen = dict(accepts.renamed).get(chosen, chosen)
         if chosen not in accepts.words:
             raise UnfitError
         return chosen

@@ -45,7 +45,7 @@ class State:
 
 
 def recover(folder: Path) -> State:
-    """The committed state; what came after it is removed. Raises Damaged if it can't be told."""
+    """The committed state; what came after it is removed. Raises Damaged if it can't be determined."""
     committed = _committed(folder)
     log = folder / LOG
     if committed <= 1:

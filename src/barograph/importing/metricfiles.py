@@ -46,7 +46,7 @@ class _Back(NamedTuple):
 
 
 def microseconds(milliseconds: NDArray[Any]) -> NDArray[Any]:
-    """Times as the importer has them; what is no time becomes 0."""
+    """Times as the importer has them; what is not a time becomes 0."""
     possible = (milliseconds > 0) & (milliseconds < _MOST_MILLISECONDS)
     return np.where(possible, milliseconds, 0) * 1000
 

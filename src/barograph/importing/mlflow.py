@@ -279,7 +279,7 @@ def _points(path: Path, columns: list[str], chunk: list[Row], course: SeriesCour
 def _arrays(columns: list[str], chunk: list[Row]) -> tuple[list[str], NDArray[Any], NDArray[Any], NDArray[Any]]:
     column = dict(zip(columns, list(zip(*chunk, strict=True))[1:], strict=True))
     if not all(type(value) in (float, int) for value in column["value"]):
-        raise TypeError("a value that is no number")
+        raise TypeError("a value that is not a number")
     texts = {key: word(key) for key in set(column["key"])}
     values = np.array(column["value"], np.float64)
     values[values == _LARGEST] = np.inf

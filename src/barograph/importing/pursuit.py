@@ -156,7 +156,7 @@ def _finish(one: Pursuit) -> None:
 
 
 def _signature(path: Path) -> Any:
-    """Changes when something was written; None if that can't be told cheaply."""
+    """Changes when something was written; None if that can't be found out cheaply."""
     try:
         state = os.stat(path)
         if not path.is_dir():

@@ -48,11 +48,11 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class FilterError(ValueError):
-    """The text is no condition; the message says where and what to write."""
+    """The text is not a condition; the message says where and what to write."""
 
 
 class Value(NamedTuple):
-    """What stands in a condition. kind: number, flag, null, word (without quotes) or text; `said`: as written."""
+    """An operand of a condition. kind: number, flag, null, word (without quotes) or text; `said`: as written."""
 
     kind: str
     value: Any

@@ -33,9 +33,9 @@ from barograph.query.walltime import FreeTime, StepTime
 
 __all__ = ["CAUSES", "Account", "Goodput", "Totals", "fields", "money", "of_records", "replay"]
 
-# A step whose length nobody measured counts up to so many medians: ten are what the watchdog calls a stall.
+# A step whose length nobody measured counts up to this many medians: ten are what the watchdog calls a stall.
 STALL = 10
-# Steps between two logged ones, where the logged ones were measured, count up to so many medians each.
+# Steps between two logged ones, where the logged ones were measured, count up to this many medians each.
 SLACK = 2
 _FEW = 5  # measured steps before their median is trusted
 _BACKWARDS = 5_000_000  # µs: records of two threads may change places; more than this is a clock that was set
@@ -342,7 +342,7 @@ class Goodput:
         typical = self._median or (self._first[1] // self._first[2] if self._first is not None else 0)
         if self._prelude is not None:
             count, low, high = self._prelude
-            if 1 < count <= stride:  # as far apart as those that follow: the loop logs every so many steps
+            if 1 < count <= stride:  # as far apart as those that follow: the loop logs every n-th step
                 self._steps.sums[0] += self._free.claim(low, high, (count - 1) * typical)
             self._prelude = None
         if self._measuring:

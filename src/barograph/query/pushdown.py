@@ -3,7 +3,7 @@
 In:   the query's syntax tree, as DuckDB's `json_serialize_sql` writes it.
 Out:  for each table the conditions that its rows must meet, and the columns that are mentioned.
 
-The query is answered in full over what is read, so what is told here may only leave out rows that the
+The query is answered in full over what is read, so what is given here may only leave out rows that the
 query would throw away itself. Whatever is not understood lets everything through: a query is then slow,
 never wrong.
 """

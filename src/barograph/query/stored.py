@@ -42,6 +42,9 @@ Value = TypeVar("Value")
 Rank = int | Literal["all"] | None
 """Whose points of a series: one rank's, all ranks', or (None) rank 0's or those of the lowest rank that has it."""
 
+Chooser = Callable[[Any, Any], int]
+"""Chooses a rank by the times and ranks of all points of a series."""
+
 
 @dataclass(frozen=True, eq=False)
 class Series:
@@ -218,7 +221,7 @@ class StoredRun:
         name: as logged; `loss` finds `train/loss` if there is just one of that ending.
         x: "step", "time" (seconds since 1970), "relative" (seconds since the run's first point of this
             series), "tokens" (tokens trained on so far), or the name of another series.
-        max_points: no more than so many points, with every bucket's exact minimum and maximum and every
+        max_points: at most this many points, with every bucket's exact minimum and maximum and every
             NaN and infinity among them.
         branch: "live", or "all" to see what a resume or rewind superseded too.
         rank: that rank's points alone; None: rank 0's, or those of the lowest rank that has the series; "all".
@@ -245,7 +248,7 @@ class StoredRun:
             segment, ranks = segment[keep], ranks[keep]
         return Series(name, along, value, step, time / 1e6, segment, ranks)
 
-    def columns(self, name: str, branch: str = "live", rank: Rank = None) -> Columns:
+    def columns(self, name: str, branch: str = "live", rank: Rank | Chooser = None) -> Columns:
         """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but
         not put in the order of steps across segments. Empty if there is none."""
         return self._points(self._files.look(), name, branch, rank)[:4]
@@ -266,11 +269,11 @@ class StoredRun:
         """The first step that each segment logged."""
         return self._files.look().first_steps()
 
-    def all_columns(self, branch: str = "live", rank: Rank = None) -> dict[str, Columns]:
+    def all_columns(self, branch: str = "live", rank: Rank | Chooser = None) -> dict[str, Columns]:
         """`columns` of every series that has a point, in one look at the run's files.
 
-        rank: as for `series`; series that only other ranks have come with the lowest's points. Series that were logged
-        together share their arrays of steps, times and segments.
+        rank: as for `series`, or a function that chooses it; series that only other ranks have come with the lowest's.
+        Series that were logged together share their arrays of steps, times and segments.
         """
         look = self._files.look()
         found = {}
@@ -283,7 +286,7 @@ class StoredRun:
                 found[name] = alike[len(columns[0])] = _shared(columns, alike.get(len(columns[0])))
         return found
 
-    def _points(self, look: Look, name: str, branch: str, rank: Rank) -> Ranked:
+    def _points(self, look: Look, name: str, branch: str, rank: Rank | Chooser) -> Ranked:
         """One series, the old branches left out unless asked for, the other ranks too."""
         points = look.points(name)
         found = points.step, points.time, points.value, points.segment, points.rank
@@ -375,12 +378,12 @@ def _full_name(name: str, known: list[str], run: str) -> str:
     raise KeyError(f"run {run} has no series {name!r}{hint}")
 
 
-def of_rank(points: Ranked, rank: Rank) -> Ranked:
+def of_rank(points: Ranked, rank: Rank | Chooser) -> Ranked:
     """The points of the ranks that `rank` chooses."""
     ranks = points[4]
     if rank == "all" or not len(ranks):
         return points
-    wanted = int(ranks.min()) if rank is None else rank
+    wanted = rank(points[1], ranks) if callable(rank) else int(ranks.min()) if rank is None else rank
     keep = ranks == wanted
     return points if keep.all() else _where(keep, points)
 

@@ -58,8 +58,9 @@ class Consumer(Protocol):
 class Sidecar:
     """Everything beside one run, on one host.
 
-    pid: of rank 0's process on this host, None where nobody writes any more. main: whether rank 0 is on this host;
-    others sample their host and watch its processes. note: takes how far it has come, every few seconds.
+    pid: of rank 0's process on this host, None where nobody writes any more. rank: the first one on this host; sidecars
+    of other hosts than rank 0's sample their host and watch its processes. note: takes how far it has come, every few
+    seconds.
     """
 
     def __init__(
@@ -69,16 +70,16 @@ class Sidecar:
         *,
         pid: int | None = None,
         config: Mapping[str, Any] | None = None,
-        main: bool = True,
+        rank: int = 0,
         noted_at: int = -1,
         note: Callable[[dict[str, Any]], Any] = lambda content: None,
     ):
         about = manifest.read(folder)
-        self.folder, self.settings, self.main = folder, settings, main
+        self.folder, self.settings, self.main = folder, settings, rank == 0
         self.stopping = False  # set by a signal: leave within two seconds
         self.leaving: Callable[[], bool] = lambda: False
         self._note, self._noted = note, 0.0
-        self.journal = Journal(folder, settings, about)
+        self.journal = Journal(folder, settings, about, rank)
         self.journal.open(noted_at)
         self.follower = Follower(folder)
         self.end = RunEnd(self.journal, pid)
@@ -97,7 +98,7 @@ class Sidecar:
         self._read_at = self._came_at = time.monotonic()
         self._idle_told = False
         self._poll = select.poll() if hasattr(select, "poll") else None
-        if main:
+        if self.main:
             self._add_main(dict(config or about.get("config") or {}), about)
             self._consumers.append(self.sealing)
         if settings.watchdog:

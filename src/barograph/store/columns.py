@@ -79,5 +79,5 @@ def plain(chunk: Any) -> Array:
 
 
 def each(value: int | Array, rows: int) -> Array:
-    """A segment or rank for each of so many rows."""
+    """A segment or rank for each of this many rows."""
     return np.full(rows, value, np.int32) if isinstance(value, int) else value

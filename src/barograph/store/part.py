@@ -3,7 +3,7 @@
 In:   the path of a Parquet file that the sealer wrote, sorted by series.
 Out:  its index of series; rows as Arrow tables, a row group at a time, remembered in a bounded cache.
 
-The index stands in the file's own metadata (as base64: metadata must be text for some readers): every
+The index is in the file's own metadata (as base64: metadata must be text for some readers): every
 name and its number of rows. So one series is found without reading the column of names, and without
 row-group statistics, which writers may cut short or leave out for long names.
 """
@@ -117,7 +117,7 @@ class ParquetSource:
 
 
 def _columns(number: int) -> list[str]:
-    """The columns of the schema with so many."""
+    """The names of the columns of the schema that has that many of them."""
     return next(schema.names for schema in map(sealed_schema, TABLES) if len(schema.names) == number)
 
 

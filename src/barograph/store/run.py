@@ -1,4 +1,4 @@
-"""All numbers of one run: what is sealed, and what stands in its logs and block files alone.
+"""All numbers of one run: what is sealed, and what is in its logs and block files alone.
 
 In:   a run's folder, or a bare log file; both may be written, sealed and merged meanwhile.
 Out:  looks. A look is one state of the run, in which each row that was logged stands once.
@@ -299,7 +299,7 @@ class Look:
                 try:
                     pieces += part_pieces(source, name, ("time", "edges", "counts"))
                 except DamagedPart as error:
-                    self._store.note(source.path, f"{error}; what stands in it of {name} is missing")
+                    self._store.note(source.path, f"{error}; what it holds of {name} is missing")
             pieces += _of_histogram_blocks(name, self._unsealed_histograms(log))
         lengths = [len(piece.step) for piece in pieces]
         step, time = (_joined(column, np.int64) for column in ([p.step for p in pieces], [p.time for p in pieces]))

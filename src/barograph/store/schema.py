@@ -109,7 +109,7 @@ def visible(files: Iterable[StoreFile], table: str) -> list[StoreFile]:
 
 
 def hidden(files: Iterable[StoreFile]) -> list[StoreFile]:
-    """The files whose rows all stand in another file too: left behind by a sealer that was killed."""
+    """The files whose rows are all in another file too: left behind by a sealer that was killed."""
     files = list(files)
     seen = {file for table in TABLES for file in visible(files, table)}
     return [file for file in files if file not in seen]

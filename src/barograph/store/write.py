@@ -1,4 +1,4 @@
-"""Blocks of rows become a sealed part: for the sealer, and for importers, whose rows stand in no log.
+"""Blocks of rows become a sealed part: for the sealer, and for importers, whose rows are in no log.
 
 In:   blocks of named numbers and histograms; what the part is to say it holds.
 Out:  Parquet files, whole and on the disk under their names, or not there at all.

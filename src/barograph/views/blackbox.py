@@ -68,7 +68,7 @@ def _why(about: Mapping[str, Any]) -> str:
     if finding:
         return escape(finding.get("message") or finding.get("rule") or "")
     if not problem:
-        return "the process was told to end" if about.get("reason") == "sigterm" else ""
+        return "the process was sent SIGTERM" if about.get("reason") == "sigterm" else ""
     message = (str(problem.get("message") or "").splitlines() or [""])[0]
     where = [line.strip() for line in str(problem.get("traceback") or "").splitlines() if line.startswith('  File "')]
     place = f" ({where[-1]})" if where else ""

@@ -20,7 +20,7 @@ interface Props {
 }
 
 const ROW = 24; // pixels
-const FOUND = 2000; // matches that are held; the count of all is told
+const FOUND = 2000; // matches that are held; the count of all is shown
 const WAIT_MS = 12; // after the last key
 
 type Line =

@@ -18,7 +18,7 @@ import { setQuery } from "../shell/route.ts";
 import { flagsOf } from "./data.ts";
 import type { TabProps } from "./view.tsx";
 
-const ADDRESS_MS = 250; // the address is told of a range after the movement, not in it
+const ADDRESS_MS = 250; // the address gets a range after the movement, not in it
 
 export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
   const x = query.get("x") || "step";

@@ -15,7 +15,7 @@ import { runPlace } from "../shell/address.ts";
 import { useTheme } from "../shell/theme.ts";
 import { duration, number, size, whole } from "../shell/text.ts";
 import type { System } from "../api/types.ts";
-import { num } from "../api/values.ts";
+import { num, word } from "../api/values.ts";
 import { useJson } from "./data.ts";
 import { CAUSES, cost as costText, devicesOf, ranksOf, type Rank } from "./machines.ts";
 import type { TabProps } from "./view.tsx";
@@ -243,8 +243,8 @@ function Ranks({ system, runKey, group }: Part) {
         <ul class="plain-list small">
           {system.stragglers.slice(-6).map((one, at) => (
             <li key={at}>
-              Step {whole(num(one["step"]))}: rank {String(one["rank"])}
-              {one["host"] ? ` on ${String(one["host"])}` : ""}{" "}
+              Step {whole(num(one["step"]))}: rank {word(one["rank"])}
+              {one["host"] ? ` on ${word(one["host"])}` : ""}{" "}
               {one["recovered"]
                 ? "has recovered"
                 : `is ${((num(one["slower_by"]) ?? 0) * 100).toFixed(0)}% slower than the others, since step ${whole(num(one["since"]))}`}
@@ -258,7 +258,7 @@ function Ranks({ system, runKey, group }: Part) {
           {system.stalls?.slice(-6).map((one, at) => (
             <li key={at}>
               Step {whole(num(one["step"]))}: nothing for {duration(num(one["waited_seconds"]))}; rank{" "}
-              {String(one["rank"] ?? "0")} was in {String(one["where"] ?? "an unknown place")}.
+              {word(one["rank"], "0")} was in {word(one["where"], "an unknown place")}.
             </li>
           ))}
         </ul>

@@ -24,7 +24,7 @@ const STATUS: Record<string, StatusWords> = {
   stalled: { word: "no heartbeat", says: "Its process is on another machine, and has sent no heartbeat for two minutes.", tone: "warning", icon: "away", open: true },
   crashed: { word: "crashed", says: "Its process ended without ending the run.", tone: "bad", icon: "gone", open: false },
   killed: { word: "killed", says: "Its process was ended by a signal.", tone: "bad", icon: "gone", open: false },
-  "out of memory": { word: "out of memory", says: "The kernel killed its process for want of memory.", tone: "bad", icon: "gone", open: false },
+  "out of memory": { word: "out of memory", says: "The kernel killed its process because memory ran out.", tone: "bad", icon: "gone", open: false },
   hung: { word: "hung", says: "Its process lives, and no step has come for long.", tone: "bad", icon: "stuck", open: true },
   terminated: { word: "terminated", says: "Its process was asked to end before the run's end.", tone: "quiet", icon: "stopped", open: false },
   failed: { word: "failed", says: "The run ended with an error.", tone: "bad", icon: "failed", open: false },

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from barograph.query.stored import StoredRun
 
 _HEAD = 400  # records: options, data, devices and the speed of light come before the first steps
-# Packages that shape a training's numbers or speed; a new version of another one is no change.
+# Packages that shape a training's numbers or speed; a new version of another one is not a change.
 _SHAPING = re.compile(
     r"torch|torchao|torchtune|torchtitan|jax|jaxlib|flax|optax|tensorflow|keras|mlx|numpy|transformers|accelerate"
     r"|deepspeed|megatron.*|flash[-_]attn.*|flash[-_]linear[-_]attention|xformers|triton|apex|transformer[-_]engine.*"
@@ -53,7 +53,7 @@ _SEQUENCE = ("max_seq_len", "seq_len", "seqlen", "seq_length", "sequence_length"
 _STEPS = ("max_steps", "total_steps", "num_iterations", "max_iters", "train_steps", "num_steps", "steps", "iterations",
           "num_train_steps", "training_steps", "train_num_batches", "train_iters")  # fmt: skip
 _FLOPS = ("flops_per_token", "estimated_flops_per_token", "model_flops_per_token")
-# A "batch size" above this is counted in tokens: nobody trains a language model on so many sequences a step.
+# A "batch size" above this is counted in tokens: no language model is trained on that many sequences a step.
 _TOKENS_ABOVE = 16_384
 
 

@@ -26,7 +26,7 @@ MANY = 40  # with more runs than these, only what is read anyway is measured
 
 @dataclass(frozen=True)
 class Cell:
-    """The mean over a side's runs; low, high: its interval, None for one run. runs: that have a value, `of` so many."""
+    """The mean over a side's runs; low, high: its interval, None for one run. runs: that have a value, of `of`."""
 
     value: float
     low: float | None
@@ -172,7 +172,7 @@ def _reaching(
         for axis in axes
     ]
     if few:
-        rows.append(_row(f"money to {mark}", "money", -1, sides, money))
+        rows.append(_row(f"cost to {mark}", "money", -1, sides, money))
     return goal, rows
 
 

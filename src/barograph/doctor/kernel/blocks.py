@@ -1,4 +1,4 @@
-"""Medians of sixteen rows in a row: what slow changes are told from.
+"""Medians of sixteen rows in a row: the base for detecting slow changes.
 
 In:   a channel that grows.
 Out:  blocks as columns, shared by all rules that follow the same channel.

@@ -39,7 +39,7 @@ class Dialect:
     about = ""
     shapes: tuple[forms.Form | forms.Lines, ...] = ()
     hints: tuple[bytes, ...] = ()  # every row has one of these in it
-    looks: Any = None  # a pattern: the beginning of a row; a line that has it and is no row is `Unread`
+    looks: Any = None  # a pattern: the beginning of a row; a line that has it and is not a row is `Unread`
     begins: tuple[bytes, ...] = ()  # what the program prints once, before its first row
     clock: ClassVar[Clock] = {}  # name → "duration" of a step or "elapsed", and how many µs one is
     aliases: ClassVar[Aliases] = {}  # name → canonical name, and the factor to its unit
@@ -78,7 +78,7 @@ class Dialect:
         ]
 
     def prepare(self, text: bytes) -> bytes:
-        """Text with as many line breaks, in which each row is on one line."""
+        """Text with the same number of line breaks, in which each row is on one line."""
         return text
 
     def hold(self, text: bytes) -> int:
@@ -192,7 +192,7 @@ class LogReading:
             state["unread"] += 1
             if state["unread"] <= UNREAD:
                 shown = lines[index][:SHOWN].decode("utf-8", "replace").strip()
-                why = "looks like a row and isn't one" if index in left else "a value is no number"
+                why = "looks like a row and isn't one" if index in left else "a value is not a number"
                 yield Unread(self.path, chunk.number(lines, index), shown, why)
         blocks = self.choose_ranks(lines, blocks)
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's

@@ -77,7 +77,7 @@ class ModelWatch:
         }  # fmt: skip
         if not isinstance(memory_budget_mb, (int, float)) or not 0 <= memory_budget_mb < 1e9:
             raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
-        WatchSchedule(intervals, budget)  # refuses what is no interval, before anything is hooked
+        WatchSchedule(intervals, budget)  # refuses what is not an interval, before anything is hooked
         self.model = model
         self.records = _records(run, model)
         if not self.records:  # a copy of rank 0's model: nothing to see that rank 0 does not see

@@ -42,7 +42,7 @@ def expect(
         arch = architecture(model, **known)
     formula = run.settings.flops_formula
     fields = light.estimate(arch, device=device, dtypes=dtypes, devices=devices, peak_tflops=peak_tflops)
-    # the blocks are nearly all of the work: their precision is the one whose peak an MFU is told by
+    # the blocks are nearly all of the work: their precision is the one whose peak an MFU is relative to
     peak, source = light.peak_for(fields["device"], fields["blocks_dtype"], peak_tflops)
     clock.formula = formula
     clock.flops_per_token = flops_per_token(arch, formula)

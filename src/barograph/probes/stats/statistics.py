@@ -116,8 +116,8 @@ def tensor_statistics(tensors: Sequence[Any], *, sketch: bool = False, names: Se
 
     On a device nothing waits: the work goes to the current stream, the answer comes in one transfer a device
     and is picked up by `Pending.result`. The tensors may be overwritten by later work on the same stream.
-    `names` [n] stand in error messages and in the answer. A DTensor counts with its local part; see `merge`.
-    Raises TypeError for what is no tensor, ValueError for a tensor whose elements can't be read: on the meta
+    `names` [n] are in error messages and in the answer. A DTensor counts with its local part; see `merge`.
+    Raises TypeError for what is not a tensor, ValueError for a tensor whose elements can't be read: on the meta
     device, of a quantized or unknown dtype, or a DTensor of partial sums. Calls must come from one thread at a time.
     """
     if names and len(names) != len(tensors):
@@ -230,7 +230,7 @@ def _readable(dtype: Any) -> bool:
 
 
 def _with_zeros(entry: Entries, amount: int) -> Entries:
-    """A sketch with so many more zeros."""
+    """A sketch with this many more zeros."""
     places, counts = entry
     at = int(np.searchsorted(places, NEGATIVE))
     if at < len(places) and places[at] == NEGATIVE:

@@ -36,7 +36,7 @@ CLOSE_SECONDS = 10.0
 _MOST_FINDINGS = 10_000  # remembered as reported
 _OLD_SECONDS = 3600.0  # of an alert that nobody needs to be woken for any more
 _STOPPING = ("patience", "min_delta", "metric", "mode", "divergence", "target", "patience_steps", "finite", "least")
-_CONCLUSIONS = frozenset({"finding", "goodput", "energy"})  # their times say when a sidecar read
+_CONCLUSIONS = frozenset({"finding", "goodput", "energy", "sidecar"})  # their times say when a sidecar read
 _SENDING = ("title", "text", "level", "cause", "metric", "value", "cooldown")
 
 
@@ -325,7 +325,7 @@ class Alerts:
     def report(self, finding: Trouble, over: bool = False) -> bool:
         """A finding of the doctor's, as often as it learns of it; `over`: it is gone. Whether it goes out.
 
-        The same finding is told once, again if it becomes graver; another one of the same rule and key after the
+        The same finding is sent once, again if it becomes more severe; another one of the same rule and key after the
         cool-down.
         """
         try:

@@ -133,7 +133,7 @@ def test_target(address: str, timeout: float = 30.0) -> TargetTest:
     """Send a message to the address now; `barograph alerts test`. Waits at most `timeout` seconds."""
     target, problem = Address(address), []
     if target.name == "****":
-        return TargetTest(False, "That is no address; write one such as mailto://user:password@gmail.com.")
+        return TargetTest(False, "That is not an address; write one such as mailto://user:password@gmail.com.")
 
     def attempt() -> None:
         try:

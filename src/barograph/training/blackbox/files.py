@@ -209,7 +209,7 @@ def _read(path: Path) -> Box:
         about = restore_non_finite(_object(path / "box.json"))
         written = json.loads((path / "records.json").read_bytes())
         if not isinstance(written, list) or not all(isinstance(item, dict) for item in written):
-            raise ValueError("records.json is no list of records")
+            raise ValueError("records.json is not a list of records")
         records = [decode(item) for item in written]
         tables = _read_tables(path) if about.get("tables") else []
     except FileNotFoundError as error:
@@ -223,7 +223,7 @@ def _read(path: Path) -> Box:
 def _object(path: Path) -> dict[str, Any]:
     found = json.loads(path.read_bytes())
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is no object")
+        raise ValueError(f"{path.name} is not an object")
     return found
 
 

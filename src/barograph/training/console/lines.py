@@ -3,7 +3,7 @@
 In:   a `ShownStep` or an `Evaluation` of the course, or a record's fields.
 Out:  lines in parts. Nothing here remembers anything or writes anywhere.
 
-Where a value is missing its column holds `-`; NaN and infinity stand in the column in red.
+Where a value is missing its column holds `-`; NaN and infinity are red.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def step_line(step: ShownStep) -> TextLine:
 def evaluation_line(evaluation: Evaluation) -> TextLine:
     """An evaluation, with its gap to the training loss."""
     return (
-        TextPart(f">> eval{' ' * 22}", "bold"),
+        TextPart(f">> {f'eval {evaluation.name}':<25} ", "bold"),
         TextPart(f"loss {fixed(evaluation.loss, 6, 4)}", f"bold {news(evaluation.loss)}"),
         TextPart(f" | gap {fixed(evaluation.gap, 7, 4, '+')}", "bold", 1),
         TextPart(f" | {thousands(evaluation.tokens_per_second)}", "bold", 2),

@@ -37,7 +37,7 @@ class _Tools:
 
         where: a condition, such as `config.lr > 1e-3 and status = finished and tag = sweep`. Fields: id, name,
         project, status, tag, created, step, loss, eval_loss, config.NAME and others; signs: = != < <= > >= ~ in.
-        limit: at most so many runs (500).
+        limit: at most this many runs (500).
         """
         return self._answered(lambda: self._answers.list_runs(where, limit))
 
@@ -92,7 +92,7 @@ class _Tools:
 
     def sql(self, query: str, limit: int = 100) -> str:
         """One SELECT, in DuckDB's SQL, over the tables runs, points, all_points, configs, findings, checkpoints and
-        evaluations (see `schema`); naming series and runs in WHERE keeps it fast. limit: at most so many rows (500).
+        evaluations (see `schema`); naming series and runs in WHERE keeps it fast. limit: at most this many rows (500).
         Example: select run, arg_max(value, step) from points where name = 'train/loss' group by run
         """
         return self._answered(lambda: self._answers.sql(query, limit))

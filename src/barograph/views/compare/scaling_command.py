@@ -65,7 +65,7 @@ def amount(word: str, option: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{option} {word} is no number above 0; write it as 7e9 or 7B")
+        raise ValueError(f"{option} {word} is not a number above 0; write it as 7e9 or 7B")
     return value
 
 

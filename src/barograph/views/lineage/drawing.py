@@ -37,7 +37,7 @@ def lines(made: Lineage, columns: int = 100, colour: bool = False, most_runs: in
 
 
 class _Scale:
-    """Steps 0 to `last` on so many columns."""
+    """Steps 0 to `last` on this many columns."""
 
     def __init__(self, last: int, bar: int):
         self.last, self.bar = max(1, last), bar

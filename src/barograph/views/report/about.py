@@ -34,7 +34,7 @@ _WORDS = {
 }  # fmt: skip
 _STATUS = {
     "finished": ("good", "finished"), "failed": ("bad", "failed"), "crashed": ("bad", "crashed"),
-    "killed": ("bad", "was killed"), "out of memory": ("bad", "was killed for want of memory"),
+    "killed": ("bad", "was killed"), "out of memory": ("bad", "was killed because memory ran out"),
     "hung": ("bad", "hangs: its process is there, and no step comes"), "terminated": ("warn", "was terminated"),
     "interrupted": ("warn", "was interrupted"), "running": ("", "is still running"),
     "silent": ("warn", "is still running, and has logged nothing for a while"),

@@ -98,7 +98,7 @@ def content(runs: Sequence[StoredRun], price: float | None = None) -> Report:
 
 
 def write(out: Path, files: dict[str, str]) -> None:
-    """The files of a report into its folder; files of the report before that are no more are taken away."""
+    """The files of a report into its folder; files of the report before that it no longer has are removed."""
     out.mkdir(parents=True, exist_ok=True)
     try:
         earlier = json.loads((out / INDEX).read_bytes())

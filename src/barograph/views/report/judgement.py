@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PARTS = (0.15, 0.3, 0.6)  # of the plan, at which a forecast is made that could have been made then
 MOST_FINDINGS = 40
 _PLURAL = {"critical": ("critical finding", "critical findings"), "warning": ("warning", "warnings"),
-           "info": ("remark", "remarks")}  # fmt: skip
+           "info": ("info", "info")}  # fmt: skip
 
 
 # -- findings ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from barograph.core import text
+from barograph.core.utilization import mfu_fraction
 from barograph.views.report import figures
 from barograph.views.report.content import Block, Chart, ReportLine, ReportTable, Section, Sentence, say, section
 from barograph.views.report.learning import of_series
@@ -37,7 +38,7 @@ _OF_MACHINE = (
 )
 MOST_DEVICES = 8
 _SLOWER = 0.05  # a smaller change of speed is not worth a warning
-_LONG = 5.0  # medians, from which on a step is told as the slowest
+_LONG = 5.0  # medians, from which on a step is listed as slowest
 
 
 def throughput(subject: Subject) -> Section | None:
@@ -149,7 +150,8 @@ def _mfu(subject: Subject, name: str) -> Iterator[Sentence]:
     values = values[np.isfinite(values)]
     if not len(values):
         return
-    median = figures.percent(float(np.median(values)), f"{name}: median")
+    middle = mfu_fraction(float(np.median(values)), name, subject.names)
+    median = figures.percent(middle, f"{name}: median")
     light = next(iter(subject.records["sol"]), None)
     peak = light.fields.get("mfu_peak_tflops") if light is not None else None
     formula = light.fields.get("mfu_formula") if light is not None else None
@@ -160,7 +162,7 @@ def _mfu(subject: Subject, name: str) -> Iterator[Sentence]:
     else:
         yield say("Model FLOPs utilisation was {median} in the median, as the run logged it; by which formula and "
                   "peak is not recorded.", median=median)  # fmt: skip
-    if float(np.median(values)) > 1:
+    if middle > 1:
         yield say("More than the whole peak is not possible: the peak or the FLOPs are not this machine's.", "warn")
 
 

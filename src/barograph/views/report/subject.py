@@ -4,7 +4,7 @@ In:   a stored run.
 Out:  `Subject`.
 
 Statistics of layers may be thousands of series. Each is read once, kept as the cells of a heat map and as the rows
-that the doctor looks at: all of them, or of more than `MOST_LOOKS` every so many and those that are not finite.
+that the doctor looks at: all of them, or of more than `MOST_LOOKS` every n-th and those that are not finite.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from barograph.core import liveness
 from barograph.core.record import Record
 from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
+from barograph.doctor.kernel.ranks import chosen_rank
 from barograph.log.read import records_of
 from barograph.query.stored import Series, StoredRun, at_one_moment
 
@@ -62,7 +63,7 @@ class Subject:
         self.segments = run.segments
         self._cells: dict[str, tuple[Floats, NDArray[np.bool_]]] = {}
         self._looks: dict[str, Columns] = {}
-        self.every = 1  # of the looks at layers, the doctor was given one in so many
+        self.every = 1  # of the looks at layers, the doctor was given one in this many
 
     # -- what it is ---------------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class Subject:
 
     @cached_property
     def single(self) -> list[str]:
-        """Common names of all series that are no layer's."""
+        """Common names of all series that are not a layer's."""
         own = {series for layers in self.layered.values() for series in layers.values()}
         return [name for name, series in self.names.items() if series not in own]
 
@@ -245,7 +246,7 @@ class Subject:
             if name in layers:
                 columns = self._looks[name] if name in self._looks else self._read_layer(name)
             else:
-                columns = self.run.columns(name, "all", 0)
+                columns = self.run.columns(name, "all", chosen_rank)
                 if not len(columns[0]):
                     columns = self.run.columns(name, "all")
             if len(columns[0]):

@@ -38,7 +38,7 @@ from barograph.views.report.learning import of_series
 from barograph.views.report.subject import NORMS, RATES, STEP_TIMES, THROUGHPUTS
 
 _KINDS = {
-    "seeds": "with the interval over seeds at each place",
+    "seeds": "with the interval over seeds at each point",
     "within runs": "with the noise within the runs, which does not say what another seed would do",
 }
 MOST_SIDES = 8  # drawn: one for each colour
@@ -59,7 +59,7 @@ def versus(made: Comparison) -> Report:
         section("curves", "Curves", list(_curves(made))),
         _figures(made),
         section("more", "The runs as they logged it", list(_beside(made)), "As logged"),
-        section("remarks", "Remarks", list(_remarks(made))),
+        section("notes", "Notes", list(_notes(made))),
     ]
     kept = tuple(one for one in found if one is not None)
     return Report(title, f"comparison of {runs} runs", kept, made_by())
@@ -128,7 +128,7 @@ def _curves(made: Comparison) -> Iterator[Block]:
     window = made.place.window if made.place is not None else 0.0
     said: list[Sentence] = []
     if window:
-        said.append(quote(f"Smoothed for all alike: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
+        said.append(quote(f"Smoothed alike for all: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
                           "comparison", "dim"))  # fmt: skip
     if len(made.sides) > MOST_SIDES:
         shown = figures.count(MOST_SIDES, "report"), figures.count(len(made.sides), "comparison", "side")
@@ -214,7 +214,7 @@ def _wide(lines: Sequence[ReportLine]) -> bool:
     return len(values) > 0 and float(values.min()) > 0 and float(values.max() / values.min()) > 30
 
 
-def _remarks(made: Comparison) -> Iterator[Block]:
+def _notes(made: Comparison) -> Iterator[Block]:
     for sentence in [*made.cautions, *made.notes]:
         yield quote(escape(sentence, 2_000), "comparison")
     if made.target is not None and made.metric is not None:

@@ -175,7 +175,7 @@ class SeriesReading:
                 names = self.names(place)
                 losses = [name for name in names if name.endswith("loss")][:_FIRST_LOSSES]
                 self._series(place, [*losses, *(name for name in _FIRST if name in names)], None, False, None)
-            except (KeyError, OSError, ValueError):  # whoever asks for it is told
+            except (KeyError, OSError, ValueError):  # whoever asks for it gets the error
                 pass
             finally:
                 del self._ahead[place.key]

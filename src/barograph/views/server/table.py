@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 1.0
 
 
 class RunTable:
-    """All rows. Any thread may call. `changed`: is told the keys of rows that were filled in."""
+    """All rows. Any thread may call. `changed`: called with the keys of rows that were filled in."""
 
     def __init__(self, places: Places, changed: Callable[[list[str]], None] = lambda keys: None):
         self.places = places

@@ -52,7 +52,7 @@ def run_sql(
         raise ValueError("say what to ask, such as: barograph sql 'select run, status, loss from runs'")
     chosen = format or _format_of(out)
     if chosen == "parquet" and out is None:
-        raise ValueError("Parquet is no text; name a file with --out")
+        raise ValueError("Parquet is not text; name a file with --out")
 
     try:
         found = answer(query, dir)

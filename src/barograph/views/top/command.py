@@ -43,7 +43,7 @@ def top(
     """Show a run, live; returns the exit code.
 
     run: an id, a name, a folder, a log; None: the newest run that is live, else a list to choose from.
-    once: print one page and end, as where standard output is no terminal. every: seconds between two looks.
+    once: print one page and end, as where standard output is not a terminal. every: seconds between two looks.
     page: the one shown first. ascii: no characters beyond ASCII in charts.
     Raises KeyError, ValueError and OSError with one sentence.
     """

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from barograph import __version__
 from barograph.cli import asking, attending, filing, judging, logs, looking, trying, watching
@@ -23,8 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    _damage().clear()
     try:
-        return int(options.function(options) or 0)
+        code = int(options.function(options) or 0)
+        if options.command != "sql":  # which says so itself
+            for path, sentence in _damage().items():
+                print(f"barograph: {path.parent}: {sentence}", file=sys.stderr)
+        return code
     except BrokenPipeError:  # the reader of a pipe has gone: `barograph ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -37,6 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return _sorry(f"{error.strerror or error}{where}")
+
+
+def _damage() -> dict[Path, str]:
+    """What could not be read, if a command has read a run at all."""
+    store = sys.modules.get("barograph.store.run")
+    return {} if store is None else store.damage
 
 
 def _sorry(sentence: str) -> int:

@@ -191,6 +191,12 @@ class StoredRun:
         return run, first.start_step
 
     @property
+    def missing(self) -> list[str]:
+        """Sentences about what was logged and can't be read from anywhere."""
+        self._look()
+        return list(self._store().missing)
+
+    @property
     def problems(self) -> list[str]:
         """Files that could not be read whole, a sentence each."""
         return list(self._store().problems)

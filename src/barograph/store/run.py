@@ -28,6 +28,10 @@ from barograph.store.schema import merge_spans
 from barograph.store.sort import in_order
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch
 
+damage: dict[Path, str] = {}
+"""What could not be read in this process, for who says so in the end: sentences."""
+_MOST_DAMAGE = 1000
+
 CACHE_BYTES = 64 << 20  # decoded row groups kept, so that neighbouring series cost one decode
 
 
@@ -66,6 +70,19 @@ class Piece(NamedTuple):
     rank: Array | int
 
 
+class _Problems(dict[Path, str]):
+    """Sentences about a run's files, which are in `damage` too."""
+
+    def __setitem__(self, path: Path, sentence: str) -> None:
+        super().__setitem__(path, sentence)
+        if len(damage) < _MOST_DAMAGE:
+            damage[path] = sentence
+
+    def pop(self, path: Path, default: Any = None) -> Any:
+        damage.pop(path, None)
+        return super().pop(path, default)
+
+
 class RunStore:
     """Reads one run, from one thread. `problems`: sentences about files that could not be read, so far.
 
@@ -83,7 +100,8 @@ class RunStore:
         self._bare = bare_log
         self._allowed = allowed
         self._cache = GroupCache(CACHE_BYTES if cache_bytes is None else cache_bytes)
-        self._problems: dict[Path, str] = {}
+        self._problems = _Problems()
+        self.missing: list[str] = []  # sentences about what was logged and is nowhere any more
         self._logs: dict[Path, RunLog] = {}
         self._folders: dict[Path, Folder] = {}
         self._listed = False
@@ -115,7 +133,16 @@ class RunStore:
             log.read_blocks(self.folder)
         if self._list_again(logs):  # parts were deleted, and with them the reason not to read the log
             return self.look()
+        self._note_missing(logs)
         return Look(self, logs)
+
+    def _note_missing(self, logs: list[RunLog]) -> None:
+        self.missing = []
+        for log in logs:
+            if self._bare is None and (names := log.missing(self.folder)):
+                files = f"{len(names)} block file{'s' if len(names) > 1 else ''} of {log.path.name}"
+                self.missing.append(f"wide rows of {files} are missing: sealed parts that held them can't be read")
+                self.note(self.folder / names[0], self.missing[-1])
 
     def _list_again(self, logs: list[RunLog]) -> bool:
         """Whether parts hold less than they did before what they don't hold was read."""

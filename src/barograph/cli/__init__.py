@@ -10,11 +10,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from barograph import __version__
 from barograph.cli import asking, attending, filing, judging, logs, looking, trying, watching
 from barograph.cli.commands import Commands
+from barograph.core import damage
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,11 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    _damage().clear()
+    damage.found.clear()
     try:
         code = int(options.function(options) or 0)
         if options.command != "sql":  # which says so itself
-            for path, sentence in _damage().items():
+            for path, sentence in damage.found.items():
                 print(f"barograph: {path.parent}: {sentence}", file=sys.stderr)
         return code
     except BrokenPipeError:  # the reader of a pipe has gone: `barograph ls | head`
@@ -43,12 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         return _sorry(f"{error.strerror or error}{where}")
-
-
-def _damage() -> dict[Path, str]:
-    """What could not be read, if a command has read a run at all."""
-    store = sys.modules.get("barograph.store.run")
-    return {} if store is None else store.damage
 
 
 def _sorry(sentence: str) -> int:

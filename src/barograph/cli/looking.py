@@ -143,6 +143,7 @@ def _tail(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from barograph.query.catalog import find
     from barograph.query.export import export
+    from barograph.query.stored import missing
 
     run = find(options.run, options.dir)
     if options.to == "tensorboard":
@@ -158,7 +159,7 @@ def _export(options: argparse.Namespace) -> int:
     out = options.out or Path(f"{run.id}.{options.to}")
     rows = export(run, options.to, out, layout=options.layout, patterns=tuple(options.series), branch=options.branch)
     print(f"{out}: {rows:,} rows")
-    if run.missing and not options.partial:
+    if missing(run) and not options.partial:
         print(f"barograph: {out} is not whole; --partial takes that for right", file=sys.stderr)
         return 1
     return 0

@@ -191,12 +191,6 @@ class StoredRun:
         return run, first.start_step
 
     @property
-    def missing(self) -> list[str]:
-        """Sentences about what was logged and can't be read from anywhere."""
-        self._look()
-        return list(self._store().missing)
-
-    @property
     def problems(self) -> list[str]:
         """Files that could not be read whole, a sentence each."""
         return list(self._store().problems)
@@ -486,3 +480,9 @@ def stored_run(run: StoredRun | HasFolder | str | os.PathLike[str]) -> StoredRun
     if isinstance(run, StoredRun):
         return run
     return StoredRun(run if isinstance(run, (str, os.PathLike)) else run.dir)
+
+
+def missing(run: StoredRun) -> list[str]:
+    """Sentences about what was logged and can't be read from anywhere."""
+    run._look()
+    return list(run._store().missing)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from barograph.core import segments
+from barograph.core.damage import Problems
 from barograph.core.segments import Segment
 from barograph.log.files import MAIN, Owner, log_of_store, logs_of, stores_of
 from barograph.store.branch import Branch
@@ -27,10 +28,6 @@ from barograph.store.part import DamagedPart, GroupCache, Part, numbers
 from barograph.store.schema import merge_spans
 from barograph.store.sort import in_order
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch
-
-damage: dict[Path, str] = {}
-"""What could not be read in this process, for who says so in the end: sentences."""
-_MOST_DAMAGE = 1000
 
 CACHE_BYTES = 64 << 20  # decoded row groups kept, so that neighbouring series cost one decode
 
@@ -70,19 +67,6 @@ class Piece(NamedTuple):
     rank: Array | int
 
 
-class _Problems(dict[Path, str]):
-    """Sentences about a run's files, which are in `damage` too."""
-
-    def __setitem__(self, path: Path, sentence: str) -> None:
-        super().__setitem__(path, sentence)
-        if len(damage) < _MOST_DAMAGE:
-            damage[path] = sentence
-
-    def pop(self, path: Path, default: Any = None) -> Any:
-        damage.pop(path, None)
-        return super().pop(path, default)
-
-
 class RunStore:
     """Reads one run, from one thread. `problems`: sentences about files that could not be read, so far.
 
@@ -100,7 +84,7 @@ class RunStore:
         self._bare = bare_log
         self._allowed = allowed
         self._cache = GroupCache(CACHE_BYTES if cache_bytes is None else cache_bytes)
-        self._problems = _Problems()
+        self._problems = Problems()
         self.missing: list[str] = []  # sentences about what was logged and is nowhere any more
         self._logs: dict[Path, RunLog] = {}
         self._folders: dict[Path, Folder] = {}

@@ -223,7 +223,7 @@ def _meanwhile(mode: str, folder: Path) -> None:
         from barograph.store.seal import seal
 
         with contextlib.suppress(OSError):
-            seal(folder, final=True)
+            seal(folder)
 
 
 def _import_again(root: Path) -> list[tuple[str, int]]:

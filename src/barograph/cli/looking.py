@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def add(commands: Commands) -> None:
         default="live",
         help="all: also steps that a resume or rewind replaced (default live)",
     )
+    parser.add_argument("--partial", action="store_true", help="no error where files of the run are damaged or gone")
 
     parser = commands.add("gc", _gc, "keep", "compact the files of ended runs, empty the old trash")
     parser.add_argument(
@@ -141,6 +143,7 @@ def _tail(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from barograph.query.catalog import find
     from barograph.query.export import export
+    from barograph.query.stored import missing
 
     run = find(options.run, options.dir)
     if options.to == "tensorboard":
@@ -156,6 +159,9 @@ def _export(options: argparse.Namespace) -> int:
     out = options.out or Path(f"{run.id}.{options.to}")
     rows = export(run, options.to, out, layout=options.layout, patterns=tuple(options.series), branch=options.branch)
     print(f"{out}: {rows:,} rows")
+    if missing(run) and not options.partial:
+        print(f"barograph: {out} is not whole; --partial takes that for right", file=sys.stderr)
+        return 1
     return 0
 
 

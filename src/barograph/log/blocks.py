@@ -321,6 +321,14 @@ def sealed_number(folder: Path, stem: str) -> int:
     return number
 
 
+def sealed_ends(folder: Path, stem: str) -> dict[str, int]:
+    """Block files that were deleted after they were sealed, and how many bytes each had, as far as that was noted."""
+    path = folder / "store" / stem / f"{sealed_number(folder, stem):04d}{SEALED_SUFFIX}"
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+    return {}
+
+
 class BlockReader:
     """The blocks of one file, read again and again while it grows.
 

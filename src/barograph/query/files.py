@@ -54,6 +54,11 @@ class StoredFiles:
         """The numbers as they stand now."""
         return self._store.look()
 
+    def missing(self) -> list[str]:
+        """What was logged and can't be read from anywhere, a sentence each."""
+        self._store.look()
+        return list(self._store.missing)
+
     def problems(self) -> list[str]:
         """Files that could not be read whole, a sentence each."""
         return self._store.problems

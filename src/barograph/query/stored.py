@@ -436,3 +436,8 @@ def at_one_moment(run: StoredRun) -> StoredRun:
     fixed = copy.copy(run)
     fixed._files, fixed._source = FixedFiles(run._files), None
     return fixed
+
+
+def missing(run: StoredRun) -> list[str]:
+    """Sentences about what was logged and can't be read from anywhere."""
+    return run._files.missing()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from barograph.core.record import BEGINNINGS
-from barograph.log.blocks import pieces
+from barograph.log.blocks import pieces, sealed_ends
 from barograph.log.files import is_sidecar_name, rank_in
 from barograph.log.read import records_of
 from barograph.log.spool import best_copy
@@ -89,6 +89,16 @@ class RunLog:
             self.blocks[name, start] = stretch
             if stop is None or stretch.end < stop:
                 stretch.read(stop)
+
+    def missing(self, folder: Path) -> list[str]:
+        """Block files that are deleted, and of whose rows some are in no part that can be read."""
+        ends = sealed_ends(folder, self.stem)
+        there = {path.name for _, path in pieces(folder, self.stem)} if ends else set()
+        return [
+            name
+            for name, end in ends.items()
+            if name not in there and any(start < end for start, _ in gaps(self.wide.get(name, [])))
+        ]
 
     def mark_at(self, start: int) -> Mark:
         """What holds at a byte of the log."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core import segments
+from barograph.core.damage import Problems
 from barograph.core.lazy import lazy
 from barograph.core.segments import Segment
 from barograph.log.files import MAIN, Owner, log_of_store, logs_of, stores_of
@@ -92,7 +93,8 @@ class RunStore:
         self._bare = bare_log
         self._allowed = allowed
         self._cache = GroupCache(CACHE_BYTES if cache_bytes is None else cache_bytes)
-        self._problems: dict[Path, str] = {}
+        self._problems = Problems()
+        self.missing: list[str] = []  # sentences about what was logged and is nowhere any more
         self._logs: dict[Path, RunLog] = {}
         self._folders: dict[Path, Folder] = {}
         self._listed = False
@@ -129,9 +131,18 @@ class RunStore:
         # where parts were deleted, so was the reason not to read the log
         if any(log.store for log in logs) and self._list_again(logs):
             return self.look()
+        self._note_missing(logs)
         found = Look(self, logs)
         self._last = (found, state, time.monotonic()) if is_settled(state) else None
         return found
+
+    def _note_missing(self, logs: list[RunLog]) -> None:
+        self.missing = []
+        for log in logs:
+            if self._bare is None and (names := log.missing(self.folder)):
+                files = f"{len(names)} block file{'s' if len(names) > 1 else ''} of {log.path.name}"
+                self.missing.append(f"wide rows of {files} are missing: sealed parts that held them can't be read")
+                self.note(self.folder / names[0], self.missing[-1])
 
     def _list_again(self, logs: list[RunLog]) -> bool:
         """Whether parts hold less than they did before what they don't hold was read."""

@@ -18,9 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from barograph.core import locks
 from barograph.core.lazy import lazy
-from barograph.log.blocks import SEALED_SUFFIX, BlockReader, pieces, sealed_number
+from barograph.log.blocks import SEALED_SUFFIX, BlockReader, pieces, sealed_ends, sealed_number
 from barograph.log.files import MAIN
 from barograph.log.spool import best_copy
 from barograph.store.columns import Block
@@ -187,7 +189,8 @@ def _delete_sealed_blocks(folder: Path, log: RunLog) -> None:
             if behind or reader.scanned > end:
                 continue
             home.mkdir(parents=True, exist_ok=True)  # of a file without a block in it there is no part
-            (home / f"{number:04d}{SEALED_SUFFIX}").touch()
+            ends = sealed_ends(folder, log.stem) | {path.name: end}
+            (home / f"{number:04d}{SEALED_SUFFIX}").write_bytes(msgspec.json.encode(ends))
             sync_folder(home)
             if reader.problem:  # for whoever wants to look at the bytes that could not be read
                 os.rename(path, path.with_name(path.name + DAMAGED_SUFFIX))

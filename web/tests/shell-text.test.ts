@@ -146,7 +146,7 @@ test("better and worse follow the measure's direction, and nothing is said of ru
   assert.deepEqual([letter(0), letter(25), letter(26)], ["A", "Z", "A1"]);
   assert.match(
     refusalSentence({ kind: "axis", what: "step", why: "batches differ", instead: "tokens" }),
-    /“step” would mislead: batches differ\. Take tokens instead\./,
+    /“step” would mislead: batches differ\. Use tokens instead\./,
   );
 });
 

@@ -14,10 +14,15 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy
-from numpy.typing import NDArray
+from barograph.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+else:
+    numpy = lazy("numpy")
 
 from barograph.core.utilization import PERCENT_NAMES
 
@@ -270,7 +275,7 @@ def parse_aliases(entries: Mapping[Any, Any], place: str = "aliases") -> dict[st
         for one in given if isinstance(given, list) else [given]:
             name, factor = (one.get("name"), one.get("factor", 1.0)) if isinstance(one, dict) else (one, 1.0)
             if not isinstance(canonical, str) or not isinstance(name, str) or not canonical or not name:
-                raise AliasError(f"{place}: {canonical!r}: {one!r} is no alias; write `train/loss: my_loss`.")
+                raise AliasError(f"{place}: {canonical!r}: {one!r} is not an alias; write `train/loss: my_loss`.")
             if isinstance(factor, bool) or not isinstance(factor, (int, float)):
                 raise AliasError(f"{place}: the factor of {canonical} must be a number, not {factor!r}.")
             found[name] = Alias(canonical, float(factor))

@@ -27,6 +27,7 @@ import barograph
 from barograph.core import liveness, manifest, options
 from barograph.core.progress import Work, progress
 from barograph.demo import summary, text
+from barograph.probes.speed import achieved
 from barograph.query import catalog
 from barograph.query import stored as query
 
@@ -230,7 +231,6 @@ def _begin(
 
 def _expect(loop: Loop) -> None:
     """What this machine could do at best: measured in half a second, for the speed of light of the steps."""
-    from barograph.probes.speed import achieved
 
     try:
         peak = achieved.stored().get("fp32") or achieved.measure("cpu", "fp32", 0.5)

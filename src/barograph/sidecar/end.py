@@ -162,7 +162,7 @@ class RunEnd:
         self._journal.record("end", self._step, {"status": "crashed", "reason": reason, "last": last})
 
     def _final(self) -> dict[str, float]:
-        """The last value of each series, of at most so many."""
+        """The last value of each series, of at most `most`."""
         final: dict[str, float] = {}
         for names, values in self._values.items():
             if len(final) < _MOST_FINAL:
@@ -204,7 +204,7 @@ def _wall_seconds(about: dict[str, Any], said: dict[str, Any]) -> float:
 
 
 def _is_process_of(pid: int, moment: int) -> bool:
-    """Whether a process that lives now was there at a time (µs since 1970), and so is no later one of its number."""
+    """Whether a process that lives now was there at a time (µs since 1970), and so is not a later one of its number."""
     started = liveness.process_started(pid)
     if started is None:
         return False

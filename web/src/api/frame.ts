@@ -14,7 +14,7 @@ export interface Frame<Header> {
 
 const EMPTY = new Float64Array(0);
 
-/** Throws RangeError or SyntaxError for what is no frame. */
+/** Throws RangeError or SyntaxError for what is not a frame. */
 export function decodeFrame<Header>(buffer: ArrayBuffer): Frame<Header> {
   if (buffer.byteLength < 4) throw new RangeError("the frame ends within its length");
   const length = new DataView(buffer).getUint32(0, true);

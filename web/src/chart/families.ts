@@ -50,7 +50,7 @@ const HEADS: Record<string, string> = {
   moe: "moe", router: "moe", experts: "moe",
   data: "data", dataset: "data",
 };
-const MOST_LINES = 96; // of one panel: more can't be told apart, the heat map of layers shows all
+const MOST_LINES = 96; // of one panel: more can't be distinguished, the heat map of layers shows all
 
 const LOSS = /(^|[_.\-/])(loss|losses|bpb|bits_per_byte|perplexity|ppl|nll|cross_entropy|ce)([_.-]|$)/i;
 const RATE =

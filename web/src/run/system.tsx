@@ -53,7 +53,7 @@ export function SystemTab({ runKey, beat }: TabProps) {
         )}
         {num(totals?.["crashes"]) ? <Figure says="crashes" value={whole(num(totals?.["crashes"]))} /> : null}
         {num(totals?.["redone_steps"]) ? (
-          <Figure says="steps done again" value={whole(num(totals?.["redone_steps"]))} />
+          <Figure says="repeated steps" value={whole(num(totals?.["redone_steps"]))} />
         ) : null}
       </div>
       <Phases system={value} runKey={runKey} group={group} />

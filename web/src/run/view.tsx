@@ -51,7 +51,7 @@ const TABS: [string, string, IconName][] = [
 ];
 
 const DETAIL_SECONDS = 3; // between two looks at a run that goes on
-const DOCTOR_EVERY = 5; // so many of those are one look of the doctor
+const DOCTOR_EVERY = 5; // this many of those are one look of the doctor
 
 export function RunView({ runKey, tab, query }: RunViewProps) {
   const now = TABS.some(([id]) => id === tab) ? tab : "overview";
@@ -162,7 +162,7 @@ function Head({ detail, diagnosis }: { detail: RunDetail; diagnosis: Diagnosis |
           class="button"
           href={`/api/runs/${detail.key}/report.html`}
           download
-          title="One file with everything of this page, which opens anywhere"
+          title="One HTML file with everything of this page"
         >
           <Icon name="download" /> Report
         </a>

@@ -1,6 +1,6 @@
-/** Columns of the runs table: which there are, what stands in them, how they sort.
+/** Columns of the runs table: which there are, what they hold, how they sort.
  *
- * In:   rows; a column's id, as it stands in the address: `name`, `config:optimizer.lr`, `last:train/loss`.
+ * In:   rows; a column's id, as it is in the address: `name`, `config:optimizer.lr`, `last:train/loss`.
  * Out:  its title, its value in a row, its width; the columns that are worth showing when nobody chose.
  */
 

@@ -107,7 +107,7 @@ export function inSight(top: number, height: number, line: number, total: number
   return [Math.min(from, total), Math.max(to, Math.min(from, total))];
 }
 
-/** The runs that are drawn: in the table's order, without the hidden, no more than so many. */
+/** The runs that are drawn: in the table's order, without the hidden, no more than this many. */
 export function drawn(shown: readonly Line[], hidden: { has(key: Key): boolean }, most: number): Key[] {
   const keys = new Set<Key>();
   for (const line of shown) {

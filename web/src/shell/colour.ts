@@ -120,7 +120,7 @@ export function assign(
 
 type Rgb = readonly [number, number, number];
 
-// dark blue, teal, amber: lightness rises or falls with depth, and blue against amber is told apart by all
+// dark blue, teal, amber: lightness rises or falls with depth, and blue and amber are distinguished by all
 // prettier-ignore
 const RAMPS: Record<Theme, readonly Rgb[]> = {
   light: [[24, 60, 140], [30, 120, 140], [90, 130, 70], [170, 110, 10], [190, 70, 20]],

@@ -17,7 +17,7 @@ export function whole(value: Value): string {
   return value === null || value === undefined || !Number.isFinite(value) ? number(value) : number(Math.round(value));
 }
 
-/** A number in so many significant digits, at most four below 1, and all before the point: 2.3457, 1,234,567, 1.23e-05.
+/** A number in this many significant digits, at most four below 1, and all before the point: 2.3457, 1,234,567, 1.23e-05.
  *  steady: zeros at the end stay, for columns. */
 export function number(value: Value, digits = 5, steady = false): string {
   if (value === null || value === undefined) return MISSING;

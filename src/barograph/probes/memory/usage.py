@@ -145,7 +145,7 @@ def _tensors_of_state(state: Any) -> Iterator[Any]:
 
 
 def _of_optimizer(optimizer: Any, names: Mapping[int, str]) -> Iterator[tuple[str, str, Any]]:
-    """Its state, and what it updates that is no model's parameter: master copies in float32."""
+    """Its state, and what it updates that is not a model's parameter: master copies in float32."""
     state = getattr(optimizer, "state", None)
     for key, values in list(state.items()) if isinstance(state, Mapping) else ():
         of = f" of {names[id(key)]}" if id(key) in names else ""

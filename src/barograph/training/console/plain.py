@@ -1,6 +1,6 @@
 """The default line of a step and an evaluation: names and values in the usual units, what is missing left out.
 
-In:   a `Step` or an `Evaluation` of the course.
+In:   a `ShownStep` or an `Evaluation` of the course.
 Out:  a line in parts, such as `step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | eta 02m10s`.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from barograph.core import text
 from barograph.core.terminal import TextLine, TextPart
-from barograph.training.console.course import Evaluation, Step, mfu_percent
+from barograph.training.console.course import Evaluation, ShownStep, mfu_percent
 from barograph.training.console.lines import news
 
 
-def plain_step(step: Step) -> TextLine:
+def plain_step(step: ShownStep) -> TextLine:
     """`step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | eta 02m10s`"""
     fields = step.fields
     mfu = mfu_percent(fields)
@@ -35,7 +35,8 @@ def plain_step(step: Step) -> TextLine:
 
 def plain_evaluation(evaluation: Evaluation) -> TextLine:
     """`eval at step 100/400 | loss 2.25 | gap +0.02 | 31.2k tok/s`"""
-    parts = [TextPart(_place("eval at step", evaluation.step, evaluation.total), "bold")]
+    name = f"eval {evaluation.name}".rstrip()
+    parts = [TextPart(_place(f"{name} at step", evaluation.step, evaluation.total), "bold")]
     _add(parts, "loss", evaluation.loss, text.number(evaluation.loss, 5), colour="bold")
     gap = evaluation.gap
     _add(parts, "gap", gap, text.signed(gap, 3), spare=2)

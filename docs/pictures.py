@@ -113,7 +113,7 @@ def draw_terminal(folder: Path, steps: int) -> None:
 
     os.chdir(folder)
     shown = in_terminal([sys.executable, "-m", "barograph", "demo", "--dir", "runs", "--steps", str(steps)])
-    shown = re.sub(r"\S*python\S* -m barograph", "barograph", shown)
+    shown = re.sub(r"\S*python\S* -m barograph", "barograph", shown).replace(f"{folder}/", "")
     shown = re.sub(r"\x1b\[\d*[A-DJKG]|.*\r(?!\n)", "", shown)  # a line drawn over itself: its last state
     console = Console(record=True, width=COLUMNS, file=StringIO(), color_system="truecolor", legacy_windows=False)
     for line in ["$ barograph demo", *shortened(shown.rstrip().split("\n"))]:

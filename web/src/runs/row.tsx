@@ -219,12 +219,7 @@ export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; a
             <hr />
             {item(row.pinned ? "Unpin" : "Pin to the top", () => togglePin([row.key]), "p")}
             {item(row.archived ? "Unarchive" : "Archive", () => toggleArchive([row.key]), "a")}
-            {item(
-              "Delete",
-              () => void remove([row.key]),
-              "Del",
-              running ? "A running run cannot be deleted" : "",
-            )}
+            {item("Delete", () => void remove([row.key]), "Del", running ? "A running run cannot be deleted" : "")}
           </>
         );
       }}

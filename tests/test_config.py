@@ -452,3 +452,14 @@ def test_settings_cannot_be_changed() -> None:
 def test_yaml_is_not_imported_without_a_file() -> None:
     code = "import sys, barograph.core.options as c; c.load({}, {}); sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"BAROGRAPH_CONFIG": ""}).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["mode", "reinit", "save_code", "entity", "settings", "zzz"])
+def test_a_name_that_is_like_none_of_ours_gets_no_misleading_hint(name: str) -> None:
+    said = complaint({name: "x"}, {})
+    assert repr(name) in said and "nearest" not in said and "docs/reference/options.md" in said
+
+
+def test_words_of_earlier_versions_are_read_as_todays() -> None:
+    assert load({"flops_formula": "nanogpt"}, {}).flops_formula == "palm_non_embedding"
+    assert load({}, {"BAROGRAPH_FLOPS_FORMULA": "nanogpt"}).flops_formula == "palm_non_embedding"

@@ -217,7 +217,7 @@ def test_wide_rows_after_the_end_are_refused_with_a_sentence(tmp_path: Path, cap
     run.finish()
     run.log_wide({f"wide{number}": 1.0 for number in range(500)}, step=1)
     run.log_histogram("h", [1.0, 2.0], step=1)
-    assert "is finished; what is logged now is not recorded" in caplog.text
+    assert "is finished; what is logged from now on is not recorded" in caplog.text
     assert not list(run.dir.glob("*.wide"))
 
 

@@ -19,6 +19,8 @@ _homes: dict[str, str] = {}
 
 # what a room below needs of one above, such as what draws a thing that lives there
 _display.register({
+    "metrics in TensorBoard": "barograph.trackers.tensorboard:TensorBoardBackend",
+    "metrics in W&B": "barograph.trackers.wandb:WandBBackend",
     "alert": "barograph.sidecar.alerts.alert:alert_of",
     "alert rule": "barograph.sidecar.alerts.options:read_threshold",
     "alert rules": "barograph.sidecar.alerts.options:rule_fields",

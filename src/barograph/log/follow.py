@@ -84,7 +84,7 @@ class Follower:
         return {**self._places, **found, **({"missed": dict(self.missed)} if self.missed else {})}
 
     def read(self, limit_bytes: int = 8 << 20) -> list[Entry]:
-        """The next entries, of about so many bytes of the files; [] if there is nothing new."""
+        """The next entries, of about this many bytes of the files; [] if there is nothing new."""
         self._find_logs()
         # a sidecar's record is known by then to stand behind what the main log has when it is read afterwards
         logs = sorted(self._logs.values(), key=lambda log: (not log.is_sidecar, log.name != MAIN, log.name))

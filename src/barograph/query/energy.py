@@ -20,7 +20,7 @@ from barograph.core.record import BEGINNINGS, Record
 JOULES_PER_KWH = 3.6e6
 MOST_WATTS = 20_000.0  # no accelerator or processor package draws as much; beyond it a value is damage
 
-# A gap counts up to so many usual intervals between two records of a device; the power in a longer one is unknown.
+# A gap counts up to this many usual intervals between two records of a device; the power in a longer one is unknown.
 GAP_INTERVALS = 3
 _FIRST_GAP = 60.0  # seconds, until there are a few intervals to compare with
 _DEVICES = 100_000  # told apart
@@ -48,7 +48,7 @@ class Prices:
 
     def of_device(self, name: str) -> float | None:
         """The price of an hour of a device: `price_per_gpu_hour` if given, else that of the longest name in `prices`
-        whose words are all in the device's name, whole and in this order. "L4" is no price for an "L40S".
+        whose words are all in the device's name, whole and in this order. "L4" is not the price of an "L40S".
         """
         if self.given is not None:
             return self.given
@@ -215,7 +215,7 @@ class Energy:
 
     @property
     def gpus(self) -> int:
-        """Devices that were told of."""
+        """Devices that have a record."""
         return len(self._gpus)
 
     def fields(

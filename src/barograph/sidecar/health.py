@@ -1,9 +1,9 @@
 """The run's health, watched while it trains: the rules over the stream of its records.
 
 In:   entries of the run's logs, in order.
-Out:  a `finding` record when something is wrong, and again when it gets worse; the same to whoever asked to be told.
+Out:  a `finding` record when something is wrong, and again when it gets worse; the same to the subscribers.
 
-When rules look is told by the records themselves: after a second of their times, after so many rows, at once
+When rules look follows from the records themselves: after a second of their times, after a number of rows, at once
 where a value is not finite or something happened. So a second reading of the same records gives the same findings.
 """
 
@@ -17,6 +17,7 @@ import msgspec
 
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
+from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.ranks import RankChoice, RankRow
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry
@@ -25,10 +26,9 @@ from barograph.sidecar.journal import Journal
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.examiner import Examiner
-    from barograph.doctor.kernel.finding import Finding
 
 ROWS, MICROSECONDS = 512, 1_000_000  # rows, or time between rows, after which rules look
-_MOST_TIMES = 6  # that one incident is told: it came, it got worse, it was nothing
+_MOST_TIMES = 6  # that one incident is reported: it came, it got worse, it was nothing
 
 Identity = tuple[str, str, int, int]
 
@@ -47,7 +47,7 @@ class Health:
         self._ranks = RankChoice()
         self._events: list[Record] = []
         self._urgent = False
-        self._looked = False  # since rules were told to look at all there is
+        self._looked = False  # since the rules were asked to look at all there is
         self._due_from: int | None = None  # time of the first row that nobody has looked at
         self._standing: dict[Identity, tuple[str, int, Finding | None]] = {}  # severity told last, how often, what
 
@@ -166,7 +166,7 @@ class Health:
         for identity, (severity, times, told) in list(self._standing.items()):
             if severity == "info" or times >= _MOST_TIMES or (identity[0], identity[3]) in present or told is None:
                 continue
-            message = f"No longer so, as later rows show: {told.message}"
+            message = f"Resolved by later rows: {told.message}"
             gone = msgspec.structs.replace(told, severity="info", message=message)
             self._standing[identity] = "info", times + 1, gone
             self._say(gone)
@@ -181,7 +181,6 @@ class Health:
 
     def _recall(self, record: Record) -> None:
         """A finding that was said: by this sidecar just now, or by the one before."""
-        from barograph.doctor.kernel.finding import Finding
 
         fields = {name: value for name, value in record.fields.items() if name in Finding.__struct_fields__}
         try:

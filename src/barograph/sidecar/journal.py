@@ -3,7 +3,7 @@
 In:   records of the consumers, and of threads that sample; the byte of rank 0's log up to which was read.
 Out:  `sidecar-{host}.json` in the run's folder, each record with that byte as `at`.
 
-A sidecar that begins anew reads the run from its start again. What stands in its log already is not written once
+A sidecar that begins anew reads the run from its start again. What is in its log already is not written once
 more: all up to the byte to which the one before had come, and at that byte what is the same.
 """
 

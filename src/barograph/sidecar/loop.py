@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from barograph.core import manifest
 from barograph.core.options import Settings
 from barograph.core.record import Record
-from barograph.log.files import MAIN
+from barograph.log.files import MAIN, readable_logs
 from barograph.log.follow import Entry, Follower
+from barograph.log.write import mend
+from barograph.sidecar.accounts import Accounts
+from barograph.sidecar.alerts.alerts import Alerts
 from barograph.sidecar.control import Control
 from barograph.sidecar.end import RunEnd
+from barograph.sidecar.hang import Hang
 from barograph.sidecar.journal import Journal
 from barograph.sidecar.sealing import Sealing
 from barograph.sidecar.syncing import Syncing
 
 if TYPE_CHECKING:
-    from barograph.sidecar.accounts import Accounts
-    from barograph.sidecar.alerts.alerts import Alerts
-    from barograph.sidecar.hang import Hang
     from barograph.sidecar.health import Health
     from barograph.sidecar.mirrors import Mirrors
 
@@ -102,15 +103,10 @@ class Sidecar:
             self._add_main(dict(config or about.get("config") or {}), about)
             self._consumers.append(self.sealing)
         if settings.watchdog:
-            from barograph.sidecar.hang import Hang
-
             self.hang = Hang(self.journal, settings.watchdog_seconds)
             self._consumers.append(self.hang)
 
     def _add_main(self, config: dict[str, Any], about: Mapping[str, Any]) -> None:
-        from barograph.sidecar.accounts import Accounts
-        from barograph.sidecar.alerts.alerts import Alerts
-
         self.journal.on_warning = self._pass_on
         self.control.waited_for = self.end.is_main_there
         self.alerts = Alerts(self.journal, self.settings, ask=self.control.ask)
@@ -192,7 +188,7 @@ class Sidecar:
     def _fail(self, consumer: Consumer, error: Exception) -> None:
         """A mistake of ours: said once, and the consumer goes if it makes more."""
         name = type(consumer).__name__
-        self.journal.warn(f"{name} met {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
+        self.journal.warn(f"{name} failed with {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
         count = self._failures[id(consumer)] = self._failures.get(id(consumer), 0) + 1
         if count >= _MOST_FAILURES and consumer is not self.end:
             self._consumers = [one for one in self._consumers if one is not consumer]
@@ -297,6 +293,8 @@ class Sidecar:
 
     def finish(self, mirrors: bool = True) -> None:
         """The run has ended: last findings and sums, the manifest, what is sealed, mirrors, alerts."""
+        for path in readable_logs(self.folder):
+            mend(path)
         for consumer in self._consumers:
             try:
                 consumer.finish()

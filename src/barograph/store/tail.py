@@ -1,4 +1,4 @@
-"""What stands in a log or a block file and in no sealed part: rows by their names, read on as the file grows.
+"""What is in a log or a block file and in no sealed part: rows by their names, read on as the file grows.
 
 In:   the path of a file, the byte from which on it is not sealed, what holds there.
 Out:  rows and histograms, each with the byte at which its record or block ends; the segments that begin there.
@@ -12,15 +12,19 @@ import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from barograph.core.lazy import lazy
 from barograph.core.record import BEGINNINGS, HAS_NUMBERS, Record, numbers
 from barograph.log.blocks import BlockReader, WideHistogram, WideRow
 from barograph.log.read import records_from
 from barograph.log.spool import best_copy
 from barograph.store.columns import Array, HistogramsBlock, Keys, PointsBlock, each
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 Spans = list[tuple[int, int]]
 
@@ -242,7 +246,7 @@ def count(values: Array, bins: int) -> tuple[Array, Array]:
     try:
         with np.errstate(all="ignore"):
             counts, edges = np.histogram(finite, bins)
-    except ValueError:  # too near to each other, or so far apart that their distance is no number
+    except ValueError:  # too near to each other, or so far apart that their distance is not finite
         counts, edges = np.array([finite.size]), np.array([finite.min(), finite.max()])
     return counts, edges
 

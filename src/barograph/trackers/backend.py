@@ -126,7 +126,7 @@ class LoggingBackend:
         """Before `_open`: go on with the run that `_state` told of."""
 
     def _held(self, name: str) -> list[float] | None:
-        """Every value of `name` that the run holds, in any order; None where that can't be told.
+        """Every value of `name` that the run holds, in any order; None where that is not known.
 
         Asked after `_open`, when an earlier sender was interrupted. A class that answers sets `marks`: what
         `_write` gets then has numbers of the mirror's own among it (`barograph_offset`, `barograph_wide`), by

@@ -29,7 +29,7 @@ WIDE = "barograph_wide"  # in a row: the number of a wide row in its log
 _MOST = 1000  # items handed over between two looks at whether the backend is still there
 _NOTE_SECONDS = 1.0
 _LARGEST_NUMBER = 1 << 45  # of a wide row; what is larger is a time that an earlier version has sent
-_PART = 16  # a record that is sent in several parts has the last byte's number, less so many parts of one
+_PART = 16  # a record that is sent in several parts has the last byte's number, less its share of one
 
 _logger = logging.getLogger("barograph")
 

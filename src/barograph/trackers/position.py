@@ -25,7 +25,7 @@ FOLDER = "mirrors"
 
 @dataclass
 class Place:
-    """Where a mirror stands in a run's folder.
+    """A mirror's position in a run's folder.
 
     follow: the place of the follow of the logs. offsets: byte of each log file up to which it was sent; wide: how many
     wide rows and histograms of each log.

@@ -1,4 +1,4 @@
-"""RunAlerts: what a loop asks to be told, and what it is asked itself.
+"""RunAlerts: the alerts that a loop sends, and the requests that it gets.
 
 In:   `run.alerts.send`, `add`, `stop_early`; requests of the process beside the training.
 Out:  `alert-request`, `alert-rule` and `stop-rule` records, which that process acts upon; whether to stop.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from barograph.core import display
@@ -29,6 +30,7 @@ class RunAlerts:
     def __init__(self, recorder: Recorder):
         self._out = recorder
         self._control = ControlFile(recorder.dir, recorder.failed)
+        recorder.folder.on_change.append(self._again)
         self.stop: StopRequest = self._control.stop
         self.debug: DebugMode | None = None  # set by `run.model.debug_after_findings`
         self.stoppers: list[EarlyStopping] = []
@@ -141,6 +143,12 @@ class RunAlerts:
             self.beside.look(self._out.later.call)
         if self.debug is not None:
             self.debug.at(self._out.current_step)
+
+    def _again(self, folder: Path) -> None:
+        """The folder was deleted or moved, and the process beside the training has left it."""
+        self._control.move(folder)
+        if self.beside is not None:
+            self.beside.again(folder)
 
     def _show(self, line: dict[str, Any]) -> None:
         about = line.get("alert") if isinstance(line.get("alert"), dict) else line

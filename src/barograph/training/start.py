@@ -121,7 +121,7 @@ def fork(
     before = manifest.read(folder)
     project = project or before.get("project") or "default"
     name = name or f"{before.get('name') or folder.name}-fork"
-    settings = options.load({"project": project, "name": name, "dir": dir, **arguments})
+    settings = options.load({"project": project, "name": name, "dir": dir, "resume": "never", **arguments})
     _check_rules(settings)
     mixed = (before.get("config") or {}) | _config(config)
     launch = place.launch_id()
@@ -220,9 +220,12 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         "code": {"git": settings.git},
         **liveness.process(),
     }
+    if settings.wandb_run_id:
+        about["wandb_run_id"] = settings.wandb_run_id
     if run._ending.wall_before:
         about["wall_seconds"] = run._ending.wall_before
     manifest.update(run.dir, **about)
+    out.folder.keep()
     run.log_cmd(command)
     run.log_options(config)
     hidden = [name for name in ("config", "command") if about[name] != {"config": config, "command": command}[name]]

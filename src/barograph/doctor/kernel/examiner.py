@@ -18,7 +18,7 @@ from barograph.doctor.kernel.story import tell
 _MOST = 2000  # findings kept of one rule; later ones are counted
 _PATIENT_FROM = 256  # rows from which on rules that may wait do
 _WAIT = 512  # rows that they wait for at most
-_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times as many
+_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times that
 
 
 class Examiner:
@@ -107,7 +107,7 @@ class Examiner:
         for rule in self.rules:
             lacks = missing(rule, self.seen)
             if rule.name in self.failed:
-                found.append({"rule": rule.name, "needs": f"a repair: it failed with {self.failed[rule.name]}"})
+                found.append({"rule": rule.name, "needs": f"a fix: it failed with {self.failed[rule.name]}"})
             elif lacks:
                 found.append({"rule": rule.name, "needs": " and ".join(map(in_words, lacks))})
         return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,12 @@ _ENDINGS = (
 _OTHERS = frozenset(_ENDINGS.split())
 _SAYING_NOTHING = "log logs main train training output out stdout stderr trainer_log console run slurm"
 _PLAIN_NAMES = frozenset(_SAYING_NOTHING.split())
+_dialects: list[Dialect] = []
+
+
+def offer(dialects: Sequence[Dialect]) -> None:
+    """Choose among these, in this order."""
+    _dialects[:] = dialects
 
 
 def choose(path: Path, head: bytes) -> Dialect | None:
@@ -73,10 +79,8 @@ def _is_json_lines(text: bytes) -> bool:
 
 def most(text: bytes, whole: bool) -> Dialect | None:
     """The dialect with the most rows in a text; of equals the first. One row is enough in a file seen whole."""
-    from barograph.importing.textlogs import SOURCES
-
     best, rows = None, 0
-    for dialect in SOURCES:
+    for dialect in _dialects:
         if dialect.last_resort and best is not None:
             break
         count = dialect.sure(text)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import chunks, forms, prefixes
+from barograph.importing.textlogs import choice, chunks, forms, prefixes
 
 SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
@@ -39,7 +39,7 @@ class Dialect:
     about = ""
     shapes: tuple[forms.Form | forms.Lines, ...] = ()
     hints: tuple[bytes, ...] = ()  # every row has one of these in it
-    looks: Any = None  # a pattern: the beginning of a row; a line that has it and is no row is `Unread`
+    looks: Any = None  # a pattern: the beginning of a row; a line that has it and is not a row is `Unread`
     begins: tuple[bytes, ...] = ()  # what the program prints once, before its first row
     clock: ClassVar[Clock] = {}  # name → "duration" of a step or "elapsed", and how many µs one is
     aliases: ClassVar[Aliases] = {}  # name → canonical name, and the factor to its unit
@@ -78,7 +78,7 @@ class Dialect:
         ]
 
     def prepare(self, text: bytes) -> bytes:
-        """Text with as many line breaks, in which each row is on one line."""
+        """Text with the same number of line breaks, in which each row is on one line."""
         return text
 
     def hold(self, text: bytes) -> int:
@@ -101,8 +101,6 @@ class Dialect:
         yield points
 
     def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
-        from barograph.importing.textlogs import choice
-
         return choice.runs(self, path, head) if head and choice.choose(path, head) is self else ()
 
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
@@ -132,8 +130,6 @@ class LogReading:
         } | state  # fmt: skip
 
     def items(self) -> Iterator[Item]:
-        from barograph.importing.textlogs import choice
-
         state = self.state
         try:
             begin, line, end = choice.span(self.dialect, self.path, self.key, state["offset"], state["first"])
@@ -186,7 +182,7 @@ class LogReading:
             rows += found
         strange = [index for index in left if dialect.looks.search(lines[index])] if dialect.looks and left else []
         rows = [part for block in dialect.place(lines, rows, state["own"], chunk.ahead) for part in forms.split(block)]
-        blocks: list[_Block] = []
+        blocks: list[_RowBlock] = []
         for row in rows:
             block, bad = self.number(lines, row)
             strange += bad
@@ -196,14 +192,14 @@ class LogReading:
             state["unread"] += 1
             if state["unread"] <= UNREAD:
                 shown = lines[index][:SHOWN].decode("utf-8", "replace").strip()
-                why = "looks like a row and isn't one" if index in left else "a value is no number"
+                why = "looks like a row and isn't one" if index in left else "a value is not a number"
                 yield Unread(self.path, chunk.number(lines, index), shown, why)
         blocks = self.choose_ranks(lines, blocks)
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
         if blocks:
             yield from self.arrange(lines, blocks)
 
-    def number(self, lines: list[bytes], row: forms.Raw) -> tuple[_Block | None, list[int]]:
+    def number(self, lines: list[bytes], row: forms.Raw) -> tuple[_RowBlock | None, list[int]]:
         """Text as numbers; the lines of those that are none."""
         self.state["matched"] += len(row.where)
         if not row.columns:
@@ -215,7 +211,7 @@ class LogReading:
             bad.update(wrong)
         steps = None if row.steps is None else forms.whole(row.steps)
         starts = np.array(row.starts, np.int64)
-        block = _Block(row.names, row.where, starts, steps, np.stack(values, axis=1), row.main, row.x)
+        block = _RowBlock(row.names, row.where, starts, steps, np.stack(values, axis=1), row.main, row.x)
         if not bad:
             return block, []
         self.state["matched"] -= len(bad)
@@ -223,7 +219,7 @@ class LogReading:
         keep[list(bad)] = False
         return block.part(keep), row.where[~keep].tolist()
 
-    def choose_ranks(self, lines: list[bytes], blocks: list[_Block]) -> list[_Block]:
+    def choose_ranks(self, lines: list[bytes], blocks: list[_RowBlock]) -> list[_RowBlock]:
         """Without the rows of other ranks; times from the beginnings of lines."""
         known, kept = self.state["ranks"], []
         for block in blocks:
@@ -245,7 +241,7 @@ class LogReading:
                 kept.append(block)
         return kept
 
-    def arrange(self, lines: list[bytes], blocks: list[_Block]) -> Iterator[Item]:
+    def arrange(self, lines: list[bytes], blocks: list[_RowBlock]) -> Iterator[Item]:
         """Steps for all rows, segments, times; each step once."""
         state = self.state
         stepped = [block for block in blocks if block.steps is not None]
@@ -279,7 +275,7 @@ class LogReading:
                     yield from self.once(block.part(slice(low, high)))
             begin = edge
 
-    def restarts(self, main: list[_Block], where: Any, steps: Any) -> list[tuple[int, int]]:
+    def restarts(self, main: list[_RowBlock], where: Any, steps: Any) -> list[tuple[int, int]]:
         """Where steps of main rows go back, each moved up to the other rows that already belong to the new segment."""
         state = self.state
         at, rows = _ordered(main)
@@ -310,7 +306,7 @@ class LogReading:
             cuts.append((int(where[inside][0]) if inside.any() else int(at[index]), int(rows[index])))
         return cuts
 
-    def tell_time(self, lines: list[bytes], blocks: list[_Block]) -> None:
+    def tell_time(self, lines: list[bytes], blocks: list[_RowBlock]) -> None:
         """Times of rows whose lines say none: from durations, since the last line that said one."""
         state = self.state
         if any(block.times is not None and block.times.any() for block in blocks):
@@ -357,7 +353,7 @@ class LogReading:
             at = np.searchsorted(where, block.where, side="right") - 1
             block.times = np.where(at < 0, 0, times[np.maximum(at, 0)])
 
-    def borrow_time(self, blocks: list[_Block]) -> None:
+    def borrow_time(self, blocks: list[_RowBlock]) -> None:
         """Rows whose lines say no time, among rows that do: that of the row before."""
         said = [block for block in blocks if block.times is not None]
         where = np.concatenate([block.where for block in said])
@@ -371,7 +367,7 @@ class LogReading:
         self.state["clock"] = int(times[-1])
 
     @staticmethod
-    def time_at(blocks: list[_Block], index: int) -> int:
+    def time_at(blocks: list[_RowBlock], index: int) -> int:
         found = [
             int(block.times[at])
             for block in blocks
@@ -379,7 +375,7 @@ class LogReading:
         ]
         return min((time for time in found if time), default=0)
 
-    def once(self, block: _Block) -> Iterator[Item]:
+    def once(self, block: _RowBlock) -> Iterator[Item]:
         """Rows of one segment, without those whose step was the last of the same names."""
         tops, key = self.state["tops"], "\n".join(block.names)
         steps = block.steps
@@ -405,7 +401,7 @@ class LogReading:
             yield from self.dialect.refine(points, self.state["own"], self.state["restarts"])
 
 
-class _Block:
+class _RowBlock:
     """Rows of the same names as numbers, ascending by line."""
 
     __slots__ = ("main", "names", "starts", "steps", "times", "values", "where", "x")
@@ -417,9 +413,9 @@ class _Block:
         self.steps: NDArray[Any] | None = steps
         self.times: NDArray[Any] | None = None
 
-    def part(self, keep: Any) -> _Block:
+    def part(self, keep: Any) -> _RowBlock:
         steps = None if self.steps is None else self.steps[keep]
-        block = _Block(self.names, self.where[keep], self.starts[keep], steps, self.values[keep], self.main, self.x)
+        block = _RowBlock(self.names, self.where[keep], self.starts[keep], steps, self.values[keep], self.main, self.x)
         block.times = None if self.times is None else self.times[keep]
         return block
 
@@ -427,7 +423,7 @@ class _Block:
         return zip(self.where.tolist(), self.starts.tolist(), strict=True)
 
 
-def _ordered(blocks: list[_Block]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _ordered(blocks: list[_RowBlock]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Lines and steps of several blocks, by line."""
     if len(blocks) == 1 and blocks[0].steps is not None:
         return blocks[0].where, blocks[0].steps

@@ -74,7 +74,7 @@ def _row(line: bytes) -> forms.Parsed | None:
     phase = _PHASE.search(line)
     prefix = "" if phase is None else ("val " if phase[1] else "test ")
     if bar and prefix and bar[1] != bar[2]:
-        return None  # an evaluation is told when its bar is full
+        return None  # an evaluation is a row once its bar is full
     names: dict[str, Any] = {}
     known = False
     for key, value, unit, word, value2, unit2 in _PAIR.findall(line):

@@ -22,7 +22,7 @@ from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.leaves import flat
 from barograph.query.stored import StoredRun
-from barograph.views.server.places import RunPlace, ServedRun
+from barograph.views.server.places import RunPlace, served_run
 from barograph.views.server.progress import SEVERITIES, Progress, last_step, sidecar_logs
 
 MOST_METRICS = 40
@@ -116,7 +116,7 @@ class RunRow:
         elif not progress.whole:
             progress.read_findings()
         self.data["findings"] = progress.counts()
-        run = ServedRun(self.place, root)
+        run = served_run(self.place, root)
         if not self.data["last"]:
             self.data["last"], step = _last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
@@ -132,7 +132,7 @@ class RunRow:
     def diagnose(self, root: Path, diagnose: Callable[[StoredRun], dict[str, Any]]) -> None:
         """Ask the doctor about a run that no sidecar has watched, such as an imported one. May raise."""
         self.is_diagnosed = True
-        severities = [finding["severity"] for finding in diagnose(ServedRun(self.place, root))["findings"]]
+        severities = [finding["severity"] for finding in diagnose(served_run(self.place, root))["findings"]]
         self.data["findings"] = {severity: severities.count(severity) for severity in SEVERITIES}
         self.encode()
 
@@ -285,7 +285,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
 
 
-def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
+def _last_values(run: StoredRun) -> tuple[dict[str, float], int | None]:
     """Last values, and the last step, of a run that was killed, or keeps its numbers in columns alone."""
     import numpy
 
@@ -299,7 +299,7 @@ def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
     return found, last
 
 
-def _best_values(run: ServedRun, last: dict[str, Any]) -> dict[str, float]:
+def _best_values(run: StoredRun, last: dict[str, Any]) -> dict[str, float]:
     """The lowest or highest finite value on the live branch, of the series of which it is known which is better."""
     import numpy
 

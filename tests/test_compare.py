@@ -461,6 +461,32 @@ def test_a_repeat_that_stopped_early_is_left_out(tmp_path: Path) -> None:
     assert made.contrasts[0].runs == (3, 3) and made.at == 60
 
 
+@pytest.mark.parametrize("status", ["crashed", "killed", "out of memory", "failed"])
+def test_a_run_that_did_not_come_to_its_end_is_left_out_of_its_side_of_two(tmp_path: Path, status: str) -> None:
+    seeds_of(tmp_path, "a", 2.0, changed(), range(2))
+    make_run(tmp_path, "b", falling(1.9, 20), steps=60, config=changed(lr=2e-3, seed=20))
+    make_run(tmp_path, "b_lost", falling(1.9, 5), steps=31, config=changed(lr=2e-3, seed=30), about={"status": status})
+    made = compare(tmp_path, group="lr")
+    assert f"b_lost ended at step 31 ({status}), before the others: left out" in said(made)
+    assert made.contrasts[0].runs == (2, 1) and made.at == 60
+
+
+def test_a_crashed_run_that_is_all_of_its_side_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
+    seeds_of(tmp_path, "a", 2.0, changed(), range(2))
+    make_run(tmp_path, "b_lost", falling(1.9, 5), steps=31, config=changed(lr=2e-3), about={"status": "killed"})
+    made = compare(tmp_path, group="lr")
+    assert "b_lost ended at step 31 (killed): compared up to there" in said(made) and made.at == 31
+
+
+def test_the_end_that_a_remark_names_is_that_of_a_run(tmp_path: Path) -> None:
+    make_run(tmp_path, "a1", falling(2.0, 1), steps=200, config=changed(seed=1))
+    make_run(tmp_path, "a2", falling(2.0, 2), steps=100, config=changed(seed=2))
+    seeds_of(tmp_path, "b", 1.9, changed(lr=2e-3), range(20, 22))
+    made = compare(tmp_path, group="lr")
+    assert made.at == 60 and "ends at 60" in said(made)
+    assert "150" not in said(made)
+
+
 def test_a_copy_counts_once(tmp_path: Path) -> None:
     seeds_of(tmp_path, "a", 2.0, changed(), range(3))
     seeds_of(tmp_path, "b", 1.9, changed(lr=2e-3), range(20, 23))

@@ -94,13 +94,15 @@ def _placed(side: Side, metric: str, axis: str, notes: list[str]) -> tuple[list[
         curve = member.curve(metric, axis)
         if curve is not None:
             placed.append(Placed(member, curve))
-    if len(placed) > 2:
-        steps = {id(one): float(one.member.last_step(metric) or 0) for one in placed}
-        whole = float(np.median(list(steps.values()))) * _WHOLE
-        for one in list(placed):
-            if steps[id(one)] < whole:
-                placed.remove(one)
-                notes.append(f"{one.member.name} ended at step {steps[id(one)]:,.0f}, before the others: left out.")
+    steps = {id(one): float(one.member.last_step(metric) or 0) for one in placed}
+    last = list(steps.values())
+    for one in list(placed):
+        step, lost = steps[id(one)], one.member.was_lost
+        # what a run that crashed would have come to nobody knows; of others the half has to agree
+        if (lost and step < max(last) * _WHOLE) or (len(last) > 2 and step < float(np.median(last)) * _WHOLE):
+            placed.remove(one)
+            how = f" ({one.member.status})" if lost else ""
+            notes.append(f"{one.member.name} ended at step {step:,.0f}{how}, before the others: left out.")
     return _without_copies(placed, notes), diverged
 
 
@@ -133,8 +135,12 @@ def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: lis
             if one.member.is_alive:
                 of = f" of {plan:,.0f}" if plan else ""
                 notes.append(f"{one.member.name} is still running (step {last:,}{of}): compared up to there.")
+            elif one.member.was_lost and last is not None and (plan is None or last < plan * _WHOLE):
+                of = f" of {plan:,.0f}" if plan else ""
+                how = f"step {last:,}{of} ({one.member.status})"
+                notes.append(f"{one.member.name} ended at {how}: compared up to there.")
         if placed:
-            ends[side.label] = float(np.median([one.curve.x[-1] for one in placed]))
+            ends[side.label] = min(float(one.curve.x[-1]) for one in placed)
     shortest = min(ends, key=lambda label: ends[label])
     for label, end in ends.items():
         if end > ends[shortest] * (1 + SAME_END) and ends[shortest] > 0:

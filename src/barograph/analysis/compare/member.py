@@ -90,6 +90,11 @@ class ComparedMember:
         """Whether it goes on being written."""
         return self.status in liveness.ALIVE
 
+    @property
+    def was_lost(self) -> bool:
+        """Whether it ended without wanting to."""
+        return self.status in (*liveness.LOST, "failed")
+
     def read(self, metric: str) -> Series:
         """A series by its common name, rank 0's if several ranks logged it, in the order of steps."""
         if metric not in self._series:

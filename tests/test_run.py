@@ -31,7 +31,7 @@ def test_what_is_logged_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_is_logged_is_there_at_once_for_another_reader(tmp_path: Path) -> None:
-    run = start(tmp_path, flush_seconds=3600)
+    run = start(tmp_path)
     run.log({"loss": 1.5}, step=1)
     assert only(tmp_path).series("loss").value.tolist() == [1.5]
     assert only(tmp_path).status == "running"
@@ -39,7 +39,7 @@ def test_what_is_logged_is_there_at_once_for_another_reader(tmp_path: Path) -> N
 
 
 def test_nothing_is_doubled_while_the_store_catches_up(tmp_path: Path) -> None:
-    run = start(tmp_path, flush_seconds=0.01)
+    run = start(tmp_path)
     for step in range(2000):
         run.log({"a": step}, step=step)
         if step % 3 == 0:

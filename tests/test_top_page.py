@@ -78,7 +78,7 @@ def test_a_bare_log_file_is_shown(tmp_path: Path, printed) -> None:  # type: ign
     log.close()
     page = printed(path)
     assert "train/loss 2.1  " in page
-    assert "nothing is wrong" in printed(path, "findings") or "step" in printed(path, "findings")
+    assert "no problems found" in printed(path, "findings") or "step" in printed(path, "findings")
 
 
 def test_a_log_of_another_tool_is_read_and_shown(tmp_path: Path, printed) -> None:  # type: ignore[no-untyped-def]

@@ -151,7 +151,7 @@ test("better and worse follow the measure's direction, and nothing is said of ru
 });
 
 test("a name that is too long loses its middle, so that a block's number and a part's name stay", () => {
-  assert.equal(middleCut("blocks.12.attention.out.weight", 16), "blocks.…t.weight");
+  assert.equal(middleCut("blocks.12.attention.out.weight", 16), "blocks.12…weight");
   assert.equal(middleCut("short", 5), "short");
   for (let most = 1; most < 40; most++) {
     assert.ok(middleCut("blocks.12.attention.out.weight", most).length <= Math.max(1, most));

@@ -162,6 +162,7 @@ def _export(options: argparse.Namespace) -> int:
 def _gc(options: argparse.Namespace) -> int:
     from barograph.core.liveness import OPEN
     from barograph.log.spool import carry_leftovers
+    from barograph.log.write import mend
     from barograph.query.catalog import DEFAULT_DIR, runs
     from barograph.query.trash import purge
     from barograph.store.seal import seal
@@ -172,6 +173,8 @@ def _gc(options: argparse.Namespace) -> int:
     gone = [one.as_dict() for one in purge(root, options.trash_days * 86_400.0)]
     for run in runs(options.dir):
         before = _size(run.dir)
+        for path in run.log_files() if run.status not in OPEN else ():
+            mend(path)
         if seal(run.dir, final=run.status not in OPEN, wait=True):
             report.append({"run": run.id, "bytes_before": before, "bytes_after": _size(run.dir)})
     if options.json:

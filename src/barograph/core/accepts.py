@@ -187,7 +187,7 @@ def _alias(value: Any) -> Any:
 
 
 def _aliases_from_text(text: str) -> dict[str, Any]:
-    """`ours=theirs`, with commas between; `theirs*1000` brings its values to the unit of ours."""
+    """`ours=theirs`, separated by commas; `theirs*1000` brings its values to the unit of ours."""
     found: dict[str, list[Any]] = {}
     for part in text.split(","):
         if part.strip():

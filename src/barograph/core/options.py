@@ -163,10 +163,7 @@ class Settings:
     tensorboard_dir: str = _option("tb_logs", FILLED_PATH, "folder of the TensorBoard files")
     # the store
     wide_threshold: int = _option(100, COUNT, "a log call with more names than this goes to the columnar store only")
-    flush_seconds: float = _option(1.0, SECONDS, "without effect: rows are written when the call returns")
     sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")
-    seal_points: int = _option(2_000_000, COUNT, "points in live files before they are sorted into Parquet")
-    queue_megabytes: int = _option(256, Accepts("whole", 1, 1_048_576), "without effect: no data waits in memory")
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -238,10 +235,20 @@ def _shown_default(value: Any) -> str:
 # Names
 
 
+_GONE = {
+    "flush_seconds": "rows are written when the call returns",
+    "queue_megabytes": "no data waits in memory",
+    "seal_points": "some 8 MB are sealed at a time",
+}
+"""Options that there were, and why nobody needs them."""
+
+
 def _known(name: Any, names: tuple[str, ...], place: str) -> str:
     if isinstance(name, str) and name in names:
         return name
     written = name if isinstance(name, str) else str(name)
+    if (reason := _GONE.get(written.removeprefix(PREFIX).lower())) is not None:
+        raise ConfigError(f"The option {quoted(name)} (in {place}) is gone, as {reason}; leave it out.")
     nearest = difflib.get_close_matches(written[:100], names, n=1, cutoff=0.7)
     listed = ", ".join(names) if len(names) <= 20 else "those in docs/reference/options.md"
     hint = f"the nearest one is {nearest[0]!r}" if nearest else f"there are {listed}"

@@ -127,7 +127,7 @@ class ArrayFile:
 
     def _move_bracket(self, target: int) -> None:
         """The bracket and the line break after it to byte `target`, further on; white space where it was."""
-        # in between there are two brackets, which is no JSON: no line of Python runs between the writes
+        # in between there are two brackets, which is not JSON: no line of Python runs between the writes
         writes = map(os.pwrite, (self.descriptor, self.descriptor), (b"\n]\n", b"\r"), (target - 1, self.bracket))
         if list(writes) != [3, 1]:
             raise OSError(28, "the disk took only part of a bracket")

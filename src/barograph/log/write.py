@@ -186,7 +186,7 @@ class JsonLog:
             return
         if self.closed:
             self.lost += 1
-            self._trouble(f"{self.path} is closed; what is logged now is not recorded")
+            self._trouble(f"{self.path} is closed; what is logged from now on is not recorded")
             return
         self._refused(error)
         if self._backlog_bytes + len(data) > _BACKLOG_BYTES:

@@ -13,6 +13,7 @@ from typing import Any
 
 from barograph.core import liveness, manifest
 from barograph.log.files import readable_logs
+from barograph.log.write import mend
 from barograph.query import curation
 from barograph.query.accounts import RunAccounts, account_state
 from barograph.store.run import Look, RunStore
@@ -27,6 +28,9 @@ class StoredFiles:
 
     @cached_property
     def _store(self) -> RunStore:
+        if not self.log and self.status() in liveness.LOST:
+            for path in self.logs():
+                mend(path)
         return RunStore(self.dir, self.log, self.cache_bytes, self.may_open)
 
     def manifest(self) -> dict[str, Any]:

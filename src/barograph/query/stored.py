@@ -112,7 +112,8 @@ class ManifestField(Generic[Value]):
 
 
 class StoredRun:
-    """A run at rest or in progress. Reads only; takes no lock of the writer.
+    """A run at rest or in progress. Takes no lock of the writer, and writes nothing, but that the log of a process
+    that was killed in the middle of a write is made valid JSON again.
 
     may_open: whether a file, or the folder of a run that this one was forked from, may be read; files of a run may
     name others. cache_bytes: of decoded row groups that are kept; None: as many as the store's reader likes.

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from barograph.core import manifest
 from barograph.core.options import Settings
 from barograph.core.record import Record
-from barograph.log.files import MAIN
+from barograph.log.files import MAIN, readable_logs
 from barograph.log.follow import Entry, Follower
+from barograph.log.write import mend
 from barograph.sidecar.accounts import Accounts
 from barograph.sidecar.alerts.alerts import Alerts
 from barograph.sidecar.control import Control
@@ -187,7 +188,7 @@ class Sidecar:
     def _fail(self, consumer: Consumer, error: Exception) -> None:
         """A mistake of ours: said once, and the consumer goes if it makes more."""
         name = type(consumer).__name__
-        self.journal.warn(f"{name} met {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
+        self.journal.warn(f"{name} failed with {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
         count = self._failures[id(consumer)] = self._failures.get(id(consumer), 0) + 1
         if count >= _MOST_FAILURES and consumer is not self.end:
             self._consumers = [one for one in self._consumers if one is not consumer]
@@ -292,6 +293,8 @@ class Sidecar:
 
     def finish(self, mirrors: bool = True) -> None:
         """The run has ended: last findings and sums, the manifest, what is sealed, mirrors, alerts."""
+        for path in readable_logs(self.folder):
+            mend(path)
         for consumer in self._consumers:
             try:
                 consumer.finish()

@@ -139,7 +139,7 @@ def _histograms(part: Part) -> Iterator[WideHistogram]:
 
 
 def _windows(times: Array) -> Iterator[tuple[int, int]]:
-    """Stretches of time with about so many points each."""
+    """Stretches of time with about this many points each."""
     times = np.sort(times)
     at = 0
     while at < len(times):

@@ -95,8 +95,8 @@ class Beside:
                 pipe.write(msgspec.json.encode(mark_non_finite(line), enc_hook=str) + b"\n")
         except (OSError, ValueError, MemoryError, RuntimeError) as error:
             self._warn(
-                f"no process beside the training could be started ({type(error).__name__}: {error}); the log is whole, "
-                f"`barograph attend {self._folder}` does the rest",
+                f"no process beside the training could be started ({type(error).__name__}: {error}); "
+                f"the log is complete, `barograph attend {self._folder}` does the rest",
                 key="sidecar",
             )
 
@@ -116,7 +116,7 @@ class Beside:
                 process.wait(max(timeout, _MIRRORS_SECONDS))
             except subprocess.TimeoutExpired:
                 trackers = ", ".join(self._settings.backends)
-                self._warn(f"{trackers}: not everything has arrived yet; a process of its own goes on sending")
+                self._warn(f"{trackers}: not everything has arrived yet; a background process keeps sending")
         _left.append(process)
 
     def forget(self) -> None:

@@ -169,9 +169,9 @@ class RunEnding:
         if left:
             self._keep_elsewhere(left)
         if isinstance(log, JsonLog) and log.lost:
-            out.warn(f"{log.lost} records were not written: {log.path} had no room")
+            out.warn(f"{log.lost} records were not written: {log.path} had no space")
         if blocks.lost:
-            out.warn(f"{blocks.lost} wide rows or histograms were not written: {out.dir} had no room")
+            out.warn(f"{blocks.lost} wide rows or histograms were not written: {out.dir} had no space")
         beside = self._alerts.beside
         if out.is_main:
             try:
@@ -202,10 +202,12 @@ class RunEnding:
                 raise OSError(28, "No space left on device")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            out.warn(f"{len(records)} records were not written: {out.log_path} had no room, nor had another ({reason})")
+            out.warn(
+                f"{len(records)} records were not written: {out.log_path} and other places had no space ({reason})"
+            )
             return
         out.warn(
-            f"{out.log_path} had no room for the last {len(records)} records; all of the log is in {local}, and "
+            f"{out.log_path} had no space for the last {len(records)} records; all of the log is in {local}, and "
             f"`barograph gc` or the next start of the run brings it back"
         )
 

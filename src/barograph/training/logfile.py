@@ -84,7 +84,7 @@ def _elsewhere(path: Path, inside: Path, warn: Callable[[str], Any]) -> OpenLog 
     """The log at `log_file`, linked from the run's folder; None, with a sentence, where it can't be had."""
     ours = inside.is_symlink() and inside.resolve() == path.resolve()
     if not ours and inside.is_file():
-        warn(f"the log of this run is {inside}; log_file {path} is not used for what goes on there")
+        warn(f"the log of this run is {inside}; log_file {path} is not used")
         return None
     for _ in range(5):
         try:

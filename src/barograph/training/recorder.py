@@ -64,7 +64,6 @@ class Recorder(Emitter):
         self.second, self.head = -1, b""
         self.lasts: dict[tuple[str, int], Record] = {}  # typed records, the last of each kind and size
         self._unsettled = False  # the segment's first step is not known yet
-        self.check_alert: Callable[[Any], Any] | None = None  # refuses a rule that is none; set by `init`
         self.clock: Any = None  # a StepClock, once steps or phases are timed
         self.finished = False  # what is logged now is refused, but for what comes late:
         self.closed = False  # the last record is written, so that is refused too
@@ -168,7 +167,7 @@ class Recorder(Emitter):
             except Exception as error:
                 if from_signal_handler(error):
                     raise
-                self.warn(f"a background task met {type(error).__name__}: {error}")
+                self.warn(f"a background task failed with {type(error).__name__}: {error}")
 
     def _settle(self, step: int) -> None:
         """The first step that a resumed segment logs is where it begins."""
@@ -213,7 +212,7 @@ class Recorder(Emitter):
 
     def refuse(self) -> None:
         """The run is finished: say that nothing is recorded any more."""
-        self.odd(f"run {self.id} is finished; what is logged now is not recorded")
+        self.odd(f"run {self.id} is finished; what is logged from now on is not recorded")
 
     # -- values on an accelerator ------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Shapes:
             self._different = None
             self._warn(
                 f"more than {_MANY_NAMES:,} different names have been logged, such as {text(names[0])[:80]!r} and "
-                f"{text(names[-1])[:80]!r}; a name with a number of a step or a sample in it makes a series of each"
+                f"{text(names[-1])[:80]!r}; a name that contains a step or sample number creates a series for each"
             )
 
     def remember(self, values: Mapping[Any, Any]) -> Shape:

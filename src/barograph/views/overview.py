@@ -182,7 +182,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
 
 _CAUSES = {
     "productive": "productive", "data": "waiting for data", "communication": "communication",
-    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "steps done again",
+    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "repeated steps",
     "downtime": "down after a crash", "other": "other", "idle": "idle",
 }  # fmt: skip
 

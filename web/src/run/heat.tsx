@@ -42,7 +42,7 @@ export function Heat(props: HeatProps) {
   const scale = useMemo(() => scaleOf(values, log), [values, log]);
   const height = props.rowHeight ?? Math.max(3, Math.min(18, Math.floor(TALLEST / Math.max(1, rows.length))));
   const tall = height * rows.length;
-  const names = width < 560 ? 96 : width > 1000 ? NAMES * 1.3 : NAMES;
+  const names = width < 560 ? 124 : width > 1000 ? NAMES * 1.3 : NAMES;
   const columns = steps.length;
 
   useEffect(() => {

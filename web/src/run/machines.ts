@@ -83,7 +83,7 @@ function sentence(ranks: Rank[], slow: Rank[], gone: Rank[]): string {
     );
   }
   if (!parts.length && ranks.some((rank) => rank.own !== undefined))
-    parts.push("In the last step no rank worked a tenth longer than the median of the others.");
+    parts.push("In the last step no rank took 10% longer than the median of the others.");
   return parts.join(" ");
 }
 

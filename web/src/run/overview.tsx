@@ -83,7 +83,7 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
         {known.value && !others.length && (
           <p class="quiet">
             {statusWords(detail.status).open
-              ? "No metric has been logged yet. Curves appear here by themselves."
+              ? "No metric has been logged yet. Curves appear here when logged."
               : "The run ended without logging a metric."}
           </p>
         )}

@@ -162,7 +162,7 @@ function Head({ detail, diagnosis }: { detail: RunDetail; diagnosis: Diagnosis |
           class="button"
           href={`/api/runs/${detail.key}/report.html`}
           download
-          title="One file with everything of this page, which opens anywhere"
+          title="One HTML file with everything of this page"
         >
           <Icon name="download" /> Report
         </a>

@@ -210,7 +210,7 @@ export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; a
             </a>
             <hr />
             {item(hidden ? "Show in the charts" : "Hide in the charts", () => actions.hide(row.key), "h")}
-            {item("Draw this one alone", () => actions.only(row.key), "o")}
+            {item("Show only this run", () => actions.only(row.key), "o")}
             <Palette row={row} />
             <hr />
             {item("Rename", () => actions.edit(row.key, "name"), "e")}
@@ -218,12 +218,12 @@ export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; a
             {item("Notes", () => actions.edit(row.key, "notes"), "n")}
             <hr />
             {item(row.pinned ? "Unpin" : "Pin to the top", () => togglePin([row.key]), "p")}
-            {item(row.archived ? "Take out of the archive" : "Archive", () => toggleArchive([row.key]), "a")}
+            {item(row.archived ? "Unarchive" : "Archive", () => toggleArchive([row.key]), "a")}
             {item(
               "Delete",
               () => void remove([row.key]),
               "Del",
-              running ? "A run that still writes cannot be deleted" : "",
+              running ? "A running run cannot be deleted" : "",
             )}
           </>
         );
@@ -285,7 +285,7 @@ function Value({ row, column, editing, actions, now }: ValueProps) {
       return (
         <Edit
           text={row.tags.join(", ")}
-          label={`Tags of ${name}, with commas between`}
+          label={`Tags of ${name}, separated by commas`}
           placeholder="tag, tag"
           open={editing === "tags"}
           setOpen={(open) => actions.edit(row.key, open ? "tags" : null)}

@@ -166,8 +166,10 @@ export function commandText(command: unknown): string {
  *  it is behind. */
 export function middleCut(content: string, most: number): string {
   if (content.length <= most) return content;
-  const behind = Math.ceil((most - 1) * 0.5);
-  return `${content.slice(0, Math.max(0, most - 1 - behind))}…${content.slice(content.length - behind)}`;
+  const room = Math.max(0, most - 1);
+  const numbered = /^\D*\d+/.exec(content)?.[0].length ?? 0;
+  const front = numbered > 0 && numbered <= room - 4 ? numbered : Math.floor(room / 2);
+  return `${content.slice(0, front)}…${content.slice(content.length - (room - front))}`;
 }
 
 /** Signs that are not seen and change how others are: controls, and those that turn the direction of a text. */

@@ -40,7 +40,7 @@ class Comparison:
     the axis that the runs share.
 
     differences: what is not the same. refusals: what would have misled. cautions, notes: sentences. rows: the table.
-    contrasts: every side against the baseline. verdict: the conclusion. target: the value whose reaching was timed.
+    contrasts: every side against the baseline. verdict: the conclusion. target: the target value.
     equal: of two runs that should be equal, series by series; None where that was not asked. level: of all tests
     together.
     """

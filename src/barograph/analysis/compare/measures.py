@@ -63,7 +63,7 @@ class MeasureRow:
 
 
 def measure(sides: Sequence[Side], found: SharedStretch, target: float | None) -> tuple[list[MeasureRow], float | None]:
-    """All rows, and the value whose reaching was timed."""
+    """All rows, and the target value."""
     few = sum(len(side.members) for side in sides) <= MANY
     rows = _ends(sides, found)
     goal, reached = _reaching(sides, found, target, few)

@@ -79,7 +79,7 @@ def _overall(subject: Subject) -> Iterator[Sentence]:
     found = subject.throughput
     tokens, steps = found.get("tokens_per_second"), found.get("steps_per_second")
     if tokens is not None and tokens > 0:
-        yield say("Over its training time the run took in {tokens} tokens a second.",
+        yield say("Over its training time the run processed {tokens} tokens a second.",
                   tokens=figures.amount(tokens, "tokens trained on / time of the steps"))  # fmt: skip
     elif steps is not None and steps > 0:
         yield say("Over its training time the run made {steps} steps a second; its tokens are not recorded.",
@@ -117,7 +117,7 @@ def _steps(subject: Subject, name: str) -> Iterator[Sentence]:
                 yield say("Its steps became faster: the last tenth took {much} less than the second, in the median.",
                           much=much)  # fmt: skip
             else:
-                yield say("The time of a step held: the last tenth differs by {much} from the second, in the median.",
+                yield say("The step time did not change: the last tenth differs by {much} from the second (medians).",
                           much=much)  # fmt: skip
 
 

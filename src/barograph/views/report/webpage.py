@@ -48,7 +48,7 @@ from barograph.views.report.content import (
 
 SCRIPT = Path(__file__).parents[2] / "assets" / "report.js"
 HOW_TO_BUILD = (
-    "The charts of this report stand still: this copy of Barograph lacks the page's script. "
+    "The charts of this report are static: this copy of Barograph lacks the page's script. "
     "`cd web && npm ci && node build.mjs` builds it (with Node.js), and so does `pip install .`."
 )
 # Points of all lines together: of some 16 bytes each, so that a page stays below 3 MB.

@@ -17,6 +17,7 @@ import msgspec
 
 import barograph
 from barograph.core.record import encode_fields, mark_non_finite
+from barograph.query.stored import StoredRun
 from barograph.views.server import details, edits, layers, names, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
 from barograph.views.server.events import Hub
@@ -54,7 +55,7 @@ class Server:
         self.series = series.SeriesAnswers(self.reading, Memory(ANSWER_BYTES))
         self.slow = SlowAnswers()  # seconds: findings, comparisons, reports
         self.quick = SlowAnswers(4)  # less than that: overviews don't wait behind the others
-        self.table = RunTable(self.places)
+        self.table = RunTable(self.places, diagnose=_diagnosis)
         self.hub = Hub(self.table)
         self.table.changed = self.hub.rows_changed
         self.page = Page(assets)
@@ -139,9 +140,7 @@ class Server:
 
     def findings(self, request: Request, place: RunPlace) -> Response:
         def work() -> bytes:
-            from barograph.doctor import diagnose
-
-            return msgspec.json.encode(mark_non_finite(diagnose(self.reading.run(place))))
+            return msgspec.json.encode(mark_non_finite(_diagnosis(self.reading.run(place))))
 
         return json_answer(request, self.slow.get(("findings", place.key), self.reading.state(place), work))
 
@@ -186,7 +185,7 @@ class Server:
             if baseline in keys:
                 baseline = runs[keys.index(baseline)]
             elif baseline is not None and ("/" in baseline or baseline.startswith((".", "~"))):
-                raise KeyError(f"the baseline {baseline[:200]!r} is none of the runs")
+                raise KeyError(f"the baseline {baseline[:200]!r} is not one of the runs")
             made = compare(
                 *runs, metric=options["metric"], x=options["x"], group=options["group"], baseline=baseline
             ).as_dict()
@@ -250,6 +249,13 @@ def _threaded(work: Callable[[Request], Response]) -> Handler:
         return await run_in_threadpool(work, request)
 
     return _answering(handled)
+
+
+def _diagnosis(run: StoredRun) -> dict[str, Any]:
+    """What the doctor says of a run; its rules are loaded when they are asked."""
+    from barograph.doctor import diagnose
+
+    return diagnose(run)
 
 
 def _application(server: Server) -> Starlette:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from barograph.query import curation
 from barograph.query.leaves import flat
 from barograph.query.stored import StoredRun
 from barograph.views.server.places import RunPlace, served_run
-from barograph.views.server.progress import Progress, last_step, sidecar_logs
+from barograph.views.server.progress import SEVERITIES, Progress, last_step, sidecar_logs
 
 MOST_METRICS = 40
 _MOST_CONFIG = 500  # values of a configuration in a row; the run's own page has them all
@@ -48,6 +49,7 @@ class RunRow:
         self.signature: Signature = ()
         self.live = False
         self.is_filled = False
+        self.is_diagnosed = True  # or there is nothing to ask the doctor
         self.checked = 0.0
         self.written = 0.0
         self.progress: Progress | None = None
@@ -124,6 +126,14 @@ class RunRow:
             if self.live:
                 progress.best.update(best)
         self.is_filled = True
+        self.is_diagnosed = self.live or bool(sidecar_logs(self.place.dir))
+        self.encode()
+
+    def diagnose(self, root: Path, diagnose: Callable[[StoredRun], dict[str, Any]]) -> None:
+        """Ask the doctor about a run that no sidecar has watched, such as an imported one. May raise."""
+        self.is_diagnosed = True
+        severities = [finding["severity"] for finding in diagnose(served_run(self.place, root))["findings"]]
+        self.data["findings"] = {severity: severities.count(severity) for severity in SEVERITIES}
         self.encode()
 
     def advance(self) -> bool:

@@ -63,7 +63,7 @@ def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, looked
     said = _state(watch, looked)
     if not found:
         examined = looked is not None and looked.findings is not None
-        nothing = "nothing is wrong" if examined else "the run has logged no finding"
+        nothing = "no problems found" if examined else "the run has logged no finding"
         return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(looked)]
     at.chosen = min(at.chosen, len(found) - 1)
     counts = [sum(one["severity"] == name for one in found) for name in SEVERITIES]

@@ -109,7 +109,7 @@ class Settings:
     alert_recovery: bool = _option(True, FLAG, "also report the end of what was reported")
     # speed, machine, ranks
     flops_formula: str = _option(
-        "nanogpt",
+        "surogate",
         Accepts("choice", words=FORMULAS),
         "what counts as a token's FLOPs; see docs/reference/throughput.md",
     )

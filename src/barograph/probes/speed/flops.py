@@ -90,9 +90,14 @@ def hardware_flops(arch: Architecture, recompute: str, formula: str = "palm") ->
     again, so attention costs 4/3 (what is recomputed: arXiv:2205.05198 section 5, whose equation for the
     hardware's FLOPs is larger: it doubles the attention term).
     """
+    return with_recomputation(parts(arch, formula), recompute)
+
+
+def with_recomputation(costs: FlopsParts, recompute: str) -> float:
+    """FLOPs a token of these parts with what is computed twice, see `hardware_flops`."""
     if recompute not in RECOMPUTATION:
         raise FlopsError(f"recomputation is {recompute!r}; it is one of {', '.join(RECOMPUTATION)}.")
-    blocks, lm_head, attention = parts(arch, formula)
+    blocks, lm_head, attention = costs
     again = 4 / 3
     if recompute == "full":
         return blocks * again + lm_head + attention * again

@@ -61,8 +61,8 @@ def test_nano_gpt_is_read_as_gpt_2() -> None:
     config = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50257, "block_size": 1024, "bias": True}
     found = architecture(config)
     assert parameters(found).total == 124_439_808 and found.sequence == 1024
-    with pytest.raises(FlopsError, match="bias"):
-        architecture({name: value for name, value in config.items() if name != "bias"})
+    unsaid = {name: value for name, value in config.items() if name != "bias"}
+    assert architecture(unsaid) == found != architecture(config | {"bias": False}), "nanoGPT's default is with biases"
 
 
 def test_mixtral_8x7b_has_its_published_parameters() -> None:

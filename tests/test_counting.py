@@ -71,19 +71,19 @@ SLOW = ("windows in some", "Qwen2-MoE", "OLMoE", "LayerNorm")
     "kind", [pytest.param(one, marks=pytest.mark.slow) if one.startswith(SLOW) else one for one in MODELS]
 )
 def test_formulas_and_parameters_agree_with_torch(kind: str) -> None:
-    """Formula "surogate" with what the mask leaves, "palm_non_embedding" with the whole square where no window is."""
+    """Formula "causal" with what the mask leaves, "palm_non_embedding" with the whole square where no window is."""
     model = hugging_face(kind)
     arch = architecture_of(model, SEQUENCE)
     assert parameters(arch).total == sum(one.numel() for one in model.parameters())
     tokens = torch.randint(0, 1024, (1, SEQUENCE))
     seen = count(model, input_ids=tokens, labels=tokens, masked=False)
-    assert flops_per_token(arch, "surogate") == pytest.approx(seen, rel=0.01)
+    assert flops_per_token(arch, "causal") == pytest.approx(seen, rel=0.01)
     assert flops_per_token(arch, "megatron") == pytest.approx(seen, rel=0.01)  # routers are left out there
     if not arch.windows:
         whole = count(model, tokens)
         assert flops_per_token(arch, "palm_non_embedding") == pytest.approx(whole, rel=0.01)
         assert parts(arch, "palm_non_embedding").attention == pytest.approx(
-            2 * parts(arch, "surogate").attention, rel=1e-12
+            2 * parts(arch, "causal").attention, rel=1e-12
         )
 
 
@@ -96,7 +96,7 @@ def test_formulas_agree_on_our_demo(shape: ModelShape) -> None:
     arch = architecture_of(model)
     assert flops_per_token(arch, "palm_non_embedding") == pytest.approx(count(model, tokens), rel=0.01)
     seen = count(model, tokens, masked=False, loss=lambda output: next_byte_loss(output[0], tokens))
-    assert flops_per_token(arch, "surogate") == pytest.approx(seen, rel=0.01)
+    assert flops_per_token(arch, "causal") == pytest.approx(seen, rel=0.01)
 
 
 def test_counting_leaves_the_training_as_it_was() -> None:
@@ -160,7 +160,7 @@ def test_a_model_without_configuration_is_read_off_its_modules(gated: bool, tied
     assert (arch.layers, arch.hidden, arch.heads, arch.ffn, arch.vocab) == (3, 64, 4, 256, 512)
     assert (arch.gated, arch.tied) == (gated, tied)
     seen = count(model, torch.randint(0, 512, (2, 96)), masked=False)
-    assert flops_per_token(arch, "surogate") == pytest.approx(seen, rel=0.01)
+    assert flops_per_token(arch, "causal") == pytest.approx(seen, rel=0.01)
 
 
 def test_what_modules_do_not_show_is_asked_for() -> None:

@@ -90,8 +90,8 @@ def test_formulas_differ_by_what_they_say_they_differ_by() -> None:
     known = parameters(SEVEN)
     assert each["palm"].blocks - each["palm_non_embedding"].blocks == 6 * known.embedding  # untied: looked up only
     assert each["palm_non_embedding"].blocks - each["kempner"].blocks == 6 * known.vectors
-    assert each["megatron"] == each["surogate"]
-    assert each["kempner"].attention == each["palm"].attention == 2 * each["surogate"].attention
+    assert each["megatron"] == each["causal"]
+    assert each["kempner"].attention == each["palm"].attention == 2 * each["causal"].attention
     assert len({one.lm_head for one in each.values()}) == 1
     for one in each.values():
         assert one.total == sum(one)
@@ -100,7 +100,7 @@ def test_formulas_differ_by_what_they_say_they_differ_by() -> None:
 def test_a_tied_head_is_one_weight_and_still_a_product() -> None:
     tied = Architecture(**{**vars(SEVEN), "tied": True})
     assert parameters(SEVEN).total - parameters(tied).total == SEVEN.vocab * SEVEN.hidden
-    for name in ("palm_non_embedding", "kempner", "megatron", "surogate"):
+    for name in ("palm_non_embedding", "kempner", "megatron", "causal"):
         assert parts(tied, name) == parts(SEVEN, name)
     assert parts(tied, "palm").lm_head == parts(SEVEN, "palm").lm_head
 
@@ -109,7 +109,7 @@ def test_experts_that_a_token_does_not_meet_cost_it_nothing_but_routing() -> Non
     more = Architecture(**{**vars(SPARSE), "experts": 128})
     for name in ("megatron", "kempner"):
         assert flops_per_token(more, name) == flops_per_token(SPARSE, name)
-    for name in ("palm", "palm_non_embedding", "surogate"):
+    for name in ("palm", "palm_non_embedding", "causal"):
         assert flops_per_token(more, name) - flops_per_token(SPARSE, name) == 6 * 6 * 512 * 64
     dense_part = 2 * 3 * 512 * 1024
     expert_part = 6 * 3 * 512 * (4 * 256 + 512)
@@ -144,7 +144,7 @@ def test_recomputation_is_in_hfu_and_never_in_mfu() -> None:
 
 
 def test_an_unknown_formula_is_an_error_that_lists_those_there_are() -> None:
-    with pytest.raises(FlopsError, match="palm, palm_non_embedding, megatron, kempner, surogate"):
+    with pytest.raises(FlopsError, match="palm, palm_non_embedding, megatron, kempner, causal"):
         flops_per_token(SEVEN, "chinchilla")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 
 import barograph
 from barograph.core import record
+from barograph.core.options import Settings
 from barograph.probes.speed import achieved
 from barograph.probes.speed.achieved import MeasuredPeak, MeasureError, bench_peak, measure, peaks_file, store, stored
 from barograph.probes.speed.architecture import Architecture, FlopsError
-from barograph.probes.speed.flops import parts
+from barograph.probes.speed.flops import flops_per_token, mfu, parts
 from barograph.probes.speed.light import PARTS, estimate, peak_for
 from barograph.probes.speed.peaks import device_peak
 from barograph.training.console.lines import sol_lines
@@ -53,7 +55,7 @@ def test_tokens_a_second_follow_from_flops_and_peak() -> None:
         989.4,
         1979,
     )
-    assert found["formula"] == "surogate" and found["peak_source"] == device_peak(H100).source  # type: ignore[union-attr]
+    assert found["formula"] == "causal" and found["peak_source"] == device_peak(H100).source  # type: ignore[union-attr]
     assert "reason" not in found and "achievable" not in found
     assert estimate(SEVEN, device=H100, devices=8)["tps"] == pytest.approx(8 * found["tps"], abs=8)
 
@@ -285,3 +287,12 @@ def test_a_cache_below_a_file_is_said_and_the_table_shown(
     assert bench_peak("cpu", 0.01) == 0
     said = capsys.readouterr()
     assert "could not be kept" in said.err and "bf16" in said.out and "Kept in" not in said.out
+
+
+def test_at_the_speed_of_light_no_default_mfu_is_impossible() -> None:
+    formula = Settings().flops_formula
+    for arch in (SEVEN, dataclasses.replace(SEVEN, sequence=131072), dataclasses.replace(SEVEN, windows=(512,) * 32)):
+        for devices in (1, 8):
+            light = estimate(arch, device=H100, devices=devices)
+            share = mfu(flops_per_token(arch, formula), light["tps"], light["bf16_peak"], devices)
+            assert share == pytest.approx(1.0, abs=1e-3)

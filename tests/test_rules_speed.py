@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.core.record import Record
-from barograph.doctor.rules.speed.efficiency import ImpossibleUtilization, InputBound, LowEfficiency
+from barograph.doctor.rules.speed.efficiency import ImpossibleSpeed, ImpossibleUtilization, InputBound, LowEfficiency
 from barograph.doctor.rules.speed.speed import RULES, Stalled, StepTimeDrift, StepTimeOutliers, ThroughputDrop
 
 
@@ -105,9 +105,22 @@ def test_figures_that_cannot_be() -> None:
     assert severities(findings([ImpossibleUtilization()], {"speed/mfu": noisy(64, 0.8, 0.01)})) == {"info"}
     assert not findings([ImpossibleUtilization()], {"speed/mfu": noisy(64, 0.5, 0.01)})
     assert not findings([ImpossibleUtilization()], {"train/mfu": noisy(64, 45.0, 0.01)})  # in percent
+    (one,) = findings([ImpossibleUtilization()], {"train/mfu": noisy(64, 120.0, 0.01)}).values()
+    assert one.severity == "warning" and one.message.startswith("An MFU of 1"), one.message
     low = {"sol/tps": ([0], [1e5]), "train/tokens_per_second": noisy(300, 4e4)}
     assert severities(findings([LowEfficiency()], low)) == {"info"}
     assert not findings([LowEfficiency()], low | {"train/tokens_per_second": noisy(300, 8e4)})
+
+
+@pytest.mark.parametrize(("share", "wrong"), [(1.5, True), (1.1, True), (0.97, False), (0.5, False)])
+def test_a_training_faster_than_light_is_said_once_a_segment(share: float, wrong: bool) -> None:
+    columns = {"sol/tps": ([0], [1e5]), "train/tokens_per_second": noisy(300, share * 1e5, 0.01)}
+    found = list(findings([ImpossibleSpeed()], columns).values())
+    assert [one.severity for one in found] == ["warning"] * wrong
+    for one in found:
+        assert one.step == 0 and one.evidence["share"] == pytest.approx(share, rel=0.01)
+    mended = {"sol/tps": ([0, 8], [1e5, 4e5]), "train/tokens_per_second": noisy(300, share * 1e5, 0.01)}
+    assert not findings([ImpossibleSpeed()], mended), "an estimate that was set right counts from there on"
 
 
 @settings(max_examples=60, deadline=None)

@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
     """seconds in which alerts are collected into one message"""
     alert_recovery: bool | None
     """also report the end of what was reported"""
-    flops_formula: Literal["palm", "palm_non_embedding", "megatron", "kempner", "surogate"] | None
+    flops_formula: Literal["palm", "palm_non_embedding", "megatron", "kempner", "causal"] | None
     """what counts as a token's FLOPs; see docs/reference/throughput.md"""
     peak_tflops: float | None
     """peak TFLOP/s of one device, where the table does not know it"""

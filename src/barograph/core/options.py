@@ -23,8 +23,8 @@ FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
 NO_OPTIONS = (FILE_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
 
 BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
-FORMULAS = ("palm", "palm_non_embedding", "megatron", "kempner", "surogate")
-RENAMED_FORMULAS = (("nanogpt", "palm_non_embedding"),)
+FORMULAS = ("palm", "palm_non_embedding", "megatron", "kempner", "causal")
+RENAMED_FORMULAS = (("nanogpt", "palm_non_embedding"), ("surogate", "causal"))
 CONSOLES = ("plain", "surogate", "modded-nanogpt", "picollm", "kempnerforge", "none")
 
 
@@ -110,7 +110,7 @@ class Settings:
     alert_recovery: bool = _option(True, FLAG, "also report the end of what was reported")
     # speed, machine, ranks
     flops_formula: str = _option(
-        "palm_non_embedding",
+        "causal",
         Accepts("choice", words=FORMULAS, renamed=RENAMED_FORMULAS),
         "what counts as a token's FLOPs; see docs/reference/throughput.md",
     )

@@ -104,14 +104,17 @@ class RunModel:
         many share the work (default: one a rank). device: its name (default: the one torch uses). peak_tflops:
         of one device, over the table. recompute: "none", "selective" or "full", for the HFU.
 
-        Returns the estimate, which is recorded and (with `show`) drawn; None, with a warning that says what is
-        missing, where it can't be made.
+        Where a torch model's sizes don't tell its FLOPs they are counted: over one made-up sequence of `sequence`
+        tokens, or at the training's first forward pass, where a token is a sample if the inputs hold no whole numbers.
+
+        Returns the estimate, which is recorded and (with `show`) drawn; None where it comes with the first step, or,
+        with a warning that says what is missing, where it can't be made.
         """
         out = self._out
         try:
             from barograph.probes.speed.expectation import expect
 
-            return expect(
+            found = expect(
                 out,
                 self._steps.clock,
                 model,
@@ -123,6 +126,7 @@ class RunModel:
                 recompute=recompute,
                 show=show,
             )
+            return found or None
         except ValueError as error:
             if out.strict:
                 raise

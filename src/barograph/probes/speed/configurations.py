@@ -351,11 +351,9 @@ def _kempner(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nano_gpt(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
-    """nanoGPT: feed-forward width 4 × n_embd, tied, learned positions, biases by option."""
+    """nanoGPT: feed-forward width 4 × n_embd, tied, learned positions, biases unless they are switched off."""
     layers, hidden, heads = found.whole("n_layer"), found.whole("n_embd"), found.whole("n_head")
-    if not found.has("bias"):
-        raise FlopsError("the configuration has no bias; pass true or false.")
-    norms, biases = (2, 9) if found.get("bias") else (1, 0)  # 3 + 1 + 4 + 1 widths of biases a layer
+    norms, biases = (2, 9) if found.get("bias", True) else (1, 0)  # 3 + 1 + 4 + 1 widths of biases a layer
     return {
         "layers": layers,
         "hidden": hidden,

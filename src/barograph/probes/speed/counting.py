@@ -48,12 +48,12 @@ def count(
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    model = _unwrap(model)
+    model = unwrap(model)
     number = whole(tokens, "tokens") if tokens is not None else _tokens((*inputs, *keywords.values()))
     attention = _attention_calls()
     again: list[Any] = []  # modules that run forward during the backward pass
     unseen = _unseen_products()
-    counter = FlopCounterMode(display=False, custom_mapping=_grouped_products())
+    counter = FlopCounterMode(display=False, custom_mapping=grouped_products())
     devices = sorted(
         {p.device.index for p in model.parameters() if p.device.type == "cuda" and p.device.index is not None}
     )
@@ -90,7 +90,7 @@ def count(
     return total / number
 
 
-def _unwrap(model: Any) -> Any:
+def unwrap(model: Any) -> Any:
     """The plain module in a compiled or a distributed one."""
     import torch
 
@@ -164,21 +164,30 @@ def _untouched(model: Any) -> Iterator[None]:
                 buffer.data.copy_(before)
 
 
+def hidden_share(query: Any, key: Any, mask: Any, causal: bool) -> float:
+    """The share of the products of scores that a mask hides."""
+    import torch
+
+    rows, columns = query.shape[-2], key.shape[-2]
+    if mask is None and not causal:
+        return 0.0
+    if mask is None:
+        seen = sum(min(row + 1, columns) for row in range(rows))
+        return float(1.0 - seen / (rows * columns))
+    with torch.no_grad():
+        open_ = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        return 1.0 - float(open_.expand(*open_.shape[:-2], rows, columns).double().mean())
+
+
+def is_unseen_product(name: str) -> bool:
+    """Whether an operator that torch does not count multiplies matrices, by its name."""
+    return any(word in name for word in _PRODUCTS) and not any(word in name for word in _COUNTED_ELSEWHERE)
+
+
 def _attention_calls() -> Any:
     """A mode that sums up, over calls of scaled_dot_product_attention, the FLOPs that their masks hide."""
     import torch
     from torch.overrides import TorchFunctionMode
-
-    def hidden_share(query: Any, key: Any, mask: Any, causal: bool) -> float:
-        rows, columns = query.shape[-2], key.shape[-2]
-        if mask is None and not causal:
-            return 0.0
-        if mask is None:
-            seen = sum(min(row + 1, columns) for row in range(rows))
-            return float(1.0 - seen / (rows * columns))
-        with torch.no_grad():
-            open_ = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-            return 1.0 - float(open_.expand(*open_.shape[:-2], rows, columns).double().mean())
 
     class Mode(TorchFunctionMode):
         calls = 0
@@ -205,7 +214,7 @@ def _unseen_products() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
-    known = set(flop_registry) | set(_grouped_products())
+    known = set(flop_registry) | set(grouped_products())
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         names: frozenset[str] = frozenset()
@@ -213,18 +222,14 @@ def _unseen_products() -> Any:
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             packet = function._overloadpacket
             name = str(packet).rpartition(".")[2]
-            if (
-                packet not in known
-                and any(word in name for word in _PRODUCTS)
-                and not any(word in name for word in _COUNTED_ELSEWHERE)
-            ):
+            if packet not in known and is_unseen_product(name):
                 self.names = self.names | {name}
             return function(*args, **(kwargs or {}))
 
     return Mode()  # type: ignore[no-untyped-call]
 
 
-def _grouped_products() -> dict[Any, Any]:
+def grouped_products() -> dict[Any, Any]:
     """The count for products of groups of rows with a matrix each, which mixtures of experts use."""
     import torch
 
@@ -253,7 +258,7 @@ def architecture_of(model: Any, sequence: int | None = None, **given: Any) -> Ar
     FlopsError says what to pass.
     """
     check_names(given)
-    model = _unwrap(model)
+    model = unwrap(model)
     for name in ("config", "shape", "args"):
         config = getattr(model, name, None)
         if config is not None:

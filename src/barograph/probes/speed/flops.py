@@ -16,7 +16,7 @@ Where a layer has a window of w keys, min(w, T) stands for T in each of them.
                attention 6 L H Q T, half of the mask.            Megatron-LM training.py
     kempner    6 × the same weights + 12 L dim T: full attention, and dim whatever the heads' width.
                                                                  KempnerForge metrics/mfu.py
-    surogate   As megatron, with routers and gates.              Surogate's speed of light
+    causal     As megatron, with routers and gates.              Surogate's speed of light
 
 A mixture of experts counts the `top_k` experts of a token and the shared ones in all five; Surogate itself
 counts one dense layer instead. Grouped-query attention makes keys and values cheaper to project and no
@@ -36,7 +36,7 @@ FORMULAS: dict[str, str] = {
     "palm_non_embedding": "6 N + 12 L H Q T, N without embeddings that are only looked up",
     "megatron": "6 × matrices without routers + 6 L H Q T, half of the causal mask",
     "kempner": "6 × matrices without routers + 12 L dim T",
-    "surogate": "6 × matrices with routers + 6 L H Q T, half of the causal mask",
+    "causal": "6 × matrices with routers + 6 L H Q T, half of the causal mask",
 }
 RECOMPUTATION = ("none", "selective", "full")
 
@@ -56,7 +56,7 @@ class FlopsParts(NamedTuple):
         return self.blocks + self.lm_head + self.attention
 
 
-def parts(arch: Architecture, formula: str = "surogate") -> FlopsParts:
+def parts(arch: Architecture, formula: str = "causal") -> FlopsParts:
     """FLOPs a token of each part, by a formula's id; see above. FlopsError for an id that is not there."""
     formula = dict(RENAMED_FORMULAS).get(formula, formula)
     if formula not in FORMULAS:
@@ -68,12 +68,12 @@ def parts(arch: Architecture, formula: str = "surogate") -> FlopsParts:
     else:
         # 2 FLOPs × 3 passes × (queries with keys + weights with values): 12 H Q for heads of one width
         each = 6.0 * arch.heads * (arch.head_dim + arch.value_dim)
-        attention = each * arch.spans(causal=formula in ("megatron", "surogate"))
+        attention = each * arch.spans(causal=formula in ("megatron", "causal"))
     if formula == "palm":
         weights = known.active - head
     elif formula == "palm_non_embedding":
         weights = known.active - head - known.positions - (0 if arch.tied else known.embedding)
-    elif formula == "surogate":
+    elif formula == "causal":
         weights = known.active_blocks
     else:
         weights = known.active_blocks - arch.router_weights - arch.others
@@ -93,9 +93,14 @@ def hardware_flops(arch: Architecture, recompute: str, formula: str = "palm") ->
     again, so attention costs 4/3 (what is recomputed: arXiv:2205.05198 section 5, whose equation for the
     hardware's FLOPs is larger: it doubles the attention term).
     """
+    return with_recomputation(parts(arch, formula), recompute)
+
+
+def with_recomputation(costs: FlopsParts, recompute: str) -> float:
+    """FLOPs a token of these parts with what is computed twice, see `hardware_flops`."""
     if recompute not in RECOMPUTATION:
         raise FlopsError(f"recomputation is {recompute!r}; it is one of {', '.join(RECOMPUTATION)}.")
-    blocks, lm_head, attention = parts(arch, formula)
+    blocks, lm_head, attention = costs
     again = 4 / 3
     if recompute == "full":
         return blocks * again + lm_head + attention * again

@@ -19,11 +19,11 @@ from barograph.probes.speed.flops import FlopsParts, parts
 from barograph.probes.speed.peaks import Peak, device_peak, precision
 
 PARTS = ("blocks", "lm_head", "attention")
-FORMULA = "surogate"
+FORMULA, COUNTED = "causal", "counted"
 
 
 def estimate(
-    arch: Architecture,
+    arch: Architecture | FlopsParts,
     *,
     device: str | Peak | None = None,
     dtypes: Mapping[str, str] | str = "bf16",
@@ -33,11 +33,12 @@ def estimate(
 ) -> dict[str, Any]:
     """The speed-of-light estimate of a model on a device, as the fields of a `sol` record.
 
-    device: its name, or a `Peak`; by default the device that torch would use. dtypes: precision of
+    arch: the sizes, or FLOPs a token by part where they were counted. device: its name, or a `Peak`; by default the
+    device that torch would use. dtypes: precision of
     "blocks", "lm_head" and "attention", or one for all. devices: how many work together. peak_tflops: the
     peak to count with, over the table. measured: what the device reached (`achieved.stored` by default).
 
-    Fields: `blocks`, `lm_head`, `attention` (FLOPs a token, forward and backward, by formula "surogate"),
+    Fields: `blocks`, `lm_head`, `attention` (FLOPs a token, forward and backward, by formula "causal" or "counted"),
     `{part}_dtype`, `tps` (tokens a second of all devices, whole), `{tf32,bf16,fp16,fp8}_peak` (TFLOP/s,
     only those known; `fp32_peak` where it was measured on a CPU), `device`, `devices`, `formula`,
     `peak_source`, `peak_unit` where a device is less or more than what is sold; where the device was
@@ -51,10 +52,11 @@ def estimate(
     name = device.name if isinstance(device, Peak) else device or device_name()
     sheet = device if isinstance(device, Peak) else device_peak(name)
     reached = {kind: one.tflops for kind, one in (stored(name) if measured is None else measured).items()}
-    costs = parts(arch, FORMULA)
+    costs = arch if isinstance(arch, FlopsParts) else parts(arch, FORMULA)
     fields: dict[str, Any] = {part: int(cost) for part, cost in zip(PARTS, costs, strict=True)}
     fields |= {f"{part}_dtype": kind for part, kind in kinds.items()}
-    fields |= {"device": name, "devices": devices, "formula": FORMULA}
+    fields |= {"device": name, "devices": devices}
+    fields["formula"] = COUNTED if isinstance(arch, FlopsParts) else FORMULA
     if sheet is not None:
         fields |= {
             f"{kind}_peak": value for kind in ("tf32", "bf16", "fp16", "fp8") if (value := sheet.at(kind)) is not None

@@ -189,21 +189,77 @@ class ImpossibleUtilization(BlockRule):
         channel = self.channel(seen)
         name = channel.name if channel is not None else "mfu"
         for at in numpy.flatnonzero(new.middle > self.at["informs"]):
-            middle = mfu_fraction(float(new.middle[at]), name, seen.channels)
-            grade = "warns" if middle > self.at["warns"] else "informs"
-            if grade in self._said or middle <= self.at["informs"]:
+            share = mfu_fraction(float(new.middle[at]), name, seen.channels)
+            grade = "warns" if share > self.at["warns"] else "informs"
+            if grade in self._said or share <= self.at["informs"]:
                 continue
             self._said |= {grade, "informs"}
             yield self.finding(
-                int(new.step[at]), f"An MFU of {middle:.0%} "
+                int(new.step[at]), f"An MFU of {share:.0%} "
                 f"{'is impossible' if grade == 'warns' else 'is improbable'}.", key=grade,
                 severity="warning" if grade == "warns" else "info", kind="efficiency",
-                found=int(new.last_step[at]), segment=int(new.segment[at]), evidence={"mfu": middle},
+                found=int(new.last_step[at]), segment=int(new.segment[at]), evidence={"mfu": share},
                 confidence=0.8,
             )  # fmt: skip
 
 
-class LowEfficiency(Rule):
+class _ShareOfLight(Rule):
+    """A rule over the training's speed as a share of the speed of light, in blocks of 16 rows."""
+
+    needs = ("=sol/tps", "throughput")
+
+    def reset(self) -> None:
+        self._blocks = NewBlocks()
+
+    def shares(self, seen: RunHistory) -> Iterator[tuple[BlockColumns, int, float, float]]:
+        """New blocks: their columns, the row, its share, and the tokens a second that the estimate allows."""
+        light = seen.channel("sol/tps")
+        new = self._blocks.new(seen, throughput_of(seen)) if light is not None else None
+        for at in range(len(new)) if new is not None else ():
+            assert light is not None and new is not None
+            best = float(newest(light, int(new.last_step[at]), int(new.time[at]), int(new.segment[at]), 1)[0])
+            yield new, at, float(new.middle[at]) / best if best > 0 else math.nan, best
+
+
+class ImpossibleSpeed(_ShareOfLight):
+    """The training is faster than the speed of light.
+
+    Tokens a second over the estimate of `sol`: a median of 16 rows above 100% warns. The estimate is too low, or the
+    tokens are too many: the number of devices, their peak, the precision, or tokens that are counted on every rank.
+    """
+
+    name, family, kind, severity = "impossible_sol", "speed", "efficiency", "warning"
+    least = 16
+    about = "The training is faster than its speed of light."
+    sources = ("Surogate metrics guide: sol is theoretical over actual time",)
+    thresholds: ClassVar = {"share": (1.0, "more than the device can do")}
+    causes = (
+        "wrong number of devices in the estimate",
+        "peak TFLOP/s of another device or precision",
+        "tokens of a step counted too high, such as those of all ranks on every rank",
+    )
+    remedies = (
+        "pass devices= to run.speed_of_light: how many share the work",
+        "check the precision (dtypes=) and the peak (peak_tflops=) of the estimate",
+    )
+
+    def reset(self) -> None:
+        super().reset()
+        self._said: set[int] = set()
+
+    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+        for new, at, share, best in self.shares(seen):
+            segment = int(new.segment[at])
+            if share > self.at["share"] and segment not in self._said:
+                self._said.add(segment)
+                yield self.finding(
+                    int(new.step[at]), f"Training runs at {share:.0%} of its speed of light, which is impossible.",
+                    key=str(segment), found=int(new.last_step[at]), segment=segment, confidence=0.9,
+                    evidence={"share": share, "tokens_per_second": float(new.middle[at]), "light": best},
+                )  # fmt: skip
+
+
+class LowEfficiency(_ShareOfLight):
     """The training is far below the speed of light.
 
     Tokens a second over the estimate of `sol`: below 60% for 96 rows, after the first 32, is an info finding (the
@@ -211,7 +267,6 @@ class LowEfficiency(Rule):
     """
 
     name, family, kind, severity = "low_efficiency", "speed", "efficiency", "info"
-    needs = ("=sol/tps", "throughput")
     least = 128
     about = "The training is far below the speed of light."
     sources = ("Surogate metrics guide: sustained below 60%",)
@@ -219,21 +274,15 @@ class LowEfficiency(Rule):
     causes = ("loader slow", "small batches or kernels", "communication that is not overlapped with computation")
 
     def reset(self) -> None:
-        self._blocks = NewBlocks()
+        super().reset()
         self._low: list[int] = []
         self._seen, self._said = 0, False
 
     def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        light = seen.channel("sol/tps")
-        if light is None or self._said:
+        if self._said:
             return
-        new = self._blocks.new(seen, throughput_of(seen))
-        if new is None:
-            return
-        for at in range(len(new)):
+        for new, at, share, best in self.shares(seen):
             self._seen += 1
-            best = float(newest(light, int(new.last_step[at]), int(new.time[at]), int(new.segment[at]), 1)[0])
-            share = float(new.middle[at]) / best if best > 0 else math.nan
             self._low = [*self._low, int(new.step[at])] if share < self.at["share"] and self._seen > 2 else []
             if len(self._low) >= self.at["blocks"]:
                 self._said = True
@@ -247,4 +296,4 @@ class LowEfficiency(Rule):
                 return
 
 
-RULES = (InputBound, ImpossibleUtilization, LowEfficiency)
+RULES = (InputBound, ImpossibleUtilization, ImpossibleSpeed, LowEfficiency)

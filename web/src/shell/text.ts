@@ -162,7 +162,7 @@ export function commandText(command: unknown): string {
   return [program, ...rest].join(" ");
 }
 
-/** A text of at most so many signs: what is too long loses its middle, since a layer's number stands in front and what
+/** A text of at most `most` characters: what is too long loses its middle, since a layer's number stands in front and what
  *  it is behind. */
 export function middleCut(content: string, most: number): string {
   if (content.length <= most) return content;

@@ -76,7 +76,7 @@ def test_time_and_cost_fit_a_terminal_of_80_columns_and_drive_none() -> None:
     lines = time_lines(SPENT, price=2.5, gpu_hours=200.0) + cost_lines(COST)
     assert max(map(len, lines)) <= 80 and all(short(line) == line for line in lines)
     shown = [line.split()[0] for line in lines[2:6]]
-    assert shown == ["productive", "waiting", "steps", "evaluation"]  # the largest loss first
+    assert shown == ["productive", "waiting", "repeated", "evaluation"]  # the largest loss first
     assert "86.5%" in lines[2] and "22h13m" in lines[2] and "441.11" in lines[2]
     wall = next(line for line in lines if "wall time" in line)
     assert wall.split()[-1] == "500.00" and "25h41m" in wall

@@ -162,8 +162,8 @@ export function commandText(command: unknown): string {
   return [program, ...rest].join(" ");
 }
 
-/** A text of at most that many characters: what is too long loses its middle, since a layer's number stands in front and what
- *  it is behind. */
+/** A text of at most `most` characters. A longer one loses its middle: a layer's number is at the front, the part's
+ *  name at the end. */
 export function middleCut(content: string, most: number): string {
   if (content.length <= most) return content;
   const room = Math.max(0, most - 1);

@@ -30,7 +30,7 @@ _PATIENCE_SECONDS = 1.0
 class RunTable:
     """All rows. Any thread may call.
 
-    changed: is told the keys of rows that were filled in. diagnose: the doctor's word on a run that no sidecar watched.
+    changed: gets the keys of rows that were filled in. diagnose: the doctor's word on a run that no sidecar watched.
     """
 
     def __init__(

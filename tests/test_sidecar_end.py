@@ -110,7 +110,7 @@ writer.close()
         process.communicate("\n")
         assert beside.wait(60) == 0
     last = [one for one in own_records(folder, "finding") if one["rule"] == "hung"][-1]
-    assert last["severity"] == "warning" and "goes on" in last["message"]
+    assert last["severity"] == "warning" and "has continued" in last["message"]
 
 
 def test_a_kill_while_the_kernel_counted_one_for_memory_is_out_of_memory(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from barograph.core import place
 from barograph.core.options import Settings
 from barograph.core.record import Record
 from barograph.log.follow import Follower
-from barograph.query.energy import Prices
 from barograph.query.frames import frame
 from barograph.query.stored import StoredRun
 from barograph.sidecar.loop import Sidecar
@@ -90,11 +89,8 @@ def test_devices_of_both_hosts_count_and_live_is_what_a_reader_finds(
     assert live["gpu_joules"] == pytest.approx(joules) and live["gpus"] == 2
     assert sorted(main.accounts._energy.models) == [f"card of {host}" for host in HOSTS]
     main.close()
-    energy = StoredRun(folder)._accounts()[1]
-    assert energy.fields()["gpu_joules"] == pytest.approx(joules) and sorted(energy.models) == sorted(
-        main.accounts._energy.models
-    )
-    assert Prices(per_gpu_hour=1.0).per_gpu_hour(energy.models) == 1.0
+    cost = StoredRun(folder).cost(price_per_gpu_hour=1.0)
+    assert cost["gpu_joules"] == pytest.approx(joules) and cost["price_per_gpu_hour"] == 1.0
 
 
 def test_a_sidecar_says_whose_it_is_each_time_it_begins(tmp_path: Path) -> None:

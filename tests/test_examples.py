@@ -1,0 +1,32 @@
+"""The examples run: each does everything that its document describes, and checks it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_does_what_its_document_says(example: Path, tmp_path: Path) -> None:
+    if "import torch" in example.read_text():
+        pytest.importorskip("torch")
+    path = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, str(example), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": path, "WANDB_MODE": "offline"},
+    )
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].endswith("holds"), done.stderr[-2000:]
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 3

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from barograph.core.damage import Problems
 from barograph.core.record import numbers as numbers_of
 from barograph.log.blocks import SEALED, Block, BlockReader, WideHistogram, WideRow, pieces
 from barograph.log.read import records_from
@@ -33,7 +34,7 @@ _Names = frozenset[str]
 def sealed_blocks(folder: Path, stem: str, names: Collection[str], since: int) -> Iterator[Block]:
     """Blocks of these files of a log, from a time (µs) on. A part that can't be read is left out."""
     there = _blocks_there(folder, stem)
-    home = Folder(folder / "store" / stem, GroupCache(1 << 20), {})
+    home = Folder(folder / "store" / stem, GroupCache(1 << 20), Problems())
     tables: tuple[Table, ...] = ("points", "histograms")
     spans = [_span(part, table) for table in tables for part in home.parts(table) if _holds(part, names)]
     later = sorted((span for span in spans if span is not None), key=lambda span: span.first)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from barograph.analysis.forecast import Forecast, Schedule, forecast_columns
+from barograph.analysis.forecast import Forecast, RateSchedule, forecast_columns
 
 KEPT = Path(__file__).parents[1] / "build" / "forecast-curves"
 FAMILIES = ("gpt", "convolution", "linear", "perceptron", "recurrent", "experts")
@@ -280,15 +280,15 @@ class Score(NamedTuple):
     power: float
 
 
-def schedule_of(curve: Curve) -> Schedule | None:
+def schedule_of(curve: Curve) -> RateSchedule | None:
     """The whole schedule, in the product's own words."""
     options = dict(curve.options)
     if curve.lr is None:
         return None
     if not options:
-        return Schedule.from_values(np.interp(np.arange(1, curve.planned + 1), curve.step, curve.lr), curve.planned)
+        return RateSchedule.from_values(np.interp(np.arange(1, curve.planned + 1), curve.step, curve.lr), curve.planned)
     options["milestones"] = tuple(round(one * curve.planned) for one in options.get("milestones", ()))
-    return Schedule(**options)
+    return RateSchedule(**options)
 
 
 def power_law(step: Any, loss: Any, end: float) -> float:
@@ -387,7 +387,7 @@ def speed() -> None:
     loss = 2 + 3 * step**-0.3 + 0.1 * generator.standard_normal(len(step))
     print("\n| a million rows | median ms of processor time |\n|---|---|")
     for name, given in (
-        ("schedule known", {"schedule": Schedule("cosine", 3_000_000)}),
+        ("schedule known", {"schedule": RateSchedule("cosine", 3_000_000)}),
         ("plan alone", {"planned_steps": 3_000_000}),
     ):
         times = []

@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import barograph.training.processes
-
 import barograph
+import barograph.training.ending
 from barograph.integrations.tracker import MetricsTracker
 
 NAMES = ("data", "forward", "backward", "optimizer")
@@ -70,7 +69,7 @@ def main() -> None:
                 began = time.perf_counter_ns()
                 loop(step)
                 took[name].append((time.perf_counter_ns() - began) / 1e3)
-        for run in list(barograph.training.processes.open_runs):
+        for run in list(barograph.training.ending.open_runs):
             run.finish()
     median = {name: statistics.median(values) for name, values in took.items()}
     for name, values in took.items():

@@ -465,7 +465,7 @@ def test_the_screen_says_what_matters_first(tmp_path: Path) -> None:
     shown = lines(read_blackbox(tmp_path)[0])
     text = "\n".join(shown)
     assert shown[0].startswith("BLACK BOX  step 5, loss spike, ")
-    assert "  first bad  loss, step 5: nan (train/loss)" in shown
+    assert "  not finite loss, step 5: nan (train/loss)" in shown
     assert "gradient of b, step 5: 1 nan (gradients/b/nan)" in text
     assert "fingerprint 0000000000000005" in text and "pq_idx 1 rg_idx 5" in text
     assert "5         nan" in text and "█▆" in text and "×" in text

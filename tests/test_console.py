@@ -32,6 +32,7 @@ RECORDS = {
     "alert": {"title": "loss above 10", "text": "it is 12", "level": "warning"},
     "sample": {"text": "once", "prompt": ""},
     "segment": {"kind": "rewind", "start_step": 5, "segment": 2},
+    "sidecar": {"run": "r", "rank": 0, "host": "h", "pid": 7, "at": 0},
     "end": {"status": "failed"},
     "host": {"cpu_util": 50.0},
     "speed": {"step_ms": 10.0, "phase": {"forward_ms": 3.0}},
@@ -108,7 +109,7 @@ def test_the_rank_and_the_length_may_become_known_later():
     console.total_steps, console.total_tokens = None, 8000
     assert console.total_tokens == 8000
     assert "[ 25.0%]" in console.lines(Record("step", 0, 2, STEP))[0]
-    console.rank = 1
+    console.shown.rank = 1
     assert console.lines(Record("step", 0, 3, STEP)) == []
 
 
@@ -119,7 +120,7 @@ def test_what_is_not_shown_is_still_taken_in(verbosity):
         for number in range(20):
             console.lines(Record("step", 0, number, STEP))
         console.lines(Record("sol", 0, 0, {"tps": 200_000}))
-    quiet.verbosity = 0
+    quiet.shown.verbosity = 0
     last = Record("step", 0, 20, STEP | {"loss": 1.0, "norm": 6.0})
     shown = quiet.lines(last)
     assert shown == normal.lines(last)

@@ -19,7 +19,9 @@ def test_a_run_in_progress_answers_what_its_stored_form_answers(tmp_path: Path) 
         assert run.series("train/loss").value.tolist() == stored.series("train/loss").value.tolist()
         assert len(barograph.frame(run)) == len(barograph.frame([run])) == len(barograph.frame(stored)) == 20
         assert barograph.lineage(run).trunk.kept.steps == barograph.lineage(stored).trunk.kept.steps == 20
-        assert run.goodput().held > 0
+        assert run.goodput().held > 0 and run.cost().keys() == stored.cost().keys()
+        assert barograph.stretches(run, "train/loss").live.step.tolist() == list(range(1, 21))
+        assert "train/loss" in barograph.report_html(run)
         assert {one["rule"] for one in barograph.diagnose(run)["findings"]} == {
             one["rule"] for one in barograph.diagnose(stored)["findings"]
         }

@@ -108,7 +108,7 @@ def test_what_is_counted_is_what_the_formula_says(kind: str, training: bool) -> 
     found = forward_parts(DENSE_MODELS[kind]().train(training), SEQUENCE)
     arch = architecture(DENSE)
     causal = kind in ("written by hand", "tied")
-    expected = parts(arch, "surogate" if causal else "nanogpt")
+    expected = parts(arch, "surogate" if causal else "palm_non_embedding")
     assert found.lm_head == 6 * WIDTH * VOCABULARY
     assert found.attention == pytest.approx(expected.attention, rel=0.02), "half of the square where it is masked"
     assert found.blocks == 6 * LAYERS * 12 * WIDTH * WIDTH

@@ -286,7 +286,7 @@ POINTS_OF_FAILURE = [
     (os, "remove"),
     (os, "fsync"),
     (Path, "unlink"),
-    (Path, "touch"),
+    (Path, "write_bytes"),
     (write, "sync_folder"),
     (packing.PartWriter, "add"),
     (packing.PartWriter, "close"),

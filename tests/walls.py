@@ -54,11 +54,6 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
         "training/probing.py → barograph.probes.speed.expectation",
         "training/steps.py → barograph.probes.speed.clock",
     ),
-    "only who sets rules or alerts needs them": (
-        "training/start.py → barograph.doctor.kernel.registry",
-        "training/start.py → barograph.sidecar.alerts.alert",
-        "training/start.py → barograph.sidecar.alerts.options",
-    ),
     "a sidecar is small: one that examines, mirrors or samples nothing loads none of it": (
         "sidecar/health.py → barograph.doctor.kernel.examiner",
         "sidecar/health.py → barograph.doctor.kernel.registry",

@@ -140,5 +140,5 @@ test("the main curves of runs that name them differently", () => {
     [others.rate, others.losses, others.norm, others.speed],
     [["learning_rate"], ["loss", "val_loss"], ["grad_norm"], ["dt"]],
   );
-  assert.deepEqual(pickMain([]), { rate: [], losses: [], norm: [], speed: [], machine: [] });
+  assert.deepEqual(pickMain([]), { rate: [], losses: [], norm: [], speed: [], mfu: [], machine: [] });
 });

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from barograph import __version__
 from barograph.cli import asking, attending, filing, judging, logs, looking, trying, watching
 from barograph.cli.commands import Commands
+from barograph.core import damage
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,8 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    damage.found.clear()
     try:
-        return int(options.function(options) or 0)
+        code = int(options.function(options) or 0)
+        if options.command != "sql":  # which says so itself
+            for path, sentence in damage.found.items():
+                print(f"barograph: {path.parent}: {sentence}", file=sys.stderr)
+        return code
     except BrokenPipeError:  # the reader of a pipe has gone: `barograph ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 else:
     numpy = lazy("numpy")
 
+from barograph.core.utilization import PERCENT_NAMES
+
 
 class Alias(NamedTuple):
     """The canonical name of a series, and what its values are multiplied with to be in the canonical unit."""
@@ -95,7 +97,7 @@ CONVERTED: dict[str, tuple[tuple[str, float], ...]] = {
         ("train/step_time_sec", 1000.0), ("seconds_per_step", 1000.0), ("sec_per_step", 1000.0),
         ("time_metrics/end_to_end(s)", 1000.0), ("s/it", 1000.0), ("sec/it", 1000.0),
     ),
-    "train/mfu": (("mfu(%)", 0.01), ("mfu_percent", 0.01), ("mfu_pct", 0.01), ("bf16_mfu", 0.01), ("mfu %", 0.01)),
+    "train/mfu": tuple((name, 0.01) for name in PERCENT_NAMES),
 }  # fmt: skip
 
 # What only the format of a source tells: kind → {original: canonical name, or (canonical name, factor)}.

@@ -176,7 +176,8 @@ def _prepare(
         "model": asdict(plan.shape()),
         "text": {"train_bytes": len(corpus.train.text), "train_sha256": digest},
     }
-    loop.run = _begin(config, plan.steps, dir, stored, loop.step, quiet)
+    name = "-".join(part for part in ("moe" if moe else "gpt", fault, f"seed{seed}" if seed else None) if part)
+    loop.run = _begin(name, config, plan.steps, dir, stored, loop.step, quiet)
     if stored is not None and stored.config.get("text") != config["text"]:
         loop.run.log_message(loop.step, "This Python's library is not the one that the run began with.")
     _introduce(loop, corpus)
@@ -201,6 +202,7 @@ def _continued(stored: query.StoredRun, steps: int | None) -> tuple[Plan, dict[s
 
 
 def _begin(
+    name: str,
     config: dict[str, Any],
     steps: int,
     dir: Folder | None,
@@ -209,7 +211,9 @@ def _begin(
     quiet: bool,
 ) -> Run:
     given: dict[str, Any] = {"verbosity": -2} if quiet else {}
-    if stored is not None:
+    if stored is None:
+        given["name"] = name
+    else:
         given |= {"resume": str(stored.dir), "resume_step": done + 1}
     try:
         # a folder that can't be written is refused here, not replaced by another

@@ -14,11 +14,9 @@ import sys
 from pathlib import Path
 
 from barograph.doctor.kernel.registry import rule_classes
-from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.rule import Rule, in_words
 from barograph.doctor.kernel.sources import cite, sources_page
 from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
-
-_NEEDS = {"=": "the series `{}`", "!": "a record `{}`"}
 
 _WORDS = {
     "row": "A row is one logged value of a series.",
@@ -36,7 +34,7 @@ def page_of(rule: type[Rule]) -> str:
     lines += [text, ""] if text else []
     words = [words for word, words in _WORDS.items() if re.search(rf"(?<!in a )\b{word}s?\b", text)]
     lines += [" ".join(words), ""] if words else []
-    needs = ", ".join(" or ".join(_need(one.strip()) for one in need.split("|")) for need in rule.needs)
+    needs = ", ".join(in_words(need, "`") for need in rule.needs)
     lines += [
         "## Required data",
         "",
@@ -61,13 +59,6 @@ def page_of(rule: type[Rule]) -> str:
         lines += [f'barograph.init(..., thresholds={{"{rule.name}.{name}": {value:g}}})']
     lines += ["```", "", "```sh", f"barograph doctor RUN --silence {rule.name}", "```"]
     return "\n".join(lines) + "\n"
-
-
-def _need(need: str) -> str:
-    for sign, words in _NEEDS.items():
-        if need.startswith(sign):
-            return words.format(need[1:])
-    return f"`{need}` of a layer" if "*" in need else f"`{need}`"
 
 
 def index() -> str:

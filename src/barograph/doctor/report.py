@@ -47,12 +47,12 @@ def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False
 
 
 def verdict(findings: Sequence[Mapping[str, Any]]) -> str:
-    """`2 critical, 1 warning`, or that nothing is wrong."""
+    """`2 critical, 1 warning`, or that no problems were found."""
     counts = {severity: sum(one["severity"] == severity for one in findings) for severity in SEVERITIES}
     words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("info", "info")}
     parts = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
     if not counts["critical"] and not counts["warning"]:
-        parts.insert(0, "nothing is wrong")
+        parts.insert(0, "no problems found")
     return ", ".join(parts)
 
 

@@ -63,16 +63,18 @@ class RunEnd:
         record = entry.item
         if not isinstance(record, Record):
             if entry.rank == 0:
-                self._step = record.step
+                self._step = max(self._step, record.step)
             return
         own = entry.source.startswith("sidecar-")
         if record.kind == "segment" and not own:
             self._join(record, entry)
+            if entry.rank == 0:
+                self._step = min(self._step, record.step)
         elif record.kind == "end":
             self._take_end(record, entry, own)
         elif entry.rank == 0 and not own:
             if record.kind in _METRICS:
-                self._step = record.step
+                self._step = max(self._step, record.step)  # an evaluation of an earlier step may come late
                 names, values = numbers_of(record)
                 if len(self._values) < _MOST_SHAPES or names in self._values:
                     self._values[names] = values

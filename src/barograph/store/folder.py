@@ -12,6 +12,7 @@ import time as clock
 from pathlib import Path
 from typing import Any
 
+from barograph.core.damage import Problems
 from barograph.store.part import DamagedPart, GroupCache, Part
 from barograph.store.schema import StoreFile, number_of, parse_names, visible
 
@@ -25,7 +26,7 @@ _PAUSES = (0.0, 0.0, 0.0, 0.0, 0.0, 0.002, 0.01, 0.05, 0.3)
 class Folder:
     """What is in one folder, opened as far as needed and kept. problems: gets a sentence for each damaged file."""
 
-    def __init__(self, path: Path, cache: GroupCache, problems: dict[Path, str]):
+    def __init__(self, path: Path, cache: GroupCache, problems: Problems):
         self.path = path
         self._cache = cache
         self._problems = problems
@@ -50,7 +51,7 @@ class Folder:
                 vanished = error
                 self._files = None
             else:
-                self._problems.pop(self.path, None)
+                self._problems.forget(self.path)
                 if not any(part.header.get("pending") for part in found):
                     return found
                 committed = self.committed()

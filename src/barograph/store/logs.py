@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from barograph.log.blocks import pieces
+from barograph.core.record import BEGINNINGS
+from barograph.log.blocks import pieces, sealed_ends
 from barograph.log.files import is_sidecar_name, rank_in
 from barograph.log.read import records_of
 from barograph.log.spool import best_copy
@@ -89,6 +90,16 @@ class RunLog:
             if stop is None or stretch.end < stop:
                 stretch.read(stop)
 
+    def missing(self, folder: Path) -> list[str]:
+        """Block files that are deleted, and of whose rows some are in no part that can be read."""
+        ends = sealed_ends(folder, self.stem)
+        there = {path.name for _, path in pieces(folder, self.stem)} if ends else set()
+        return [
+            name
+            for name, end in ends.items()
+            if name not in there and any(start < end for start, _ in gaps(self.wide.get(name, [])))
+        ]
+
     def mark_at(self, start: int) -> Mark:
         """What holds at a byte of the log."""
         before = [mark for mark in self.marks if mark.end <= start]
@@ -126,7 +137,7 @@ class RunLog:
         mark = before[-1] if before else Mark(0, 1, self.rank, False, {})
         found: list[Mark] = []
         with contextlib.suppress(OSError):
-            for record, end in records_of(best_copy(self.path), {"segment"}, start=start):
+            for record, end in records_of(best_copy(self.path), BEGINNINGS, start=start):
                 mark = mark_of(record, end, mark, is_ours)
                 found.append(mark)
         return found

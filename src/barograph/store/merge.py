@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from barograph.core.damage import Problems
 from barograph.store.folder import Folder
 from barograph.store.packing import NamesTooLong
 from barograph.store.part import DamagedPart, GroupCache, Part
@@ -71,7 +72,7 @@ def _merge(folder: Path, table: str) -> str | None:
             with contextlib.suppress(DamagedPart):
                 parts[file] = Part(folder / file.name, cache)
         if any(part.header.get("pending") for part in parts.values()):
-            committed = Folder(folder, cache, {}).committed()
+            committed = Folder(folder, cache, Problems()).committed()
             candidates = [file for file in candidates if file.last <= committed]
         group = choose([(file, parts[file].rows if file in parts else -1) for file in candidates])
         if not group:

@@ -205,4 +205,4 @@ class Part:
 
 def numbers(table: Any, column: str) -> list[Array]:
     """A column's chunks as arrays over Arrow's memory; times as µs."""
-    return [plain(chunk) for chunk in table.column(column).chunks]
+    return list(map(plain, table.column(column).chunks))

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from barograph.core import locks
 from barograph.core.lazy import lazy
-from barograph.log.blocks import SEALED_SUFFIX, BlockReader, pieces, sealed_number
+from barograph.log.blocks import SEALED_SUFFIX, BlockReader, pieces, sealed_ends, sealed_number
 from barograph.log.files import MAIN
 from barograph.log.spool import best_copy
 from barograph.store.columns import Block
@@ -76,15 +78,18 @@ def _alone(store: Path, wait: bool) -> Iterator[bool]:
     """Whether this process is the run's only sealer."""
     store.mkdir(exist_ok=True)
     lock = os.open(store / SEALING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    stand_in = -1
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            stand_in = locks.take(lock, wait=wait)
         except OSError:
             yield False
         else:
             yield True
     finally:
         os.close(lock)
+        if stand_in >= 0:
+            os.close(stand_in)
 
 
 class _Sealer:
@@ -184,7 +189,8 @@ def _delete_sealed_blocks(folder: Path, log: RunLog) -> None:
             if behind or reader.scanned > end:
                 continue
             home.mkdir(parents=True, exist_ok=True)  # of a file without a block in it there is no part
-            (home / f"{number:04d}{SEALED_SUFFIX}").touch()
+            ends = sealed_ends(folder, log.stem) | {path.name: end}
+            (home / f"{number:04d}{SEALED_SUFFIX}").write_bytes(msgspec.json.encode(ends))
             sync_folder(home)
             if reader.problem:  # for whoever wants to look at the bytes that could not be read
                 os.rename(path, path.with_name(path.name + DAMAGED_SUFFIX))
@@ -203,12 +209,9 @@ def _is_written(log: RunLog) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return locks.is_taken(descriptor, unknown=True)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _set_damaged_aside(folder: Path, log: RunLog) -> None:

@@ -3,7 +3,7 @@
 In:   the path of a file, the byte from which on it is not sealed, what holds there.
 Out:  rows and histograms, each with the byte at which its record or block ends; the segments that begin there.
 
-A record's segment, rank and run follow from the `segment` records above it.
+A record's segment, rank and run follow from the `segment` or `sidecar` records above it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.lazy import lazy
-from barograph.core.record import HAS_NUMBERS, Record, numbers
+from barograph.core.record import BEGINNINGS, HAS_NUMBERS, Record, numbers
 from barograph.log.blocks import BlockReader, WideHistogram, WideRow
 from barograph.log.read import records_from
 from barograph.log.spool import best_copy
@@ -162,7 +162,7 @@ class LogStretch(Stretch):
         return self.end > before
 
     def _take(self, record: Record) -> None:
-        if record.kind == "segment":
+        if record.kind in BEGINNINGS:
             self.mark = mark_of(record, self.end, self.mark, self._is_ours)
             self.marks.append(self.mark)
         elif record.kind in HAS_NUMBERS and not self.mark.foreign:
@@ -228,7 +228,7 @@ class BlockStretch(Stretch):
 
 
 def mark_of(record: Record, end: int, before: Mark, is_ours: Callable[[object], bool]) -> Mark:
-    """What holds behind a `segment` record."""
+    """What holds behind a `segment` or `sidecar` record."""
     fields = record.fields
     segment, rank = fields.get("segment"), fields.get("rank")
     return Mark(

@@ -69,7 +69,6 @@ class LoggingBackend:
         self.run_id = ""  # the library's identity of the run, once it is known
         self.exit_code: int | None = None  # how the run ended, where that is known; read by `_close`
         self.mark: dict[str, float] = {}  # a mirror's own numbers, for a row that `_write` does not get
-        self.holds_last = False  # `_held` knows the last value alone
         self.begins_anew = False  # `_open` found nothing of the run that `_resume` told of
         self.later = ""  # how to send later what was not sent, for the sentences that say so
 

@@ -117,7 +117,7 @@ class DebugMode:
             for hook in self._hooks:
                 with contextlib.suppress(Exception):
                     hook.restore()
-            self._tell("debug mode is off; the model is looked at as before")
+            self._tell("debug mode is off; the model is watched at the usual intervals again")
 
     def _tell(self, sentence: str) -> None:
         if self._say is not None:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from barograph.core.handlers import from_signal_handler
 from barograph.core.record import Record, RouterFigures, encode
 from barograph.core.secrets import masked_value, masked_words
 from barograph.core.values import PLAIN, measured, plain, text, whole
-from barograph.log.write import PAGE, JsonLog
+from barograph.log.array import PAGE
+from barograph.log.write import JsonLog
 from barograph.training.console.console import Console
-from barograph.training.guard import from_signal_handler
 
 _warnings = logging.getLogger("barograph")
 _MOST_WARNINGS = 200

@@ -106,7 +106,7 @@ def _to_resume(settings: Settings, project: Path, launch: str | None) -> Path | 
         found = max(ended, key=lambda folder: last[folder].time, default=None)
     if found is None and which not in ("auto", "allow"):
         raise options.ConfigError(
-            f"There is no run to go on with (resume is {which!r}) in {project}; `barograph ls` shows what there is."
+            f"There is no run to resume (resume is {which!r}) in {project}; `barograph ls` shows what there is."
         )
     return found
 

@@ -104,6 +104,7 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
     ):
         self._out = recorder = Recorder(folder, settings, segment, callback, next_step)
         self.id, self.dir = recorder.id, recorder.dir
+        recorder.folder.on_change.append(lambda folder: setattr(self, "dir", folder))
         self._steps = Steps(recorder)
         self.about = About(recorder)
         self.config = RunConfig(recorder, config)
@@ -119,14 +120,21 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
 
     _out: Recorder
 
-    def log(self, values: Mapping[Any, Any], step: int | None = None) -> None:
+    def log(self, values: Mapping[Any, Any], step: int | None = None, commit: bool | None = None) -> None:
         """Record named numbers at a step (default: one more than the last, or what the values call `step`).
 
         Numbers may be Python's, NumPy's or torch's; one on an accelerator is read later, without
         waiting for it. Nested mappings are joined with `/`. Strings and None are kept in the log file.
-        More than `wide_threshold` names go to the block file, as one row.
+        More than `wide_threshold` names go to the block file, as one row. `commit=False`, as W&B has it, leaves the
+        count where it is: the next call without a step has the same one.
         """
         out = self._out
+        if commit is False:
+            coming = out.next_step
+            self.log(values, step)
+            if out.next_step != coming:
+                out.next_step -= 1
+            return
         try:
             shape = out.shapes.find(tuple(values))
             if shape is None or not shape.simple or (shape.step_name is not None and step is None):

@@ -76,7 +76,7 @@ class Shapes:
             self._different = None
             self._warn(
                 f"more than {_MANY_NAMES:,} different names have been logged, such as {text(names[0])[:80]!r} and "
-                f"{text(names[-1])[:80]!r}; a name with a number of a step or a sample in it makes a series of each"
+                f"{text(names[-1])[:80]!r}; a name that contains a step or sample number creates a series for each"
             )
 
     def remember(self, values: Mapping[Any, Any]) -> Shape:
@@ -101,6 +101,12 @@ class Shapes:
             names = tuple(f"{lead}{text(row)}/{text(column)}" for row in table for column in table[row])
             shape = self._tables[key] = Shape(names, False, True)
         return shape
+
+    def rewind(self, step: int) -> None:
+        """Forget values of this step and later ones."""
+        for shape in self._shapes.values():
+            if shape.last and shape.last[0] >= step:
+                shape.last = None
 
     def lasts(self) -> list[Any]:
         """Step and values written last of every set of names, in the order of the steps."""

@@ -9,7 +9,7 @@ import type { ColumnRef } from "./types.ts";
 export interface Frame<Header> {
   header: Header;
   /** The numbers of a column; empty for one that is missing. Throws RangeError outside the data. */
-  column(ref: ColumnRef | undefined): Float64Array;
+  column: (ref: ColumnRef | undefined) => Float64Array;
 }
 
 const EMPTY = new Float64Array(0);

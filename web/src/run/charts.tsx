@@ -97,8 +97,8 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
   };
   useKeys("Charts", [
     { keys: "/", says: "search series by name", run: search },
-    { keys: "[", says: "the range before", run: () => group.back() },
-    { keys: "]", says: "the range after", run: () => group.forward() },
+    { keys: "[", says: "previous range", run: () => group.back() },
+    { keys: "]", says: "next range", run: () => group.forward() },
     { keys: "0", says: "all of the run", run: () => group.range(null, true) },
     {
       keys: "l",
@@ -222,7 +222,7 @@ function View({ group, set }: ViewProps) {
                 set({ logY: readLog({ own: null, log: "1", linear: "0" }[event.currentTarget.value] ?? null) })
               }
             >
-              <option value="own">as each chart finds best</option>
+              <option value="own">automatic</option>
               <option value="log">logarithmic</option>
               <option value="linear">linear</option>
             </select>

@@ -36,7 +36,7 @@ export function compareCells(a: Cell, b: Cell, down: boolean): number {
   if (typeof a === "number" && typeof b === "number") found = a < b ? -1 : a > b ? 1 : 0;
   else if (typeof a === "number") found = -1;
   else if (typeof b === "number") found = 1;
-  else found = byName(a as string, b as string);
+  else found = byName(a, b);
   return down ? -found : found;
 }
 

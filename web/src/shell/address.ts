@@ -56,7 +56,7 @@ export function withQuery(
     next.delete(name);
     if (value === null || value === undefined || value === false || value === "") continue;
     if (Array.isArray(value)) for (const one of value as readonly string[]) next.append(name, one);
-    else next.set(name, value === true ? "1" : String(value as string | number));
+    else next.set(name, value === true ? "1" : String(value));
   }
   return next;
 }

@@ -78,7 +78,7 @@ def columns(step: ArrayLike, loss: ArrayLike) -> tuple[Floats, Floats] | str:
     if not finite[-1]:
         good = np.flatnonzero(finite)
         since = steps[good[-1] + 1] if len(good) else steps[0]
-        return f"The loss has not been finite since step {since:,.0f}."
+        return f"The loss has been NaN or infinite since step {since:,.0f}."
     if (lost := 1 - finite.mean()) > MOST_LOST:
         return f"{lost:.0%} of the losses are not finite."
     return steps[finite], losses[finite]

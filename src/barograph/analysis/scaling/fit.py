@@ -258,7 +258,7 @@ def fit_samples(samples: Samples, *, level: float = 0.95, resamples: int = RESAM
     noise = float(np.sqrt((residual**2).sum() / max(1, len(target) - 5)))
     made = Scaling(samples, law, again, noise, level, cautions=list(samples.cautions))
     if not found.converged[0]:
-        made.cautions.append("The fit was still gaining a little when it was stopped: the coefficients are loose.")
+        made.cautions.append("The fit had not fully converged when it was stopped: the coefficients are imprecise.")
     _judge(made, size, tokens, residual)
     return made
 
@@ -320,7 +320,7 @@ def _draws(size: Floats, tokens: Floats, count: int, chance: np.random.Generator
         found = np.concatenate([found, drawn[good]])
         if len(found) >= count:
             return found[:count]
-    raise ScalingError("The runs are too unevenly spread over sizes and tokens to say how sure the law is.")
+    raise ScalingError("The runs are too unevenly distributed over sizes and tokens for an interval.")
 
 
 def _groups(values: Floats) -> NDArray[np.int64]:
@@ -346,18 +346,18 @@ def _judge(made: Scaling, size: Floats, tokens: Floats, residual: Floats) -> Non
             made.unidentified[name] = (
                 f"its interval is {number(one.low, 2)} to {number(one.high, 2)}: over these {what} "
                 f"({compact(values.min())} to {compact(values.max())}) the loss changes too little, or too little "
-                "apart from the other, to tell"
+                "independently of the other, to identify it"
             )
     floor = made.coefficients["E"]
     if floor.low < 0.01 * min(one.loss for one in made.samples.points) or floor.high - floor.low > floor.value:
         made.unidentified["E"] = (
             f"its interval is {number(max(0.0, round(floor.low, 6)), 2)} to {number(floor.high, 2)}: the runs are "
-            "too far above it to tell where it lies"
+            "too far above it to identify it"
         )
     if together > _TOGETHER:
         made.cautions.append(
             f"Tokens grow with parameters in these runs (correlation {together:.3f}): what either does alone is hard "
-            "to tell, and the optimum with it. Train one size on other token counts."
+            "to separate, and so is the optimum. Train one size on other token counts."
         )
     worst = int(np.argmax(np.abs(residual)))
     scale = 1.4826 * float(np.median(np.abs(residual)))
@@ -365,7 +365,7 @@ def _judge(made: Scaling, size: Floats, tokens: Floats, residual: Floats) -> Non
         point = made.samples.points[worst]
         made.cautions.append(
             f"{point.name} is {100 * (math.exp(residual[worst]) - 1):+.1f}% off the law, far more than the others: "
-            "look at it."
+            "check this run."
         )
 
 

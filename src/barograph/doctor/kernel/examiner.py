@@ -12,7 +12,7 @@ from typing import Any
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.registry import make_rules
-from barograph.doctor.kernel.rule import Rule, has_any, missing
+from barograph.doctor.kernel.rule import Rule, has_any, in_words, missing
 from barograph.doctor.kernel.story import tell
 
 _MOST = 2000  # findings kept of one rule; later ones are counted
@@ -109,5 +109,5 @@ class Examiner:
             if rule.name in self.failed:
                 found.append({"rule": rule.name, "needs": f"a fix: it failed with {self.failed[rule.name]}"})
             elif lacks:
-                found.append({"rule": rule.name, "needs": " and ".join(one.replace("=", "") for one in lacks)})
+                found.append({"rule": rule.name, "needs": " and ".join(map(in_words, lacks))})
         return found

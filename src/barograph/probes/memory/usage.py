@@ -201,13 +201,16 @@ class ActivationMeter:
         self._hooks: Any = None
 
     def __enter__(self) -> ActivationMeter:
-        torch = sys.modules["torch"]
+        torch = sys.modules.get("torch")
+        if torch is None:  # then nothing has been saved for a backward either
+            return self
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, _unpack)
         self._hooks.__enter__()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._hooks.__exit__(*problem)
+        if self._hooks is not None:
+            self._hooks.__exit__(*problem)
 
     def _keep(self, tensor: Any) -> _Saved:
         held = [one for one in holdings(tensor) if one.key not in self._excluded]

@@ -55,6 +55,8 @@ class Delivery:
         self._ended = threading.Event()
         self._failed = False  # the last message was not taken
         self._dead = False  # no message will ever be taken
+        import concurrent.futures.thread  # noqa: F401  the library needs it, and it can't be imported at exit
+
         self._thread = threading.Thread(target=self._work, name="barograph-alerts", daemon=True)
         try:
             self._thread.start()

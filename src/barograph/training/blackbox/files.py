@@ -213,7 +213,7 @@ def _read(path: Path) -> Box:
         records = [decode(item) for item in written]
         tables = _read_tables(path) if about.get("tables") else []
     except FileNotFoundError as error:
-        return Box(path, {}, [], [], f"the black box {path.name} is not whole: {Path(error.filename).name} is missing")
+        return Box(path, {}, [], [], f"the black box {path.name} is incomplete: {Path(error.filename).name} is missing")
     except Exception as error:  # a damaged archive may raise anything
         said = (str(error).splitlines() or [""])[0][:200]
         return Box(path, {}, [], [], f"the black box {path.name} is damaged: {said or type(error).__name__}")

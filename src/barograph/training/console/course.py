@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from barograph.core.record import Record
 from barograph.core.text import escape
+from barograph.core.utilization import PERCENT_NAMES, mfu_fraction
 
 
 def number(value: Any) -> float | None:
@@ -28,6 +29,15 @@ def number(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf
     except Exception:  # a subclass with ideas of its own
         return None
+
+
+def mfu_percent(fields: Mapping[str, Any]) -> float | None:
+    """The model FLOPs utilisation of a step in percent, under any of the names that it may have."""
+    for name in ("mfu", *PERCENT_NAMES):
+        value = number(fields.get(name))
+        if value is not None:
+            return mfu_fraction(value, name, fields) * 100
+    return None
 
 
 def finite(value: float | None) -> bool:

@@ -4,18 +4,18 @@ In:   a `ShownStep` or an `Evaluation` of the course.
 Out:  a line in parts; a value that is not known is left out with its name.
 
 Beside a step's own fields they show these extras of it: `lrm`, `pq`, `rg` (picoLLM), `mfu`, `peak_gb`,
-`total_gb` (KempnerForge). `mfu` is a fraction, or percent where it is above 1; `bf16_mfu` is percent always.
+`total_gb` (KempnerForge).
 `training_time_ms` (speedrun-mup) and `total_training_time` in seconds (picoLLM) replace the console's own sums, for
 loops that keep them in their checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from barograph.core.terminal import TextLine, TextPart
-from barograph.training.console.course import Evaluation, ShownStep, finite, number
+from barograph.training.console.course import Evaluation, ShownStep, finite, mfu_percent, number
 from barograph.training.console.lines import evaluation_line, fixed, news, step_line
 from barograph.training.console.plain import plain_evaluation, plain_step
 
@@ -37,15 +37,6 @@ def find(name: str) -> Style | None:
     raise ValueError(
         f"console style {str(name)[:60]!r} is unknown; did you mean {near[0]!r}? There are {', '.join(STYLES)}"
     )
-
-
-def _percent(fields: Mapping[str, Any]) -> float | None:
-    """Model FLOPs utilisation in percent."""
-    exact = number(fields.get("bf16_mfu"))
-    if exact is not None:
-        return exact
-    value = number(fields.get("mfu"))
-    return value * 100 if value is not None and value <= 1 else value
 
 
 def _grouped(value: float | None, whole: bool = False) -> str:
@@ -97,7 +88,7 @@ def pico_step(step: ShownStep) -> TextLine:
         if value is not None:
             parts.append(TextPart(f" | {name}: {shown}", "", spare))
 
-    lrm, mfu = number(step.fields.get("lrm")), _percent(step.fields)
+    lrm, mfu = number(step.fields.get("lrm")), mfu_percent(step.fields)
     add("lrm", lrm, fixed(lrm, 0, 2), 4)
     add("dt", step.duration_ms, f"{fixed(step.duration_ms, 0, 2)}ms", 6)
     add("tok/sec", step.tokens_per_second, _grouped(step.tokens_per_second, whole=True), 3)
@@ -142,7 +133,7 @@ def kempner_step(step: ShownStep) -> TextLine:
         ("grad_norm", step.norm, fixed(step.norm, 0, 3), 0),
         ("tok/s", step.tokens_per_second, _grouped(step.tokens_per_second), 1),
     ]
-    mfu, fields = _percent(step.fields), step.fields
+    mfu, fields = mfu_percent(step.fields), step.fields
     shown.append(("mfu", mfu, f"{fixed(mfu, 0, 1)}%", 2))
     peak, held = number(fields.get("peak_gb")), number(fields.get("total_gb"))
     memory = fixed(peak, 0, 1) + (f"/{fixed(held, 0, 0)}GB" if held is not None else "GB")

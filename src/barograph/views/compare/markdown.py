@@ -49,7 +49,7 @@ def _differences(made: Comparison) -> str:
         for one in shown
     ]
     heads = ("", "part", "key", *(letter(at) for at in range(min(6, len(made.sides)))))
-    parts = [table(heads, rows)] if rows else ["Nothing that is known."]
+    parts = [table(heads, rows)] if rows else ["No known difference."]
     if found.files:
         parts.append(f"Uncommitted changes differ in {words(', '.join(found.files[:10]))}.")
     if found.same:

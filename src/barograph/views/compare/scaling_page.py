@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAMES = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β"}
 _MEANS = {
-    "E": "what no size and no data take away",
+    "E": "irreducible loss",
     "A": "",
     "B": "",
     "alpha": "by parameters",
@@ -177,7 +177,7 @@ def optimum_lines(one: ScalingOptimum, made: Scaling, columns: int = 100) -> lis
         )
     )
     if made.unidentified.keys() & {"alpha", "beta"}:
-        found += wrapped("! An exponent is not identified, so this split is little more than a guess.", columns, "  ")
+        found += wrapped("! An exponent is not identified, so this split is very uncertain.", columns, "  ")
     return found + _far(one.beyond, made, columns)
 
 
@@ -185,9 +185,7 @@ def _far(beyond: float, made: Scaling, columns: int) -> list[str]:
 
     if beyond <= FAR:
         return []
-    return list(
-        wrapped(f"! That is {beyond:,.0f} times beyond the largest run: the law is not tested there.", columns, "  ")
-    )
+    return list(wrapped(f"! That is {beyond:,.0f} times the largest run: the law is not tested there.", columns, "  "))
 
 
 def _of(one: Interval) -> str:

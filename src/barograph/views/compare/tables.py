@@ -80,13 +80,13 @@ def _differences(made: Comparison, columns: int) -> Iterator[str]:
     for one in told[:8]:
         yield f"{_DIM}{_difference(one, size, columns, ' ')}{_END}"
     if not shown and not told:
-        yield "  nothing that is known" if found.unknown else "  nothing"
+        yield "  no known difference" if found.unknown else "  nothing"
     if found.files:
         yield f"    in {_names(found.files, 5, columns - 8)}"
     aside = []
     packages = sum(one.part == "packages" for one in other)
     if packages:
-        aside.append(f"{count(packages, 'package')} that shape no training")
+        aside.append(f"{count(packages, 'package')} that do not affect training")
     names = [one.key for one in other if one.role == "bookkeeping"]
     if names:
         aside.append(f"names and places ({_names(names, 3, 40)})")
@@ -217,11 +217,11 @@ def _one_along(one: Contrast, columns: int) -> Iterator[str]:
     yield f"  {names}  {drawn}  {ends}"
     sure = [place for place in range(len(curve.x)) if curve.low[place] > 0 or curve.high[place] < 0]
     if curve.kind == "seeds":
-        told = f"{len(sure)} of {len(curve.x)} places have an interval that leaves zero out, each by itself"
+        told = f"{len(sure)} of {len(curve.x)} points have an interval without zero, each tested alone"
         yield f"  {_DIM}{told}{_END}"
     elif curve.kind:
-        told = f"{len(sure)} of {len(curve.x)} places differ by more than the noise within the runs"
-        for line in wrapped(f"{told}; of seeds that says nothing", columns, "  "):
+        told = f"{len(sure)} of {len(curve.x)} points differ by more than the noise within the runs"
+        for line in wrapped(f"{told}; the variation between seeds is not known", columns, "  "):
             yield f"{_DIM}{line}{_END}"
 
 
@@ -231,7 +231,7 @@ def _notes(made: Comparison, columns: int) -> Iterator[str]:
     if window and made.axis is not None:
         unit = UNITS[made.axis]
         lines.append(
-            f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
+            f"Smoothed alike for all: means over {amount(window, unit)} {unit}; a final value is the last such mean."
         )
     if lines:
         yield _head("NOTES")

@@ -74,7 +74,7 @@ def _differences(made: Comparison) -> str:
     ]
     heads = ["", "", "", *(letter(at) for at in range(min(6, len(made.sides))))]
     body = _table(heads, rows, dim={at for at, one in enumerate(shown) if one.change is None}) if rows else ""
-    lines = [] if rows else ["Nothing that is known."]
+    lines = [] if rows else ["No known difference."]
     if found.files:
         lines.append(f"Uncommitted changes differ in {', '.join(found.files[:10])}.")
     if found.same:
@@ -122,7 +122,7 @@ def _notes(made: Comparison) -> str:
     if window and made.axis is not None:
         unit = UNITS[made.axis]
         lines.append(
-            f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
+            f"Smoothed alike for all: means over {amount(window, unit)} {unit}; a final value is the last such mean."
         )
     return "<h2>Notes</h2>" + "".join(f"<p>{html(line)}</p>" for line in lines) if lines else ""
 
@@ -150,7 +150,7 @@ def _charts(made: Comparison) -> str:
 
 
 def _kind(one: Contrast) -> str:
-    words = {"seeds": "with the interval over seeds at each place", "within runs": "with the noise within the runs"}
+    words = {"seeds": "with the interval over seeds at each point", "within runs": "with the noise within the runs"}
     return words.get(one.curve.kind if one.curve is not None else "", "without an interval")
 
 

@@ -235,7 +235,7 @@ def _finite(found: Spread) -> Iterator[Sentence]:
     name = figures.word(found.name, "series")
     if found.odd and not found.few:
         points = figures.count(found.points, found.name, "point")
-        yield say("{name} was never a finite number in {points}: nothing can be said of its course.", "bad",
+        yield say("{name} was never finite in {points}.", "bad",
                   name=name, points=points)  # fmt: skip
     elif found.odd:
         odd, points = figures.count(found.odd, found.name), figures.count(found.points, found.name, "value")

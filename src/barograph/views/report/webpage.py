@@ -21,7 +21,7 @@ import numpy as np
 
 from barograph.core.columns import thin_indices
 from barograph.core.text import escape, html, html_block, percent
-from barograph.query.stored import StoredRun
+from barograph.query.stored import HasFolder, StoredRun, stored_run
 from barograph.views.draw import heat
 from barograph.views.draw import page as draw
 from barograph.views.draw.chart import SMALL, WIDE, ChartAxes, ChartCurve, ChartMark, described, keys, picture, span_of
@@ -48,7 +48,7 @@ from barograph.views.report.content import (
 
 SCRIPT = Path(__file__).parents[2] / "assets" / "report.js"
 HOW_TO_BUILD = (
-    "The charts of this report stand still: this copy of Barograph lacks the page's script. "
+    "The charts of this report are static: this copy of Barograph lacks the page's script. "
     "`cd web && npm ci && node build.mjs` builds it (with Node.js), and so does `pip install .`."
 )
 # Points of all lines together: of some 16 bytes each, so that a page stays below 3 MB.
@@ -57,10 +57,10 @@ _FEWEST = 400
 _TALL = 18  # rows of a table, from which on it scrolls
 
 
-def report_html(run: StoredRun, price: float | None = None) -> str:
+def report_html(run: StoredRun | HasFolder, price: float | None = None) -> str:
     """The report of one run as one HTML file. price: of an hour of a device; the run's own where it is not given."""
 
-    return page(assemble(run, price))
+    return page(assemble(stored_run(run), price))
 
 
 def script() -> str | None:

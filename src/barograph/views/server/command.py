@@ -54,7 +54,7 @@ def view(
     if port is not None and not 0 <= port < 1 << 16:
         raise ValueError(f"a port is a number from 0 to 65535, not {port}")
     if token is not None and len(token) < _SHORTEST_TOKEN:
-        raise ValueError(f"a token of {len(token)} characters is soon guessed; give {_SHORTEST_TOKEN} or more")
+        raise ValueError(f"a token of {len(token)} characters is too short; give {_SHORTEST_TOKEN} or more")
     if token is not None and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("a token has letters, digits, - and _")
     if token is None and not local:
@@ -129,7 +129,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
             reason = error
     said = reason.strerror if reason is not None else "no port"
     free = "leave out --port for a free one" if port else "end another server first"
-    raise OSError(f"can't listen at {host}:{port or PORT} ({said}); {free}")
+    raise OSError(f"can't listen on {host}:{port or PORT} ({said}); {free}")
 
 
 def _shown(host: str, local: bool) -> str:

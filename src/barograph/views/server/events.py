@@ -71,7 +71,7 @@ class Hub:
         Raises TooMany.
         """
         if len(self._listeners) >= MOST_LISTENERS:
-            raise TooMany(f"{MOST_LISTENERS} pages are open already; close one of them")
+            raise TooMany(f"{MOST_LISTENERS} pages are already open; close one of them")
         listener = _Listener(None if runs is None else frozenset(runs))
         self._loop = asyncio.get_running_loop()
         self._listeners.add(listener)

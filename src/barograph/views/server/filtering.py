@@ -14,7 +14,7 @@ from typing import Any, cast
 from barograph.query import curation
 from barograph.query.filters import FilterError, matches, parse
 from barograph.query.stored import StoredRun
-from barograph.views.server.places import Places, ServedRun
+from barograph.views.server.places import Places, served_run
 from barograph.views.server.rows import RunRow
 
 LONGEST = 2_000
@@ -56,7 +56,7 @@ class _RowRun:
         self.id, self.name, self.project = data["id"], data["name"], data["project"]
         self.status, self.tags = data["status"], data["tags"]
         self.dir = row.place.dir
-        self._run = ServedRun(row.place, places.root)
+        self._run = served_run(row.place, places.root)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:

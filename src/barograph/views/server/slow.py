@@ -57,7 +57,7 @@ class SlowAnswers:
         except TimeoutError:
             if going.done():
                 raise
-            raise StillWorking("this is still being worked out; ask again in a moment") from None
+            raise StillWorking("this is still being computed; try again in a moment") from None
 
     def close(self) -> None:
         with self._lock:

@@ -75,7 +75,7 @@ def draw(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row]:
     """The page."""
     listed = metrics(watch, _MOST)
     if not listed:
-        return [[], [Span("  no series yet: the run has logged no number", "dim")]]
+        return [[], [Span("  no series yet: the run has logged no metric", "dim")]]
     at.chosen = min(at.chosen, len(listed) - 1)
     name = listed[at.chosen]
     count = min(table_rows(rows), len(listed))

@@ -221,7 +221,7 @@ class Viewer:
         if self.place.page == "runs":
             told = " ↑↓ choose  enter open  ? help  q quit"
         else:
-            told = " ? help  q quit  tab page  ↑↓ choose  +- steps  l log  n p run  space hold"
+            told = " ? help  q quit  tab page  ↑↓ choose  +- steps  l log  n p run  space pause"
         if not self.place.braille:
             told = told.replace("↑↓", "arrows")
         return [Span(padded(told, columns - 1), "dim")]

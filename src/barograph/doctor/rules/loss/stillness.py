@@ -125,38 +125,7 @@ class ZeroLoss(SeriesRule):
             severity = "warning" if still and self._nonzero >= 3 * needed else "info"
         elif not (hidden or still) and not self._nonzero:
             severity = "warning"
-        causes = [
-            "loss masked out: all labels are ignored",
-            "data exhausted: empty batches",
-            "reward hacking or KL blow-up",
-        ]
-        causes = (
-            causes[:2]
-            if not game
-            else [
-                "loss masked out: all rewards of a group are equal, so the advantage is zero",
-                causes[2] + ": the policy collapsed to one answer",
-            ]
-        )
-        kind = "zero"
-        message = f"The loss is exactly 0 since step {step}"
-        if hidden:
-            kind = "nonfinite"
-            message += " while the gradient norm is not finite: NaN losses are logged as 0"
-            causes = [
-                "learning rate too high: NaN, hidden by `logging_nan_inf_filter`",
-                "fp16 overflow: NaN, hidden by the trainer's filter",
-            ]
-        elif still:
-            message += ", and so is the gradient norm: the model does not learn"
-        remedies = [
-            "Count the labels that are not ignored (−100) in the batches of "
-            f"steps {step} to {found_step}; check the chat template and the response mask."
-        ]
-        if hidden:
-            remedies = ["Set `logging_nan_inf_filter=False` to see the loss as it is.", *remedies]
-        if fitted:
-            causes, remedies = ["overfitting: the loss is fitted and rounded to 0"], ["Stop here, or use more data."]
+        kind, message, causes, remedies = _reading_of_zero(game, fitted, hidden, still, step, found_step)
         self._told = self.finding(
             step,
             message,
@@ -171,6 +140,35 @@ class ZeroLoss(SeriesRule):
             confidence=0.95 if severity == "critical" else 0.6,
         )
         yield again(self._told)
+
+
+def _reading_of_zero(
+    game: bool, fitted: bool, hidden: bool, still: bool, step: int, found_step: int
+) -> tuple[str, str, list[str], list[str]]:
+    """Kind, message, causes and remedies of a loss of 0. hidden: beside norms that are not finite; still: of 0."""
+    message = f"The loss is exactly 0 since step {step}"
+    remedies = [
+        "Count the labels that are not ignored (−100) in the batches of "
+        f"steps {step} to {found_step}; check the chat template and the response mask."
+    ]
+    causes = ["loss masked out: all labels are ignored", "data exhausted: empty batches"]
+    if game:
+        causes = [
+            "loss masked out: all rewards of a group are equal, so the advantage is zero",
+            "reward hacking or KL blow-up: the policy collapsed to one answer",
+        ]
+    if hidden:
+        message += " while the gradient norm is not finite: NaN losses are logged as 0"
+        causes = [
+            "learning rate too high: NaN, hidden by `logging_nan_inf_filter`",
+            "fp16 overflow: NaN, hidden by the trainer's filter",
+        ]
+        remedies = ["Set `logging_nan_inf_filter=False` to see the loss as it is.", *remedies]
+    elif still:
+        message += ", and so is the gradient norm: the model does not learn"
+    if fitted:
+        causes, remedies = ["overfitting: the loss is fitted and rounded to 0"], ["Stop here, or use more data."]
+    return "nonfinite" if hidden else "zero", message, causes, remedies
 
 
 class FrozenLoss(SeriesRule):

@@ -144,8 +144,12 @@ class Hung(Rule):
         message = str(fields.get("summary") or f"No step for {waited} s after step {step}.")
         evidence: dict[str, Any] = {"waited_seconds": waited}
         places = fields.get("ranks")
-        if isinstance(places, Mapping):
-            evidence["ranks"] = [f"{rank}: {where}" for rank, where in list(places.items())[:_MOST_PLACES]]
+        stood = [f"{rank}: {where}" for rank, where in places.items()] if isinstance(places, Mapping) else []
+        if self._open is not None and self._open.step == step:  # each host's sidecar says where its own ranks are
+            stood = [*self._open.evidence.get("ranks", []), *stood]
+            message = f"{self._open.message} {message.partition('. ')[2]}".rstrip()
+        if stood:
+            evidence["ranks"] = stood[:_MOST_PLACES]
         waits = "waits in" in message or "wait in" in message
         self._open = self.finding(
             step, message, evidence=evidence, confidence=0.9,

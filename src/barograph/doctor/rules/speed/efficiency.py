@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.utilization import mfu_fraction
 from barograph.doctor.kernel.blocks import BlockColumns, NewBlocks
 from barograph.doctor.kernel.cursor import newest, usual
 from barograph.doctor.kernel.rule import Rule
@@ -162,7 +163,7 @@ class ImpossibleUtilization(BlockRule):
     """The model FLOPs utilisation can't be true.
 
     A median of 16 rows above 1 warns: the formula, the peak or the count of devices is wrong. Above 0.75 for a dense
-    model is an info finding: nobody has published so much.
+    model is an info finding: nobody has published so much. Values above 5, and series whose name says so, are percent.
     """
 
     name, family, kind, severity = "impossible_mfu", "speed", "efficiency", "warning"
@@ -174,6 +175,7 @@ class ImpossibleUtilization(BlockRule):
         "peak FLOP/s of another device or precision",
         "wrong number of devices",
         "a formula that counts too many FLOPs",
+        "logged in percent: an MFU is a fraction",
     )
 
     def reset(self) -> None:
@@ -184,19 +186,19 @@ class ImpossibleUtilization(BlockRule):
         return seen.role("mfu") or seen.channel("speed/mfu")
 
     def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+        channel = self.channel(seen)
+        name = channel.name if channel is not None else "mfu"
         for at in numpy.flatnonzero(new.middle > self.at["informs"]):
-            middle = float(new.middle[at])
-            percent = middle > 1.5  # it is logged in percent
-            share = middle / 100 if percent else middle
-            grade = "warns" if share > self.at["warns"] else "informs"
-            if grade in self._said or (percent and middle <= 100):
+            middle = mfu_fraction(float(new.middle[at]), name, seen.channels)
+            grade = "warns" if middle > self.at["warns"] else "informs"
+            if grade in self._said or middle <= self.at["informs"]:
                 continue
             self._said |= {grade, "informs"}
             yield self.finding(
-                int(new.step[at]), f"An MFU of {share:.0%} "
+                int(new.step[at]), f"An MFU of {middle:.0%} "
                 f"{'is impossible' if grade == 'warns' else 'is improbable'}.", key=grade,
                 severity="warning" if grade == "warns" else "info", kind="efficiency",
-                found=int(new.last_step[at]), segment=int(new.segment[at]), evidence={"mfu": share},
+                found=int(new.last_step[at]), segment=int(new.segment[at]), evidence={"mfu": middle},
                 confidence=0.8,
             )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.text import compact
 from barograph.doctor.kernel.blocks import BlockCourse, NewBlocks
 from barograph.doctor.kernel.cursor import RowCursor, usual
 from barograph.doctor.kernel.rule import Rule
@@ -133,8 +134,10 @@ class ThroughputDrop(Rule):
         if grade == "slight" or whole or cheap:
             severity = "info"
         what = "Throughput" if sign < 0 else "Speed"
-        message = f"{what} is {share:.0%} of what it was since step {shift.step}: from {shift.before:.3g} to "
-        message += f"{shift.after:.3g}"
+        message = (
+            f"{what} since step {shift.step} is {share:.0%} of what it was before: "
+            f"{compact(shift.before)} became {compact(shift.after)}"
+        )
         message += f", until step {shift.back}." if shift.back is not None else "."
         causes = _slow_causes(seen, shift)
         return self.finding(

@@ -56,7 +56,7 @@ def forward_parts(model: Any, sequence: int) -> FlopsParts:
 
 
 def at_first_step(
-    model: Any, done: Callable[[FlopsParts], None], failed: Callable[[FlopsError], None]
+    model: Any, done: Callable[[FlopsParts], Any], failed: Callable[[FlopsError], None]
 ) -> Callable[[], None]:
     """Count the first forward pass that the training itself makes, by watching it; nothing is run for it.
 
@@ -201,7 +201,7 @@ def _watched(costs: _Costs, made_up: bool = False) -> Iterator[None]:
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-    paused = []  # within an attention call that is counted as a whole
+    paused: list[Any] = []  # within an attention call that is counted as a whole
 
     class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -195,10 +195,10 @@ class ImpossibleUtilization(BlockRule):
                 continue
             self._said |= {grade, "informs"}
             yield self.finding(
-                int(new.step[at]), f"An MFU of {middle:.0%} "
+                int(new.step[at]), f"An MFU of {share:.0%} "
                 f"{'is impossible' if grade == 'warns' else 'is improbable'}.", key=grade,
                 severity="warning" if grade == "warns" else "info", kind="efficiency",
-                found=int(new.last_step[at]), segment=int(new.segment[at]), evidence={"mfu": middle},
+                found=int(new.last_step[at]), segment=int(new.segment[at]), evidence={"mfu": share},
                 confidence=0.8,
             )  # fmt: skip
 

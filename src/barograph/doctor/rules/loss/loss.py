@@ -30,7 +30,8 @@ class NonFiniteLoss(SeriesRule):
 
     The first row that is not finite is the step. It is critical at once. If the loss comes back within 3 rows the batch
     or the log line was at fault and the finding is lowered to an info finding; if it comes back after more rows it is a
-    warning. Rows before the first finite value are only told of when no finite value follows. Where single rows have
+    warning. What lasts to the end of a launch stays critical, whatever the next one does. Rows before the first finite
+    value are only told of when no finite value follows. Where single rows have
     been NaN before, the series is one that is not logged at each row, and only a stretch four times as long as any
     before counts.
 
@@ -148,7 +149,9 @@ class NonFiniteLoss(SeriesRule):
         length = rows.first + low - self._start[0]
         if self._good is not None:
             self._longest, self._healed = max(self._longest, length), self._healed + 1
-        if self._told is not None:
+        if self._told is not None and int(rows.segment[low]) != self._start[2]:
+            self._lasting = None  # it lasted to the end of its launch, and the next one doesn't heal it
+        elif self._told is not None:
             told = self._told
             short = length <= self.at["healed"] or self._finite < 4 * length or self._healed > 1
             told.severity = "info" if short or self._good is None else "warning"

@@ -182,6 +182,18 @@ def between(channel: Channel | None, low: int, high: int, segment: int, *, finit
     return picked
 
 
+def evaluation_holds(seen: RunHistory, onset: int, step: int, segment: int) -> bool:
+    """Whether the validation loss, measured between two steps, is no higher than it was before the first of them."""
+    evaluations = seen.role("eval_loss")
+    if evaluations is None:
+        return False
+    old = before(evaluations, onset + 1, segment)
+    later = between(evaluations, onset + 1, step, segment)
+    early = between(evaluations, 0, onset + 1, segment)
+    # one evaluation before anything was learnt says nothing
+    return bool(len(later) and len(early) > 1 and math.isfinite(old) and float(later[-1]) <= old * 1.01)
+
+
 def is_game(seen: RunHistory, channel: Channel) -> bool:
     """Whether the loss is one of players or policies, or their sum, whose course says little."""
     return bool(GAME.search(channel.name)) or seen.role("reward") is not None or _has_players(seen)

@@ -37,7 +37,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         r".*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
     ),
     "step_tokens": (("train/step_tokens",), ""),
-    "mfu": (("train/mfu",), ""),
+    "mfu": (("train/mfu",), r"(?:.*[^a-z])?mfu(?:[_ ]?(?:percent|pct|%|\(%\)))?"),
     "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
     "param_norm": (("model/param_norm",), r"(?!updates/|weights/)(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
     "accuracy": (("train/accuracy",), ""),
@@ -66,7 +66,7 @@ _SPELLINGS: dict[str, list[str]] = {
 
 def _plain(name: str) -> str:
     """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`."""
-    return normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name))
+    return normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
 
 
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:

@@ -22,6 +22,7 @@ from barograph.doctor.rules.optimizer.early import began_blank
 
 _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
+_BEGINNING = 100  # steps within which a training begins
 
 
 class NotLearning(Follower):
@@ -92,7 +93,9 @@ class NotLearning(Follower):
         self._low, self._high = min(self._low, tick.level), max(self._high, tick.level)
         self._sum, self._ticks = self._sum + tick.level, self._ticks + 1
         near = self.at["near"]
-        guess = self._guess(seen, start, tick)
+        # a file that begins in the middle begins at no guess
+        middle = self._begin.step > _BEGINNING and self._begin.step > 4 * (tick.step - self._begin.step)
+        guess = 0 if middle else self._guess(seen, start, tick)
         if not math.isfinite(tick.spread):
             return
         spread = tick.spread
@@ -121,7 +124,7 @@ class NotLearning(Follower):
             ):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
-        blank = not guess and began_blank(seen, exp(start))
+        blank = not guess and not middle and began_blank(seen, exp(start))
         severity = ("critical" if long else "warning") if guess or blank else "info"
         if is_game(seen, channel):
             severity = "info"
@@ -133,6 +136,8 @@ class NotLearning(Follower):
         message += f": that of a guess among {guess}" if guess else ""
         message += ": then it was log Z, as of outputs that say nothing of the targets" if blank else ""
         causes = suspects(seen, tick)
+        slow = [cause for cause in causes if not cause.startswith("learning rate too high")]
+        raised = causes[0] == slow[0]  # advice to raise the rate goes with causes that it mends
         self._told = self.finding(
             self._begin.step,
             message,
@@ -140,12 +145,14 @@ class NotLearning(Follower):
             last_step=tick.step,
             found=self._told.found if self._told else tick.step,
             segment=tick.segment,
-            causes=causes,
+            causes=slow if raised and len(rates) else causes,
             evidence={"loss": rounded(level), "start": rounded(exp(start)), "steps": steps, "rows": tick.nth + 1},
             remedies=[
                 "Check that a step changes the weights, and that labels belong to inputs: try to overfit one batch."
             ]
-            + ([f"Raise the learning rate; the highest so far was {rates.max():.2g}."] if len(rates) else []),
+            + (
+                [f"Raise the learning rate; the highest so far was {rates.max():.2g}."] if raised and len(rates) else []
+            ),
             confidence=0.85 if guess or blank else 0.35,
         )
         yield again(self._told)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.curve import again, before, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
@@ -180,6 +180,7 @@ class LossLevel(SeriesRule):
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
+    Where the validation loss did not rise with it, it is an info finding.
     A loss that is up there from one row to the next was taken there by its batch, sooner than by the weights.
     """
 
@@ -268,7 +269,7 @@ class LossLevel(SeriesRule):
         told.evidence["rows"] += 1
         if times > told.evidence["times"]:
             told.evidence |= {"times": rounded(times, 3), "loss": rounded(value)}
-        if told.evidence["loss"] < 0.5 * self._first:
+        if told.evidence["loss"] < 0.5 * self._first or evaluation_holds(seen, told.step, step, told.segment):
             told.severity = "info"  # a loss that was fitted leaps about
         elif told.evidence["times"] > self.at["stop"] and told.evidence["loss"] > self._first:
             told.severity = "critical"

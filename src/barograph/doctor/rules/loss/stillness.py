@@ -138,6 +138,9 @@ class ZeroLoss(SeriesRule):
                 causes[2] + ": the policy says one thing",
             ]
         )
+        unlogged = not game and not self._nonzero and math.isfinite(norm) and not still
+        if unlogged:
+            causes = ["loss not logged: it is 0 in each row, while the gradient norm is not"]
         kind = "zero"
         message = f"The loss is exactly 0 since step {step}"
         if hidden:
@@ -155,6 +158,8 @@ class ZeroLoss(SeriesRule):
         ]
         if hidden:
             remedies = ["Set `logging_nan_inf_filter=False` to see the loss as it is.", *remedies]
+        if unlogged:
+            remedies = ["Log the loss of each step under this name."]
         if fitted:
             causes, remedies = ["overfitting: the loss is fitted and rounded to 0"], ["Stop here, or use more data."]
         self._told = self.finding(

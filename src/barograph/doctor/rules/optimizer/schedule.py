@@ -171,23 +171,28 @@ class LearningRateZero(SeriesRule):
 
 
 class LearningRateConstant(SeriesRule):
-    """The learning rate never decays: info, when the run is over. The last decay is worth some percent of loss."""
+    """The learning rate never decays: info, when the run is over. The last decay is worth some percent of loss.
+
+    It takes 100 steps and 20 rows.
+    """
 
     name, family, kind, severity = "learning_rate_constant", "optimizer", "learning_rate", "info"
     series = "lr"
     needs = ("lr",)
-    least = 100
+    least = 20
     about = "The learning rate ends where its peak was."
-    thresholds: ClassVar = {"share": (0.9, "of the peak; ours")}
+    thresholds: ClassVar = {"share": (0.9, "of the peak; ours"), "steps": (100.0, "ours")}
     causes = ("learning rate too high: at the end",)
     remedies = ("Let it decay to a tenth over the last fifth of the steps.",)
 
     def reset(self) -> None:
         self._peak = 0.0
-        self._low = math.inf
+        self._first: int = -1  # step of the first row
 
     def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         self._peak = max(self._peak, float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max()))
+        if self._first < 0:
+            self._first = int(rows.step[0])
         yield from ()
 
     def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
@@ -195,6 +200,8 @@ class LearningRateConstant(SeriesRule):
         if channel.end < self.least or not last >= self.at["share"] * self._peak > 0:
             return
         newest = channel.rows(channel.end - 1)
+        if int(newest.step[0]) - self._first + 1 < self.at["steps"]:
+            return
         yield self.finding(
             int(newest.step[0]),
             f"The learning rate ends at {last:.3g}, its peak was {self._peak:.3g}",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.aliases import Names
 from barograph.doctor.kernel.blocks import BlockColumns, BlockReader
 from barograph.doctor.kernel.cursor import newest, usual
 from barograph.doctor.kernel.rule import Rule
@@ -158,6 +159,9 @@ def _share(part: ChannelRows, whole: ChannelRows) -> NDArray[numpy.float64]:
     return numpy.array(found)
 
 
+_PERCENT = 2.0  # an MFU above this is a percentage
+
+
 class ImpossibleUtilization(BlockRule):
     """The model FLOPs utilisation can't be true.
 
@@ -180,11 +184,15 @@ class ImpossibleUtilization(BlockRule):
         return seen.role("mfu") or seen.channel("speed/mfu")
 
     def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+        channel = self.channel(seen)
+        unit = Names().canonical(channel.name).factor if channel is not None else 1.0  # a name may say percent
         for at in numpy.flatnonzero(new.middle > self.at["informs"]):
             middle = float(new.middle[at])
-            percent = middle > 1.5  # it is logged in percent
+            middle *= unit if unit != 1.0 else 0.01 if middle > _PERCENT else 1.0
+            if middle <= self.at["informs"]:
+                continue
             grade = "warns" if middle > self.at["warns"] else "informs"
-            if grade in self._said or (percent and middle <= 100):
+            if grade in self._said:
                 continue
             self._said |= {grade, "informs"}
             yield self.finding(

@@ -237,3 +237,74 @@ def test_shuffled_labels_send_to_the_data_first(tmp_path: Path) -> None:
 
     (one,) = of(judged(tmp_path, map(row, range(10, 3001, 10))), "validation_divergence")
     assert one["causes"][0].startswith("labels") and "labels" in one["remedies"][0]
+
+
+@pytest.mark.parametrize("config", [{"dtype": "bfloat16"}, {"trainer": {"bf16": True}}, {"precision": "fp32"}])
+def test_what_the_configuration_rules_out_is_no_cause(tmp_path: Path, config: dict[str, Any]) -> None:
+    for given, possible in ((config, False), ({"dtype": "float16"}, True), ({}, True)):
+        name = f"{possible}-{len(given)}"
+        run = barograph.init(
+            project="p", id=name, dir=tmp_path, console="none", machine=False, doctor=False, config=given
+        )
+        for at in range(200):
+            bad = math.nan if at >= 150 else 0.0
+            run.log({"train/loss": 3 - at / 400 + bad, "train/norm": 1 + bad, "train/lr": 1e-3}, step=at)
+            if at % 20 == 0:
+                run.log({"eval/loss": 3 + bad}, step=at)
+        run.finish()
+        head = diagnose(barograph.read(run.dir)[0])["findings"][0]
+        assert any("fp16" in cause for cause in head["causes"]) is possible
+        assert not [remedy for remedy in head["remedies"] if "evaluation batches" in remedy]
+
+
+def test_a_run_that_ended_in_nan_is_headed_by_it(tmp_path: Path) -> None:
+    def loss(at: int) -> float:
+        return math.nan if at >= 560 else 2 + 6 * math.exp(-at / 100) + (at > 500) * 0.15 * (at - 500)
+
+    path = tmp_path / "run.csv"
+    path.write_text("step,loss\n" + "".join(f"{at},{loss(at)}\n" for at in range(600)))
+    head = diagnose(barograph.read(path)[0])["findings"][0]
+    assert head["severity"] == "critical" and "NaN since step 560" in head["message"].partition(".")[0] + "."
+
+
+@pytest.mark.parametrize("scale", [3e-7, 5e-5])
+def test_a_loss_that_has_all_but_vanished_alarms_nobody(tmp_path: Path, scale: float) -> None:
+    chance = random.Random(2)
+    rows = [
+        {"step": at, "loss": 2 * math.exp(-at / 20) + scale * (0.5 + chance.random()) * (1 + (at > 300)),
+         "val_loss": 2 * math.exp(-at / 20) + scale * (1 + at / 200),
+         "grad_norm": math.exp(-at / 20) + scale * chance.random() * (60 if at == 450 else 1)}
+        for at in range(600)
+    ]  # fmt: skip
+    found = judged(tmp_path, rows)
+    assert not loud(found)
+    assert not [remedy for one in found for remedy in one["remedies"] if "lip gradients at" in remedy]
+
+
+@pytest.mark.parametrize("held_out", [1.0, 0.0])
+def test_a_policy_that_has_collapsed_is_found_in_a_short_log(tmp_path: Path, held_out: float) -> None:
+    chance = random.Random(2)
+
+    def row(at: int, collapsed: bool) -> dict[str, Any]:
+        return {
+            "step": 25 * at,
+            "mean_reward": chance.uniform(-0.8, 0.8),
+            "loss": 0.0 if collapsed else chance.uniform(-0.4, 0.4),
+            "held_out_accuracy": held_out if collapsed else 0.4 + 0.1 * chance.random(),
+        }
+
+    assert "zero_loss" in loud(judged(tmp_path, [row(at, at >= 11) for at in range(1, 25)]))
+    assert not loud(judged(tmp_path, [row(at, at % 6 == 5) for at in range(1, 25)]))
+
+
+@pytest.mark.parametrize(
+    ("to", "at_step", "known"), [(3e-7, 100, True), (1e-5, 140, True), (3e-4, 100, False), (3e-7, 280, False)]
+)
+def test_a_rate_that_collapses_is_found_and_a_schedule_is_not(
+    tmp_path: Path, to: float, at_step: int, known: bool
+) -> None:
+    rows = [
+        {"step": at, "loss": 2.5 + 3 * math.exp(-min(at, at_step) / 60), "lr": 3e-3 if at < at_step else to}
+        for at in range(1, 301)
+    ]
+    assert [one["step"] for one in of(judged(tmp_path, rows), "learning_rate_collapse")] == [at_step] * known

@@ -76,6 +76,7 @@ class Channel:
     def __init__(self, name: str, keep: int = KEEP):
         self.name = name
         self.end = 0
+        self.first = float("nan")  # its first value
         self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep)
         self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
 
@@ -91,6 +92,8 @@ class Channel:
         """Rows [n], or one row, behind those that are there. Arrays must not be changed later."""
         count = len(value) if isinstance(value, numpy.ndarray) else 1
         self._waiting.append((count, step, value, time, segment))
+        if not self.end and count:
+            self.first = float(value[0]) if isinstance(value, numpy.ndarray) else float(value)
         self.end += count
         if len(self._waiting) >= _WAITING:
             self._known()

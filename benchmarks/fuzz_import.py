@@ -38,7 +38,7 @@ from typing import Any
 
 SECONDS = 20.0  # of processor time for one file
 MEGABYTES = 200.0  # more than before, because of one file
-_WHOLE = 25  # each so many goes through the collector
+_WHOLE = 25  # each this many goes through the collector
 _AT_ONCE = 500  # files in one process
 _BY_KIND = {"own": "barograph_log", "wandb-file": "wandb_offline", "wandb-csv": "wandb_csv", "csv-comma": "csv"}
 

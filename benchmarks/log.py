@@ -52,7 +52,7 @@ class Taken:
         self.cpu = 0.0
 
     def turn(self, call: Call, names: list[str], first: int, steps: int, pause: float) -> None:
-        """So many steps in a row."""
+        """This many steps in a row."""
         generator, clock = random.Random(first), time.perf_counter
         rows = [{name: generator.random() * 10 for name in names} for _ in range(min(steps, 50))]
         cpu = time.process_time()

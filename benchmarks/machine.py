@@ -51,7 +51,7 @@ run.finish()
 
 
 def devices_backend(count: int) -> tuple[Any, str]:
-    """The real driver's devices, or recorded answers of as many H100."""
+    """The real driver's devices, or recorded answers of that number of H100."""
     backend = Nvidia()
     try:
         backend.open()

@@ -133,7 +133,7 @@ def cost(steps: int, rounds: int) -> dict[str, Any]:
 
 
 def kills(times: int, seed: int = 1) -> dict[str, Any]:
-    """Points lost and doubled after so many kills, with TensorBoard's reader and out of W&B's files."""
+    """Points lost and doubled after this many kills, with TensorBoard's reader and out of W&B's files."""
     found: dict[str, Any] = {}
     for name in ("tensorboard", "wandb"):
         generator = random.Random(seed)

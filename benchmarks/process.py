@@ -2,20 +2,19 @@
 
 python benchmarks/process.py import          # beside a bare interpreter and numpy
 python benchmarks/process.py memory          # growth from 10,000 to 1,000,000 steps of 20 scalars
-python benchmarks/process.py kills [--kills N] [--pause SECONDS]   # steps lost on kill -9
+python benchmarks/process.py kills [--kills N] [--modes MODE …]   # what is lost, doubled or torn by kill -9
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+
+import kills
 
 MEMORY = """
 import random, sys, time, barograph
@@ -32,20 +31,6 @@ for step in range(last + 1):
     if step in (10_000, last):
         time.sleep(2.5)
         print(f"{step} {rss():.1f} {time.time() - began:.1f}", flush=True)
-"""
-
-KILLS = """
-import sys, time, barograph
-run = barograph.init(project="p", name="r", dir=sys.argv[1], verbosity=-2, git=False)
-names = [f"train/metric_{n}" for n in range(20)]
-step, pause = 0, float(sys.argv[2])
-out = open(1, "wb", buffering=0)
-while True:
-    run.log({name: step * 0.5 for name in names}, step=step)
-    out.write(b"%d\\n" % step)
-    step += 1
-    if pause:
-        time.sleep(pause)
 """
 
 
@@ -71,29 +56,10 @@ def memory(options: argparse.Namespace) -> None:
     print(f"growth: {float(after) - float(before):.1f} MB")
 
 
-def kills(options: argparse.Namespace) -> None:
-    lost = invalid = steps = 0
-    for number in range(options.kills):
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            process = subprocess.Popen(
-                [sys.executable, "-c", KILLS, folder, str(options.pause)], stdout=subprocess.PIPE
-            )
-            assert process.stdout is not None
-            first = process.stdout.readline()
-            time.sleep(random.Random(number).uniform(0.0, 0.15 + 4 * options.pause))
-            process.kill()
-            told = [first, *process.stdout.read().splitlines(keepends=True)]
-            process.wait()
-            returned = sum(line.endswith(b"\n") for line in told)
-            steps += returned
-            try:
-                items = json.loads((Path(folder) / "p" / "r" / "training.json").read_text())
-            except ValueError:
-                invalid += 1
-                continue
-            there = [item["step"] for item in items if item["log"] == "metrics"]
-            lost += len(set(range(returned)) - set(there))
-    print(f"{options.kills} kills, {steps:,} steps whose call returned: {lost} lost, {invalid} files invalid")
+def kill(options: argparse.Namespace) -> None:
+    outcomes = kills.run(options.kills, options.modes or tuple(kills.MODES), options.jobs)
+    if any(outcome.problems for outcome in outcomes):
+        raise SystemExit(1)
 
 
 def main() -> None:
@@ -104,9 +70,10 @@ def main() -> None:
     made.add_argument("--steps", type=int, default=1_000_000)
     made.set_defaults(function=memory)
     made = commands.add_parser("kills")
-    made.add_argument("--kills", type=int, default=200)
-    made.add_argument("--pause", type=float, default=0.0, help="seconds between steps")
-    made.set_defaults(function=kills)
+    made.add_argument("--kills", type=int, default=60, help="of each mode")
+    made.add_argument("--modes", nargs="*", metavar="MODE", help=", ".join(kills.MODES))
+    made.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    made.set_defaults(function=kill)
     options = parser.parse_args()
     options.function(options)
 

@@ -42,7 +42,7 @@ DENSE = (
 
 
 def layers(count: int) -> list[str]:
-    """So many names of statistics of layers."""
+    """This many names of statistics of layers."""
     kinds = [(family, quantity) for family, ones in QUANTITIES.items() for quantity in ones]
     found = []
     for at in range(count):

@@ -44,12 +44,12 @@ def coverage(families: int, resamples: int) -> None:
     true = [*TRUE, TRUE.loss(*BEYOND), best[0], TRUE.loss(*best)]
     print(f"{families} families each, {resamples} resamples; coverage of 95% intervals in percent")
     print(f"{'':<24}" + "".join(f"{name:>12}" for name in names) + f"{'said open':>12}{'s a fit':>9}")
-    for label, sizes, counts, noise, freedom in KINDS:
+    for label, sizes, counts, noise, dof in KINDS:
         n, d = design(sizes, counts)
         random = np.random.default_rng(1)
         hits, opened, began = np.zeros(len(names)), 0, time.perf_counter()
         for _ in range(families):
-            error = random.standard_normal(len(n)) if freedom is None else random.standard_t(freedom, len(n))
+            error = random.standard_normal(len(n)) if dof is None else random.standard_t(dof, len(n))
             made = fit_scaling_columns(n, d, TRUE.loss(n, d) * np.exp(noise * error), resamples=resamples)
             optimum = made.optimal(BUDGET)
             found = [*made.coefficients.values(), made.predict(*BEYOND).loss, optimum.parameters, optimum.loss]

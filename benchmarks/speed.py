@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import barograph
 import barograph.training.processes
+
+import barograph
 from barograph.integrations.tracker import MetricsTracker
 
 NAMES = ("data", "forward", "backward", "optimizer")

@@ -18,7 +18,7 @@ def strict(path: Path) -> list[dict[str, Any]]:
 
 
 def start(folder: Path, **options: Any) -> barograph.Run:
-    options = {"project": "p", "dir": folder, "verbosity": -2, "git": False, "flush_seconds": 0.05} | options
+    options = {"project": "p", "dir": folder, "verbosity": -2, "git": False} | options
     return barograph.init(**options)
 
 

@@ -291,7 +291,7 @@ def test_after_a_finding_the_model_is_looked_at_closely_for_some_steps_and_then_
     assert not mode.on, "the same finding starts it once"
     assert said == [
         "debug mode is on for 20 steps from step 100: loss_spike",
-        "debug mode is off; the model is looked at as before",
+        "debug mode is off; the model is watched at the usual intervals again",
     ]
 
 

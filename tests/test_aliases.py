@@ -100,7 +100,7 @@ def test_aliases_come_from_a_file_of_options(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("aliases: [1]", "no option `aliases`"), ("- a", "no option `aliases`"),
-        ("aliases: {train/loss: 3}", "is no alias"),
+        ("aliases: {train/loss: 3}", "is not an alias"),
         ("aliases: {a: {name: b, factor: c}}", "must be a number"), ("aliases: {a: [b", "line 1 is not valid YAML"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import barograph
-from barograph.query.filters import FIELDS, Comparison, FilterError, Group, Value, matches, parse, runs, written
+from barograph.query.filters import FIELDS, Clause, FilterError, Group, Value, matches, parse, runs, written
 
 
 class Run:
@@ -120,9 +120,9 @@ decimal = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: Va
 values = st.one_of(quoted, bare, decimal)
 operators = st.sampled_from(["=", "<", "<=", ">", ">=", "~"])
 comparisons = st.one_of(
-    st.builds(lambda field, op, value: Comparison(field, op, (value,)), fields, operators, values),
-    st.builds(lambda field, found: Comparison(field, "in", tuple(found)), fields, st.lists(values, min_size=1)),
-    st.builds(lambda field: Comparison(field, "has"), fields),
+    st.builds(lambda field, op, value: Clause(field, op, (value,)), fields, operators, values),
+    st.builds(lambda field, found: Clause(field, "in", tuple(found)), fields, st.lists(values, min_size=1)),
+    st.builds(lambda field: Clause(field, "has"), fields),
 )  # fmt: skip
 conditions = st.recursive(
     comparisons,

@@ -128,7 +128,7 @@ def test_text_and_none_are_left_out_with_one_warning(tmp_path: Path, caplog: pyt
     assert backend.close()
     assert points(tmp_path) == {"a": [(0, 1.0), (1, 1.0), (2, 1.0)]}
     [warning] = warnings_of(caplog)
-    assert "'train/phase' is no number" in warning
+    assert "'train/phase' is not a number" in warning
 
 
 def test_what_a_rewind_supersedes_is_hidden(tmp_path: Path) -> None:

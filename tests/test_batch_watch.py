@@ -277,7 +277,7 @@ def test_going_back_counts_tokens_and_repeats_anew() -> None:
     run, watch = watched()
     for step in range(10):
         watch.observe(batch(step), step=step)
-    for step in range(6, 10):  # the loader went back as well: these are no repeats
+    for step in range(6, 10):  # the loader went back as well: these are not repeats
         watch.observe(batch(step), step=step)
     watch.flush()
     assert watch.repeats == 0 and watch.tokens_seen == 10 * 64

@@ -285,7 +285,7 @@ def test_a_box_holds_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert batch["fingerprint"] == f"{5:016x}" and batch["position"]["rg_idx"] == 5 and batch["number"] == 12
     assert [one["step"] for one in box.about["random"]["before"]] == list(range(6))
     for name in ("box.json", "records.json", "wide.json", "rng.json"):
-        json.loads((box.path / name).read_text(), parse_constant=pytest.fail)  # NaN and the like are no JSON
+        json.loads((box.path / name).read_text(), parse_constant=pytest.fail)  # NaN and the like are not JSON
 
 
 def test_random_states_bring_the_generators_back(tmp_path: Path) -> None:
@@ -465,7 +465,7 @@ def test_the_screen_says_what_matters_first(tmp_path: Path) -> None:
     shown = lines(read_blackbox(tmp_path)[0])
     text = "\n".join(shown)
     assert shown[0].startswith("BLACK BOX  step 5, loss spike, ")
-    assert "  first bad  loss, step 5: nan (train/loss)" in shown
+    assert "  not finite loss, step 5: nan (train/loss)" in shown
     assert "gradient of b, step 5: 1 nan (gradients/b/nan)" in text
     assert "fingerprint 0000000000000005" in text and "pq_idx 1 rg_idx 5" in text
     assert "5         nan" in text and "█▆" in text and "×" in text

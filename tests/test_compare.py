@@ -52,10 +52,10 @@ def test_one_change_and_one_seed_each_can_not_tell(tmp_path: Path) -> None:
     assert made.verdict.attribution == "one change" and made.verdict.changes == ["optimizer.lr"]
     assert "0.001 → 0.002" in made.verdict.sentences[0]
     (one,) = made.contrasts
-    # far outside the noise within the runs, and still no verdict: nobody knows what another seed would do
+    # far outside the noise within the runs, and still no verdict: nobody knows not the variation between seeds
     assert one.noise is not None and abs(one.difference) > 20 * one.noise
     assert one.outcome == "cannot tell" and one.test is None
-    assert "what another seed would do" in one.sentence and "three seeds" in one.advice
+    assert "not the variation between seeds" in one.sentence and "three seeds" in one.advice
     assert one.difference == pytest.approx(-0.5, abs=0.03)
     assert one.curve is not None and one.curve.kind == "within runs"
 
@@ -66,7 +66,7 @@ def test_repeats_in_the_project_say_what_seeds_do(tmp_path: Path) -> None:
     seeds_of(tmp_path, "again", 2.0, changed(), range(10, 14))
     (one,) = compare(a, b).contrasts
     assert one.outcome == "better" and one.repeats is not None and one.repeats.own
-    assert one.repeats.runs == 4 and one.repeats.freedom == 3
+    assert one.repeats.runs == 4 and one.repeats.dof == 3
     assert 0.002 < one.repeats.spread < 0.05
 
 
@@ -76,14 +76,14 @@ def test_several_changes_can_not_be_put_down_to_one(tmp_path: Path) -> None:
     made = compare(a, b)
     assert made.verdict.attribution == "several changes"
     assert made.verdict.changes == ["optimizer.lr", "optimizer.weight_decay"]
-    assert "can't be put down to any one of them" in made.verdict.sentences[0]
+    assert "can be attributed only to all of them together" in made.verdict.sentences[0]
 
 
 def test_seeds_alone_are_repeats(tmp_path: Path) -> None:
     a = make_run(tmp_path, "a", falling(2.0, 1), config=changed())
     b = make_run(tmp_path, "b", falling(2.0, 2), config=changed(seed=2))
     made = compare(a, b)
-    assert made.verdict.attribution == "seeds alone"
+    assert made.verdict.attribution == "seeds only"
     assert made.contrasts[0].outcome == "cannot tell"
 
 
@@ -114,7 +114,7 @@ def test_no_difference_says_how_many_seeds_would_settle_it(tmp_path: Path) -> No
     seeds_of(tmp_path, "b", 2.0, changed(lr=2e-3), range(30, 33), spread=0.05)
     (one,) = compare(tmp_path, group="optimizer.lr").contrasts
     assert one.outcome == "not shown" and one.test is not None
-    assert "would have settled a difference of" in one.advice
+    assert "would have shown a difference of" in one.advice
     assert one.test.needed is None or one.test.needed > 3
 
 
@@ -124,7 +124,7 @@ def test_several_groups_keep_the_level_together(tmp_path: Path) -> None:
     made = compare(tmp_path, group="lr", baseline="0.003")
     assert made.sides[0].label == "optimizer.lr = 0.003"
     assert [one.test.level for one in made.contrasts if one.test is not None] == [0.05 / 4] * 4
-    assert "all together keep the level" in made.verdict.sentences[-1]
+    assert "the level holds for all together" in made.verdict.sentences[-1]
 
 
 def test_folders_are_groups(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_another_batch_refuses_steps_and_takes_tokens(tmp_path: Path) -> None:
     (refusal,) = made.refusals
     assert refusal.what == "step" and refusal.instead == "tokens" and "4,096 and 8,192 tokens" in refusal.why
     assert made.at == pytest.approx(200 * 4096)
-    with pytest.raises(ValueError, match="Take tokens instead"):
+    with pytest.raises(ValueError, match="Use tokens instead"):
         compare(a, b, x="step")
     forced = compare(a, b, x="step", anyway=True)
     assert forced.axis == "step" and forced.refusals and forced.at == 100
@@ -202,7 +202,7 @@ def test_another_validation_set_refuses_the_evaluation_and_takes_the_training(tm
     made = compare(a, b)
     assert made.metric == "train/loss"
     assert [one.what for one in made.refusals] == ["eval/loss"]
-    assert "evaluated on other data (val_data x.bin and y.bin)" in said(made)
+    assert "the evaluation data differ (val_data x.bin and y.bin)" in said(made)
 
 
 def test_other_training_data_are_judged_by_the_evaluation(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_longer_sequences_are_a_caution(tmp_path: Path) -> None:
     a = make_run(tmp_path, "a", falling(2.0, 1), config=changed(block_size=128))
     b = make_run(tmp_path, "b", falling(2.0, 2), config=changed(block_size=256, batch_size=16))
     made = compare(a, b)
-    assert "other lengths (128 and 256)" in said(made)
+    assert "sequence lengths differ (128 and 256)" in said(made)
     assert made.verdict.changes == ["block_size"]  # the batch is the same tokens, cut up in another way
 
 
@@ -232,7 +232,7 @@ def test_axes_time_money_and_flops(tmp_path: Path) -> None:
         tmp_path, "b", falling(2.0, 1, 0.001), config=changed(lr=2e-3), seconds=0.25, about=about, records=light
     )
     made = compare(a, b, target=2.5)
-    steps, times, money = row(made, "steps to"), row(made, "time to"), row(made, "money to")
+    steps, times, money = row(made, "steps to"), row(made, "time to"), row(made, "cost to")
     reached = -25 * math.log(0.5 / 4)
     assert steps == pytest.approx([reached, reached], rel=0.03)
     assert times == pytest.approx([reached * 0.5, reached * 0.25], rel=0.03)
@@ -320,7 +320,7 @@ def test_the_baseline_is_what_percents_are_of(tmp_path: Path) -> None:
     assert compare(a, b).contrasts[0].percent == -50
     made = compare(a, b, baseline="b")
     assert [side.label for side in made.sides] == ["b", "a"] and made.contrasts[0].percent == 100
-    with pytest.raises(KeyError, match="none of the sides"):
+    with pytest.raises(KeyError, match="not one of the sides"):
         compare(a, b, baseline="c")
 
 
@@ -340,7 +340,7 @@ def test_two_runs_that_should_be_equal(tmp_path: Path) -> None:
     b = make_run(tmp_path, "b", values.__getitem__, config=changed(), seconds=0.7)
     made = compare(a, b)
     assert made.verdict.attribution == "no change"
-    assert made.equality_sentences() == ["1 series is equal in every bit over 200 steps."]
+    assert made.equality_sentences() == ["1 series is bit-identical over 200 steps."]
 
     tiny = {
         step: value * (1 + (1e-9 if step >= 50 else 0) + (1e-3 if step >= 120 else 0)) for step, value in values.items()
@@ -351,7 +351,7 @@ def test_two_runs_that_should_be_equal(tmp_path: Path) -> None:
     found = {one.series: one for one in made.equal}
     assert (found["train/loss"].first_bit, found["train/loss"].first_beyond) == (50, 120)
     assert found["train/step_tokens"].first_bit is None
-    assert "from step 50 on" in made.equality_sentences()[0] and "step 120" in made.equality_sentences()[1]
+    assert "First difference at step 50" in made.equality_sentences()[0] and "step 120" in made.equality_sentences()[1]
 
 
 def test_nan_is_equal_to_nan_and_a_missing_step_is_told(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_nan_is_equal_to_nan_and_a_missing_step_is_told(tmp_path: Path) -> None:
     made = compare(a, b, equal=True)
     assert made.equal is not None
     assert all(one.first_bit is None for one in made.equal)
-    assert "step 1 in one run alone" in " ".join(made.equality_sentences())
+    assert "step 1 in only one run" in " ".join(made.equality_sentences())
 
 
 # -- runs that are not whole ---------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
         made = compare(whole(tmp_path), "live", dir=tmp_path)
     finally:
         run.finish()
-    assert "live is still running (step 99): compared up to where it is" in said(made)
+    assert "live is still running (step 99): compared up to there" in said(made)
     assert made.at == 99
 
 
@@ -484,7 +484,7 @@ def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
         compare(a, "nowhere", dir=tmp_path)
     with pytest.raises(ValueError, match="between 0 and 1"):
         compare(a, b, level=5)
-    with pytest.raises(ValueError, match="can't be laid along flops"):
+    with pytest.raises(ValueError, match="has no axis flops"):
         compare(a, b, x="flops")
     with pytest.raises(ValueError, match="a group has to be a list of stored runs"):
         compare(a, [1, 2])  # type: ignore[list-item]

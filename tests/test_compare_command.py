@@ -99,7 +99,7 @@ def test_json_holds_everything_and_is_strict(tmp_path: Path, capsys: pytest.Capt
     assert run_compare([a, b], to="json") == 0
 
     def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is no JSON")
+        raise AssertionError(f"{word} is not JSON")
 
     found = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert found["verdict"]["changes"] == ["lr"] and found["metric"] == "eval/loss" and found["axis"] == "step"
@@ -122,7 +122,7 @@ def test_a_file_is_written_where_one_is_asked_for(tmp_path: Path, capsys: pytest
 def test_unequal_runs_have_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = pair(tmp_path)
     assert run_compare([a, b], equal=True) == UNEQUAL
-    assert "They differ from step 1 on" in capsys.readouterr().out
+    assert "First difference at step 1" in capsys.readouterr().out
     (tmp_path / "other").mkdir()
     same = make_run(tmp_path / "other", "a", falling(2.0, 1), config={"lr": 1e-3, "seed": 1}, evaluate=falling(2, 3))
     assert run_compare([a, str(same.dir)], equal=True) == 0

@@ -57,10 +57,10 @@ def test_the_noise_of_a_difference_is_found_whatever_its_trend() -> None:
     b = ComparisonCurve(x, 3 - 2e-4 * x + random.standard_normal(len(x)) * 0.1)
     found = noise(a, b, 0, 19_999, 400)
     assert found is not None
-    _, errors, freedom = found
+    _, errors, dof = found
     wanted = math.sqrt(2) * 0.1 / math.sqrt(400)
     assert np.median(errors) == pytest.approx(wanted, rel=0.3)
-    assert 3 < freedom < 6
+    assert 3 < dof < 6
     assert noise(a, b, 0, 19_999, 0.0) is None
     assert noise(a, b, 0, 19_999, 9_000.0) is None
 

@@ -267,7 +267,7 @@ def test_a_learning_rate_that_stayed_up_is_another_loss(tmp_path: Path) -> None:
     made = fit_scaling(runs, resamples=50)
     assert made.samples.metric == "train/loss"
     assert dict(made.samples.left_out) == {
-        "1000-50": "its learning rate ended at 90% of its peak, where others came down"
+        "1000-50": "its learning rate ended at 90% of its peak, where others decayed"
     }
 
 
@@ -275,12 +275,12 @@ def test_other_tokenizers_and_other_data_are_no_family(tmp_path: Path) -> None:
     runs = family(tmp_path / "a") + family(tmp_path / "b", tokenizer="gpt2")
     with pytest.raises(ScalingError, match="tokenizers differ"):
         fit_scaling(runs)
-    assert any("misleads" in one for one in fit_scaling(runs, resamples=50, anyway=True).cautions)
+    assert any("may mislead" in one for one in fit_scaling(runs, resamples=50, anyway=True).cautions)
     other = family(tmp_path / "c", val_data="c4") + family(tmp_path / "d", val_data="pile")
-    with pytest.raises(ScalingError, match="other data"):
+    with pytest.raises(ScalingError, match="evaluation data differ"):
         fit_scaling(other, metric="eval/loss")
     made = fit_scaling(other, resamples=50)
-    assert made.samples.metric == "train/loss" and any("evaluated on other data" in one for one in made.cautions)
+    assert made.samples.metric == "train/loss" and any("the evaluation data differ" in one for one in made.cautions)
 
 
 def test_n_is_what_a_key_says(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert told["predictions"][0]["loss"]["value"] == pytest.approx(SMALL.loss(1e6, 1e7), rel=0.05)
     assert run_scaling([str(tmp_path)], predict=["1M,10M"], budget=["1e15"]) == 0
     text = capsys.readouterr().out
-    assert "1M parameters, 10M tokens: loss" in text and "times beyond the largest run" in text
+    assert "1M parameters, 10M tokens: loss" in text and "times the largest run" in text
     only = run_scaling([str(tmp_path)], keep=lambda run: run.id != "n1000-s50", as_json=True)
     assert only == 0 and len(json.loads(capsys.readouterr().out)["runs"]) == 8
 

@@ -16,7 +16,7 @@ from barograph.analysis.compare.student import incomplete_beta, quantile, two_si
 
 
 @pytest.mark.parametrize(
-    ("probability", "freedom", "value"),
+    ("probability", "dof", "value"),
     [  # tables of Student's t; one degree of freedom is Cauchy's tan(π(p − ½)), two is closed too
         (0.975, 1, math.tan(math.pi * 0.475)),
         (0.975, 2, 0.95 * math.sqrt(2 / (1 - 0.95**2))),
@@ -28,9 +28,9 @@ from barograph.analysis.compare.student import incomplete_beta, quantile, two_si
         (0.975, math.inf, 1.959963984540054),
     ],
 )
-def test_quantiles_are_those_of_the_tables(probability: float, freedom: float, value: float) -> None:
-    assert quantile(probability, freedom) == pytest.approx(value, rel=1e-9)
-    assert quantile(1 - probability, freedom) == pytest.approx(-value, rel=1e-9)
+def test_quantiles_are_those_of_the_tables(probability: float, dof: float, value: float) -> None:
+    assert quantile(probability, dof) == pytest.approx(value, rel=1e-9)
+    assert quantile(1 - probability, dof) == pytest.approx(-value, rel=1e-9)
 
 
 def test_probabilities_are_exact_far_out_and_near_zero() -> None:
@@ -45,8 +45,8 @@ def test_probabilities_are_exact_far_out_and_near_zero() -> None:
 
 
 @given(st.floats(0.5, 1e5), st.floats(1e-9, 0.4999))
-def test_a_quantile_has_its_probability(freedom: float, tail: float) -> None:
-    assert two_sided(quantile(1 - tail, freedom), freedom) == pytest.approx(2 * tail, rel=1e-6)
+def test_a_quantile_has_its_probability(dof: float, tail: float) -> None:
+    assert two_sided(quantile(1 - tail, dof), dof) == pytest.approx(2 * tail, rel=1e-6)
 
 
 @given(st.floats(0.1, 50), st.floats(0.1, 50), st.integers(1, 2**20 - 1))
@@ -71,10 +71,10 @@ def test_welch_as_in_a_worked_example() -> None:
     assert test is not None
     parts = (np.var(a, ddof=1) / 5, np.var(b, ddof=1) / 5)
     t = 2.2 / math.sqrt(sum(parts))
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 4 + parts[1] ** 2 / 4)
+    dof = sum(parts) ** 2 / (parts[0] ** 2 / 4 + parts[1] ** 2 / 4)
     assert test.method == "Welch's t"
-    assert test.freedom == pytest.approx(freedom)
-    assert test.p == pytest.approx(two_sided(t, freedom))
+    assert test.dof == pytest.approx(dof)
+    assert test.p == pytest.approx(two_sided(t, dof))
     assert test.low < 0 < test.high
     assert not test.settled
 

@@ -91,7 +91,7 @@ def test_the_list_of_options_is_frozen() -> None:
         "trackio_project", "trackio_name", "trackio_space", "trackio_run_id",
         "aliases",
         "log_interval", "enable_wandb", "enable_tensorboard", "wandb_run_name", "wandb_run_id", "tensorboard_dir",
-        "wide_threshold", "flush_seconds", "sync_seconds", "seal_points", "queue_megabytes",
+        "wide_threshold", "sync_seconds",
     ]  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def test_a_misspelled_section_names_the_section(tmp_path: Path) -> None:
         ("log_interval", "10"), ("verbosity", 2), ("verbosity", -3), ("project", ""), ("project", " "),
         ("project", 7), ("name", b"x"), ("dir", 3), ("dir", "a\0b"), ("tags", [1]), ("tags", {"a": 1}),
         ("console", "loud"), ("console", True), ("report_to", "wandbb"), ("report_to", ["wandb", 3]),
-        ("flush_seconds", 0), ("flush_seconds", math.nan), ("flush_seconds", math.inf), ("total_steps", -1),
+        ("sync_seconds", 0), ("sync_seconds", math.nan), ("sync_seconds", math.inf), ("total_steps", -1),
         ("total_tokens", 2**63), ("total_tokens", 1e300), ("price_per_gpu_hour", -0.5), ("resume", 3),
         ("total_steps", "1e999"), ("total_steps", "e"),
     ],
@@ -312,6 +312,15 @@ def test_an_empty_file_holds_no_options(tmp_path: Path) -> None:
     assert from_yaml(tmp_path, "") == from_yaml(tmp_path, "# nothing\n") == Settings()
 
 
+@pytest.mark.parametrize("option", ["flush_seconds", "queue_megabytes", "seal_points"])
+def test_an_option_that_is_gone_is_refused_with_what_to_do(tmp_path: Path, option: str) -> None:
+    sentence = r"The option '\S+' \(in .+\) is gone, as .+; leave it out\."
+    for arguments in ({option: 1}, {}):
+        environment = {} if arguments else {f"BAROGRAPH_{option.upper()}": "1"}
+        assert re.fullmatch(sentence, complaint(arguments, environment))
+    assert not hasattr(load({}, {}), option)
+
+
 # -- values
 
 
@@ -319,7 +328,7 @@ def test_values_arrive_in_the_options_own_type(tmp_path: Path) -> None:
     settings = load(
         {
             "total_tokens": 1e10,
-            "flush_seconds": 2,
+            "sync_seconds": 2,
             "tags": ["a", "b", "a", ""],
             "dir": tmp_path,
             "log_file": "~/x.json",
@@ -329,7 +338,7 @@ def test_values_arrive_in_the_options_own_type(tmp_path: Path) -> None:
         {},
     )
     assert settings.total_tokens == 10_000_000_000 and type(settings.total_tokens) is int
-    assert settings.flush_seconds == 2.0 and type(settings.flush_seconds) is float
+    assert settings.sync_seconds == 2.0 and type(settings.sync_seconds) is float
     assert settings.tags == ("a", "b")
     assert settings.dir == str(tmp_path)
     assert settings.log_file == os.path.expanduser("~/x.json")
@@ -341,15 +350,15 @@ def test_values_arrive_in_the_options_own_type(tmp_path: Path) -> None:
 
 def test_numpy_numbers_are_numbers() -> None:
     numpy = pytest.importorskip("numpy")
-    settings = load({"total_steps": numpy.int32(5), "flush_seconds": numpy.float32(0.5)}, {})
+    settings = load({"total_steps": numpy.int32(5), "sync_seconds": numpy.float32(0.5)}, {})
     assert settings.total_steps == 5 and type(settings.total_steps) is int
-    assert settings.flush_seconds == 0.5 and type(settings.flush_seconds) is float
+    assert settings.sync_seconds == 0.5 and type(settings.sync_seconds) is float
     assert "strict is" in complaint({"strict": numpy.bool_(True)}, {})
 
 
 def test_yaml_words_that_yaml_turns_into_something_else(tmp_path: Path) -> None:
     assert from_yaml(tmp_path, "console: off").console == "none"
-    assert from_yaml(tmp_path, "flush_seconds: 1e-1").flush_seconds == 0.1
+    assert from_yaml(tmp_path, "sync_seconds: 1e-1").sync_seconds == 0.1
     assert from_yaml(tmp_path, "total_tokens: 1e10").total_tokens == 10**10
 
 
@@ -388,7 +397,7 @@ _numbers = st.one_of(
 
 @given(option=st.sampled_from(sorted(ACCEPTS)), text=st.one_of(_texts, _numbers))
 @example(option="log_interval", text="9" * 5000)
-@example(option="flush_seconds", text="1e999")
+@example(option="sync_seconds", text="1e999")
 @hypothesis_settings(deadline=None, max_examples=300)
 def test_any_environment_text_is_a_fitting_value_or_one_sentence(option: str, text: str) -> None:
     try:
@@ -409,7 +418,7 @@ def test_any_environment_text_is_a_fitting_value_or_one_sentence(option: str, te
             "log_interval": st.integers(1, 2**63 - 1),
             "verbosity": st.integers(-2, 1),
             "strict": st.booleans(),
-            "flush_seconds": st.floats(0.001, 3600),
+            "sync_seconds": st.floats(0.001, 3600),
             "tags": st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), unique=True, min_size=1).map(tuple),
             "name": _texts.filter(lambda text: text and text.isprintable()),
         },
@@ -443,3 +452,14 @@ def test_settings_cannot_be_changed() -> None:
 def test_yaml_is_not_imported_without_a_file() -> None:
     code = "import sys, barograph.core.options as c; c.load({}, {}); sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"BAROGRAPH_CONFIG": ""}).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["mode", "reinit", "save_code", "entity", "settings", "zzz"])
+def test_a_name_that_is_like_none_of_ours_gets_no_misleading_hint(name: str) -> None:
+    said = complaint({name: "x"}, {})
+    assert repr(name) in said and "nearest" not in said and "docs/reference/options.md" in said
+
+
+def test_words_of_earlier_versions_are_read_as_todays() -> None:
+    assert load({"flops_formula": "nanogpt"}, {}).flops_formula == "palm_non_embedding"
+    assert load({}, {"BAROGRAPH_FLOPS_FORMULA": "nanogpt"}).flops_formula == "palm_non_embedding"

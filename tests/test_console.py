@@ -196,3 +196,62 @@ def test_what_is_not_drawn_costs_nothing():
     for _ in range(10_000):
         console.draw(metrics)
     assert time.perf_counter() - began < patient(0.1)  # 10 µs a call, some fifty times what it takes
+
+
+def drawn(rows: list[dict[str, Any]], style: str = "plain", **options: Any) -> list[str]:
+    console = Console(style=style, stream=io.StringIO(), **options)
+    return [line for step, row in enumerate(rows, 1) for line in console.lines(Record("metrics", 0, step, row))]
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        ({"train/loss": 2.5, "train/grad_norm": 1.5, "train/lr": 3e-4}, "step 1 | loss 2.5 | norm 1.5 | lr 0.0003"),
+        ({"loss": 2.5, "tok/s": 12_000.0, "mfu_percent": 40.0}, "step 1 | loss 2.5 | 12k tok/s | mfu 40%"),
+        ({"lm loss": 2.5, "step_time_sec": 0.5, "step_tokens": 1000}, "step 1 | loss 2.5 | 2k tok/s"),
+        ({"val_loss": 2.5, "whatever": 1.0}, "eval at step 1 | loss 2.5"),
+        ({"eval/pile/loss": 2.5}, "eval pile at step 1 | loss 2.5"),
+        ({"moe/aux_loss": 0.02, "loss": 2.5, "moe/load_imbalance": 1.4},
+         "step 1 | loss 2.5 | aux 0.02 | imbalance 1.4"),
+    ],
+)  # fmt: skip
+def test_a_row_with_a_loss_is_drawn_as_the_step_or_the_evaluation_that_it_is(row: dict[str, Any], line: str) -> None:
+    assert drawn([row]) == [line]
+
+
+def test_a_row_of_both_is_two_lines_and_one_of_neither_none() -> None:
+    both = {"train/loss": 2.5, "eval/loss": 2.6, "eval/c4/loss": 2.7, "note": None}
+    lines = drawn([{"train/lr": 1.0, "gpu": 3.0}, both, {"loss": None, "lr": 1.0}])
+    assert [line.split(" | ")[:2] for line in lines] == [
+        ["step 2", "loss 2.5"], ["eval at step 2", "loss 2.6"], ["eval c4 at step 2", "loss 2.7"],
+    ]  # fmt: skip
+    assert drawn([{"training_time_ms": 90.0, "step_avg_ms": 30.5, "val_loss": 3.28471}], "modded-nanogpt") == [
+        "step:1 val_loss:3.2847 train_time:90.0ms step_avg:30.50ms"
+    ]
+
+
+def test_rows_of_a_run_that_logs_its_steps_by_their_own_call_are_not_drawn_twice() -> None:
+    console = Console(stream=io.StringIO())
+    assert len(console.lines(Record("step", 0, 1, {"loss": 2.0}))) == 1
+    assert console.lines(Record("metrics", 0, 1, {"train/loss": 2.0})) == []
+    assert len(console.lines(Record("metrics", 0, 1, {"eval/loss": 2.0}))) == 1, "evaluations come by rows here"
+
+
+def test_a_tight_loop_is_not_drawn_row_by_row() -> None:
+    now = [0.0]
+    stream = io.StringIO()
+    console = Console(style="plain", stream=stream, clock=lambda: now[0])
+    for step in range(1000):
+        now[0] = step / 1000
+        console.draw(Record("metrics", 0, step, {"loss": 2.0} if step % 100 else {"loss": 2.0, "val_loss": 2.1}))
+    shown = stream.getvalue().splitlines()
+    assert 20 <= sum(line.startswith("step") for line in shown) <= 50
+    assert sum(line.startswith("eval") for line in shown) == 10, "every evaluation"
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "none"])
+def test_the_line_of_a_named_evaluation_has_its_name(style: str) -> None:
+    console = Console(style=style, stream=io.StringIO())
+    lines = console.lines(Record("eval", 0, 1, {"loss": 2.0, "name": "pile"}))
+    assert "pile" in lines[0] and "pile" not in console.lines(Record("eval", 0, 1, {"loss": 2.0}))[0]
+    assert console.state().get("min_val_loss") == 2.0

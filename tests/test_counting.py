@@ -71,7 +71,7 @@ SLOW = ("windows in some", "Qwen2-MoE", "OLMoE", "LayerNorm")
     "kind", [pytest.param(one, marks=pytest.mark.slow) if one.startswith(SLOW) else one for one in MODELS]
 )
 def test_formulas_and_parameters_agree_with_torch(kind: str) -> None:
-    """Formula "surogate" with what the mask leaves, "nanogpt" with the whole rectangle where there is no window."""
+    """Formula "surogate" with what the mask leaves, "palm_non_embedding" with the whole square where no window is."""
     model = hugging_face(kind)
     arch = architecture_of(model, SEQUENCE)
     assert parameters(arch).total == sum(one.numel() for one in model.parameters())
@@ -81,8 +81,10 @@ def test_formulas_and_parameters_agree_with_torch(kind: str) -> None:
     assert flops_per_token(arch, "megatron") == pytest.approx(seen, rel=0.01)  # routers are left out there
     if not arch.windows:
         whole = count(model, tokens)
-        assert flops_per_token(arch, "nanogpt") == pytest.approx(whole, rel=0.01)
-        assert parts(arch, "nanogpt").attention == pytest.approx(2 * parts(arch, "surogate").attention, rel=1e-12)
+        assert flops_per_token(arch, "palm_non_embedding") == pytest.approx(whole, rel=0.01)
+        assert parts(arch, "palm_non_embedding").attention == pytest.approx(
+            2 * parts(arch, "surogate").attention, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_formulas_agree_on_our_demo(shape: ModelShape) -> None:
     model = ByteGPT(shape)
     tokens = torch.randint(0, 256, (2, shape.context))
     arch = architecture_of(model)
-    assert flops_per_token(arch, "nanogpt") == pytest.approx(count(model, tokens), rel=0.01)
+    assert flops_per_token(arch, "palm_non_embedding") == pytest.approx(count(model, tokens), rel=0.01)
     seen = count(model, tokens, masked=False, loss=lambda output: next_byte_loss(output[0], tokens))
     assert flops_per_token(arch, "surogate") == pytest.approx(seen, rel=0.01)
 
@@ -229,6 +231,6 @@ def test_activation_checkpointing_shows_as_hardware_flops() -> None:
     arch = architecture_of(Plain(), 96)
     with torch.utils.checkpoint.set_checkpoint_early_stop(False):  # it would spare each block's last product
         counted = count(Checkpointed(), tokens)
-    assert counted == pytest.approx(hardware_flops(arch, "full", "nanogpt"), rel=0.01)
+    assert counted == pytest.approx(hardware_flops(arch, "full", "palm_non_embedding"), rel=0.01)
     with pytest.raises(FlopsError, match="again"):
         count(Checkpointed(), tokens, masked=False)

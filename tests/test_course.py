@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barograph.core.record import Record
-from barograph.training.console.course import Course, Evaluation, NormAverage, Pace, Smoothed, Step
+from barograph.training.console.course import Course, DebiasedMean, Evaluation, NormAverage, Pace, ShownStep
 
 NAN, INF = math.nan, math.inf
 
 
-def step(course: Course, number: int = 1, now: float = 0.0, **fields: Any) -> Step:
+def step(course: Course, number: int = 1, now: float = 0.0, **fields: Any) -> ShownStep:
     return course.step(Record("step", 0, number, fields), now)
 
 
@@ -131,7 +131,7 @@ def test_an_eta_is_never_negative_nor_infinite(marks, total):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300))
 def test_the_smoothed_loss_stays_within_what_was_seen(losses):
-    smoothed = Smoothed()
+    smoothed = DebiasedMean()
     for loss in losses:
         found = smoothed.add(loss)
     assert found is not None
@@ -178,3 +178,16 @@ def test_a_loop_state_of_nonsense_is_passed_over(state):
     course = Course()
     course.restore(state, step=3)
     assert course.step(Record("step", 0, 4, {"loss": 2.0}), 0.0).smoothed == pytest.approx(2.0)
+
+
+def test_a_routers_figures_are_on_the_next_line_and_not_on_later_ones():
+    course = Course()
+
+    def line(step: int) -> float | None:
+        return course.step(Record("step", 0, step, {"loss": 2.0}), float(step)).aux_loss
+
+    assert line(1) is None
+    course.moe(Record("moe", 0, 1, {"aux_loss": 0.1}))  # the document's order: after the step
+    assert (line(2), line(3)) == (0.1, None)
+    course.moe(Record("moe", 0, 4, {"aux_loss": 0.2}))
+    assert (line(4), line(4), line(5)) == (0.2, 0.2, None)

@@ -297,7 +297,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_run_left_alone(tiny: Path, caps
     newest = run.dir / "checkpoints" / "model_000004.pt"
     newest.write_bytes(bytes(newest.stat().st_size))
     assert run_demo(resume=run.id, steps=8) == 1
-    assert "model_000004.pt is no checkpoint to go on from" in capsys.readouterr().err
+    assert "model_000004.pt is not a checkpoint to go on from" in capsys.readouterr().err
     assert len(the_run().segments) == 1 and the_run().status == "finished"
     newest.write_bytes(b"torn")  # shorter than its metadata says: the one before is taken
     assert run_demo(resume=run.id, steps=8, quiet=True) == 0

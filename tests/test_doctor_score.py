@@ -376,7 +376,7 @@ def test_real_logs_are_read_apart_and_a_hang_ends(tmp_path: Path, capsys: pytest
 
 
 def test_real_logs_show_a_finding_a_line() -> None:
-    some = [finding(), finding(severity="info", message="a remark")]
+    some = [finding(), finding(severity="info", message="a note")]
     run = {"run": "a", "rows": 3, "series": 1, "tools": {"barograph": {"seconds": 0.1, "findings": some, "error": ""}}}
     assert len(reallogs.lines_of("a.csv", {"read_seconds": 0.1, "runs": [run]}, "info")) == 3
     assert len(reallogs.lines_of("a.csv", {"read_seconds": 0.1, "runs": [run]}, "warning")) == 2

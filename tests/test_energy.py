@@ -1,4 +1,4 @@
-"""Energy is what the devices drew and no more: gaps, restarts and missing values are no zeros and no guesses."""
+"""Energy is what the devices drew and no more: gaps, restarts and missing values are neither zeros nor guesses."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_nanochat_d24_reaches_the_mfu_of_its_log() -> None:
         "window_pattern": "SSSL",
     }  # fmt: skip
     gates = 12 * 32 * 12  # every second layer gates its embedding of values: 32 channels to 12 heads
-    flops = flops_per_token(architecture(config, others=gates), "nanogpt")
+    flops = flops_per_token(architecture(config, others=gates), "palm_non_embedding")
     assert f"{flops:e}" == "4.945112e+09"
     assert round(100 * mfu(flops, 524_288 / 0.64543, 989, 8), 2) == 50.77
 
@@ -88,8 +88,8 @@ def test_surogate_counts_as_its_source_does() -> None:
 def test_formulas_differ_by_what_they_say_they_differ_by() -> None:
     each = {name: parts(SEVEN, name) for name in FORMULAS}
     known = parameters(SEVEN)
-    assert each["palm"].blocks - each["nanogpt"].blocks == 6 * known.embedding  # untied: looked up only
-    assert each["nanogpt"].blocks - each["kempner"].blocks == 6 * known.vectors
+    assert each["palm"].blocks - each["palm_non_embedding"].blocks == 6 * known.embedding  # untied: looked up only
+    assert each["palm_non_embedding"].blocks - each["kempner"].blocks == 6 * known.vectors
     assert each["megatron"] == each["surogate"]
     assert each["kempner"].attention == each["palm"].attention == 2 * each["surogate"].attention
     assert len({one.lm_head for one in each.values()}) == 1
@@ -100,7 +100,7 @@ def test_formulas_differ_by_what_they_say_they_differ_by() -> None:
 def test_a_tied_head_is_one_weight_and_still_a_product() -> None:
     tied = Architecture(**{**vars(SEVEN), "tied": True})
     assert parameters(SEVEN).total - parameters(tied).total == SEVEN.vocab * SEVEN.hidden
-    for name in ("nanogpt", "kempner", "megatron", "surogate"):
+    for name in ("palm_non_embedding", "kempner", "megatron", "surogate"):
         assert parts(tied, name) == parts(SEVEN, name)
     assert parts(tied, "palm").lm_head == parts(SEVEN, "palm").lm_head
 
@@ -109,7 +109,7 @@ def test_experts_that_a_token_does_not_meet_cost_it_nothing_but_routing() -> Non
     more = Architecture(**{**vars(SPARSE), "experts": 128})
     for name in ("megatron", "kempner"):
         assert flops_per_token(more, name) == flops_per_token(SPARSE, name)
-    for name in ("palm", "nanogpt", "surogate"):
+    for name in ("palm", "palm_non_embedding", "surogate"):
         assert flops_per_token(more, name) - flops_per_token(SPARSE, name) == 6 * 6 * 512 * 64
     dense_part = 2 * 3 * 512 * 1024
     expert_part = 6 * 3 * 512 * (4 * 256 + 512)
@@ -122,7 +122,11 @@ def test_windows_make_attention_cheaper_in_every_formula() -> None:
     for name in FORMULAS:
         whole, some = parts(SEVEN, name), parts(narrow, name)
         assert some[:2] == whole[:2]
-        share = (1024 / 4096 + 1) / 2 if name in ("palm", "nanogpt", "kempner") else (1024 * (1 - 1 / 8) / 2048 + 1) / 2
+        share = (
+            (1024 / 4096 + 1) / 2
+            if name in ("palm", "palm_non_embedding", "kempner")
+            else (1024 * (1 - 1 / 8) / 2048 + 1) / 2
+        )
         assert some.attention / whole.attention == pytest.approx(share, rel=1e-12)
 
 
@@ -140,7 +144,7 @@ def test_recomputation_is_in_hfu_and_never_in_mfu() -> None:
 
 
 def test_an_unknown_formula_is_an_error_that_lists_those_there_are() -> None:
-    with pytest.raises(FlopsError, match="palm, nanogpt, megatron, kempner, surogate"):
+    with pytest.raises(FlopsError, match="palm, palm_non_embedding, megatron, kempner, surogate"):
         flops_per_token(SEVEN, "chinchilla")
 
 
@@ -167,3 +171,7 @@ def test_impossible_mfu_is_flagged_and_not_clipped() -> None:
     for fine in (0.0, 0.3, 0.6, 0.75, math.nan, None, "x"):
         assert flag(fine) is None
     assert "impossible" in str(flag(math.inf))
+
+
+def test_formulas_are_found_by_the_names_of_earlier_versions() -> None:
+    assert flops_per_token(SEVEN, "nanogpt") == flops_per_token(SEVEN, "palm_non_embedding")

@@ -141,7 +141,7 @@ def test_silence_has_a_reason() -> None:
     assert "no loss yet" in reason_of(forecast_columns([], []))
     assert "too few" in reason_of(forecast_columns(step[:10], loss[:10], schedule=RateSchedule("cosine", 20)))
     assert "too early" in reason_of(forecast_columns(step[:150], loss[:150], schedule=SCHEDULES[1]))
-    assert "not been finite since step 1,001" in reason_of(
+    assert "been NaN or infinite since step 1,001" in reason_of(
         forecast_columns(step[:1100], np.where(step[:1100] > 1000, np.nan, loss[:1100]), schedule=SCHEDULES[1])
     )
     holed = np.where(step[:1101] % 2 == 0, np.nan, loss[:1101])
@@ -151,7 +151,7 @@ def test_silence_has_a_reason() -> None:
     rising_rates = late.lr(step[:1000])
     assert "warming up" in reason_of(forecast_columns(step[:1000], loss[:1000], lr=rising_rates, planned_steps=PLAN))
     assert "above zero" in reason_of(forecast_columns(step[:1000], loss[:1000] - 9, schedule=SCHEDULES[1]))
-    assert "planned is not known" in reason_of(forecast_columns(step[:1000], loss[:1000]))
+    assert "planned steps is not known" in reason_of(forecast_columns(step[:1000], loss[:1000]))
 
 
 def test_a_diverging_run_is_not_foretold() -> None:
@@ -170,7 +170,7 @@ def test_a_run_that_leaves_its_law_is_not_foretold() -> None:
 def test_a_plan_that_was_run_is_measured() -> None:
     step, loss, final = curve(SCHEDULES[1])
     answer = forecast_columns(step, loss, schedule=SCHEDULES[1], target=1.0, seconds_per_step=1.0, price_per_hour=2.0)
-    assert answer.final == pytest.approx(loss[-200:].mean()) and "has been run" in answer.basis
+    assert answer.final == pytest.approx(loss[-200:].mean()) and "planned steps are done" in answer.basis
     assert answer.low is not None and answer.high is not None and answer.low < final < answer.high
     assert answer.hours == 0 and answer.cost == 0 and answer.target is not None and answer.target.verdict == "no"
 
@@ -217,7 +217,7 @@ def test_without_a_plan_a_target_is_looked_for_at_the_rate_that_is() -> None:
     step, loss, _ = curve(SCHEDULES[0])
     answer = forecast_columns(step[:1000], loss[:1000], target=float(loss[1900:2100].mean()))
     assert answer.final is None and answer.target is not None and answer.target.step is not None
-    assert 1400 < answer.target.step < 2800 and "stay as it is" in answer.basis
+    assert 1400 < answer.target.step < 2800 and "assumed constant" in answer.basis
 
 
 @settings(max_examples=15, deadline=None)

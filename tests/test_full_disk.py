@@ -32,7 +32,7 @@ def test_training_goes_on_and_everything_is_recorded_when_there_is_room_again(
     small_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ballast = small_disk / "ballast"
-    run = barograph.init(project="p", dir=small_disk, verbosity=-2, git=False, flush_seconds=0.05, sync_seconds=0.1)
+    run = barograph.init(project="p", dir=small_disk, verbosity=-2, git=False, sync_seconds=0.1)
     for step in range(100):
         run.log({"loss": float(step), "text": "x" * 200}, step=step)
     descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT)

@@ -35,10 +35,6 @@ MAY_IMPORT = {
     "__main__": "cli",
     "__init__": "core log query importing probes training trackers integrations analysis doctor views sidecar",
 }
-# arrows that are still the wrong way, by file; the list only gets shorter
-EXCEPTIONS = {
-    "training/start.py": "sidecar doctor",
-}
 LIBRARIES = {
     "core/aliases.py": {"numpy", "yaml"},
     "core/columns.py": {"numpy"},
@@ -109,7 +105,7 @@ def imports(path: Path, tree: ast.AST | None = None) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_arrows_point_one_way(path: Path) -> None:
-    allowed = {room(path), "__version__", *MAY_IMPORT[room(path)].split(), *EXCEPTIONS.get(name_of(path), "").split()}
+    allowed = {room(path), "__version__", *MAY_IMPORT[room(path)].split()}
     for module in imports(path):
         parts = module.split(".")
         if parts[0] == "barograph" and len(parts) > 1:
@@ -141,12 +137,6 @@ def test_the_map_has_no_loop_and_no_room_that_is_gone() -> None:
 def test_the_top_shelf_has_fifteen_rooms_and_three_files() -> None:
     assert len([path for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]) <= 15
     assert len(list(PACKAGE.glob("*.py"))) <= 3
-
-
-def test_every_exception_is_still_needed() -> None:
-    for name, rooms in EXCEPTIONS.items():
-        used = {module.split(".")[1] for module in imports(PACKAGE / name) if module.startswith("barograph.")}
-        assert set(rooms.split()) <= used, f"{name} no longer imports {set(rooms.split()) - used}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

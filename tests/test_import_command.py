@@ -59,7 +59,7 @@ def test_a_rehearsal_says_what_would_be_read_and_writes_nothing(
         "            2  step_time_sec × 1000 → train/duration_ms",
         "            1  train_loss → train/loss",
         "  ! 1 not understood, such as",
-        "    log.csv:3  train_loss is no number: oops",
+        "    log.csv:3  train_loss is not a number: oops",
     ]
     assert run_import([path], dir=tmp_path / "runs", dry_run=True, as_json=True) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]

@@ -203,3 +203,16 @@ def test_any_bytes_behind_a_good_start_are_read_without_failing(tail: bytes) -> 
         assert isinstance(items[-1], ImportMark)
         rest = list(THEIRS.read(found[0], items[-1]))
         assert json.dumps(rest[-1].state)
+
+
+def test_router_figures_inline_and_alone_are_one_point_a_step(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    records: list[dict[str, Any]] = []
+    for step in (1, 2, 3):
+        about = {"time": f"2026-01-15T10:30:0{step}.000000", "step": step}
+        records.append({"log": "step"} | about | {"loss": 2.0, "moe_aux_loss": 0.1, "moe_load_imbalance": 1.5})
+        records.append({"log": "moe"} | about | {"aux_loss": 0.1, "load_imbalance": 1.5, "expert_utilization": 0.9})
+    path.write_text(json.dumps(records, indent=0))
+    (run,) = barograph.read(path)
+    for name in ("aux_loss", "load_imbalance", "expert_utilization"):
+        assert run.series(f"moe/{name}").step.tolist() == [1, 2, 3], name

@@ -87,8 +87,8 @@ def test_what_does_not_fit_is_counted_with_its_line(tmp_path: Path) -> None:
     assert [(one["where"], one["why"]) for one in tally.examples] == [
         (3, "2 cells where the header has 3"),
         (4, "2 cells where the header has 3"),
-        (5, "loss is no number"),
-        (6, "step is no number"),
+        (5, "loss is not a number"),
+        (6, "step is not a number"),
         (7, "4 cells where the header has 3"),
     ]
 

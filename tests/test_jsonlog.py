@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barograph.core.record import Record, decode, encode
+from barograph.log.array import PAGE
 from barograph.log.parts import split
 from barograph.log.read import LogFileBusy, LogFileError, read_log, records_from, records_of
-from barograph.log.write import PAGE, JsonLog
+from barograph.log.write import JsonLog
 
 
 def strict(path: Path) -> list[dict]:

@@ -65,7 +65,7 @@ def test_every_step_is_kept_or_thrown_away_once(family: Path) -> None:
     assert (b.kept.steps, b.thrown.steps, b.inherited and b.inherited.steps) == (31, 0, 99)
     assert (c.kept.steps, c.thrown.steps, c.inherited and c.inherited.steps) == (21, 0, 119)
     assert c.inherited is not None and c.inherited.tokens == 11_900
-    # steps 90 to 99 were thrown away by a, and b goes on from them
+    # steps 90 to 99 were discarded by a, and b goes on from them
     assert a.carried.steps == 10 and a.carried.tokens == 1_000
     assert (made.kept.steps, made.thrown.steps) == (110 + 31 + 21 + 10, 112)
     logged = sum(len(StoredRun(family / name).series("train/loss", branch="all")) for name in "a")
@@ -142,7 +142,7 @@ def test_a_source_that_was_deleted_is_said_to_be(family: Path) -> None:
     shutil.rmtree(family / "a")
     made = lineage(StoredRun(family / "c"))
     assert made.lost == family / "a" and made.trunk.run.id == "b" and made.trunk.inherited is None
-    assert "forked from a, which is not there" in "\n".join(lines(made))
+    assert "forked from a, which is missing" in "\n".join(lines(made))
 
 
 def test_runs_that_were_moved_together_find_each_other(family: Path, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_the_drawing_fits(family: Path, columns: int) -> None:
     drawn = lines(lineage(StoredRun(family / "a")), columns)
     assert all(width([line]) <= columns for line in drawn)
     text = "\n".join(drawn)
-    assert "120–160, all thrown away" in text and "fork at step 100" in text and "a ◂" in text
+    assert "120–160, all discarded" in text and "fork at step 100" in text and "a ◂" in text
 
 
 def test_names_drive_no_terminal(tmp_path: Path) -> None:

@@ -123,3 +123,65 @@ def test_simple_logger_names_the_run_as_its_document_shows(tmp_path: Path) -> No
     logger.finish()
     series = barograph.runs(tmp_path)[0].series("val_loss")
     assert (series.step.tolist(), series.value.tolist()) == ([5], [3.25])
+
+
+# the tables of the Surogate metrics guide: a call, and the names that its table gives the fields
+TABLES: dict[str, dict[str, object]] = {
+    "log_step": {"step": 1, "loss": 2.0, "norm": 1.0, "lr": 1e-3, "epoch": 0.1, "step_tokens": 10, "duration_ms": 5,
+                 "tokens_per_second": 2000.0},
+    "log_eval": {"step": 1, "epoch": 0.1, "loss": 2.0, "eval_tokens": 10, "duration_ms": 5, "tokens_per_second": 2000.0,
+                 "gap": 0.1},
+    "log_moe_stats": {"step": 1, "aux_loss": 0.1, "z_loss": 0.01, "expert_utilization": 0.9, "load_imbalance": 1.2},
+    "log_gpu_state": {"step": 1, "id": 0, "clock": 1800, "max_clock": 2100, "fan": 65, "power": 350000,
+                      "power_limit": 400000, "temperature": 72, "temp_slowdown": 83, "gpu_util": 98, "mem_util": 85,
+                      "throttle": "", "dram_free": 8589934592, "pcie_rx": 1, "pcie_tx": 2},
+    "log_sol_estimate": {"blocks": 1.0, "lm_head": 2.0, "attention": 3.0, "tps": 4, "tf32_peak": 5.0, "bf16_peak": 6.0,
+                         "fp16_peak": 7.0, "fp8_peak": 8.0},
+    "log_allocator": {"name": "weights", "device": 1, "managed": 2, "pinned": 3, "pageable": 4},
+    "log_dataset": {"split": "eval", "files": 3, "tokens": 10, "file_index": 1, "chunk_index": 2, "seed": 7},
+    "log_gpu_model": {"name": "NVIDIA H100 80GB HBM3", "sm_count": 132, "major": 9, "minor": 0, "memory": 10, "free": 9,
+                      "l2_size": 8, "uuid": "GPU-1", "ecc": True, "cuda_driver": 12040, "cuda_runtime": 12040},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", TABLES)
+def test_every_name_of_the_documents_tables_is_a_keyword_and_stands_in_the_record(call: str, path: Path) -> None:
+    logger = TrainingRunLogger(path, verbosity=-2, strict=True)
+    getattr(logger, call)(**TABLES[call])
+    logger.close()
+    (item,) = barograph.read_log(path)
+    fields = item["stats"][0] if call == "log_allocator" else item
+    assert {name: fields[name] for name in TABLES[call]} == TABLES[call]
+
+
+def test_splits_of_a_data_set_by_name_stay_splits(path: Path) -> None:
+    logger = TrainingRunLogger(path, verbosity=-2, strict=True)
+    logger.log_dataset(train={"tokens": 1}, test={"tokens": 2})
+    logger.log_dataset(["a.bin", "b.bin"], {"tokens": 3})
+    logger.log_dataset(files=3, tokens=4)
+    logger.close()
+    found = [(item["split"], item.get("tokens"), item.get("files")) for item in barograph.read_log(path)]
+    assert found == [("train", 1, None), ("test", 2, None), ("train", None, 2), ("eval", 3, None), ("train", 4, 3)]
+
+
+def test_simple_loggers_other_calls_draw_and_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logger = barograph.SimpleLogger(config={"width": 8}, dir=str(tmp_path), git=False, machine=False)
+    logger.log({"step": 999, "training_time_ms": 180000.0, "step_avg_ms": 180.18})
+    logger.log_step(1000, 1750, 180420.0, 3.28471, grad_norm=0.5)
+    logger.log_step(1001, 1750, 180600.0)
+    logger.log_final_stats(39000, 40000, 315.2)
+    logger.save_config({"lr": 3e-4, "api_key": "hf_abcdefghijklmnopqrstuvwxyz0123456789"})
+    logger.log_step("x", None, None)  # nothing that is logged raises
+    logger.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split(" train_time")[0] == "step:999"
+    assert "step:1000/1750 val_loss:3.2847 train_time:180420.0ms step_avg:180.42ms" in lines
+    assert "step:1001/1750 train_time:180600.0ms step_avg:180.42ms" in lines
+    assert "peak memory allocated: 39000 MiB reserved: 40000 MiB" in lines
+    assert "total training time: 05m15s" in lines or any("total training time: 5" in line for line in lines)
+    stored = barograph.runs(tmp_path)[0]
+    assert stored.series("val_loss").value.tolist() == [3.28471]
+    assert stored.series("peak_memory_mb").value.tolist() == [39000]
+    assert stored.manifest["total_steps"] == 1750 and stored.config["lr"] == 3e-4
+    written = json.loads((stored.dir / "config.json").read_text())
+    assert written["width"] == 8 and written["api_key"] == "****"

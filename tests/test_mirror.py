@@ -185,7 +185,7 @@ def test_a_missing_library_costs_one_sentence(
 def test_notes_reach_those_that_have_them_and_only_those(tmp_path: Path, kept: type[Kept]) -> None:
     story = Story(tmp_path)
     story.run.record("stacks", 3, {"waited_seconds": 130.0, "threads": []})
-    story.run.log_sample(3, "what the model wrote")
+    story.run.log_sample(3, "model output")
     story.finish()
     assert send(story.dir, "trackio").refused == 0
     assert ("note", "no step came for 130 s after step 3", "critical") in kept.others

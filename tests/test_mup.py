@@ -269,11 +269,11 @@ def test_json_and_records_hold_what_the_check_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("freedom", "confidence", "expected"),  # from the table of any textbook
+    ("dof", "confidence", "expected"),  # from the table of any textbook
     [(1, 0.95, 12.706), (2, 0.95, 4.303), (3, 0.99, 5.841), (7, 0.95, 2.365), (10, 0.9, 1.812), (1000, 0.95, 1.962)],
 )
-def test_students_quantiles_are_those_of_the_tables(freedom: int, confidence: float, expected: float) -> None:
-    assert student_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
+def test_students_quantiles_are_those_of_the_tables(dof: int, confidence: float, expected: float) -> None:
+    assert student_quantile(confidence, dof) == pytest.approx(expected, abs=6e-4)
 
 
 @given(slope=st.floats(-3, 3), shifts=st.lists(st.floats(-5, 5), min_size=2, max_size=4), seed=st.integers(0, 99))
@@ -283,7 +283,7 @@ def test_a_line_is_found_whatever_each_seed_is_shifted_by(slope: float, shifts: 
     y = [slope * place + shift + noise[at, place] for at, shift in enumerate(shifts) for place in range(5)]
     line = fit_line(x, y, [at for at in range(len(shifts)) for _ in range(5)])
     assert line.slope == pytest.approx(slope, abs=3e-3) and line.low <= line.slope <= line.high
-    assert line.freedom == len(x) - len(shifts) - 1
+    assert line.dof == len(x) - len(shifts) - 1
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
@@ -406,3 +406,60 @@ def test_the_best_rate_of_real_trainings_stays_in_mup_and_moves_without() -> Non
     assert found[True].verdict == "stays", found[True].text()
     assert found[False].verdict == "moves" and found[False].slope < -0.8, found[False].text()
     assert found[False].cost > 1 > 10 * found[True].cost
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_a_best_rate_at_the_edge_bounds_one_side(direction: int) -> None:
+    rates = [2.0 ** (direction * octave) for octave in range(-13, -5)]
+    centre = 2.0 ** (direction * -10)
+    table = [
+        (width, rate, 3 + 0.1 * (math.log2(rate / centre) + direction * math.log2(width / 64)) ** 2)
+        for width in (64, 128, 256, 512)
+        for rate in rates
+    ]  # the last one's best rate is the first that was tried
+    check = transfer_check(table)
+    assert check.optima[-1].at_edge and check.verdict == "moves" and check.slope == pytest.approx(-direction)
+    open_side, bound = (check.low, check.high) if direction > 0 else (check.high, check.low)
+    assert math.isinf(open_side) and -direction * bound > 0.5
+    assert "inf" not in check.text() and ("at most -0." if direction > 0 else "at least +0.") in check.sentence()
+
+
+def test_widths_are_compared_without_a_rate_and_without_tokens(tmp_path: Path) -> None:
+    for width, steps in ((64, 10), (128, 20)):
+        about = {"dir": str(tmp_path), "verbosity": -2, "git": False, "machine": False, "config": {"width": width}}
+        with barograph.init(project="sweep", name=f"w{width}", **about) as run:
+            for step in range(1, steps + 1):
+                run.log({"train/loss": width / step}, step=step)
+    rows = compare_widths(barograph.runs(dir=str(tmp_path), project="sweep"))
+    assert rows == [{"width": 64, "steps": 10, "loss": 6.4}, {"width": 128, "steps": 10, "loss": 12.8}]
+
+
+class Multiplied(torch.nn.Module):
+    """A muP MLP whose readout is multiplied behind the matrix, as many codes have it."""
+
+    def __init__(self, width: int, power: float):
+        super().__init__()
+        self.first, self.hidden = torch.nn.Linear(INPUTS, width), torch.nn.Linear(width, width)
+        self.out, self.factor = torch.nn.Linear(width, CLASSES, bias=False), (64 / width) ** power
+        torch.nn.init.normal_(self.out.weight, std=1 / 8)
+        torch.nn.init.normal_(self.hidden.weight, std=width**-0.5)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(torch.relu(self.hidden(torch.relu(self.first(x))))) * self.factor
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(1.0, "pass"), (0.0, "fail")])
+def test_a_multiplier_behind_a_layer_belongs_to_it(power: float, verdict: str) -> None:
+    def stepper(model: Any, width: int) -> Any:
+        groups = [
+            {"params": model.hidden.parameters(), "lr": 1e-2 * 64 / width},
+            {"params": [*model.first.parameters(), *model.out.parameters()], "lr": 1e-2},
+        ]
+        return torch.optim.Adam(groups)
+
+    torch.manual_seed(0)
+    batches = [(torch.randn(64, INPUTS), torch.randint(0, CLASSES, (64,))) for _ in range(5)]
+    widths = [64, 128, 256, 512]
+    check = coord_check(lambda width: Multiplied(width, power), widths, batches=batches, optimizer=stepper, seeds=3)
+    assert check.verdict == verdict, check.sentence()
+    assert ({each.name: each.verdict for each in check.activations}["out"] == "rescaled") == (power == 1.0)

@@ -63,7 +63,7 @@ def test_a_picture_is_whole_xml_of_shapes_and_text(values: list[float], name: st
     assert tags <= {"svg", "rect", "path", "circle", "text", "tspan"}
     assert not any(key.startswith("on") or "href" in key for element in tree.iter() for key in element.keys())  # noqa: SIM118
     assert told(panel)
-    for element in tree.iter():  # a place that is no number draws nothing, or everything
+    for element in tree.iter():  # a place that is not a number draws nothing, or everything
         for key in ("d", "cx", "cy", "x", "y"):
             assert "nan" not in element.get(key, "") and "inf" not in element.get(key, "")
 

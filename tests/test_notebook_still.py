@@ -68,7 +68,7 @@ def test_a_run_shows_its_charts_and_facts(run: barograph.StoredRun) -> None:
     parsed = _Parsed(shown)
     assert not parsed.open and len(_pictures(parsed)) == 2
     assert (
-        "train/loss by step. train/loss from 5 to 2.55, least 2.55, greatest 5, 50 points, last 2.55, 1 not finite"
+        "train/loss by step. train/loss from 5 to 2.55, minimum 2.55, maximum 5, 50 points, last 2.55, 1 not finite"
         in str(parsed.images[0]["alt"])
     )
     assert "finished" in parsed.text and "lr 0.1" in parsed.text and "tags t" in parsed.text

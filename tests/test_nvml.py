@@ -76,7 +76,7 @@ def test_what_an_a100_lacks_is_absent_and_pcie_is_looked_at_instead() -> None:
 def test_a_consumer_card_has_a_fan_and_no_sentinels() -> None:
     fields = one_record(consumer())
     assert fields["fan"] == 43 and fields["temp_slowdown"] == 90
-    assert fields["pcie_tx"] == 12_000_000 and "pcie_rx" not in fields  # 4294967295 KB/s is no speed
+    assert fields["pcie_tx"] == 12_000_000 and "pcie_rx" not in fields  # 4294967295 KB/s is not a speed
     absent = {"ecc_corrected", "ecc_uncorrected", "nvlink_rx", "nvlink_crc_errors", "temperature_memory", "sm_active"}
     assert not absent & fields.keys()
     assert fields["pcie_replays"] == 5

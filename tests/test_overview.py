@@ -33,6 +33,14 @@ def test_long_names_lose_their_middle_and_the_table_keeps_its_width() -> None:
     assert len({line.index("running") for line in lines[1:]}) == 1
 
 
+def test_runs_whose_names_are_not_their_ids_show_both() -> None:
+    plain = table([row(id="a", name="a"), row(id="b", name="b")], width=100)
+    assert "NAME" not in plain
+    both = table([row(id="a", name="a"), row(id="a-2", name="a"), row(id="c", name="n" * 80)], width=100).splitlines()
+    assert both[0].endswith("NAME") and both[2].split()[1] == "a-2" and both[2].split()[-1] == "a"
+    assert all(len(line) <= 100 for line in both)
+
+
 def test_a_spike_and_a_nan_stand_out_in_a_sparkline() -> None:
     values = [1.0] * 500
     values[250] = 50.0

@@ -194,7 +194,7 @@ def test_what_was_asked_while_the_server_was_away_is_asked_again(page: Page, tmp
     page.keyboard.press("g")
     page.keyboard.press("r")
     page.get_by_role("button", name="Charts").first.click()
-    expect(page.locator(".chart-error")).to_contain_text("does not answer")
+    expect(page.locator(".chart-error")).to_contain_text("does not respond")
     again = Served(tmp_path, served.port)
     try:
         expect(page.locator(".chart canvas").first).to_be_visible()

@@ -319,7 +319,7 @@ def test_series_are_found_by_an_expression_and_drawn(page: Page, served: Served,
     chart(page, "gradients/blocks.3.weight/norm")
     assert "series=gradients/blocks.3.weight/norm" in page.url
     page.locator("#series-search").fill("(")
-    expect(page.locator("#series-found")).to_contain_text("is no regular expression")
+    expect(page.locator("#series-found")).to_contain_text("is not a regular expression")
     page.locator("#series-search").fill("")
     page.get_by_role("tree").focus()
     page.keyboard.press("ArrowDown")
@@ -350,7 +350,7 @@ def test_a_run_with_nothing_by_layer_says_so_and_the_console_is_quiet(page: Page
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
     opened(page, served, root, "broken", "layers")
-    expect(page.locator(".message")).to_contain_text("Nothing by layer")
+    expect(page.locator(".message")).to_contain_text("No layer statistics")
     page.wait_for_timeout(500)
     expect(page.get_by_label("Loads of experts")).to_have_count(0)
     assert said == []

@@ -215,7 +215,7 @@ def test_a_server_that_is_gone_is_said_and_found_again(page: Page, tmp_path: Pat
     page.goto(served.url)
     expect(row(page, "one")).to_be_visible()
     served.end()
-    expect(page.locator(".banner")).to_contain_text("The server does not answer")
+    expect(page.locator(".banner")).to_contain_text("The server does not respond")
     expect(row(page, "one")).to_be_visible()
     again = Served(tmp_path, served.port)
     try:

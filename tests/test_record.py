@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.core.record import Record, decode, encode, format_time, numbers, parse_time
+from barograph.core.record import Record, RouterFigures, decode, encode, format_time, numbers, parse_time
 
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
 PLAIN = st.one_of(
@@ -123,3 +123,32 @@ def test_numbers_are_floats_whatever_the_fields(fields: dict[str, Any], kind: st
 def test_text_that_reads_like_a_number_stays_text(value: object) -> None:
     written = encode(Record("option", 1, 1, {"name": "inf", "value": value}))
     assert decode(json.loads(written)).fields == {"name": "inf", "value": value}
+
+
+@pytest.mark.parametrize("name", ["pile", "c4/de", "HellaSwag 10-shot"])
+def test_an_evaluation_with_a_name_has_series_of_its_own(name: str) -> None:
+    fields = {"eval_tokens": 100, "duration_ms": 10, "loss": 2.0, "accuracy": 0.5, "name": name}
+    named = dict(numbers(decode(json.loads(encode(Record("eval", 0, 1, fields))))))
+    assert named[f"eval/{name}/loss"] == 2.0 and named[f"eval/{name}/tokens_per_second"] == 10_000.0
+    assert all(series.startswith(f"eval/{name}/") for series in named)
+    assert "eval/loss" in dict(numbers(Record("eval", 0, 1, fields | {"name": ""})))
+
+
+@pytest.mark.parametrize("kind", ["step", "eval"])
+def test_a_throughput_that_is_given_is_not_derived_once_more(kind: str) -> None:
+    fields = {f"{kind}_tokens": 100, "duration_ms": 10, "tokens_per_second": 9999.0}
+    found = [value for name, value in numbers(Record(kind, 0, 1, fields)) if name.endswith("tokens_per_second")]
+    assert found == [9999.0]
+
+
+def test_a_routers_figure_of_a_step_counts_once_whichever_record_has_it() -> None:
+    inline = {"loss": 2.0, "moe_aux_loss": 0.1, "moe_z_loss": 0.2}
+    alone = {"aux_loss": 0.1, "expert_utilization": 0.9}
+    for first, second in ((("step", inline), ("moe", alone)), (("moe", alone), ("step", inline))):
+        routed, points = RouterFigures(), []
+        for step in (1, 2, 2, 3):  # step 2 is logged twice, as in a loop that was sent back
+            for kind, fields in (first, second):
+                repeated = routed.repeated(kind, step, fields)
+                points += [(step, name) for name, _ in numbers(Record(kind, 0, step, fields | {"repeated": repeated}))]
+        for name in ("moe/aux_loss", "moe/z_loss", "moe/expert_utilization", "train/loss"):
+            assert [step for step, series in points if series == name] == [1, 2, 2, 3], name

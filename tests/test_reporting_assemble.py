@@ -94,7 +94,7 @@ def test_the_forecast_is_held_against_the_outcome(good: StoredRun, report: Repor
     outcome = good.series("train/loss").value[-20:].mean()
     text = said(report, "forecast")
     assert "At 30% of its steps" in text
-    assert any(f"it came to {value}" in text for value in (f"{outcome:.4g}", f"{outcome:.3g}", f"{outcome:.2f}"))
+    assert any(f"it ended at {value}" in text for value in (f"{outcome:.4g}", f"{outcome:.3g}", f"{outcome:.2f}"))
 
 
 def test_a_price_gives_a_cost_only_where_there_were_devices(good: StoredRun) -> None:
@@ -159,7 +159,7 @@ def test_a_run_that_was_never_finite_has_no_figures_of_its_loss(tmp_path: Path) 
         run.log_step(step, 0.0, 10, 5.0, math.nan, math.nan, 1e-3)
     run.finish()
     made = assemble(stored(tmp_path, "nan"))
-    assert "train/loss was never a finite number in 40 points" in said(made, "loss")
+    assert "train/loss was never finite in 40 points" in said(made, "loss")
     assert "fell" not in said(made, "loss") and "nan" not in said(made, "loss")
     assert "No forecast can be held" in said(made, "forecast")
 
@@ -171,7 +171,7 @@ def test_a_run_that_goes_on_is_reported_as_it_stands(tmp_path: Path) -> None:
     run.flush()
     made = assemble(stored(tmp_path, "alive"))
     assert "is still running at step 119, 12% of 1,000 planned steps" in said(made, "header")
-    assert "as it stood when this report was made" in said(made, "header")
+    assert "those at the time of this report" in said(made, "header")
     assert not [one for one in made.sections if one.title == "Forecast against outcome"]
     run.finish()
 
@@ -214,7 +214,7 @@ def test_steps_that_a_resume_superseded_are_not_in_the_figures(tmp_path: Path) -
 def test_what_the_doctor_is_not_given_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barograph.views.report.subject.MOST_LOOKS", 10)
     made = assemble(sound(tmp_path))
-    assert "one look in 2 was given to the doctor" in said(made, "findings")
+    assert "one record in 2 was checked" in said(made, "findings")
 
 
 def test_a_log_without_the_steps_gives_no_account_of_the_time(tmp_path: Path) -> None:

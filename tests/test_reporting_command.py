@@ -61,7 +61,7 @@ def test_runs_that_share_no_name_are_a_sentence(tmp_path: Path) -> None:
         run.finish()
     runs = [stored(tmp_path / "runs", name) for name in ("a", "b")]
     assert report(runs, tmp_path / "out") == 0
-    assert "no curve can be laid beside another" in (tmp_path / "out" / "report.md").read_text()
+    assert "so their curves can't be compared" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_a_log_of_another_tool_is_reported(tmp_path: Path) -> None:

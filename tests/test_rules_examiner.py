@@ -11,7 +11,8 @@ from rule_curves import falling
 
 from barograph.core.record import Record
 from barograph.doctor.kernel.examiner import Examiner
-from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.registry import rule_classes
+from barograph.doctor.kernel.rule import Rule, in_words
 
 COUNT = 3000
 
@@ -120,3 +121,11 @@ def test_a_rule_that_has_nothing_to_look_at_is_asked_from_its_first_row_or_event
     examiner = Examiner([sleeper := _Sleeper()], {"finished": True})
     examiner.examine()
     assert sleeper.asked == 1
+
+
+def test_what_rules_lack_is_said_in_words() -> None:
+    for name, rule in rule_classes().items():
+        for need in rule.needs:
+            assert not set("!=|") & set(in_words(need)), (name, in_words(need))
+    said = {one["needs"] for one in Examiner().abstained()}
+    assert "a record straggler" in said and not any(set("!=|") & set(text) for text in said)

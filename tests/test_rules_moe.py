@@ -28,6 +28,7 @@ def at(values: object, every: int = 10) -> tuple:
     [
         (LoadImbalance, "load_imbalance", 1.3, 3.6, "warning"),
         (LoadImbalance, "load_imbalance", 1.3, 6.5, "critical"),
+        (LoadImbalance, "load_imbalance", 1.3, 2.7, "info"),
         (ExpertUtilization, "expert_utilization", 1.0, 0.4, "warning"),
         (ExpertUtilization, "expert_utilization", 1.0, 0.1, "critical"),
         (RouterEntropy, "router_entropy", 0.8, 0.02, "warning"),

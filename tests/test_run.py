@@ -31,7 +31,7 @@ def test_what_is_logged_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_is_logged_is_there_at_once_for_another_reader(tmp_path: Path) -> None:
-    run = start(tmp_path, flush_seconds=3600)
+    run = start(tmp_path)
     run.log({"loss": 1.5}, step=1)
     assert only(tmp_path).series("loss").value.tolist() == [1.5]
     assert only(tmp_path).status == "running"
@@ -39,7 +39,7 @@ def test_what_is_logged_is_there_at_once_for_another_reader(tmp_path: Path) -> N
 
 
 def test_nothing_is_doubled_while_the_store_catches_up(tmp_path: Path) -> None:
-    run = start(tmp_path, flush_seconds=0.01)
+    run = start(tmp_path)
     for step in range(2000):
         run.log({"a": step}, step=step)
         if step % 3 == 0:
@@ -117,6 +117,24 @@ def test_steps_count_by_themselves(tmp_path: Path) -> None:
         run.log({"loss": 1.0}, step=10)
         run.log({"loss": 1.0})
     assert only(tmp_path).series("loss").step.tolist() == [0, 1, 2, 10, 11]
+
+
+def test_values_that_are_not_committed_share_the_step_of_the_next_call(tmp_path: Path) -> None:
+    many = {f"wide/{number}": float(number) for number in range(400)}
+    with start(tmp_path) as run:
+        for _ in range(3):
+            run.log({"loss": 1.0}, commit=False)
+            run.log(many, commit=False)
+            run.log({"deep": {"lr": 0.1}}, None, False)
+            run.log({"norm": 2.0}, commit=True)
+        run.log({"loss": 1.0}, step=10, commit=False)
+        run.log({"norm": 1.0})
+        run.log({}, commit=False)
+        run.log({"norm": 1.0})
+    stored = only(tmp_path)
+    assert stored.series("loss").step.tolist() == [0, 1, 2, 10]
+    assert stored.series("wide/399").step.tolist() == stored.series("deep/lr").step.tolist() == [0, 1, 2]
+    assert stored.series("norm").step.tolist() == [0, 1, 2, 10, 11]
 
 
 def test_steps_that_go_back_are_kept_and_sorted(tmp_path: Path) -> None:
@@ -320,6 +338,33 @@ def test_a_checkpoints_metadata_comes_back_on_resume(tmp_path: Path) -> None:
     assert restored["loop_state"] == loop | {"min_val_loss": 2.0}
 
 
+@pytest.mark.parametrize("late", ["log", "log_eval"])
+def test_a_late_evaluation_of_an_earlier_step_is_not_where_the_run_ended(tmp_path: Path, late: str) -> None:
+    run = start(tmp_path)
+    for step in range(60):
+        run.log({"train/loss": 3 - step / 100}, step=step)
+    if late == "log":
+        run.log({"eval/loss": 2.9}, step=20)
+    else:
+        run.log_eval(20, 0.0, 64, 1.0, 2.9)
+    run.finish()
+    final = manifest.read(run.dir)["final_metrics"]
+    assert final["step"] == 59 and final["eval/loss"] == 2.9
+
+
+def test_values_of_steps_that_a_rewind_gave_up_are_not_the_last(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    for step in range(60):
+        run.log({"train/loss": 3 - step / 100}, step=step)
+    run.log({"eval/loss": 2.9}, step=50)
+    run.log_eval(55, 0.0, 64, 1.0, 2.8)
+    run.rewind(30)
+    run.log({"train/loss": 1.0}, step=30)
+    run.finish()
+    final = manifest.read(run.dir)["final_metrics"]
+    assert final["step"] == 30 and final["train/loss"] == 1.0 and "eval/loss" not in final
+
+
 def test_the_manifest_ends_with_the_last_values_whatever_call_logged_them(tmp_path: Path) -> None:
     run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False)
     for step in range(5):
@@ -328,3 +373,33 @@ def test_the_manifest_ends_with_the_last_values_whatever_call_logged_them(tmp_pa
     run.finish()
     final = manifest.read(run.dir)["final_metrics"]
     assert final["my/loss"] == -1.0 and final["eval/loss"] == 2.5 and final["step"] == 4 and "note" not in final
+
+
+def test_readmes_loop_draws_its_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = barograph.init(project="p", dir=tmp_path, git=False, machine=False, total_steps=4, wide_threshold=10)
+    for step in range(1, 5):
+        wide = {f"layer/{number}": 1.0 for number in range(20 if step > 2 else 0)}
+        run.log({"train/loss": 3.0 - step / 10, "train/lr": 3e-4} | wide, step=step)
+    run.finish()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "loss" in line]
+    assert [line.split(" | ")[:3] for line in lines] == [
+        [f"step {step}/4", f"loss {3.0 - step / 10:.5g}", "lr 0.0003"] for step in range(1, 5)
+    ]
+
+
+def test_named_evaluations_and_router_figures_are_series_of_their_own_with_one_point_a_step(tmp_path: Path) -> None:
+    run = barograph.init(project="p", dir=tmp_path, git=False, machine=False, verbosity=-2, doctor=False)
+    for step in (1, 2, 3):
+        run.log_step(step, 0.1, 100, 10, 1.0, 2.0, 1e-3, moe_aux_loss=0.02, moe_load_imbalance=1.4)
+        run.log_moe_stats(step, 0.02, 0.001, 0.9, 1.4)
+        run.log_eval(step, 0.1, 100, 10, 2.0, name="pile")
+        run.log_eval(step, 0.1, 100, 10, 3.0, name="c4")
+    run.rewind(3)
+    run.log_moe_stats(3, 0.03, 0.001, 0.9, 1.5)
+    run.finish()
+    stored = barograph.StoredRun(run.dir)
+    for name in ("aux_loss", "z_loss", "expert_utilization", "load_imbalance"):
+        assert stored.series(f"moe/{name}").step.tolist() == [1, 2, 3], name
+    assert stored.series("moe/aux_loss").value.tolist() == [0.02, 0.02, 0.03]
+    assert stored.series("eval/pile/loss").value.tolist() == [2.0, 2.0]
+    assert stored.series("eval/c4/loss").value.tolist() == [3.0, 3.0] and "eval/loss" not in stored.names()

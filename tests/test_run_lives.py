@@ -114,7 +114,7 @@ def test_what_the_store_cannot_take_costs_nothing_else(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     wide = {f"wide{number}": 1.0 for number in range(500)}
-    run = start(tmp_path, flush_seconds=3600)
+    run = start(tmp_path)
     run.log({"loss": 1.0}, step=0)
     run.log_wide(wide, step=0)
     _log_odd(run, what)
@@ -165,7 +165,7 @@ def test_a_segment_whose_first_step_cannot_be_noted_doubles_nothing(
 SIGNALLED = """
 import os, signal, sys, threading, time, barograph
 
-run = barograph.init(project="p", dir=sys.argv[1], verbosity=-2, git=False, flush_seconds=0.05)
+run = barograph.init(project="p", dir=sys.argv[1], verbosity=-2, git=False)
 ends, leaves = sys.argv[2], sys.argv[3] == "leaves"
 
 def handler(number, frame):
@@ -217,7 +217,7 @@ def test_wide_rows_after_the_end_are_refused_with_a_sentence(tmp_path: Path, cap
     run.finish()
     run.log_wide({f"wide{number}": 1.0 for number in range(500)}, step=1)
     run.log_histogram("h", [1.0, 2.0], step=1)
-    assert "is finished; what is logged now is not recorded" in caplog.text
+    assert "is finished; what is logged from now on is not recorded" in caplog.text
     assert not list(run.dir.glob("*.wide"))
 
 

@@ -76,7 +76,7 @@ def test_a_pickled_run_is_the_same_run(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys, time, barograph
-run = barograph.init(project="p", dir=sys.argv[1], name="killed", verbosity=-2, git=False, flush_seconds=0.1)
+run = barograph.init(project="p", dir=sys.argv[1], name="killed", verbosity=-2, git=False)
 mode = sys.argv[2]
 step = 0
 while True:
@@ -211,7 +211,7 @@ def test_a_log_on_a_network_file_system_is_written_here_and_carried_over(
     monkeypatch.setenv("TMPDIR", str(tmp_path / "here"))
     (tmp_path / "here").mkdir()
     for first in (0, 30):
-        run = start(tmp_path / "there", id="job", flush_seconds=3600 if first else 0.05)
+        run = start(tmp_path / "there", id="job")
         for step in range(first, first + 40):
             run.log({"loss": float(step)}, step=step)
             assert only(tmp_path / "there").series("loss").value.tolist() == list(range(step + 1))

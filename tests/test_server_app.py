@@ -145,7 +145,7 @@ def test_compare(browser: Browser) -> None:
     assert "no run" in browser.get("/api/compare?run=p/a&run=/etc", 404)["error"]
     assert "axis" in browser.get("/api/compare?run=p/a&run=p/b&x=moon", 400)["error"]
     for baseline in ("/etc/passwd", "../../x", "~root"):
-        assert "none of" in browser.get(f"/api/compare?run=p/a&run=p/b&baseline={quote(baseline)}", 404)["error"]
+        assert "not one of" in browser.get(f"/api/compare?run=p/a&run=p/b&baseline={quote(baseline)}", 404)["error"]
 
 
 def test_the_report_is_a_file_that_cannot_run_here(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_the_report_is_a_file_that_cannot_run_here(browser: Browser, monkeypatch
 
 # -- addresses ---------------------------------------------------------------------------------------------
 
-# as they stand in the address: a client that shortens `..` itself is no test (test_server_command.py has those)
+# as they stand in the address: a client that shortens `..` itself is not a test (test_server_command.py has those)
 OUT = [
     "..%2f..%2f..%2fetc%2fpasswd",
     "%2e%2e%2f%2e%2e%2fetc%2fpasswd",

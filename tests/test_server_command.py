@@ -183,7 +183,7 @@ def _point(event: bytes) -> Any:
 def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=rf"can't listen at 127.0.0.1:{port} .*leave out --port") as told:
+        with pytest.raises(OSError, match=rf"can't listen on 127.0.0.1:{port} .*leave out --port") as told:
             command.view(tmp_path, port=port, open_browser=False)
         assert "\n" not in str(told.value)
 
@@ -200,7 +200,7 @@ def test_a_free_port_near_6060_is_found() -> None:
         ({"dir": "/no/such/folder"}, "there is no folder"),
         ({"host": "no.such.host.invalid"}, "no address"),
         ({"port": 99999}, "from 0 to 65535"),
-        ({"token": "short"}, "soon guessed"),
+        ({"token": "short"}, "is too short"),
         ({"token": "with spaces and; more"}, "letters, digits"),
     ],
 )

@@ -99,7 +99,7 @@ def test_points_of_other_runs_are_not_told(tmp_path: Path) -> None:
 
 
 def test_wide_rows_that_no_log_has_are_told_too(tmp_path: Path) -> None:
-    run = trained(tmp_path, "live", 3, flush_seconds=0.1)
+    run = trained(tmp_path, "live", 3)
 
     async def play(server: Server) -> None:
         ear = Ear(server.hub.stream())

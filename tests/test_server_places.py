@@ -10,7 +10,7 @@ import pytest
 from served_runs import finished
 
 from barograph.store.seal import seal
-from barograph.views.server.places import Places, ServedRun
+from barograph.views.server.places import Places, served_run
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_files_of_a_run_that_lead_outside_are_not_read(root: Path, tmp_path: Pat
     os.rename(path, tmp_path / "aside")
     path.symlink_to(target)
     with pytest.raises(KeyError, match="outside of the served folder"):
-        ServedRun(found, places.root)
+        served_run(found, places.root)
     assert "p/a" not in Places(root).scan()
 
 
@@ -130,7 +130,7 @@ def test_a_log_that_a_store_names_outside_is_not_read(root: Path, tmp_path: Path
     writer = found.dir / "store" / "r0-1" / "writer.json"  # as version 0.1.0 named a writer's log
     writer.parent.mkdir(parents=True)
     writer.write_text(json.dumps({"log": str(outside / "training.json")}))
-    run = ServedRun(found, places.root)
+    run = served_run(found, places.root)
     assert all(path.resolve().is_relative_to(places.root) for path in run.log_files())
     assert run.series("train/loss").step.max() == 4
 
@@ -142,6 +142,6 @@ def test_a_fork_of_a_run_outside_has_no_history(root: Path, tmp_path: Path) -> N
     path = found.dir / "segments" / "0001.json"
     said = json.loads(path.read_text())
     path.write_text(json.dumps(said | {"source": str(outside), "start_step": 100, "kind": "fork"}))
-    assert ServedRun(found, places.root).origin is None
+    assert served_run(found, places.root).origin is None
     path.write_text(json.dumps(said | {"source": str(root / "p" / "b"), "start_step": 100, "kind": "fork"}))
-    assert ServedRun(found, places.root).origin is not None
+    assert served_run(found, places.root).origin is not None

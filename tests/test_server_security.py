@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from served_runs import Browser, finished
 
-from barograph.views.server.security import POLICY, Access, is_loopback
+from barograph.views.server.addresses import is_loopback
+from barograph.views.server.security import POLICY, Access
 
 TOKEN = "a-token-of-more-than-16"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 from served_runs import finished, trained
+from sidecar_runs import Writer, describe
 
 from barograph.core import manifest
+from barograph.doctor import diagnose
 from barograph.query import curation
+from barograph.query.stored import StoredRun
 from barograph.views.server import rows as rows_module
 from barograph.views.server.places import Places
 from barograph.views.server.table import RunTable
@@ -182,3 +186,25 @@ def test_a_run_that_is_deleted_is_gone(tmp_path: Path) -> None:
     table.refresh()
     os.rename(tmp_path / "p" / "a", tmp_path / ".away")
     assert table.refresh(force=True) == ["p/a"] and table.rows() == []
+
+
+def test_the_doctors_findings_of_a_run_without_a_sidecar_are_counted_in_its_row(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        writer = Writer(tmp_path / "p" / name)
+        describe(tmp_path / "p" / name, status="finished")
+        for step in range(1, 200):
+            writer.row(step, {"train/loss": math.nan if step > 150 and name == "a" else 3.0 / step**0.2})
+        writer.close()
+    asked: list[str] = []
+
+    def asking(run: StoredRun) -> dict[str, Any]:
+        asked.append(run.id)
+        return diagnose(run)
+
+    table = RunTable(Places(tmp_path), diagnose=asking)
+    table.refresh(force=True)
+    assert table.wait_filled(60) and sorted(asked) == ["a", "b"]
+    for row in table.rows():
+        said = [one["severity"] for one in diagnose(StoredRun(row.place.dir))["findings"]]
+        assert row.data["findings"] == {each: said.count(each) for each in ("critical", "warning", "info")}
+    assert table.rows()[0].data["findings"]["critical"] or table.rows()[1].data["findings"]["critical"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from patience import patient
 from sidecar_runs import own_records, sidecar, training, until
 
 from barograph.core import liveness, manifest
+from barograph.doctor import diagnose
+from barograph.query.stored import StoredRun
+from barograph.sidecar.attend import attend
 from barograph.sidecar.death import WatchedProcess
 
 KILLED = [
@@ -135,9 +140,78 @@ def test_the_end_is_known_also_after_the_parent_has_asked_for_it(tmp_path: Path)
 
 
 def test_a_host_that_restarted_leaves_a_crashed_run(tmp_path: Path) -> None:
-    runs.describe(tmp_path / "run", boot="another start of the kernel")
-    about = manifest.read(tmp_path / "run")
-    assert liveness.status(tmp_path / "run", about) == "crashed" and liveness.reason(about) == "the host restarted"
+    folder = tmp_path / "run"
+    runs.describe(folder, boot="another start of the kernel")
+    runs.Writer(folder).close(None)
+    about = manifest.read(folder)
+    assert liveness.status(folder, about) == "crashed" and liveness.reason(about) == "the host restarted"
+    assert attend(folder, quiet=True) is not None
+    about = manifest.read(folder)
+    assert (about["status"], about["ending"]["reason"]) == ("crashed", "the host restarted") and about["finished"]
+    (end,) = own_records(folder, "end")
+    assert (end["status"], end["reason"]) == ("crashed", "the host restarted")
+    (found,) = [one for one in diagnose(StoredRun(folder))["findings"] if one["rule"] == "crashed"]
+    assert "the host restarted" in found["message"] and found["evidence"]["reason"] == "the host restarted"
+
+
+@contextlib.contextmanager
+def limited(pid: int, size: int) -> Iterator[None]:
+    """A control group of so many bytes with one process in it; skips where this machine allows none."""
+    for limit, base in (("memory.limit_in_bytes", "/sys/fs/cgroup/memory"), ("memory.max", "/sys/fs/cgroup")):
+        group = Path(base, f"barograph-test-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            try:
+                if (group / limit).exists():
+                    (group / limit).write_text(str(size))
+                    (group / "cgroup.procs").write_text(str(pid))
+                    yield
+                    return
+            finally:
+                until(lambda group=group: not (group / "cgroup.procs").read_text(), 5.0)
+                group.rmdir()
+    pytest.skip("no control group with a limit of memory can be made here")
+
+
+def test_a_training_that_the_kernel_killed_for_memory_is_out_of_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = training(folder, "sys.stdin.readline()\nheld = bytearray(1 << 30)\ntime.sleep(60)")
+    try:
+        with limited(process.pid, 200 << 20), sidecar(folder, process.pid) as beside:
+            assert until(lambda: '"at"' in _note(folder))
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            process.wait(60)
+            (end,) = until(lambda: own_records(folder, "end"))
+            assert beside.wait(60) == 0
+    finally:
+        process.kill()
+    assert (end["status"], end["signal"], end["oom_kills"]) == ("out of memory", "SIGKILL", 1)
+    about = manifest.read(folder)
+    assert about["status"] == "out of memory" and "memory was full" in liveness.reason(about)
+    (found,) = [one for one in diagnose(StoredRun(folder))["findings"] if one["severity"] == "critical"]
+    assert "memory" in found["message"]
+
+
+def test_a_training_that_may_have_no_more_memory_failed_of_that(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+import barograph
+run = barograph.init(project="p", dir=sys.argv[1], console="none", git=False, machine=False)
+run.log({"train/loss": 1.0}, step=7)
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20),) * 2)
+held = bytearray(1 << 30)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=runs.ENVIRONMENT, capture_output=True)
+    assert done.returncode == 1 and b"MemoryError" in done.stderr
+    folder = next(tmp_path.glob("p/*/training.json")).parent
+    assert liveness.status(folder, manifest.read(folder)) == "failed"
+    (end,) = StoredRun(folder).records("end")
+    assert end.fields["status"] == "failed" and "MemoryError" in str(end.fields["exception"])
+    found = [one for one in diagnose(StoredRun(folder))["findings"] if one["severity"] == "critical"]
+    assert found and "MemoryError" in str(found[0]["message"]) + str(found[0]["evidence"])
 
 
 def _note(folder: Path) -> str:

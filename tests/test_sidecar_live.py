@@ -15,7 +15,10 @@ from hypothesis import strategies as some
 from sidecar_runs import Writer, describe, own_records
 
 from barograph.core.options import Settings
+from barograph.log import blocks
+from barograph.log.blocks import sealed_number
 from barograph.sidecar.loop import Sidecar
+from barograph.store.seal import seal
 
 OPTIONS = {
     "alerts": ({"metric": "train/loss", "above": 5.0, "rows": 2}, {"metric": "eval/*", "not_finite": True}),
@@ -127,3 +130,42 @@ def test_live_with_restarts_equals_one_reading(examples: int) -> None:
             assert live == outcome(copy, beside(copy))
 
     check()
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_sidecar_that_begins_again_after_sealing_says_what_one_that_never_stopped_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    monkeypatch.setattr(blocks, "PIECE_BYTES", 4000)
+    folder, whole = tmp_path / "run", tmp_path / "whole" / "run"
+    describe(folder, config={"lr": 1e-3})
+    writer = Writer(folder)
+
+    def log(steps: range) -> None:
+        for step in steps:
+            writer.row(step, {"train/loss": 3.0 - step / 500, "train/lr": 1e-3}, 0.5)
+            norms = {f"gradients/layer{layer}/norm": 1e-12 if layer == 3 else 1.0 for layer in range(8)}
+            writer.wide(step, norms | {"rollout/reward": 1.0}, 0.01)
+
+    log(range(1, 150))
+    first = beside(folder)
+    first.read()
+    at = first.journal.at
+    first.close()
+    log(range(150, 300))
+    whole.parent.mkdir()
+    shutil.copytree(folder, whole)
+    seal(folder, final=True)
+    assert sealed_number(folder, "training") > 2
+    log(range(300, 320))
+    second = beside(folder, at if noted else -1)
+    found = outcome(folder, second)
+    # the same rows, of which nothing was ever sealed
+    shutil.copy(folder / "training.json", whole / "training.json")
+    for path in sorted(folder.glob("training.*.wide")):
+        if not (whole / path.name).exists() or path.stat().st_size > (whole / path.name).stat().st_size:
+            shutil.copy(path, whole / path.name)
+    for path in whole.glob("sidecar-*"):
+        path.unlink()
+    assert found == outcome(whole, beside(whole))
+    assert "reward_constant" in {rule for rule, *_ in found["findings"]}  # known from wide rows alone

@@ -216,3 +216,38 @@ def test_ps_lists_the_sidecars_of_this_host(tmp_path: Path, capsys: pytest.Captu
         assert main(["ps"]) == 0 and "run" in capsys.readouterr().out
         process.communicate("\n")
         assert beside.wait(60) == 0
+
+
+@pytest.mark.parametrize("way", ["options", "calls"])
+def test_without_a_sidecar_rules_are_judged_afterwards_and_that_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    rules: dict[str, Any] = (
+        {"alerts": ["train/loss > 5", {"metric": "eval/loss", "above": 9}]} if way == "options" else {}
+    )
+    run = barograph.init(project="p", dir=tmp_path, sidecar=False, git=False, machine=False, **rules)
+    if way == "calls":
+        run.alerts.add("train/loss", above=5)
+        run.alerts.add("eval/loss", above=9)
+    run.alerts.stop_early(metric="eval/loss", patience=2)
+    for step in range(1, 30):
+        run.log({"train/loss": 9.0 if step == 20 else 1.0, "eval/loss": 1.0}, step=step)
+    run.finish()
+    assert caplog.text.count("barograph attend") == 1 and "sidecar=False" in caplog.text
+    assert not list(run.dir.glob("sidecar-*.json"))
+    assert attend.attend(run.dir, quiet=True) is not None
+    alerts = own_records(run.dir, "alert")
+    assert {(one["step"], one["title"]) for one in alerts if not one["cause"].startswith("doctor")} >= {
+        (20, "train/loss above 5"),
+        (3, "Early stopping"),
+    }
+
+
+def test_with_a_sidecar_and_without_rules_nothing_is_said_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    barograph.init(project="p", dir=tmp_path, sidecar=False, git=False, machine=False).finish()
+    run = barograph.init(project="p", dir=tmp_path, sidecar=True, git=False, machine=False)
+    run.alerts.add("train/loss", above=5)
+    run.finish()
+    assert "attend" not in caplog.text

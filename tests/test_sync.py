@@ -62,7 +62,7 @@ def test_what_comes_later_is_added_whether_the_store_is_live_or_sealed(tmp_path:
 
 
 def test_rows_sealed_while_they_are_followed_arrive_once(tmp_path: Path) -> None:
-    story = Story(tmp_path, seal_points=2000, flush_seconds=0.02)
+    story = Story(tmp_path)
     over = threading.Event()
     results: list[Any] = []
     follower = threading.Thread(
@@ -80,7 +80,7 @@ def test_rows_sealed_while_they_are_followed_arrive_once(tmp_path: Path) -> None
 
 
 def test_a_run_resumed_while_it_is_followed_arrives_once(tmp_path: Path) -> None:
-    story = Story(tmp_path, flush_seconds=0.02)
+    story = Story(tmp_path)
     over, shown = threading.Event(), [0]
     results: list[Any] = []
 

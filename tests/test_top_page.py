@@ -78,7 +78,7 @@ def test_a_bare_log_file_is_shown(tmp_path: Path, printed) -> None:  # type: ign
     log.close()
     page = printed(path)
     assert "train/loss 2.1  " in page
-    assert "nothing is wrong" in printed(path, "findings") or "step" in printed(path, "findings")
+    assert "no problems found" in printed(path, "findings") or "step" in printed(path, "findings")
 
 
 def test_a_log_of_another_tool_is_read_and_shown(tmp_path: Path, printed) -> None:  # type: ignore[no-untyped-def]
@@ -105,7 +105,7 @@ def test_ranks_are_shown_with_their_work_and_waiting(tmp_path: Path, printed) ->
     run.record("straggler", 39, {"rank": 2, "host": "n2", "slower_by": 0.9, "since": 20})
     run.finish()
     page = printed(run.dir, "ranks")
-    assert "the others wait for rank 2 (n2): 90% more work of its own, since step 20" in page
+    assert "the others wait for rank 2 (n2): 90% more time of its own, since step 20" in page
     rows = [line.split() for line in page.splitlines() if line.strip()[:1] in "012" and "ms" in line]
     assert [row[-2] for row in rows] == ["10", "10", "19"]
 

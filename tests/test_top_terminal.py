@@ -252,7 +252,7 @@ def test_keys_lead_to_every_page_and_back(run: barograph.Run) -> None:
         top.until("train/loss")
         for key, words in (
             (b"2", "WHERE THE TIME WENT"),
-            (b"3", "nothing was recorded of the machine"),
+            (b"3", "the machine was not recorded"),
             (b"4", "one rank"),
             (b"5", "no finding"),
             (b"6", "no lines yet"),

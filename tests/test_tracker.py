@@ -181,3 +181,94 @@ def test_phases_work_between_the_two_calls(run: barograph.Run, tmp_path: Path) -
     stored = barograph.runs(tmp_path / "runs")[0]
     for name in ("data", "forward", "other"):
         assert len(stored.series(f"speed/phase/{name}_ms")) == 3
+
+
+def points(folder: Path, name: str) -> dict[int, float]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    return {point.step: point.value for point in EventAccumulator(str(folder)).Reload().Scalars(name)}
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "sent"),
+    [(math.nan, 1.0, {1, 15, 20}), (math.inf, 1.0, {1, 15, 20}), (2.0, math.inf, {1, 15, 20}), (2.0, 1.0, {1, 20})],
+)
+def test_a_step_gone_wrong_between_two_intervals_reaches_the_backends(
+    loss: float, norm: float, sent: set[int], tmp_path: Path
+) -> None:
+    config = job(log_interval=20, enable_tensorboard=True, tensorboard_dir=str(tmp_path / "tb"))
+    tracker = MetricsTracker(config, gpu_peak_tflops=100.0)
+    tracker.init_backends(config)
+    for step in range(1, 21):
+        tracker.start_step()
+        spoilt = step == 15
+        returned = tracker.end_step(step, loss if spoilt else 2.0, norm if spoilt else 1.0, 1e-3, 64)
+        assert (returned is not None) == (step in (1, 20)), "the document's StepMetrics at logging steps alone"
+    tracker.close()
+    assert set(points(tmp_path / "tb", "train/loss")) == sent
+
+
+def test_a_norm_that_is_never_given_is_no_news(tmp_path: Path) -> None:
+    config = job(log_interval=20, enable_tensorboard=True, tensorboard_dir=str(tmp_path / "tb"))
+    tracker = MetricsTracker(config, gpu_peak_tflops=100.0)
+    tracker.init_backends(config)
+    for step in range(1, 21):
+        tracker.start_step()
+        tracker.end_step(step, 2.0, math.nan, 1e-3, 64)
+    tracker.close()
+    assert set(points(tmp_path / "tb", "train/loss")) == {1, 20}
+
+
+@pytest.mark.parametrize("kind", ["mapping", "namespace", "dataclass"])
+def test_the_jobs_configuration_reaches_every_backend(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    names = {"enable_wandb": True, "enable_tensorboard": True, "tensorboard_dir": str(tmp_path / "tb")}
+    train = {"seq_len": 32, "optimizer": {"name": "adamw", "eps": 1e-8}, "api_key": "hf_abcdefghijklmnopqrstuvwxyz01"}
+    config: Any = {"train": train, "metrics": names}
+    if kind != "mapping":
+        parts = {"train": SimpleNamespace(**train), "metrics": MetricsConfig(**names)}
+        made = dataclasses.make_dataclass("JobConfig", [(name, Any) for name in parts])
+        config = made(**parts) if kind == "dataclass" else SimpleNamespace(**parts)
+    tracker = MetricsTracker(config)
+    tracker.init_backends(config)
+    tracker.start_step()
+    tracker.end_step(1, 2.0, 1.0, 1e-3, 64)
+    wandb = tracker._backends[0]
+    tracker.close()
+    (offline,) = barograph.read(Path(wandb.run.dir).parent)
+    (events,) = barograph.read(tmp_path / "tb")
+    found = {"W&B": offline.config, "run": barograph.runs(tmp_path / "runs")[0].config}
+    for where, about in found.items():
+        kept = about.get("train") or {name[6:]: value for name, value in about.items() if name.startswith("train/")}
+        assert kept["seq_len"] == 32 and (kept.get("optimizer") or {}).get("eps", kept.get("optimizer/eps")) == 1e-8, (
+            where
+        )
+        assert "hf_abc" not in str(about), where
+    table = (next((tmp_path / "tb").rglob("events.*"))).read_bytes()
+    assert b"train/optimizer/eps" in table and b"hf_abc" not in table and len(events.series("train/loss")) == 1
+
+
+def test_a_kept_wandb_run_goes_on_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+    def train(first: int, **about: Any) -> MetricsConfig:
+        config = MetricsConfig(log_interval=1, wandb_project="kf", wandb_run_name="job", **about)
+        tracker = MetricsTracker(config)
+        tracker.init_backends(config)
+        for step in range(first, first + 5):
+            tracker.start_step()
+            tracker.end_step(step, 3.0 / step, 1.0, 1e-3, 100)
+        tracker.close()
+        return config
+
+    kept = train(1, enable_wandb=True).wandb_run_id  # a new W&B run, whose identity is found out later
+    assert kept
+    train(6, wandb_run_id=kept)
+    train(1, wandb_run_id="another")
+    train(6, wandb_run_id="another")
+    train(1)
+    steps = {run.id: run.series("train/loss").step.tolist() for run in barograph.runs()}
+    assert steps == {"job": list(range(1, 11)), "job-2": list(range(1, 11)), "job-3": list(range(1, 6))}
+    assert barograph.fork("job", step=5, project="kf", wandb_run_id=kept).id not in steps, "a fork is a new run"

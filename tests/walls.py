@@ -29,6 +29,54 @@ TABLES = {  # files that load modules by the names in a table, and why
 }
 
 
+_ON_USE = {  # imports in functions, by the reason why they stand there
+    "written with torch or Triton, which are optional": (
+        "demo/summary.py → barograph.demo.faults",
+        "demo/train.py → barograph.demo.faults",
+        "demo/train.py → barograph.demo.loop",
+        "demo/train.py → barograph.demo.widths",
+        "probes/stats/device.py → barograph.probes.stats.kernels",
+    ),
+    "needs an optional library": (
+        "views/notebook/display.py → barograph.views.notebook.widget",
+        "views/server/command.py → barograph.views.server.app",
+        "views/tables/sql.py → barograph.views.assistant.mcp",
+    ),
+    "a training loads the probes that it uses, so that it starts at once": (
+        "training/ending.py → barograph.core.surroundings",
+        "training/probing.py → barograph.probes.data.batch_watch",
+        "training/probing.py → barograph.probes.memory.out_of_memory",
+        "training/probing.py → barograph.probes.memory.usage",
+        "training/probing.py → barograph.probes.model.watch",
+        "training/probing.py → barograph.probes.ranks.reduction",
+        "training/probing.py → barograph.probes.ranks.waiting",
+        "training/probing.py → barograph.probes.speed.communication",
+        "training/probing.py → barograph.probes.speed.expectation",
+        "training/steps.py → barograph.probes.speed.clock",
+    ),
+    "only who sets rules or alerts needs them": (
+        "training/start.py → barograph.doctor.kernel.registry",
+        "training/start.py → barograph.sidecar.alerts.alert",
+        "training/start.py → barograph.sidecar.alerts.options",
+    ),
+    "a sidecar is small: one that examines, mirrors or samples nothing loads none of it": (
+        "sidecar/health.py → barograph.doctor.kernel.examiner",
+        "sidecar/health.py → barograph.doctor.kernel.registry",
+        "sidecar/health.py → barograph.doctor.outlook",
+        "sidecar/loop.py → barograph.probes.machine.sampler",
+        "sidecar/loop.py → barograph.sidecar.health",
+        "sidecar/loop.py → barograph.sidecar.mirrors",
+    ),
+    "the page is there before the rules, the comparison and the report are loaded": (
+        "views/server/app.py → barograph.analysis.compare.comparison",
+        "views/server/app.py → barograph.doctor",
+        "views/server/app.py → barograph.views.report.webpage",
+        "views/top/story_pages.py → barograph.doctor",
+    ),
+}
+ON_USE = {arrow: reason for reason, arrows in _ON_USE.items() for arrow in arrows}
+
+
 class Import(NamedTuple):
     """One module of the package that a file imports."""
 
@@ -225,7 +273,9 @@ class House:
             "long functions": self.long_functions(),
             "class names given twice": self.shared_class_names(),
             "imports by name": self.imports_by_name(),
-            "imports in functions": self.imports_in_functions(),
+            "imports in functions": {
+                arrow: count for arrow, count in self.imports_in_functions().items() if arrow not in ON_USE
+            },
             "readers in writers": self.readers_in_writers(),
             "loops": self.loops(),
         }

@@ -46,7 +46,7 @@ class Server(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
     def handle_error(self, *_: Any) -> None:
-        """A client that was killed is no error."""
+        """A client that was killed is not an error."""
 
     @property
     def variables(self) -> dict[str, str]:

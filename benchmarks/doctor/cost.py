@@ -55,7 +55,7 @@ def live(steps: int = 20_000, at_once: int = 16) -> float:
 
 
 def stored(folder: Path, steps: int) -> barograph.StoredRun:
-    """A run of so many steps; made if it is not there."""
+    """A run of this many steps; made if it is not there."""
     found = [run for run in barograph.runs(folder) if run.name == f"cost-{steps}"]
     if not found:
         values = rows(steps)

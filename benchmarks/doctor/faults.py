@@ -4,7 +4,7 @@ In:   nothing.
 Out:  `FAULTS`, a table by name; `Fault.placed` gives a fault its onset in one training.
 
 What a fault does is written in `injections.py` where several programs share it, in the program where it is its own.
-`config` and `factors` are settings that the user set wrong: they stand in the run's config. `hidden` ones are bugs:
+`config` and `factors` are settings that the user set wrong: they are in the run's config. `hidden` ones are bugs:
 the config says nothing of them. Kinds are those of findings that see the fault, its consequences among them.
 """
 
@@ -46,7 +46,7 @@ class Fault:
     factors: Mapping[str, float] = field(default_factory=dict)
     hidden: Mapping[str, Any] = field(default_factory=dict)
     by_program: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # config of one program alone
-    also: tuple[str, ...] = ()  # causes that are no less true
+    also: tuple[str, ...] = ()  # causes that are just as true
     compare: str = "plain"  # the healthy variant that it is seen against
     onset: int = 0
 
@@ -215,7 +215,7 @@ _fault("kl_blows_up", "reward hacking or KL blow-up",
 _fault("reward_hacked", "reward hacking or KL blow-up", "rl", MIDDLE, (POLICY,),
        "a bug in the reward pays for length: completions grow to the limit")
 _fault("entropy_collapses", "reward hacking or KL blow-up", "rl not_learning plateau zero vanishing", MIDDLE,
-       (POLICY,), "no KL term and a negative entropy bonus: the policy says one thing")
+       (POLICY,), "no KL term and a negative entropy bonus: the policy collapsed to one answer")
 _fault("reward_constant", "loss masked out", "rl zero vanishing frozen plateau", MIDDLE, (POLICY,),
        "the reward function fails and gives 0 to all: no advantage, no gradient", hard=True,
        also=("reward hacking or KL blow-up",))

@@ -3,7 +3,7 @@
 In:   nothing.
 Out:  `HEALTHY`, a table by name. `near_miss` says that something in it resembles a fault.
 
-`config` and `factors` change settings, which stand in the run's config; what a variant does besides is in the programs.
+`config` and `factors` change settings, which are in the run's config; what a variant does besides is in the programs.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _diagnosed(path: Path) -> list[dict[str, Any]]:
 def examine_all(
     folder: Path, labels: Mapping[str, Any], *, ours: bool, others: bool, jobs: int
 ) -> list[dict[str, Any]]:
-    """`examine` of every labelled trace, over so many processes."""
+    """`examine` of every labelled trace, over this many processes."""
     tasks = [(str(folder), name, dict(label), ours, others) for name, label in sorted(labels.items())]
     if jobs < 2:
         return [examine(task) for task in tasks]

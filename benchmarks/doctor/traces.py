@@ -1,4 +1,5 @@
-"""Makes the traces of the fault bench: one recorded training a fault, program and seed, and as many healthy ones.
+"""Makes the traces of the fault bench: one recorded training a fault, program and seed, and the same number of healthy
+ones.
 
     python benchmarks/doctor/traces.py [--out FOLDER] [--seeds 3] [--jobs 1] [--only program/fault] [--resume]
 

@@ -20,7 +20,7 @@ from barograph.store.seal import seal
 
 
 def one_long(root: Path, points: int = 1_000_000) -> Path:
-    """One run whose loss has so many points, with a spike of one step in the middle."""
+    """One run whose loss has this many points, with a spike of one step in the middle."""
     folder = root / "long" / "p"
     if not folder.exists():
         chance = random.Random(1)
@@ -33,7 +33,7 @@ def one_long(root: Path, points: int = 1_000_000) -> Path:
 
 
 def many(root: Path, runs: int = 100, metrics: int = 6, steps: int = 100_000) -> Path:
-    """So many runs of so many metrics."""
+    """This many runs of this many metrics."""
     place = root / f"many_{runs}_{metrics}_{steps}"
     if not place.exists():
         made = [
@@ -45,12 +45,12 @@ def many(root: Path, runs: int = 100, metrics: int = 6, steps: int = 100_000) ->
 
 
 def small(root: Path, runs: int = 1_000) -> Path:
-    """So many runs of 200 steps."""
+    """This many runs of 200 steps."""
     return many(root, runs, 6, 200)
 
 
 def wide(root: Path, names: int = 100_000) -> Path:
-    """One run with so many names."""
+    """One run with this many names."""
     place = root / f"wide_{names}"
     if not place.exists():
         run = barograph.init(project="p", name="wide", dir=str(place), **_QUIET)

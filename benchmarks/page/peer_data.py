@@ -6,8 +6,8 @@ In:   a tool, an empty folder, a size. Run by `peers.py`, with the interpreter i
 Out:  the tool's own files; on the last line how many steps of each run were written. A writer that is not done after
       SECONDS ends at a whole step, and the table says how far it came.
 
-Every series falls slowly, with noise; near the middle of `train/loss` one value stands alone at SPIKE. Its step is no
-round number: a tool that takes each so-many-th point would meet one by chance.
+Every series falls slowly, with noise; near the middle of `train/loss` one value stands alone at SPIKE. Its step is not
+a round number: a tool that takes each so-many-th point would meet one by chance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run_name(run: int) -> str:
 
 
 def chunks(run: int, metrics: int, steps: int) -> Iterator[tuple[range, list[list[float]]]]:
-    """Steps and their values [step][metric], as many at a time as a writer takes in one call."""
+    """Steps and their values [step][metric], in batches that a writer takes in one call."""
     chance = random.Random(run)
     for start in range(0, steps, CHUNK):
         at = range(start, min(start + CHUNK, steps))

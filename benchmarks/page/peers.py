@@ -241,7 +241,7 @@ def pixels(picture: bytes, boxes: list[list[int]]) -> list[Any]:
 
 
 def coloured(box: Any) -> Any:
-    """Height × width: the pixels that are no shade of grey, as curves are and axes are not."""
+    """Height × width: the pixels that are not shade of grey, as curves are and axes are not."""
     return box.max(axis=2) - box.min(axis=2) > 24
 
 

@@ -17,8 +17,16 @@ from barograph.core import display as _display
 __version__ = "0.1.0"
 _homes: dict[str, str] = {}
 
-# what shows a thing that lives in a room below the one that draws it
+# what a room below needs of one above, such as what draws a thing that lives there
 _display.register({
+    "metrics in TensorBoard": "barograph.trackers.tensorboard:TensorBoardBackend",
+    "metrics in W&B": "barograph.trackers.wandb:WandBBackend",
+    "alert": "barograph.sidecar.alerts.alert:alert_of",
+    "alert rule": "barograph.sidecar.alerts.options:read_threshold",
+    "alert rules": "barograph.sidecar.alerts.options:rule_fields",
+    "alert routes": "barograph.sidecar.alerts.options:read_routes",
+    "doctor's rules": "barograph.doctor.kernel.registry:make_rules",
+    "sealed blocks": "barograph.store.sealed:sealed_blocks",
     "stored run": "barograph.query.stored:StoredRun",
     "run in a notebook": "barograph.views.notebook.display:of_run",
     "run's folder in a notebook": "barograph.views.notebook.display:of_folder",

@@ -158,10 +158,10 @@ function table(frame: Frame): HTMLElement {
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const view = new View(model, el);
   model.on("change:frame", view.changed);
-  model.on("msg:custom", view.answered as (...given: never[]) => void);
+  model.on("msg:custom", view.answered);
   return () => {
     model.off("change:frame", view.changed);
-    model.off("msg:custom", view.answered as (...given: never[]) => void);
+    model.off("msg:custom", view.answered);
     view.close();
   };
 }

@@ -54,7 +54,7 @@ test("for many runs each metric has its own panel", () => {
   );
 });
 
-test("a panel of more layers than can be told apart keeps the first, the last and an even choice, and says so", () => {
+test("a panel of more layers than can be distinguished keeps the first, the last and an even choice, and says so", () => {
   const [family] = familiesOf(
     Array.from({ length: 400 }, (_, at) => `weights/blocks.${at}/norm`),
     true,
@@ -140,5 +140,5 @@ test("the main curves of runs that name them differently", () => {
     [others.rate, others.losses, others.norm, others.speed],
     [["learning_rate"], ["loss", "val_loss"], ["grad_norm"], ["dt"]],
   );
-  assert.deepEqual(pickMain([]), { rate: [], losses: [], norm: [], speed: [], machine: [] });
+  assert.deepEqual(pickMain([]), { rate: [], losses: [], norm: [], speed: [], mfu: [], machine: [] });
 });

@@ -41,7 +41,7 @@ test("a view stays within the data, and the whole is no view", () => {
   assert.deepEqual(panned([0, 10], 0.5), [5, 15]);
 });
 
-test("numbers that cannot be told apart are no range", () => {
+test("numbers that cannot be distinguished are not a range", () => {
   assert.equal(sensible([1e9, 1e9 + 1e-6]), false);
   assert.equal(sensible([1, 2]), true);
   assert.equal(sensible([2, 1]), false);

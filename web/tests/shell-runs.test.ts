@@ -2,7 +2,16 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { Row } from "../src/api/types.ts";
-import { available, cell, column, defaultColumns, fitted, labelsOf, varying } from "../src/runs/columns.ts";
+import {
+  available,
+  cell,
+  column,
+  defaultColumns,
+  distinctions,
+  fitted,
+  labelsOf,
+  varying,
+} from "../src/runs/columns.ts";
 import { compareCells, drawn, inSight, lines, nextSort, NONE, parseSort, sortRows } from "../src/runs/order.ts";
 import { tagsOf } from "../src/runs/edit.tsx";
 import { fits } from "../src/runs/picker.tsx";
@@ -170,4 +179,21 @@ test("tags are split at commas, once each; a search takes words in any order", (
   assert.deepEqual(tagsOf(" a, b ,a,, c d "), ["a", "b", "c d"]);
   assert.ok(fits("last:train/loss", "loss last"));
   assert.ok(!fits("last:train/loss", "eval"));
+});
+
+test("runs of one name say what tells them apart", () => {
+  const rows = [
+    row("a", { name: "baseline", id: "baseline", created: 1_700_000_000 }),
+    row("b", { name: "baseline", id: "baseline-2" }),
+    row("c", { name: "baseline", id: "baseline", project: "q" }),
+    row("d", { name: "alone" }),
+  ];
+  const found = distinctions(rows, false);
+  assert.deepEqual(found.get("b"), { before: "p/", behind: "baseline-2" });
+  assert.match(found.get("a")?.behind ?? "", /2023/);
+  assert.deepEqual(found.get("c"), { before: "q/", behind: "" });
+  assert.equal(found.has("d"), false);
+  assert.equal(distinctions(rows, true).get("b")?.before, "");
+  const shown = rows.map((one) => `${found.get(one.key)?.before}${one.name}${found.get(one.key)?.behind}`);
+  assert.equal(new Set(shown).size, rows.length);
 });

@@ -2,14 +2,14 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { decodeFrame } from "../src/api/frame.ts";
-import { num } from "../src/api/values.ts";
+import { num, word } from "../src/api/values.ts";
 import type { ColumnRef } from "../src/api/types.ts";
 import { band, better, change as against, letter, onGrid, refusalSentence } from "../src/compare/reckon.ts";
 import { evidenceRows, seriesOf } from "../src/doctor/evidence.ts";
 import { drawSpark } from "../src/doctor/spark.ts";
 import { nameOf } from "../src/shell/keys.ts";
 import { statusWords } from "../src/shell/states.ts";
-import { ago, number, plain, title, whole } from "../src/shell/text.ts";
+import { ago, commandText, middleCut, number, plain, title, whole } from "../src/shell/text.ts";
 
 test("zeros at the end stay where columns are to be read", () => {
   assert.equal(number(2.96, 4, true), "2.960");
@@ -146,6 +146,27 @@ test("better and worse follow the measure's direction, and nothing is said of ru
   assert.deepEqual([letter(0), letter(25), letter(26)], ["A", "Z", "A1"]);
   assert.match(
     refusalSentence({ kind: "axis", what: "step", why: "batches differ", instead: "tokens" }),
-    /“step” would mislead: batches differ\. Take tokens instead\./,
+    /“step” would mislead: batches differ\. Use tokens instead\./,
   );
+});
+
+test("a name that is too long loses its middle, so that a block's number and a part's name stay", () => {
+  assert.equal(middleCut("blocks.12.attention.out.weight", 16), "blocks.12…weight");
+  assert.equal(middleCut("short", 5), "short");
+  for (let most = 1; most < 40; most++) {
+    assert.ok(middleCut("blocks.12.attention.out.weight", most).length <= Math.max(1, most));
+  }
+});
+
+test("what a record says is text or a number, and never an object's default", () => {
+  assert.equal(word("cuda:3"), "cuda:3");
+  assert.equal(word(0, "none"), "0");
+  for (const odd of [null, undefined, {}, [1], true]) assert.equal(word(odd, "unknown"), "unknown");
+});
+
+test("a command begins with what a person types", () => {
+  assert.equal(commandText(["/opt/venv/bin/barograph", "demo"]), "barograph demo");
+  assert.equal(commandText(["/opt/lib/barograph/__main__.py", "demo"]), "python -m barograph demo");
+  assert.equal(commandText(["train/run.py", "--lr", "1"]), "train/run.py --lr 1");
+  assert.equal(commandText("torchrun train.py"), "torchrun train.py");
 });

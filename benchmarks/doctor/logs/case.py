@@ -1,7 +1,7 @@
 """One training on paper and what is true of it.
 
 In:   what a family says of the training that it made.
-Out:  a `Case`; its label, as it stands in `labels.json`.
+Out:  a `Case`; its label, as it is in `labels.json`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logs.curves import Training
 
 HEALTHY, ALIKE, TROUBLE = GROUPS = ("healthy", "alike", "trouble")
 TOLERANCE = 0.05  # of the run, that a finding's step may lie off the onset
-TOLERANCE_ROWS = 12  # and never less than so many rows
+TOLERANCE_ROWS = 12  # and never less than this many rows
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def training(
     evaluate_every: int | None = None,
     gap: float = 0.03,
 ) -> Training:
-    """A healthy training with a row every so many steps.
+    """A healthy training with a row every n-th step.
 
     spread: the noise as a part of the loss. gap: how far evaluations lie above the expected loss.
     """

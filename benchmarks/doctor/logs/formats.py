@@ -73,7 +73,7 @@ FORMATS: dict[str, Format] = {
 TELL_EPOCHS = ("epoch_table", "keras", "epoch_bars", "epoch_blanks", "epoch_pairs")
 """A row an epoch, with its evaluation."""
 TELL_STEPS = tuple(name for name in FORMATS if name not in TELL_EPOCHS)
-"""A row a step or every so many."""
+"""A row a step or every n-th."""
 TELL_ANYTHING = ("trainer_state", "trainer_printed", "tensorboard", "step_table", "json_lines")
 """Every series of a training, whatever its name."""
 TELL_LOSS = ("step_table", "json_lines", "tensorboard", "logger_lines")

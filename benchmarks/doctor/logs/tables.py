@@ -29,7 +29,7 @@ def rows_of(one: Training) -> Iterator[dict[str, Any]]:
 
 
 def write_table(path: Path, header: list[str], rows: Iterator[dict[str, Any]], missing: str = "") -> None:
-    """A file of comma-separated values; missing: what stands in a cell without a value."""
+    """A file of comma-separated values; missing: what a cell without a value holds."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, header, restval=missing, lineterminator="\n")
         writer.writeheader()

@@ -89,7 +89,7 @@ def another_divergence(dice: Generator, number: int) -> Case:
 
 
 def spike(dice: Generator, number: int) -> Case:
-    """The loss leaps to 1.3 to 3.5 times for some rows, and comes back; small leaps may be told as information."""
+    """The loss leaps to 1.3 to 3.5 times for some rows, and comes back; small leaps may be an info finding."""
     one = usual(
         dice, rows=int(dice.choice([600, 1500, 3000])), spread=float(dice.uniform(0.006, 0.03)), evaluated=False
     )

@@ -102,7 +102,7 @@ class Columns(Mapping[str, NDArray[numpy.float64]]):
     def rows(self) -> list[dict[str, float]]:
         """A row for each row of the loss, with what else is known at its step; no key for what is not.
 
-        A validation loss stands in the last row of training at or before it, as callbacks of frameworks merge them.
+        A validation loss is in the last row of training at or before it, as callbacks of frameworks merge them.
         """
         loss = self.role("loss")
         if loss is None or not len(loss.step):

@@ -57,7 +57,7 @@ GRADSNITCH = {
     "GS010": ("learning_rate", "plateau"),
 }
 SEVERITIES = {"error": "critical", "critical": "critical", "warning": "warning", "info": "info"}
-# Steps in gradsnitch's sentences. GS005's "first 60 steps" and GS009's "by step 400" are no beginnings.
+# Steps in gradsnitch's sentences. GS005's "first 60 steps" and GS009's "by step 400" are not beginnings.
 _STEP = re.compile(r"(?:at|after|bottomed at|first at|by) step (\d+)")
 
 

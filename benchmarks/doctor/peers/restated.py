@@ -218,13 +218,13 @@ def _non_finite(columns: Columns, rule: str, roles: tuple[str, ...] = ("loss", "
 
 
 def _above(values: NDArray[numpy.float64], sigmas: float, window: int, least: int) -> NDArray[numpy.bool_]:
-    """Values more than so many σ above the mean of the `window` values before them."""
+    """Values more than this many σ above the mean of the `window` values before them."""
     mean, std, count = _rolling(values, window)
     return (count >= least) & (values > mean + sigmas * std)
 
 
 def _lasting(held: NDArray[numpy.bool_], times: int) -> NDArray[numpy.bool_]:
-    """Rows at which a condition has held so many rows in a row."""
+    """Rows at which a condition has held this many rows in a row."""
     run, ringing = 0, numpy.zeros(len(held), bool)
     for row, one in enumerate(held.tolist()):
         run = run + 1 if one else 0

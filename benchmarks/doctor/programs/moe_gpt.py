@@ -29,7 +29,7 @@ CONFIG: dict[str, Any] = {
 
 
 def write_text(seed: int, words: int) -> Tensor:
-    """A text of so many words. The language is the same for all seeds."""
+    """A text of this many words. The language is the same for all seeds."""
     grammar = torch.Generator().manual_seed(12)
     lengths = torch.randint(2, 7, (WORDS,), generator=grammar).tolist()
     spelled = [torch.randint(1, LETTERS, (length,), generator=grammar).tolist() for length in lengths]

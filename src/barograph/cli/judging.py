@@ -17,6 +17,11 @@ from barograph.core.record import json_text
 
 def add(commands: Commands) -> None:
     """Declare them."""
+    for declare in (_add_doctor, _add_scaling, _add_compare, _add_report, _add_forecast, _add_alerts):
+        declare(commands)
+
+
+def _add_doctor(commands: Commands) -> None:
     parser = commands.add("doctor", _doctor, "understand", "find what is wrong with runs or logs, and what to try")
     parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="runs, folders, and logs of any kind (default: the newest run)"
@@ -41,6 +46,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--explain", metavar="RULE", help="print the documentation of a rule and stop")
     commands.common(parser, run=False)
 
+
+def _add_scaling(commands: Commands) -> None:
     parser = commands.add("scaling", _scaling, "understand", "fit a scaling law to runs of several sizes, and predict")
     parser.add_argument("paths", nargs="*", metavar="RUN", help="runs, folders of runs, logs (default: all runs)")
     parser.add_argument("--filter", metavar="CONDITION", help="only runs that match, such as 'config.data = c4'")
@@ -68,6 +75,8 @@ def add(commands: Commands) -> None:
     )
     commands.common(parser, run=False)
 
+
+def _add_compare(commands: Commands) -> None:
     parser = commands.add("compare", _compare, "understand", "compare runs: what differs, and is it more than noise")
     parser.add_argument(
         "paths", nargs="+", metavar="RUN", help="runs, folders of runs (each folder is a group), or logs of any kind"
@@ -97,6 +106,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--out", metavar="FILE", help="write there instead of printing")
     commands.common(parser, run=False)
 
+
+def _add_report(commands: Commands) -> None:
     parser = commands.add("report", _report, "understand", "write a report of runs, as one HTML file and Markdown")
     parser.add_argument("paths", nargs="*", metavar="RUN", help="runs or logs (default: the newest run)")
     parser.add_argument("--out", default="report", metavar="FOLDER", help="the folder to write to (default report)")
@@ -105,6 +116,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--price", type=float, metavar="PRICE", help="price of one device for an hour, in any currency")
     commands.common(parser, run=False)
 
+
+def _add_forecast(commands: Commands) -> None:
     parser = commands.add(
         "forecast", _forecast, "understand", "predict a run's final loss, and the time and cost to get there"
     )
@@ -117,6 +130,8 @@ def add(commands: Commands) -> None:
         "--price-per-hour", type=float, metavar="PRICE", help="price of all devices together for an hour"
     )
 
+
+def _add_alerts(commands: Commands) -> None:
     parser = commands.add("alerts", _alerts, "run", "send a test message to an address for alerts")
     parser.add_argument("what", choices=("test",), help="test: send one message and print whether it was accepted")
     parser.add_argument("address", metavar="URL", help="an Apprise address, such as mailto://… or slack://…")

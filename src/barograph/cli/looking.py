@@ -102,7 +102,7 @@ def _show(options: argparse.Namespace) -> int:
 
         boxes = read_blackbox(run.dir)
         if not boxes:
-            raise KeyError(f"{run.id} has no black box: nothing went wrong that would have written one")
+            raise KeyError(f"{run.id} has no black box: no incident has written one")
         print("\n\n".join("\n".join(lines(box)) for box in boxes))
     elif options.names:
         print("\n".join(escape(name) for name in run.names()))
@@ -162,6 +162,7 @@ def _export(options: argparse.Namespace) -> int:
 def _gc(options: argparse.Namespace) -> int:
     from barograph.core.liveness import OPEN
     from barograph.log.spool import carry_leftovers
+    from barograph.log.write import mend
     from barograph.query.catalog import DEFAULT_DIR, runs
     from barograph.query.trash import purge
     from barograph.store.seal import seal
@@ -172,6 +173,8 @@ def _gc(options: argparse.Namespace) -> int:
     gone = [one.as_dict() for one in purge(root, options.trash_days * 86_400.0)]
     for run in runs(options.dir):
         before = _size(run.dir)
+        for path in run.log_files() if run.status not in OPEN else ():
+            mend(path)
         if seal(run.dir, final=run.status not in OPEN, wait=True):
             report.append({"run": run.id, "bytes_before": before, "bytes_after": _size(run.dir)})
     if options.json:
@@ -179,7 +182,7 @@ def _gc(options: argparse.Namespace) -> int:
     elif not report and not gone:
         print("Nothing to do: every run that ended is sealed.")
     elif gone:
-        print(f"{len(gone)} deleted runs are gone for good.")
+        print(f"{len(gone)} deleted runs were permanently removed.")
     for row in () if options.json else report:
         print(f"{row['run']}  {row['bytes_before']:,} → {row['bytes_after']:,} bytes")
     return 0

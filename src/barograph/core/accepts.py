@@ -41,6 +41,7 @@ class Accepts(NamedTuple):
     low: float = -math.inf
     high: float = math.inf
     words: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()  # words of earlier versions, and what they are now
 
     def __str__(self) -> str:
         if self.kind in ("whole", "number"):
@@ -114,6 +115,7 @@ def from_value(accepts: Accepts, value: Any) -> Any:
         return value
     if accepts.kind == "choice":
         chosen = "none" if value is False else _text(value)  # YAML reads `off` and `no` as false
+        chosen = dict(accepts.renamed).get(chosen, chosen)
         if chosen not in accepts.words:
             raise UnfitError
         return chosen
@@ -185,7 +187,7 @@ def _alias(value: Any) -> Any:
 
 
 def _aliases_from_text(text: str) -> dict[str, Any]:
-    """`ours=theirs`, with commas between; `theirs*1000` brings its values to the unit of ours."""
+    """`ours=theirs`, separated by commas; `theirs*1000` brings its values to the unit of ours."""
     found: dict[str, list[Any]] = {}
     for part in text.split(","):
         if part.strip():

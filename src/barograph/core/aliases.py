@@ -14,10 +14,17 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy
-from numpy.typing import NDArray
+from barograph.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+else:
+    numpy = lazy("numpy")
+
+from barograph.core.utilization import PERCENT_NAMES
 
 
 class Alias(NamedTuple):
@@ -90,7 +97,7 @@ CONVERTED: dict[str, tuple[tuple[str, float], ...]] = {
         ("train/step_time_sec", 1000.0), ("seconds_per_step", 1000.0), ("sec_per_step", 1000.0),
         ("time_metrics/end_to_end(s)", 1000.0), ("s/it", 1000.0), ("sec/it", 1000.0),
     ),
-    "train/mfu": (("mfu(%)", 0.01), ("mfu_percent", 0.01), ("mfu_pct", 0.01), ("bf16_mfu", 0.01), ("mfu %", 0.01)),
+    "train/mfu": tuple((name, 0.01) for name in PERCENT_NAMES),
 }  # fmt: skip
 
 # What only the format of a source tells: kind → {original: canonical name, or (canonical name, factor)}.
@@ -268,7 +275,7 @@ def parse_aliases(entries: Mapping[Any, Any], place: str = "aliases") -> dict[st
         for one in given if isinstance(given, list) else [given]:
             name, factor = (one.get("name"), one.get("factor", 1.0)) if isinstance(one, dict) else (one, 1.0)
             if not isinstance(canonical, str) or not isinstance(name, str) or not canonical or not name:
-                raise AliasError(f"{place}: {canonical!r}: {one!r} is no alias; write `train/loss: my_loss`.")
+                raise AliasError(f"{place}: {canonical!r}: {one!r} is not an alias; write `train/loss: my_loss`.")
             if isinstance(factor, bool) or not isinstance(factor, (int, float)):
                 raise AliasError(f"{place}: the factor of {canonical} must be a number, not {factor!r}.")
             found[name] = Alias(canonical, float(factor))

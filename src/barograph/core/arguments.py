@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
     """seconds in which alerts are collected into one message"""
     alert_recovery: bool | None
     """also report the end of what was reported"""
-    flops_formula: Literal["palm", "nanogpt", "megatron", "kempner", "surogate"] | None
+    flops_formula: Literal["palm", "palm_non_embedding", "megatron", "kempner", "surogate"] | None
     """what counts as a token's FLOPs; see docs/reference/throughput.md"""
     peak_tflops: float | None
     """peak TFLOP/s of one device, where the table does not know it"""
@@ -136,11 +136,5 @@ class Options(TypedDict, total=False):
     """folder of the TensorBoard files"""
     wide_threshold: int | None
     """a log call with more names than this goes to the columnar store only"""
-    flush_seconds: float | None
-    """without effect: rows are written when the call returns"""
     sync_seconds: float | None
     """seconds between two fsyncs: what a power cut can cost"""
-    seal_points: int | None
-    """points in live files before they are sorted into Parquet"""
-    queue_megabytes: int | None
-    """without effect: no data waits in memory"""

@@ -14,7 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+from barograph.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -79,7 +85,7 @@ def thin_indices(y: ArrayLike, max_points: int, x: ArrayLike | None = None) -> P
 
     y [n]; x [n] or None for the place itself. With n ≤ max_points, all of them. Otherwise, by importance:
     the minimum and maximum of every bucket, the first NaN, +Inf and -Inf of every bucket, the column's
-    first and last point. There are as many buckets b as surely fit, with m the number of non-finite
+    first and last point. The number of buckets b is the largest that surely fits, with m the number of non-finite
     points and k how many kinds of them (0 to 3) occur:
 
         b = max( ⌊(max_points - 2 - m) / 2⌋, ⌊(max_points - 2) / (2 + k)⌋, 1 )

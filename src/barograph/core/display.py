@@ -1,6 +1,6 @@
-"""How things are shown by rooms that the things themselves know nothing of.
+"""What a room needs of rooms above it, which it knows nothing of: how things are shown, what options accept.
 
-In:   `{what is shown: "module:function"}`, given where the package is put together.
+In:   `{what is needed: "module:function"}`, given where the package is put together.
 Out:  the function's answer, its module loaded when it is first needed.
 
 A run or a comparison has methods that show it (`_repr_mimebundle_`, `text`, `html`), and the rooms that hold runs and

@@ -136,7 +136,7 @@ def spent(wall_seconds: float, gpus: int, price_per_gpu_hour: float | None = Non
 
 
 def _read_for_update(path: Path) -> dict[str, Any]:
-    """What a change is merged into: unlike `read`, a file that cannot be read is no empty one."""
+    """What a change is merged into: unlike `read`, a file that cannot be read does not count as empty."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -275,7 +275,7 @@ def write_checkpoint(
     is known later. `config` is kept as `user_config`, its section `model` or `model_config` as
     `model_config`. `loader_state` is `{pq_idx, rg_idx, epoch}`; `loop_state` what the loop carries on with:
     smoothed and best loss, total time, rates. `extra` adds keys, or replaces those taken from `config`.
-    Raises OSError, and ValueError for a step that is no whole number from 0.
+    Raises OSError, and ValueError for a step that is not a whole number from 0.
     """
     try:
         whole = operator.index(step)

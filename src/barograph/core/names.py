@@ -73,7 +73,7 @@ def _is_on(value: Any) -> bool:
 
 
 def _part(value: Any) -> str:
-    """A width as text: `1024`, also from 1024.0; nothing from what is no number or short word."""
+    """A width as text: `1024`, also from 1024.0; empty for anything but a number or a short word."""
     if value is None or isinstance(value, bool):
         return ""
     try:

@@ -23,7 +23,8 @@ FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
 NO_OPTIONS = (FILE_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
 
 BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
-FORMULAS = ("palm", "nanogpt", "megatron", "kempner", "surogate")
+FORMULAS = ("palm", "palm_non_embedding", "megatron", "kempner", "surogate")
+RENAMED_FORMULAS = (("nanogpt", "palm_non_embedding"),)
 CONSOLES = ("plain", "surogate", "modded-nanogpt", "picollm", "kempnerforge", "none")
 
 
@@ -109,8 +110,8 @@ class Settings:
     alert_recovery: bool = _option(True, FLAG, "also report the end of what was reported")
     # speed, machine, ranks
     flops_formula: str = _option(
-        "nanogpt",
-        Accepts("choice", words=FORMULAS),
+        "palm_non_embedding",
+        Accepts("choice", words=FORMULAS, renamed=RENAMED_FORMULAS),
         "what counts as a token's FLOPs; see docs/reference/throughput.md",
     )
     peak_tflops: float | None = _option(
@@ -162,10 +163,7 @@ class Settings:
     tensorboard_dir: str = _option("tb_logs", FILLED_PATH, "folder of the TensorBoard files")
     # the store
     wide_threshold: int = _option(100, COUNT, "a log call with more names than this goes to the columnar store only")
-    flush_seconds: float = _option(1.0, SECONDS, "without effect: rows are written when the call returns")
     sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")
-    seal_points: int = _option(2_000_000, COUNT, "points in live files before they are sorted into Parquet")
-    queue_megabytes: int = _option(256, Accepts("whole", 1, 1_048_576), "without effect: no data waits in memory")
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -219,7 +217,7 @@ def load(
 
 
 def options_table() -> str:
-    """Every option as a Markdown table, as it stands in docs/reference/options.md."""
+    """Every option as a Markdown table, as it is in docs/reference/options.md."""
     lines = ["| option | default | accepts | what it is |", "|---|---|---|---|"]
     for one in dataclasses.fields(Settings):
         accepts, about = one.metadata["accepts"], one.metadata["about"]
@@ -237,12 +235,24 @@ def _shown_default(value: Any) -> str:
 # Names
 
 
+_GONE = {
+    "flush_seconds": "rows are written when the call returns",
+    "queue_megabytes": "no data waits in memory",
+    "seal_points": "some 8 MB are sealed at a time",
+}
+"""Options that there were, and why nobody needs them."""
+
+
 def _known(name: Any, names: tuple[str, ...], place: str) -> str:
     if isinstance(name, str) and name in names:
         return name
     written = name if isinstance(name, str) else str(name)
-    nearest = difflib.get_close_matches(written[:100], names, n=1, cutoff=0.0)[0]
-    raise ConfigError(f"There is no option {quoted(name)} (in {place}); the nearest one is {nearest!r}.")
+    if (reason := _GONE.get(written.removeprefix(PREFIX).lower())) is not None:
+        raise ConfigError(f"The option {quoted(name)} (in {place}) is gone, as {reason}; leave it out.")
+    nearest = difflib.get_close_matches(written[:100], names, n=1, cutoff=0.7)
+    listed = ", ".join(names) if len(names) <= 20 else "those in docs/reference/options.md"
+    hint = f"the nearest one is {nearest[0]!r}" if nearest else f"there are {listed}"
+    raise ConfigError(f"There is no option {quoted(name)} (in {place}); {hint}.")
 
 
 def _variable_option(variable: str) -> str:

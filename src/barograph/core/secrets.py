@@ -1,4 +1,4 @@
-"""The one filter for secrets: what must not stand in a manifest, a log, a report.
+"""The one filter for secrets: what must not be in a manifest, a log, a report.
 
 In:   names and values, command lines, nested configurations, the text of a git diff.
 Out:  the same with `****` where a password, a key or a token was, and how many there were.
@@ -106,7 +106,7 @@ def _harmless(address: str) -> bool:
 
 
 def masked_value(name: str, value: Any) -> Any:
-    """One value under its name; numbers, None and empty texts are no secrets."""
+    """One value under its name; numbers, None and empty texts are not secrets."""
     if isinstance(value, str):
         if value and value != MASK and is_secret_name(name) and value.lower() not in ("true", "false", "none", "null"):
             return MASK

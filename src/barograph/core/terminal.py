@@ -199,7 +199,7 @@ class Terminal:
         return _through(stream, data)
 
     def _beside(self, number: int, data: bytes) -> int | None:
-        """Write through a second opening of the same pipe or terminal, which alone is told not to wait.
+        """Write through a second opening of the same pipe or terminal, which alone is set not to wait.
 
         Setting that on the stream's own descriptor would also set it for the user's prints, and for every
         process that shares it. The opening is closed at once, so that a reader still sees the end.

@@ -69,7 +69,7 @@ def _is_number(value: Any) -> bool:
 
 
 def number(value: Any, digits: int = 5) -> str:
-    """A number in so many significant digits, at most four below 1, and all before the point; no zeros at the end.
+    """A number in this many significant digits, at most four below 1, and all before the point; no zeros at the end.
 
     Below 1e-4, and from 1e9 on, as a power of ten.
     """
@@ -100,7 +100,7 @@ def signed(value: Any, digits: int = 5) -> str:
 
 
 def narrow(value: Any, columns: int = 9) -> str:
-    """A number in at most so many characters; at least nine."""
+    """A number in at most this many characters; at least nine."""
     shown = number(value)
     if len(shown) <= columns:
         return shown
@@ -254,7 +254,7 @@ def columns_of(character: str) -> int:
 
 
 def fit(content: str, columns: int) -> str:
-    """Text in at most so many columns; what is too long, such as a name, loses its middle."""
+    """Text in at most this many columns; what is too long, such as a name, loses its middle."""
     if width([content]) <= columns:
         return content
     if columns <= 1:
@@ -265,7 +265,7 @@ def fit(content: str, columns: int) -> str:
 
 
 def clip(content: str, columns: int, mark: str = "…") -> str:
-    """Text in at most so many columns; what is too long, such as a sentence, loses its end."""
+    """Text in at most this many columns; what is too long, such as a sentence, loses its end."""
     if width([content]) <= columns:
         return content
     kept, room = 0, columns - len(mark)
@@ -278,14 +278,14 @@ def clip(content: str, columns: int, mark: str = "…") -> str:
 
 
 def padded(content: str, columns: int, right: bool = False) -> str:
-    """Text in exactly so many columns: `fit`, then blanks after it, or before it."""
+    """Text in exactly this many columns: `fit`, then blanks after it, or before it."""
     content = fit(content, columns)
     blanks = " " * (columns - width([content]))
     return blanks + content if right else content + blanks
 
 
 def wrapped(content: str, columns: int, lead: str = "", hang: str | None = None) -> list[str]:
-    """Lines of at most so many columns, broken at blanks; a word that is longer than a line loses its middle.
+    """Lines of at most this many columns, broken at blanks; a word that is longer than a line loses its middle.
 
     lead, hang: before the first line, and before each other (`lead` and two blanks).
     """
@@ -326,7 +326,7 @@ def one_line(content: str, kept: str = "") -> str:
 
 
 def short(value: object, longest: int = 400) -> str:
-    """A name in at most so many characters, with a mark where more was; whatever is not printable is written out, so
+    """A name in at most this many characters, with a mark where more was; whatever is not printable is written out, so
     that it can't shift what stands beside it."""
     whole = text(value)
     shown = whole[:longest]

@@ -257,7 +257,7 @@ class Loop:
         Nothing here draws random numbers but the loader, whose order follows from the seed and its place:
         the losses are those of a training that never stopped.
 
-        Raises OSError, and ValueError for a file that is no checkpoint of this model and text.
+        Raises OSError, and ValueError for a file that is not a checkpoint of this model and text.
         """
         data = path.read_bytes()
         try:
@@ -273,4 +273,4 @@ class Loop:
             self._first, self._seen = self.step + 1, about.get("data")
         except Exception as error:  # torch raises whatever its parsers raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ValueError(f"{path} is no checkpoint to go on from: {reason}") from None
+            raise ValueError(f"{path} is not a checkpoint to go on from: {reason}") from None

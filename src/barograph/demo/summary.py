@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from barograph.core.terminal import wants_colour
 from barograph.core.text import escape
+from barograph.doctor import diagnose, report
 from barograph.query import stored as query
 from barograph.views import inside, overview
 
@@ -54,7 +55,6 @@ def spent(folder: Path) -> str:
 def examined(folder: Path, fault: str, steps: int) -> str:
     """What was broken, and what the doctor says of the run in `folder`."""
     from barograph.demo.faults import FAULTS
-    from barograph.doctor import diagnose, report
 
     broken = f"Broken on purpose from step {max(1, steps * 2 // 5):,} on: {FAULTS[fault].about}."
     width = min(110, shutil.get_terminal_size((100, 24)).columns)

@@ -27,6 +27,7 @@ import barograph
 from barograph.core import liveness, manifest, options
 from barograph.core.progress import Work, progress
 from barograph.demo import summary, text
+from barograph.probes.speed import achieved
 from barograph.query import catalog
 from barograph.query import stored as query
 
@@ -175,7 +176,8 @@ def _prepare(
         "model": asdict(plan.shape()),
         "text": {"train_bytes": len(corpus.train.text), "train_sha256": digest},
     }
-    loop.run = _begin(config, plan.steps, dir, stored, loop.step, quiet)
+    name = "-".join(part for part in ("moe" if moe else "gpt", fault, f"seed{seed}" if seed else None) if part)
+    loop.run = _begin(name, config, plan.steps, dir, stored, loop.step, quiet)
     if stored is not None and stored.config.get("text") != config["text"]:
         loop.run.log_message(loop.step, "This Python's library is not the one that the run began with.")
     _introduce(loop, corpus)
@@ -200,6 +202,7 @@ def _continued(stored: query.StoredRun, steps: int | None) -> tuple[Plan, dict[s
 
 
 def _begin(
+    name: str,
     config: dict[str, Any],
     steps: int,
     dir: Folder | None,
@@ -208,7 +211,9 @@ def _begin(
     quiet: bool,
 ) -> Run:
     given: dict[str, Any] = {"verbosity": -2} if quiet else {}
-    if stored is not None:
+    if stored is None:
+        given["name"] = name
+    else:
         given |= {"resume": str(stored.dir), "resume_step": done + 1}
     try:
         # a folder that can't be written is refused here, not replaced by another
@@ -226,7 +231,6 @@ def _begin(
 
 def _expect(loop: Loop) -> None:
     """What this machine could do at best: measured in half a second, for the speed of light of the steps."""
-    from barograph.probes.speed import achieved
 
     try:
         peak = achieved.stored().get("fp32") or achieved.measure("cpu", "fp32", 0.5)

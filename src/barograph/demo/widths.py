@@ -19,6 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import barograph
+from barograph.analysis.widths.mup import coord_check
+from barograph.demo.text import NoSources, fixed_windows, read_corpus
+
 BASE = 64
 WIDTHS = (64, 128, 256, 512)
 SEEDS, STEPS, RATE = 5, 8, 0.01
@@ -122,9 +126,6 @@ def adam(rate: float, mup: bool) -> Any:
 
 def run_widths(dir: str | os.PathLike[str] | None = None, seed: int = 0) -> int:
     """Check both parametrisations, record and tell; returns the exit code."""
-    import barograph
-    from barograph.analysis.widths.mup import coord_check
-    from barograph.demo.text import NoSources, fixed_windows, read_corpus
 
     try:
         text = read_corpus().train.text

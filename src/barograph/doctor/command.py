@@ -19,6 +19,7 @@ from barograph.doctor import report
 from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.finding import SEVERITIES
 from barograph.doctor.kernel.registry import find_rule, rule_classes
+from barograph.doctor.pages import page_of
 from barograph.importing.resolve import resolve
 
 FOUND = 3
@@ -73,7 +74,6 @@ def run_doctor(
 
 def explain(name: str) -> str:
     """A rule's page, for the terminal. Raises ValueError with the nearest name for one that doesn't exist."""
-    from barograph.doctor.pages import page_of
 
     return page_of(find_rule(name))
 

@@ -7,7 +7,7 @@ Out:  its findings, what was looked at, and what could not be: the entries of `b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,9 @@ from barograph.doctor.replay import replay
 from barograph.doctor.sparkline import around
 from barograph.query.stored import HasFolder, StoredRun, stored_run
 
+if TYPE_CHECKING:
+    from barograph.doctor.replay import BlockColumns
+
 
 def diagnose(
     run: StoredRun | HasFolder,
@@ -25,6 +28,7 @@ def diagnose(
     thresholds: Mapping[str, float] | None = None,
     silenced: Iterable[str] = (),
     source: str | None = None,
+    columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
     """`{"run", "source", "findings", "checked", "abstained", "judged_by", "series", "unread"}` of a run; the worst
     finding first.
@@ -32,10 +36,11 @@ def diagnose(
     judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
     series: names of what was found. unread: lines of its log that look like rows and were not understood.
     thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
-    source: the path that was read, if it is not the run's folder. Raises ValueError for a name that doesn't exist.
+    source: the path that was read, if it is not the run's folder. columns: its series, where they have been
+    read, as `all_columns` gives them. Raises ValueError for a name that doesn't exist.
     """
     run = stored_run(run)
-    examiner = replay(run, make_rules(thresholds, silenced))
+    examiner = replay(run, make_rules(thresholds, silenced), columns)
     result = summary(examiner, run.id, source or str(run.dir))
     said = run.manifest.get("source")
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}

@@ -1,7 +1,7 @@
 """The page of each rule: what it means, how it is computed, where it comes from, what to do, how to silence it.
 
 In:   a rule's class: its words and thresholds.
-Out:  Markdown, as it stands in docs/rules/, and as `barograph doctor --explain RULE` prints it.
+Out:  Markdown, as it is in docs/rules/, and as `barograph doctor --explain RULE` prints it.
 
 `python -m barograph.doctor.pages docs/rules` writes all pages, and docs/sources.md beside the folder.
 """
@@ -9,26 +9,34 @@ Out:  Markdown, as it stands in docs/rules/, and as `barograph doctor --explain 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 
 from barograph.doctor.kernel.registry import rule_classes
-from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.rule import Rule, in_words
 from barograph.doctor.kernel.sources import cite, sources_page
 from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
-_NEEDS = {"=": "the series `{}`", "!": "a record `{}`"}
+_WORDS = {
+    "row": "A row is one logged value of a series.",
+    "table": "A table is one record of a statistic for all layers.",
+}
 
 
 def page_of(rule: type[Rule]) -> str:
     """A rule's page as Markdown."""
     lines = [f"# {rule.name}", "", rule.about, ""]
-    lines += [f"Family: {rule.family}. Kind: {rule.kind}. At worst: {rule.severity}.", ""]
+    lines += [f"Family: {rule.family}. Kind: {rule.kind}. Highest severity: {rule.severity}.", ""]
     text = inspect.cleandoc(rule.__doc__ or "")
+    first, _, rest = text.partition("\n\n")
+    text = rest if first == rule.about else text  # the page has said it above
     lines += [text, ""] if text else []
-    needs = ", ".join(" or ".join(_need(one.strip()) for one in need.split("|")) for need in rule.needs)
+    words = [words for word, words in _WORDS.items() if re.search(rf"(?<!in a )\b{word}s?\b", text)]
+    lines += [" ".join(words), ""] if words else []
+    needs = ", ".join(in_words(need, "`") for need in rule.needs)
     lines += [
-        "## What it needs",
+        "## Required data",
         "",
         f"{needs or 'nothing'}." + (f" At least {rule.least} rows." if rule.least > 1 else ""),
     ]
@@ -44,7 +52,7 @@ def page_of(rule: type[Rule]) -> str:
     ]
     lines += [""] if named else []
     cited = [f"- {cite(entry)}" for entry in rule.sources] or ["Barograph's own."]
-    lines += ["## Sources", "", *cited, "", "## Silence it, or set it otherwise", "", "```python"]
+    lines += ["## Sources", "", *cited, "", "## Turn it off or change its thresholds", "", "```python"]
     lines += [f'barograph.init(..., silence=["{rule.name}"])']
     if rule.thresholds:
         name, (value, _) = next(iter(rule.thresholds.items()))
@@ -53,16 +61,9 @@ def page_of(rule: type[Rule]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _need(need: str) -> str:
-    for sign, words in _NEEDS.items():
-        if need.startswith(sign):
-            return words.format(need[1:])
-    return f"`{need}` of a layer" if "*" in need else f"`{need}`"
-
-
 def index() -> str:
     """The table of all rules, for docs/doctor.md."""
-    lines = ["| rule | family | at worst | what it means |", "|---|---|---|---|"]
+    lines = ["| rule | family | highest severity | what it means |", "|---|---|---|---|"]
     for name, rule in rule_classes().items():
         lines.append(f"| [`{name}`](rules/{name}.md) | {rule.family} | {rule.severity} | {rule.about} |")
     return "\n".join(lines) + "\n"

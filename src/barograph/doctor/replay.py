@@ -4,12 +4,12 @@ In:   a stored run.
 Out:  an examiner that has seen all of it.
 
 Series are given in pieces, in the order in which they were logged: by time where the log has times, else by segment
-and step. Of several ranks the first speaks; series that only others have are theirs.
+and step. Of several ranks rank 0 counts, or the lowest that has a series (`kernel.ranks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from barograph.core.record import Record
 from barograph.doctor.events import events_of
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.facts import facts_of
+from barograph.doctor.kernel.ranks import chosen_rank
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.outlook import outlook_of
 from barograph.query.stored import StoredRun
@@ -33,10 +34,13 @@ _PIECE = 8192  # rows of the longest series
 _FEW = 32  # pieces that a short run is cut into
 
 
-def replay(run: StoredRun, rules: Iterable[Rule] | None = None) -> Examiner:
-    """Let rules see a run from its first row to its last."""
+def replay(
+    run: StoredRun, rules: Iterable[Rule] | None = None, series: Mapping[str, BlockColumns] | None = None
+) -> Examiner:
+    """Let rules see a run from its first row to its last. series: where they have been read."""
     examiner = Examiner(rules, _facts(run))
-    columns = {name: _in_order(column) for name, column in run.all_columns("all", 0).items()}
+    given = run.all_columns("all", chosen_rank) if series is None else series
+    columns = {name: _in_order(column) for name, column in given.items()}
     events = _events(run)
     keys, cuts = _cuts(columns, events)
     feed(examiner, columns, events, keys, cuts)
@@ -99,7 +103,7 @@ def _in_order(column: BlockColumns) -> BlockColumns:
 def _cuts(
     columns: dict[str, BlockColumns], events: list[tuple[int, Record]]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[Any]]:
-    """Where each row stands in the order of logging, and where the pieces end."""
+    """The position of each row in the order of logging, and where the pieces end."""
     if not columns:
         return {}, numpy.array([numpy.iinfo(numpy.int64).max])
     longest = max(columns.values(), key=lambda column: len(column[0]))

@@ -50,14 +50,14 @@ def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False
 
 
 def verdict(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") -> str:
-    """`2 critical, 1 warning`, that nothing is wrong, or that nothing can be said (judged_by is None)."""
+    """`2 critical, 1 warning`, that no problems were found, or that there is no verdict (judged_by is None)."""
     counts = {severity: sum(one["severity"] == severity for one in findings) for severity in SEVERITIES}
     words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("info", "info")}
     parts = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
     if judged_by is None:
         parts.insert(0, "no verdict: no loss was found")
     elif not counts["critical"] and not counts["warning"]:
-        parts.insert(0, "nothing is wrong")
+        parts.insert(0, "no problems found")
     return ", ".join(parts)
 
 
@@ -94,7 +94,7 @@ def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -
         yield from _wrapped(remedy, width, "    try     " if not at else "            ", 12, "· ")
     if severity != "info":
         yield style(
-            f"    {round(100 * finding['confidence'])}% sure; about this rule: --explain {finding['rule']}", "dim"
+            f"    {round(100 * finding['confidence'])}confidence; about this rule: --explain {finding['rule']}", "dim"
         )
 
 
@@ -106,20 +106,20 @@ def _wrapped(content: Any, width: int, first: str, indent: int = 4, lead: str = 
 
 def _looked(diagnosis: Mapping[str, Any], style: ColourStyle, width: int, everything: bool) -> Iterator[str]:
     checked, abstained = diagnosis["checked"], diagnosis["abstained"]
-    count = f"  {len(checked)} rules looked at the run; {len(abstained)} could not."
+    count = f"  {len(checked)} rules checked the run; {len(abstained)} could not run."
     if not abstained:
-        yield style(f"  {len(checked)} rules looked at the run.", "dim")
+        yield style(f"  {len(checked)} rules checked the run.", "dim")
         return
     if not everything:
         lacks: dict[str, int] = {}
         for one in abstained:
             lacks[one["needs"]] = lacks.get(one["needs"], 0) + 1
         most = sorted(lacks, key=lambda need: -lacks[need])[:4]
-        text = f"{count} What most of them lack: {'; '.join(most)}. --all names them."
+        text = f"{count} Most often missing: {'; '.join(most)}. --all names them."
         for row in _wrapped(text, width, "  ", 2):
             yield style(row, "dim")
         return
     yield style(count, "dim")
-    yield from _wrapped("looked: " + ", ".join(checked), width, "  ", 4)
+    yield from _wrapped("checked: " + ", ".join(checked), width, "  ", 4)
     for one in abstained:
-        yield from _wrapped(f"{one['rule']} could not look: it needs {one['needs']}", width, "  ", 4)
+        yield from _wrapped(f"{one['rule']} could not run: it needs {one['needs']}", width, "  ", 4)

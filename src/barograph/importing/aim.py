@@ -68,7 +68,7 @@ class Aim:
         """One sequence after the other, its steps in order; the system's at the end."""
         meta = _meta(found.path, found.key)
         yield from meta.damage
-        reader = _Reader(found, meta, since.state if since is not None else {})
+        reader = _SequenceReader(found, meta, since.state if since is not None else {})
         yield from reader.items()
 
 
@@ -264,7 +264,7 @@ class _Columns:
         return values[at], hashes[at] == wanted
 
 
-class _Reader:
+class _SequenceReader:
     """One run's sequences, read in the order of their keys."""
 
     def __init__(self, found: FoundRun, meta: _Meta, state: Mapping[str, Any]):

@@ -1,7 +1,7 @@
 """Which column of a table is the step, which the time, which the name; and what a cell says.
 
 In:   the names of columns, cells as text or JSON values.
-Out:  the columns that are no metrics, numbers, times in microseconds.
+Out:  the columns that are not metrics, numbers, times in microseconds.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In:   a run's folder, or a JSON array of records, whole, torn or damaged.
 Out:  its records as facts; of a folder also what is in its store.
 
-Two things that Surogate and llmq write are no measurements and are left out: -1 for a utilisation that the
+Two things that Surogate and llmq write are not measurements and are left out: -1 for a utilisation that the
 device does not tell, and -1 in a field without sign (4294967295 mW, 18446744073709551615 bytes/s).
 """
 
@@ -19,7 +19,7 @@ import numpy
 
 from barograph.core.manifest import FILE as MANIFEST
 from barograph.core.manifest import read as read_manifest
-from barograph.core.record import KINDS, Record, decode, numbers, parse_time
+from barograph.core.record import HAS_NUMBERS, KINDS, Record, RouterFigures, decode, numbers, parse_time
 from barograph.importing.jsonrecords import pieces, whole_records
 from barograph.importing.rows import MOST_STEP, table
 from barograph.importing.source import (
@@ -32,6 +32,7 @@ from barograph.importing.source import (
     Restart,
     Unread,
 )
+from barograph.log.read import records_from
 from barograph.query.stored import StoredRun
 
 _CHUNK = 8 << 20  # more than twice the longest record that is repaired
@@ -67,20 +68,23 @@ class JsonLogSource:
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         first: dict[str, Any] = {"offset": 0, "line": 1, "records": 0, "step": None, "segment": 1}
         state = dict(since.state) if since else first
+        routed = RouterFigures()
         with open(found.path, "rb") as file:
             while True:
                 begin = int(state["offset"])
                 file.seek(begin)
                 data = file.read(_CHUNK)
                 last = len(data) < _CHUNK
-                yield from self._chunk(found.path, data, last, state)
+                yield from self._chunk(found.path, data, last, state, routed)
                 yield ImportMark(dict(state))
                 if last or state["offset"] == begin:
                     return
 
-    def _chunk(self, path: Path, data: bytes, last: bool, state: dict[str, Any]) -> Iterator[Item]:
+    def _chunk(
+        self, path: Path, data: bytes, last: bool, state: dict[str, Any], routed: RouterFigures
+    ) -> Iterator[Item]:
         """The items in a stretch of the file; `state` says how far it was read."""
-        rows = BarographRows()
+        rows = BarographRows(routed)
         begin, line, counted, used = int(state["offset"]), int(state["line"]), 0, 0
         whole, stop = whole_records(data)
         for record in whole:
@@ -103,6 +107,9 @@ class JsonLogSource:
 
     def _record(self, item: dict[str, Any], state: dict[str, Any], rows: BarographRows) -> Iterator[Item]:
         kind, step = item["log"], item.get("step")
+        if type(step) is int:
+            for name in rows.routed.repeated(kind, step, item):
+                del item[name]
         if kind in _ROW_KINDS and type(step) is int and -MOST_STEP <= step <= MOST_STEP:
             names = tuple(item)
             values = [*item.values()][3:]
@@ -141,6 +148,7 @@ class JsonLogSource:
         """A restart, where a segment begins or the steps go back."""
         back = kind == "step" and state["step"] is not None and step < state["step"]
         if state.pop("pending", False) or back:
+            rows.routed.clear()
             yield from rows.take()
             at = state.pop("restart", None)
             yield Restart(at if isinstance(at, int) and abs(at) <= MOST_STEP else step, self._moment(item.get("time")))
@@ -177,9 +185,10 @@ def _is_unsupported(name: str, value: Any) -> bool:
 
 
 class BarographRows:
-    """Rows put into blocks of the same names."""
+    """Rows put into blocks of the same names. routed: which router figures were read already."""
 
-    def __init__(self) -> None:
+    def __init__(self, routed: RouterFigures) -> None:
+        self.routed = routed
         self._groups: dict[tuple[str, ...], tuple[list[int], list[int], list[list[float]]]] = {}
 
     def add(self, names: tuple[str, ...], step: int, time: int, values: list[float]) -> ImportedPoints | None:
@@ -269,8 +278,6 @@ class RunFolderSource:
 
     def _facts(self, path: Path, logs: dict[str, Any]) -> Iterator[Item]:
         """Records whose numbers the store does not hold."""
-        from barograph.core.record import HAS_NUMBERS
-        from barograph.log.read import records_from
 
         for record, end in records_from(path, int(logs.get(path.name, 0))):
             logs[path.name] = end

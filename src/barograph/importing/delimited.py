@@ -153,7 +153,8 @@ def _sure_rows(text: str, delimiter: str, whole: bool) -> list[list[str]]:
 
 
 def _is_spaced(text: str, whole: bool) -> bool:
-    """Whether single blanks stand between the cells: words in the first line, as many numbers in each line below."""
+    """Whether single blanks stand between the cells: words in the first line, the same count of numbers in each line
+    below."""
     lines = [line.rstrip() for line in text.split("\n")[: _SAMPLE_ROWS + 1]]
     lines = [line for line in (lines if whole else lines[:-1]) if line]
     width = len(lines[0].split(" ")) if lines else 0
@@ -311,7 +312,7 @@ class DelimitedReader:
         return DelimitedStretch(cells, given, words, table.num_rows)
 
     def _careful(self, data: bytes) -> Iterator[DelimitedStretch | Unread]:
-        """Cell by cell: rows that fit are taken, cells that are no numbers told."""
+        """Cell by cell: rows that fit are taken, cells that are not numbers are reported."""
         columns, comma, texts = self.layout.columns, self.layout.comma, set(self._texts)
         kept: dict[str, list[float]] = {column: [] for column in self._wanted if column not in texts}
         there: dict[str, list[bool]] = {column: [] for column in kept}
@@ -342,7 +343,7 @@ class DelimitedReader:
                 elif column:
                     value = number(cell, comma)
                     if value is None and cell.strip().lower() not in MISSING:
-                        yield Unread(self.path, where, cell[:200], f"{column} is no number")
+                        yield Unread(self.path, where, cell[:200], f"{column} is not a number")
                     kept[column].append(numpy.nan if value is None else value)
                     there[column].append(value is not None)
             rows += 1

@@ -4,7 +4,8 @@ In:   a parsed document.
 Out:  its series as columns, its scalars as configuration.
 
 Known shapes: `{"train_losses": […], "steps": […]}`, `{"history": [{"step": 1, "loss": 2.3}, …]}`, a bare list of
-objects, `{"lm loss": {"values": {"1": 10.9, …}}}`, TensorBoard's `[[wall time, step, value], …]`, pairs `[[step, value], …]`.
+objects, `{"lm loss": {"values": {"1": 10.9, …}}}`, TensorBoard's `[[wall time, step, value], …]`, pairs
+`[[step, value], …]`.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ def _first_tag(file: Path) -> str:
 
 
 def run_parts(folder: Path) -> tuple[list[EventPart], list[Path]]:
-    """A run's files in the order of their making, none if the folder is no run; and the folders that are no parts."""
+    """A run's files in the order of their making, none if the folder is not a run; and the folders that are not
+    parts."""
     own = event_files(folder)
     parts = [_part(file, "", "") for file in own]
     others = []

@@ -65,7 +65,7 @@ class EventColumns(NamedTuple):
         )
 
 
-class _Events(NamedTuple):
+class _EventBatch(NamedTuple):
     """The events of a block behind their steps: the bytes, where each goes on, and what is found: tag and value."""
 
     data: bytes
@@ -235,7 +235,7 @@ class ScalarDecoder:
         times, whole_steps = to_microseconds(seconds[good]), steps[good].view(np.int64)
         tags = np.full(len(rows), -1, np.int64)
         values = np.zeros(len(rows))
-        events = _Events(block.data, view, after, tags, values)
+        events = _EventBatch(block.data, view, after, tags, values)
         lengths = stops[rows] - after
         order = np.argsort(lengths, kind="stable")
         cuts = np.flatnonzero(np.diff(lengths[order])) + 1
@@ -246,7 +246,7 @@ class ScalarDecoder:
         columns = EventColumns(rows[known], tags[known], whole_steps[known], times[known], values[known])
         return columns, np.flatnonzero(~usual)
 
-    def _read_group(self, events: _Events, length: int, group: NDArray[np.int64]) -> None:
+    def _read_group(self, events: _EventBatch, length: int, group: NDArray[np.int64]) -> None:
         """Tags and values of the events that are `length` bytes long behind their step."""
         data, view, after, tags, values = events
         forms = self._forms.setdefault(length, [])
@@ -287,7 +287,7 @@ class ScalarDecoder:
 
 
 def _match(
-    events: _Events, length: int, group: NDArray[np.int64], form: tuple[int, str, dict[Any, int]]
+    events: _EventBatch, length: int, group: NDArray[np.int64], form: tuple[int, str, dict[Any, int]]
 ) -> NDArray[np.int64]:
     """Give the events of one form their tags and values; those that are left."""
     data, view, after, tags, values = events

@@ -173,7 +173,7 @@ def make_text_facts(tag: str, texts: list[str], event: Event) -> Iterator[Fact]:
 
 
 def parse_config(text: str) -> dict[str, Any]:
-    """The JSON object in a text, which may stand in a Markdown block; {} if there is none."""
+    """The JSON object in a text, which may be inside a Markdown block; {} if there is none."""
     begin, end = text.find("{"), text.rfind("}")
     try:
         found = json.loads(text[begin : end + 1]) if 0 <= begin < end else {}

@@ -7,8 +7,8 @@ The file is written anew at each save. Its history is compared with what was rea
 entries are added; where an old entry has changed, the training was resumed from an earlier step.
 
 With `logging_nan_inf_filter`, which is on by default, the Trainer replaces a loss that is not finite by the
-average of the losses before (transformers 5.23, training_args.py): no NaN in these logs is no sign that there
-was none. That is told with every run; a history of which some losses are not finite was made without it.
+average of the losses before (transformers 5.23, training_args.py): that these logs have no NaN does not mean that there
+was none. That is reported with every run; a history of which some losses are not finite was made without it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _rows(path: Path, history: list[dict[str, Any]], begin: int) -> Iterator[Ite
                 named[name] = float(value) if abs(value) < 1e300 or isinstance(value, float) else math.inf
             elif value is not None:
                 shown = json.dumps({name: value}, default=str)
-                yield Unread(path, number, shown, f"{name} of an entry of log_history is no number")
+                yield Unread(path, number, shown, f"{name} of an entry of log_history is not a number")
         if not named:
             continue
         steps, values = groups.setdefault(tuple(named), ([], []))

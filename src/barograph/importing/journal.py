@@ -21,6 +21,7 @@ from typing import Any
 
 from barograph.core.segments import FOLDER as SEGMENTS
 from barograph.log.read import records_from
+from barograph.store.run import RunStore
 
 LOG = "training.json"
 WRITER = "training"
@@ -44,7 +45,7 @@ class State:
 
 
 def recover(folder: Path) -> State:
-    """The committed state; what came after it is removed. Raises Damaged if it can't be told."""
+    """The committed state; what came after it is removed. Raises Damaged if it can't be determined."""
     committed = _committed(folder)
     log = folder / LOG
     if committed <= 1:
@@ -63,7 +64,6 @@ def recover(folder: Path) -> State:
 
 def _committed(folder: Path) -> int:
     """Up to which byte of the log everything counts. Parts that were never committed are removed."""
-    from barograph.store.run import RunStore
 
     end = 0
     for log in RunStore(folder).find_logs():

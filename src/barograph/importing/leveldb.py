@@ -44,7 +44,7 @@ def is_log(head: bytes) -> bool:
     return head[:6] == MAGIC
 
 
-class _Reader:
+class _LogReader:
     """What is carried from one piece of a file to the next."""
 
     def __init__(self, offset: int):
@@ -222,7 +222,7 @@ def read_batches(path: Path, offset: int = 7, blocks: int = _BLOCKS_AT_ONCE) -> 
     """A file's records from `offset` on (a batch's `end`), in its order. A record that is not whole yet ends it."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        reader = _Reader(offset)
+        reader = _LogReader(offset)
         position = offset
         while position < size:
             base = position // BLOCK * BLOCK

@@ -28,7 +28,7 @@ _FOREVER = 2**63 - 1
 _MOST_MILLISECONDS = _FOREVER // 1000
 
 
-class _Rows(NamedTuple):
+class _MetricRows(NamedTuple):
     """Lines of one file: where the last one ends, and the columns."""
 
     end: int
@@ -46,7 +46,7 @@ class _Back(NamedTuple):
 
 
 def microseconds(milliseconds: NDArray[Any]) -> NDArray[Any]:
-    """Times as the importer has them; what is no time becomes 0."""
+    """Times as the importer has them; what is not a time becomes 0."""
     possible = (milliseconds > 0) & (milliseconds < _MOST_MILLISECONDS)
     return np.where(possible, milliseconds, 0) * 1000
 
@@ -68,7 +68,7 @@ def read(folder: Path, state: Mapping[str, Any], ended: bool) -> Iterator[Item]:
         yield from _scanned(file, begun.get(name), ended, backs)
     moments = _moments(backs)
     ends = {name: list(begun.get(name, [0, -(2**63), 0])) for name in files}
-    readers = {name: _Reader(file, ends[name]) for name, file in files.items()}
+    readers = {name: _MetricReader(file, ends[name]) for name, file in files.items()}
     for index, until in enumerate([*(moment.after for moment in moments), _FOREVER]):
         if index:
             yield Restart(moments[index - 1].step, moments[index - 1].after)
@@ -105,15 +105,15 @@ def _moments(backs: list[_Back]) -> list[_Back]:
     return made if len(made) <= _MOST_RESTARTS else []
 
 
-class _Reader:
+class _MetricReader:
     """Second pass over one file, from one moment to the next. `state`: end of what was given, last step and time."""
 
     def __init__(self, file: Path, state: list[int]):
         self._state = state
-        self._blocks = (rows for rows in _rows(file, state[0]) if isinstance(rows, _Rows))
-        self._rest: _Rows | None = None
+        self._blocks = (rows for rows in _rows(file, state[0]) if isinstance(rows, _MetricRows))
+        self._rest: _MetricRows | None = None
 
-    def before(self, until: int) -> Iterator[_Rows]:
+    def before(self, until: int) -> Iterator[_MetricRows]:
         """Rows logged before a moment, in the file's order."""
         while True:
             rows = self._rest if self._rest is not None else next(self._blocks, None)
@@ -124,9 +124,9 @@ class _Reader:
             count = int(late[0]) if len(late) else len(rows.steps)
             if count:
                 self._state[:] = [rows.end, int(rows.steps[count - 1]), int(rows.times[count - 1])]
-                yield _Rows(rows.end, rows.steps[:count], rows.times[:count], rows.values[:count])
+                yield _MetricRows(rows.end, rows.steps[:count], rows.times[:count], rows.values[:count])
             if count < len(rows.steps):
-                self._rest = _Rows(rows.end, rows.steps[count:], rows.times[count:], rows.values[count:])
+                self._rest = _MetricRows(rows.end, rows.steps[count:], rows.times[count:], rows.values[count:])
                 return
 
 
@@ -139,7 +139,7 @@ def _tail(file: Path, at: int) -> bytes:
         return b""
 
 
-def _rows(file: Path, at: int) -> Iterator[_Rows | Unread]:
+def _rows(file: Path, at: int) -> Iterator[_MetricRows | Unread]:
     """The whole lines of a file from a byte on, some megabytes at a time."""
     try:
         with open(file, "rb") as stream:
@@ -157,7 +157,7 @@ def _rows(file: Path, at: int) -> Iterator[_Rows | Unread]:
         yield Unread(file, at, "", f"the file can't be read: {error.strerror or error}")
 
 
-def _parsed(file: Path, at: int, block: bytes) -> Iterator[_Rows | Unread]:
+def _parsed(file: Path, at: int, block: bytes) -> Iterator[_MetricRows | Unread]:
     words: list[bytes] = []
     whole = None
     if _LINES.fullmatch(block):
@@ -183,9 +183,9 @@ def _parsed(file: Path, at: int, block: bytes) -> Iterator[_Rows | Unread]:
     yield _columns(at + len(block), words)
 
 
-def _columns(end: int, words: list[bytes]) -> _Rows:
+def _columns(end: int, words: list[bytes]) -> _MetricRows:
     times, values, steps = words[0::3], words[1::3], words[2::3]
-    return _Rows(
+    return _MetricRows(
         end,
         np.array(list(map(int, steps)), np.int64),
         microseconds(np.array(list(map(int, times)), np.int64)),

@@ -35,7 +35,7 @@ _STATUS = {
 }  # fmt: skip
 
 
-class _Run(NamedTuple):
+class _RunFacts(NamedTuple):
     """What a store knows of a run besides its metrics."""
 
     name: str
@@ -85,7 +85,7 @@ def _unescaped(item: Item) -> Item:
     return item._replace(names=tuple(map(unescape, item.names))) if isinstance(item, ImportedPoints) else item
 
 
-def _found(path: Path, key: str, run: _Run) -> FoundRun:
+def _found(path: Path, key: str, run: _RunFacts) -> FoundRun:
     escaped = ESCAPED in run.tags
     named = unescape if escaped else str
     tags = {named(name): value for name, value in run.tags.items() if not name.startswith("mlflow.")}
@@ -153,7 +153,7 @@ def _runs_of_experiment(folder: Path, experiment: Mapping[str, Any], root: Path)
 def _run_in_folder(folder: Path, meta: Mapping[str, Any], key: str, project: str) -> list[FoundRun]:
     if meta.get("lifecycle_stage") == "deleted":
         return []
-    run = _Run(
+    run = _RunFacts(
         name=str(meta.get("run_name") or meta.get("name") or ""),
         project=project,
         params=_texts(folder / "params"),
@@ -214,7 +214,7 @@ def _runs_in_database(path: Path) -> list[FoundRun]:
         for run, experiment, name, start, status, stage in select(connection, f"SELECT {columns} FROM runs"):
             if word(stage) != "deleted" and run is not None:
                 identity = word(run)
-                about = _Run(
+                about = _RunFacts(
                     name=word(name),
                     project=projects.get(experiment, ""),
                     params=params.get(identity, {}),
@@ -279,7 +279,7 @@ def _points(path: Path, columns: list[str], chunk: list[Row], course: SeriesCour
 def _arrays(columns: list[str], chunk: list[Row]) -> tuple[list[str], NDArray[Any], NDArray[Any], NDArray[Any]]:
     column = dict(zip(columns, list(zip(*chunk, strict=True))[1:], strict=True))
     if not all(type(value) in (float, int) for value in column["value"]):
-        raise TypeError("a value that is no number")
+        raise TypeError("a value that is not a number")
     texts = {key: word(key) for key in set(column["key"])}
     values = np.array(column["value"], np.float64)
     values[values == _LARGEST] = np.inf

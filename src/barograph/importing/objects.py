@@ -1,6 +1,6 @@
 """JSON objects as rows: which of their fields are metrics, and blocks of them.
 
-In:   objects, nested as they may be, with the line each stands in.
+In:   objects, nested as they may be, with the line of each.
 Out:  `ImportedPoints`, `Restart`, `Fact`s of what stays the same, `Unread`.
 """
 
@@ -144,7 +144,7 @@ class ObjectRows:
         if axes.name is not None and axes.value is not None and isinstance(flat.get(axes.name), str):
             value = number(flat.get(axes.value))
             if value is None:
-                yield Unread(self._where, line, _shown(row), f"{axes.value} is no number")
+                yield Unread(self._where, line, _shown(row), f"{axes.value} is not a number")
                 return
             values[flat[axes.name]] = value
         else:
@@ -218,7 +218,7 @@ class ObjectRows:
             yield Unread(self._where, line, _shown(flat), f"a row without {self._axes.step}")
 
     def _odd(self, odd: dict[str, Any], line: int, time: int, step: int) -> Iterator[Item]:
-        """Fields that are no numbers: text that stays the same is configuration, the rest is told once a field."""
+        """Fields that are not numbers: text that stays the same is configuration, the rest is reported once a field."""
         for name, cell in odd.items():
             if isinstance(cell, str):
                 if cell.strip().lower() in MISSING:

@@ -23,7 +23,7 @@ _FLOAT = struct.Struct("<f").unpack_from
 
 
 class Malformed(ValueError):
-    """The bytes are no message."""
+    """The bytes are not a message."""
 
 
 def read_varint(data: bytes, position: int, stop: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from barograph.core.aliases import Alias
 from barograph.core.text import escape
-from barograph.importing import command, folders
+from barograph.importing import folders, results
 from barograph.importing.collect import Collector, SourceFailed
 from barograph.importing.registry import sources
 from barograph.importing.source import FoundRun
@@ -102,7 +102,7 @@ def _search(
     aliases: Mapping[str, Alias] | None,
 ) -> int:
     """Take up runs that are new in the paths; renew what is known of the others."""
-    found, _, _ = command.look(paths, kind, root)
+    found, _, _ = results.look(paths, kind, root)
     code = 0
     for source, one in found:
         key = str(one.path), one.key
@@ -151,12 +151,12 @@ def _finish(one: Pursuit) -> None:
     except OSError as error:
         print(f"barograph: {collector.folder}: {error.strerror or error}", file=sys.stderr)
         return
-    told = command.result(collector.source, collector.found, folder, collector.project, collector.tally)
-    print("\n".join(command.result_lines(told)), flush=True)
+    told = results.result(collector.source, collector.found, folder, collector.project, collector.tally)
+    print("\n".join(results.result_lines(told)), flush=True)
 
 
 def _signature(path: Path) -> Any:
-    """Changes when something was written; None if that can't be told cheaply."""
+    """Changes when something was written; None if that can't be found out cheaply."""
     try:
         state = os.stat(path)
         if not path.is_dir():

@@ -175,5 +175,5 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _is_import(folder: Path) -> bool:
-    """Whether a folder is a run that was imported before: it is no source of another import."""
+    """Whether a folder is a run that was imported before: it is not the source of another import."""
     return (folder / ".importing").exists()

@@ -50,7 +50,7 @@ class _RangeDeletion(NamedTuple):
 
 
 def items(folder: Path, damage: Damage) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values, sorted by key. `damage` is told of each file and place that can't be read."""
+    """Keys and values, sorted by key. `damage` is called for each file and place that can't be read."""
     with contextlib.ExitStack() as stack:
         files = _snapshot(folder, stack, damage)
         deletions: list[_RangeDeletion] = []

@@ -47,7 +47,7 @@ class ImportedPoints(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A record that is no row of numbers: kind as in `record.KINDS` (option, info, sample, eval, sol, …)."""
+    """A record that is not a row of numbers: kind as in `record.KINDS` (option, info, sample, eval, sol, …)."""
 
     kind: str
     step: int

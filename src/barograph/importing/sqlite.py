@@ -128,7 +128,7 @@ def rows_after(
 ) -> Iterator[list[Row] | Unread]:
     """Rows behind number `after`, each with its number first, as they were written; `size` or less at a time.
 
-    owner: a column and the value that it has to have. Damaged places are told and stepped over.
+    owner: a column and the value that it has to have. Damaged places are reported and skipped.
     """
     names = ", ".join(["rowid", *map(quoted, columns)])
     condition = f"{quoted(owner[0])} IS ? AND " if owner else ""

@@ -4,7 +4,7 @@ In:   a file that no other source knows.
 Out:  its columns of numbers. Which column is the step, which the time: `axes`.
 
 Rows are placed by the step that the table itself has. Where it counts samples, tokens or epochs instead, that is
-told; where it counts nothing, rows are numbered from 0 and that is told too.
+told; where it counts nothing, rows are numbered from 0 and that is reported too.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class LinesSource:
                 if at_end and rest and _object(rest) is not None:  # an object says itself where it ends
                     used = len(data)
                 if not used and not at_end:
-                    used = len(data)  # a line of 4 MB is no row
+                    used = len(data)  # a line of 4 MB is not a row
                 yield from _rows_of(found.path, data[:used], int(state["line"]), rows)
                 yield from rows.take()
                 state = {"offset": state["offset"] + used, "line": state["line"] + data.count(b"\n", 0, used)}
@@ -249,7 +249,7 @@ class TableRows:
                 steps[placed] = self._epochs.steps(steps[placed], piece.cells[epoch][placed])
             for row in numpy.flatnonzero(~placed).tolist():
                 yield Unread(
-                    self._where, line + row, self._shown(piece, row), f"a row whose {axes.step} is no whole number"
+                    self._where, line + row, self._shown(piece, row), f"a row whose {axes.step} is not a whole number"
                 )
         self._row += piece.rows
         yield from self._said(piece)
@@ -374,7 +374,7 @@ def _parse(path: Path) -> tuple[Any, str]:
     except json.JSONDecodeError as error:
         return None, f"line {error.lineno}: not whole JSON ({error.msg})"
     except ValueError:  # Python's own limit
-        return None, "a number of thousands of digits stands in it"
+        return None, "it holds a number of thousands of digits"
     except RecursionError:
         return None, "nested too deeply"
 

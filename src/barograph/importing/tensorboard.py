@@ -91,7 +91,7 @@ class TensorBoardSource:
 
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         parts = run_parts(found.path)[0] if found.path.is_dir() else [EventPart(found.path, "", "", 0)]
-        yield from _Reading(found, since).read(parts)
+        yield from _EventFiles(found, since).read(parts)
 
 
 def _is_event_file(path: Path, head: bytes) -> bool:
@@ -109,7 +109,7 @@ def _peek(parts: list[EventPart]) -> tuple[dict[str, Any], float]:
     # those put aside hold nothing but options; a run's own come next
     for part in sorted(parts, key=lambda one: (one.role != "", one.folder == "", one.made))[:4]:
         try:
-            reading = _Reading(None, None)
+            reading = _EventFiles(None, None)
             for item in reading.read_file(part, PEEK):
                 if isinstance(item, Fact) and item.kind == "option":
                     config[item.fields["name"]] = item.fields["value"]
@@ -135,7 +135,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return flatten(found) if isinstance(found, dict) and is_moderate(found) else {}
 
 
-class _Reading:
+class _EventFiles:
     """One pass over a run's files."""
 
     def __init__(self, found: FoundRun | None, since: ImportMark | None):

@@ -4,7 +4,7 @@ In:   `PROJECT.db` of any version, or `PROJECT.parquet` with `PROJECT_system.par
 Out:  runs with their configuration, every number, histogram and alert; system metrics at the step of their moment.
 
 A row is one JSON object. Up to 0.23 a run was known by its name alone, and times were local ones without a zone.
-Tables and media have no place in a record here: they are told as not read.
+Tables and media have no place in a record here: they are listed as not read.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class _DatabaseRows:
                 values, step = _object(row[-1]), row[2] if len(row) == 4 else 0
                 if values is None or not isinstance(step, int):
                     yield Unread(
-                        self._path, row[0], word(row[-1])[:80], f"a row of the table {table} is no JSON object"
+                        self._path, row[0], word(row[-1])[:80], f"a row of the table {table} is not a JSON object"
                     )
                 else:
                     made.append(_Entry(row[0], _moment(row[1]), step, values))
@@ -368,7 +368,7 @@ def _flat(values: Mapping[str, Any], prefix: str, depth: int = 8) -> Iterator[tu
 
 
 def _other(path: Path, entry: _Entry, name: str, value: Any) -> Item:
-    """What is no number: text, a histogram, or something that has no place here."""
+    """What is not a number: text, a histogram, or something that has no place here."""
     if isinstance(value, str):
         return Fact("metrics", entry.step, entry.time, {name: value})
     kind = value.get("_type") if isinstance(value, dict) else type(value).__name__
@@ -382,4 +382,4 @@ def _other(path: Path, entry: _Entry, name: str, value: Any) -> Item:
         return Unread(path, entry.row, name, "a histogram without edges and counts")
     if kind == "trackio.markdown" and isinstance(value.get("_value"), str):
         return Fact("info", entry.step, entry.time, {"type": name, "message": value["_value"]})
-    return Unread(path, entry.row, name, f"a {kind} is no number; it was left out")
+    return Unread(path, entry.row, name, f"a {kind} is not a number; it was left out")

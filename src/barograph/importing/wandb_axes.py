@@ -41,7 +41,7 @@ class WandbAxes:
         self.defined: dict[str, str] = dict(state.get("defined", {}))
         self.globs: dict[str, str] = dict(state.get("globs", {}))
         self.column: str = state.get("column", "")
-        self.last: int = state.get("last", 0)  # of the run's step, for what is no row
+        self.last: int = state.get("last", 0)  # of the run's step, for what is not a row
         self.refused: list[str] = list(state.get("refused", []))
         self._known: dict[str, str] = {}
 
@@ -86,13 +86,13 @@ class WandbAxes:
             self.column = next((one for one in candidates if one in names and one not in self.refused), "")
 
     def refuse(self) -> None:
-        """The run's step column goes back or is no whole number: W&B's own steps are taken from here on."""
+        """The run's step column goes back or is not a whole number: W&B's own steps are taken from here on."""
         self.refused.append(self.column)
         self.column = ""
 
 
 def whole_steps(values: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """Values as steps; None if one of them is no whole number from 0 on."""
+    """Values as steps; None if one of them is not a whole number from 0 on."""
     if not len(values) or not np.isfinite(values).all() or (values < 0).any() or (values > 2**62).any():
         return None
     rounded = np.rint(values)

@@ -37,7 +37,7 @@ class CsvColumn(NamedTuple):
 
 
 def parse_header(line: str) -> tuple[str, list[CsvColumn]]:
-    """The name of the first column, and the runs' columns; none if the file is no export of a chart."""
+    """The name of the first column, and the runs' columns; none if the file is not an export of a chart."""
     try:
         cells = next(csv.reader([line.removeprefix("\ufeff")]), [])
     except csv.Error:
@@ -121,7 +121,7 @@ def _read_rows(found: FoundRun, file: io.TextIOBase, axis: str, columns: list[Cs
         done += len(rows)
         yield ImportMark({"rows": done})
     if wrong > _MOST_TOLD:
-        yield Unread(found.path, 1, "", f"{wrong:,} cells are no numbers and left out")
+        yield Unread(found.path, 1, "", f"{wrong:,} cells are not numbers and left out")
     yield ImportMark({"rows": done})
 
 

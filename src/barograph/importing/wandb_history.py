@@ -113,7 +113,7 @@ class History:
     def _sort_nested(
         self, nested: dict[int, dict[str, Any]]
     ) -> tuple[list[tuple[int, int, float]], list[tuple[int, str, Any]]]:
-        """Values that are no plain numbers, as row, key, number, and those that are none: row, name, value."""
+        """Values that are not plain numbers, as row, key, number, and those that are none: row, name, value."""
         numbers, rest = [], []
         for row, tree in sorted(nested.items()):
             for name, value in flatten(tree):
@@ -161,7 +161,7 @@ class History:
             order = np.argsort(rows[chosen], kind="stable")
             found = self._follow(rows[chosen][order], values[chosen][order], own)
             if found is None:
-                why = f"{self.axes.column!r} goes back or is no whole number: steps are W&B's own from here on"
+                why = f"{self.axes.column!r} goes back or is not a whole number: steps are W&B's own from here on"
                 yield Unread(self._file, 0, self.axes.column, why)
                 self.axes.refuse()
             else:
@@ -283,7 +283,7 @@ def _without_echoes(data: bytes, spans: Spans, history: Spans) -> Spans:
         return spans
     view = np.frombuffer(data, np.uint8)
     place = np.minimum(np.searchsorted(history[0], records + 1), len(history[0]) - 1)
-    left = history[2][place] - history[1][place] - (stops - starts)  # bytes of the row behind as many
+    left = history[2][place] - history[1][place] - (stops - starts)  # bytes of the row behind the same count
     echo = (history[0][place] == records + 1) & (left >= 2) & (left < 64)
     behind = history[2][place[echo]] - left[echo]
     # a HistoryStep of `left - 2` bytes; at most 62, so its length is one byte

@@ -76,7 +76,7 @@ class WandbOfflineSource:
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         folder = found.path if found.path.is_dir() else None
         file = next(iter(wandb_files(folder)), None) if folder else found.path
-        yield from _Reading(found, file, folder, since).read()
+        yield from _OfflineRun(found, file, folder, since).read()
 
 
 def _peek(file: Path, run: records.RunRecord) -> tuple[records.RunRecord, str]:
@@ -111,7 +111,7 @@ def _messages(batch: Batch | None) -> Iterator[tuple[int, int, int]]:
             continue
 
 
-class _Reading:
+class _OfflineRun:
     """One pass over a run."""
 
     def __init__(self, found: FoundRun, file: Path | None, folder: Path | None, since: ImportMark | None):
@@ -122,7 +122,7 @@ class _Reading:
         self.axes = WandbAxes(state.get("axes"))
         self.history = History(file or found.path, self.axes, state.get("seen", []), dict(state.get("summary", {})))
         self._offset = state.get("offset", 7)
-        self._told = state.get("told", -1)  # damage in a file's last block is told once
+        self._told = state.get("told", -1)  # damage in a file's last block is reported once
         self._lines: dict[str, list[Any]] = {key: list(value) for key, value in state.get("lines", {}).items()}
         self._printed = state.get("printed", False)  # the file has console output itself
         self._log = state.get("log", 0)  # bytes of output.log that are read
@@ -240,7 +240,7 @@ class _Reading:
         self._stats = {}
 
     def _read_message(self, data: bytes, number: int, first: int, last: int, step: int) -> Iterator[Item]:
-        """A record that is no row."""
+        """A record that is not a row."""
         if number in (records.OUTPUT_RAW, records.OUTPUT):
             yield from self._read_output(*records.read_output_record(data, first, last), step)
         elif number == records.STATS:

@@ -1,4 +1,4 @@
-"""W&B's records that are no rows: the run, its configuration, system metrics, console output, its end.
+"""W&B's records that are not rows: the run, its configuration, system metrics, console output, its end.
 
 In:   one record of a `.wandb` file, or the beginning of one.
 Out:  plain values.

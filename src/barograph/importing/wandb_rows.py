@@ -73,7 +73,7 @@ class WandbKeys:
         return found
 
     def many(self, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of n keys that stand in `data`."""
+        """The numbers of n keys in `data`."""
         if not len(starts):
             return NOTHING
         prints = _fingerprints(data, starts, stops)
@@ -97,7 +97,7 @@ class WandbKeys:
 
 
 def _fingerprints(data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """64 bits of each of n stretches, by which their contents are told apart."""
+    """64 bits of each of n stretches, by which their contents are distinguished."""
     words = np.ndarray((max(len(data) - 7, 0),), "<u8", data, strides=(1,))  # eight bytes from every byte on
     if not len(words):
         return np.array([hash(data[a:b]) & 0x7FFFFFFF for a, b in zip(starts, stops, strict=True)], np.uint64)

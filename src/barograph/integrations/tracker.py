@@ -9,13 +9,17 @@ The timing is the run's own clock: `run.phase` and `run.wrap` work between the t
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from barograph.core import place
+from barograph.core import display, manifest, options, place
+from barograph.core.secrets import masked
 from barograph.core.values import number
+from barograph.probes.memory import usage
+from barograph.training.configuration import as_mapping
 from barograph.training.ending import open_runs
 from barograph.training.run import Run
 from barograph.training.start import init
@@ -62,7 +66,7 @@ class StepMetrics:
     mem_utilization: float = 0.0
 
 
-class Smoothed:
+class SeededMean:
     """KempnerForge's exponential average, seeded with the first finite value; NaN and infinity do not enter it."""
 
     __slots__ = ("value",)
@@ -97,19 +101,21 @@ class MetricsTracker:
         self._steps = self.run._steps
         self._clock = self._steps.clock
         self._interval = self._metrics.log_interval
-        self._smoothed = {name: Smoothed() for name in _SMOOTHED}
+        self._smoothed = {name: SeededMean() for name in _SMOOTHED}
+        self._wandb_run = ""
+        self._norm = math.nan  # of the step before
         self._backends: list[Any] = []
         if isinstance(config, MetricsConfig) or config is None:
             return
         self.run.model.speed_of_light(config, devices=num_gpus, peak_tflops=gpu_peak_tflops, show=False)
 
     def _begin(self, config: Any) -> Run:
-        about = asdict(config) if is_dataclass(config) and not isinstance(config, type) else config
         return init(
             project=self._metrics.wandb_project,
             name=self._metrics.wandb_run_name or None,
-            config=about if isinstance(about, Mapping) else getattr(config, "__dict__", None),
+            config=_job(config),
             console="kempnerforge",
+            wandb_run_id=self._metrics.wandb_run_id or "",
         )
 
     def init_backends(self, config: Any) -> None:
@@ -122,14 +128,11 @@ class MetricsTracker:
         if place.rank()[0] != 0:
             return
         mirrored = self.run.about.settings.backends  # what the run mirrors by itself is not sent twice
+        about = masked(dict(self.run.config) | _job(config))
         if metrics.enable_wandb and "wandb" not in mirrored:
-            from barograph.trackers.wandb import WandBBackend
-
-            self._backends.append(WandBBackend(metrics))
+            self._backends.append(display.show("metrics in W&B", metrics, run_config=about))
         if metrics.enable_tensorboard and "tensorboard" not in mirrored:
-            from barograph.trackers.tensorboard import TensorBoardBackend
-
-            self._backends.append(TensorBoardBackend(metrics))
+            self._backends.append(display.show("metrics in TensorBoard", metrics, run_config=about))
 
     def start_step(self) -> None:
         """A step begins."""
@@ -164,25 +167,25 @@ class MetricsTracker:
             "mfu": smoothed["mfu"].add(timed.mfu),
             "step_time_sec": smoothed["step_time_sec"].add(timed.seconds),
         }
-        memory = self._memory(step) if due else {}
+        spoilt = not math.isfinite(loss) or (not math.isfinite(grad_norm) and math.isfinite(self._norm))
+        self._norm = grad_norm
+        shown = due or spoilt  # a step gone wrong is news; a norm that is never given is none
+        memory = self._memory(step) if shown else {}
         values = {"norm": grad_norm, "loss": loss, "lr": lr} | extra
         if memory:
             values |= {"peak_gb": memory["peak_gb"], "total_gb": memory["total_gb"]}
-        shown = due or not math.isfinite(loss)  # a step gone wrong is news
         self._steps.log_timed_step(step, timed, tokens, values, draw=shown)
         self._clock.record(step, timed, tokens, smoothed={k: v for k, v in averages.items() if v == v})
         self._steps.compare_ranks(step, timed, values)
-        if not due:
+        if not shown:
             return None
         metrics = StepMetrics(loss, grad_norm, lr, timed.tokens_per_second, timed.mfu, timed.seconds, **memory)
         if self._backends:
             self._send(backend_metrics(metrics, averages), step)
-        return metrics
+        return metrics if due else None
 
     def _memory(self, step: int) -> dict[str, float]:
         """KempnerForge's five figures of the accelerator, also recorded; {} on a CPU."""
-        from barograph.probes.memory import usage
-
         figures = usage.record(self.run._out, step)
         return {} if figures is None else {name: getattr(figures, name) for name in _MEMORY}
 
@@ -211,11 +214,22 @@ class MetricsTracker:
     def _send(self, metrics: Mapping[str, Any], step: int) -> None:
         for backend in self._backends:
             backend.log(metrics, step)
+        self._keep_identity()
+
+    def _keep_identity(self) -> None:
+        """The W&B run's identity, once it is known, in the manifest: who resumes with it goes on with this run."""
+        kept = self.run.about.settings.wandb_run_id or self._wandb_run
+        for backend in self._backends:
+            if backend.package == "wandb" and backend.run_id and backend.run_id != kept:
+                self._wandb_run = backend.run_id
+                with contextlib.suppress(OSError):
+                    manifest.update(self.run.dir, wandb_run_id=backend.run_id)
 
     def close_backends(self) -> None:
         """Flush and close the backends; the tracker goes on."""
         for backend in self._backends:
             backend.close()
+        self._keep_identity()
         self._backends = []
 
     def close(self) -> None:
@@ -235,6 +249,11 @@ def backend_metrics(metrics: StepMetrics, averages: Mapping[str, float]) -> dict
     return named | {f"smoothed/{name}": value for name, value in averages.items()}
 
 
+def _job(config: Any) -> dict[str, Any]:
+    """A job's configuration as a mapping; of a `MetricsConfig` alone nothing."""
+    return {} if isinstance(config, MetricsConfig) else as_mapping(config)
+
+
 def metrics_config(config: Any) -> MetricsConfig:
     """The `MetricsConfig` in a job's configuration: itself, its section `metrics`, or the defaults.
 
@@ -249,9 +268,7 @@ def metrics_config(config: Any) -> MetricsConfig:
         return MetricsConfig()
     names = MetricsConfig.__dataclass_fields__
     if isinstance(section, Mapping):
-        from barograph.core.options import load
-
-        load({name: value for name, value in section.items() if value not in (None, "")}, {})
+        options.load({name: value for name, value in section.items() if value not in (None, "")}, {})
         return MetricsConfig(**{name: value for name, value in section.items() if name in names})
     if all(hasattr(section, name) for name in names):
         return section  # type: ignore[no-any-return]  # KempnerForge's own class, or one like it

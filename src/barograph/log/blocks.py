@@ -6,13 +6,13 @@ Out:  `training.0001.wide`, `training.0002.wide`, … in the run's folder, and a
 A file begins with `HEAD` and one JSON line that says whose it is, and is blocks from there on:
 
     length   uint32   bytes of the payload
-    check    uint32   Adler-32 of the payload (RFC 1950): a block that a kill or a power cut tore is told apart
+    check    uint32   Adler-32 of the payload (RFC 1950): a block that a kill or a power cut tore is recognized
     payload  kind (uint8), then by kind
 
     1 names      uint32 number, JSON array of names: a row refers to its names by this number, valid in this file
     2 row        uint32 number of names, int64 step, int64 time, int32 segment, int64 log, then doubles
     3 histogram  int64 step, int64 time, int32 segment, int64 log, uint32 bytes of the name, the name,
-                 uint32 bins; with bins > 0 raw values follow that are yet to be counted into so many bins,
+                 uint32 bins; with bins > 0 raw values follow that are yet to be counted into that many bins,
                  with bins = 0 k + 1 edges and k counts follow; all are doubles
 
 All numbers are little-endian; times are microseconds since 1970. `log` is where the log file ended when the block was
@@ -39,6 +39,8 @@ HEAD = b"barograph wide 1\n"
 PIECE_BYTES = 32 << 20
 NAMES, ROW, HISTOGRAM = 1, 2, 3
 SEALED_SUFFIX = ".sealed"  # store/training/0002.sealed: training.0001.wide and 0002 were sealed and deleted
+
+SEALED = -1  # as `log` of a block: it comes from sealed columns, and where the log ended is not known
 
 _FRAME = struct.Struct("<II")
 _NAMES = struct.Struct("<BI")
@@ -94,13 +96,16 @@ class BlockWriter:
         most_waiting: int = 64 << 20,
     ):
         self.lost = 0
+        self.rows = 0  # rows and histograms that were written
         self._folder, self._stem, self._about = folder, stem, about
+        self._left: dict[int, int] = {}  # file that was left → rows and histograms in it
+        self._left_rows = 0
         self._trouble = trouble or (lambda sentence: None)
         self._most_waiting = most_waiting
         self.lock = threading.RLock()
         self._descriptor = -1
         self._path: Path | None = None
-        self._size = 0
+        self._size = self._file_number = 0
         self._numbers: dict[tuple[str, ...], int] = {}
         self._names: tuple[str, ...] | None = None  # of the last row, and their number in the file in use
         self._names_number = 0
@@ -127,6 +132,7 @@ class BlockWriter:
                 if names is not self._names or self._size >= PIECE_BYTES:  # their hash takes microseconds
                     self._names_number, self._names = self._number(names), names
                 self._append(_ROW.pack(ROW, self._names_number, step, time, segment, log) + values)
+                self.rows += 1
             except OSError as error:
                 # the number may be another file's by the time it is written
                 self._keep((names, struct.pack("<qqiq", step, time, segment, log) + values), error)
@@ -143,6 +149,7 @@ class BlockWriter:
                 if self._size >= PIECE_BYTES or self._descriptor < 0:
                     self._next_file()
                 self._append(payload)
+                self.rows += 1
             except OSError as error:
                 self._keep(payload, error)
 
@@ -151,13 +158,31 @@ class BlockWriter:
         with self.lock, contextlib.suppress(OSError):
             self._write_waiting()
 
-    def restore_if_deleted(self) -> bool:
-        """Go on in a new file if the one in use was deleted with its folder. Whether it was."""
+    def gone(self) -> int:
+        """Rows and histograms that somebody deleted: they are in no file and in no sealed part. Each counts once.
+
+        If that is the file in use, the next row begins another one.
+        """
+        lost = 0
         with self.lock, contextlib.suppress(OSError):
-            if self._descriptor >= 0 and os.fstat(self._descriptor).st_nlink == 0:
-                self._leave()
-                return True
-        return False
+            if self._descriptor >= 0:
+                start = os.pread(self._descriptor, len(HEAD), 0)
+                if os.fstat(self._descriptor).st_nlink == 0 or start != HEAD:
+                    self._leave()
+                    if start != HEAD:  # emptied
+                        lost += self._left.popitem()[1]
+            missing = [number for number in self._left if not _has_content(self._path_of(number))]
+            sealed = sealed_number(self._folder, self._stem) if missing else 0
+            for number in missing:
+                if number > sealed:
+                    lost += self._left.pop(number)
+        return lost
+
+    def move(self, folder: Path) -> None:
+        """The folder is at another place by now."""
+        with self.lock:
+            self._folder = folder
+            self._path = folder / self._path.name if self._path is not None else None
 
     def close(self) -> None:
         """Write what waits, if the disk takes it, and close the file."""
@@ -200,9 +225,10 @@ class BlockWriter:
         self._leave()
         self._folder.mkdir(parents=True, exist_ok=True)
         number = max((number for number, _ in pieces(self._folder, self._stem)), default=0)
-        number = max(number, sealed_number(self._folder, self._stem)) + 1
+        # a number is not used again, though its file was deleted: sealed parts may hold rows of that one
+        number = max(number, sealed_number(self._folder, self._stem), self._file_number) + 1
         while True:
-            path = self._folder / f"{self._stem}.{number:04d}.wide"
+            path = self._path_of(number)
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 break
@@ -217,10 +243,15 @@ class BlockWriter:
             with contextlib.suppress(OSError):
                 path.unlink()
             raise
-        self._descriptor, self._path, self._size = descriptor, path, len(start)
+        self._descriptor, self._path, self._size, self._file_number = descriptor, path, len(start), number
+
+    def _path_of(self, number: int) -> Path:
+        return self._folder / f"{self._stem}.{number:04d}.wide"
 
     def _leave(self) -> None:
         if self._descriptor >= 0:
+            self._left[self._file_number] = self.rows - self._left_rows
+            self._left_rows = self.rows
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
         self._descriptor, self._size = -1, 0
@@ -247,14 +278,23 @@ class BlockWriter:
                 if self._size >= PIECE_BYTES or self._descriptor < 0:
                     self._next_file()
                 self._append(item)
+                self.rows += 1
                 size = len(item)
             else:
                 names, rest = item
                 number = self._number(names)
                 self._append(_ROW.pack(ROW, number, *struct.unpack_from("<qqiq", rest)) + rest[28:])
+                self.rows += 1
                 size = len(rest)
             self._waiting_bytes -= size
             del self._waiting[0]
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -284,7 +324,7 @@ def sealed_number(folder: Path, stem: str) -> int:
 class BlockReader:
     """The blocks of one file, read again and again while it grows.
 
-    offset: the end of a block read before, or 0. Damage ends the reading: `problem` says so, once the file is no
+    offset: the end of a block read before, or 0. Damage ends the reading: `problem` says so, once the file is not
     longer the last of its log, because a block that is being written looks the same. The file stays open until
     `close`, so that it is read to its end though it is deleted meanwhile.
     """

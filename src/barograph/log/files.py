@@ -18,14 +18,14 @@ from barograph.core import manifest
 from barograph.log.spool import best_copy
 
 MAIN = "training.json"
-_TRAINING = re.compile(r"training.*\.json")
+_LOG = re.compile(r"(?:training.*|sidecar-.+)\.json")
 _SIDECAR = re.compile(r"sidecar-.+\.json")
 _RANK = re.compile(r"rank-?(\d+)")
 
 
 def is_log_name(name: str) -> bool:
     """Whether a file of this name in a run's folder is one of its logs."""
-    return _TRAINING.fullmatch(name) is not None or is_sidecar_name(name)
+    return _LOG.fullmatch(name) is not None
 
 
 def is_sidecar_name(name: str) -> bool:
@@ -50,7 +50,11 @@ def logs_of(folder: Path, allowed: Callable[[Path], bool] = lambda path: True) -
         path = (folder / log_of_store(store)).resolve()
         if path not in found and allowed(path):
             found[path] = path
-    return sorted(found.values(), key=lambda path: (is_sidecar_name(path.name), path.name != MAIN, str(path)))
+    return sorted(found.values(), key=_order) if len(found) > 1 else list(found.values())
+
+
+def _order(path: Path) -> tuple[bool, bool, str]:
+    return is_sidecar_name(path.name), path.name != MAIN, str(path)
 
 
 def readable_logs(folder: Path, allowed: Callable[[Path], bool] = lambda path: True) -> list[Path]:

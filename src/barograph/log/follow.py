@@ -5,7 +5,7 @@ Out:  entries, each once, in the order in which they were logged; places at whic
 
 Within one log the records come in the order of their bytes, and a block behind the record that the log ended with when
 it was written. Between logs the order is by time, except that a sidecar's record with `at` comes behind the record of
-the main log that ends at that byte. What a log says in its `segment` records holds for the entries below them.
+the main log that ends at that byte. What `segment` and `sidecar` records say holds for what is below them.
 
 Only the calling thread works, and only inside `read`: no lock, no clock, no waiting.
 """
@@ -21,11 +21,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from barograph.core.record import Record, decode
-from barograph.log.blocks import Block, BlockReader, WideHistogram, WideRow, pieces, sealed_number
+from barograph.core.record import BEGINNINGS, Record, decode
+from barograph.log.blocks import SEALED, WideHistogram, WideRow
 from barograph.log.files import MAIN, Owner, is_log_name, is_sidecar_name, rank_in
 from barograph.log.parts import Joiner
 from barograph.log.read import WHITE, read_stable, records_of, scan
+from barograph.log.sequence import BlockSequence
 from barograph.log.spool import best_copy
 
 _CHUNK = 1 << 20
@@ -50,13 +51,20 @@ class Follower:
     folder: the run's, or a bare log file. places: an earlier Follower's. ranks: "main" leaves out the logs of all
     processes but rank 0's first one; the sidecars' logs come in either case.
 
-    missed: block files that were deleted before they were read to their end, with the byte up to which they were: the
-    rest stands in the sealed store, whose parts say what they hold. Who has fetched it clears the entry.
+    Block files that were sealed and deleted before they were read come as `store.sealed` puts them together again.
+
+    missed: those files, with the byte up to which they were read, until the rest has come.
     restarted: logs that were replaced by other ones and are read from their beginning.
     problems: a sentence for each file that is damaged.
     """
 
-    def __init__(self, folder: Path, places: Mapping[str, Any] | None = None, *, ranks: Literal["all", "main"] = "all"):
+    def __init__(
+        self,
+        folder: Path,
+        places: Mapping[str, Any] | None = None,
+        *,
+        ranks: Literal["all", "main"] = "all",
+    ):
         self.folder = folder if folder.is_dir() or not folder.is_file() else folder.parent
         self.missed: dict[str, int] = {}
         self.restarted: set[str] = set()
@@ -76,7 +84,7 @@ class Follower:
         return {**self._places, **found, **({"missed": dict(self.missed)} if self.missed else {})}
 
     def read(self, limit_bytes: int = 8 << 20) -> list[Entry]:
-        """The next entries, of about so many bytes of the files; [] if there is nothing new."""
+        """The next entries, of about this many bytes of the files; [] if there is nothing new."""
         self._find_logs()
         # a sidecar's record is known by then to stand behind what the main log has when it is read afterwards
         logs = sorted(self._logs.values(), key=lambda log: (not log.is_sidecar, log.name != MAIN, log.name))
@@ -164,7 +172,7 @@ class _Log:
         self._records: Iterator[tuple[Record, int, int]] = iter(())
         self._beginning: tuple[int, int] = (0, 0)  # a place in the first record, and its check
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
-        self._blocks = _Blocks(follower, Path(name).stem, place)
+        self._blocks = BlockSequence(follower, Path(name).stem, place)
         with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):
             self._go_on(place)
 
@@ -211,7 +219,10 @@ class _Log:
 
     def _block_first(self) -> bool:
         block = self._blocks.block
-        return block is not None and (self._record is None or block.log < self._record[1])
+        if block is None or self._record is None:
+            return block is not None
+        record, end, _ = self._record
+        return block.time < record.time if block.log == SEALED else block.log < end
 
     def take(self) -> tuple[Entry | None, int]:
         """The next entry, which is ready, and its bytes; None for a record of another run."""
@@ -225,7 +236,7 @@ class _Log:
         if not self._marks:
             self._beginning = (end, check)
         self._marks.append((end, check))
-        if record.kind == "segment":
+        if record.kind in BEGINNINGS:
             self._enter(record)
         if self._foreign:
             return None, size
@@ -239,7 +250,7 @@ class _Log:
         return self._segment
 
     def _enter(self, record: Record) -> None:
-        """A `segment` record: what is below it is of that segment, rank and run."""
+        """A process begins: what is below is of that segment, rank and run."""
         fields = record.fields
         self._foreign = not self._follower.is_ours(fields.get("run"))
         with contextlib.suppress(TypeError, ValueError):
@@ -252,7 +263,7 @@ class _Log:
         """Go to the end."""
         path = best_copy(self.path)
         with contextlib.suppress(OSError):
-            for record, _ in records_of(path, {"segment"}):
+            for record, _ in records_of(path, BEGINNINGS):
                 self._enter(record)
             with open(path, "rb") as file:
                 start = max(0, os.fstat(file.fileno()).st_size - _CHUNK)
@@ -322,119 +333,6 @@ class _Log:
         self._segment, self._rank, self._foreign = 1, rank_in(self.name), False
         self._follower.restarted.add(self.name)
         return True
-
-
-class _Blocks:
-    """The block files of one log, one after the other. `block`: the next one, if it has been read."""
-
-    def __init__(self, follower: Follower, stem: str, place: Mapping[str, Any]):
-        self.block: Block | None = None
-        self._follower, self._stem = follower, stem
-        self._number = self._end = self._made = 0  # the file in use; the last block given; which file it was
-        self._reader: BlockReader | None = None
-        self._unread: Iterator[Block] = iter(())
-        self._done = True  # with that file
-        self._ended = False  # all that there was at the last look has been read
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            self._number, self._end, self._made = int(place["piece"]), int(place["block"]), int(place["made"])
-            self._done = bool(place["done"])
-
-    def place(self) -> dict[str, Any]:
-        return {"piece": self._number, "block": self._end, "made": self._made, "done": self._done}
-
-    def look_again(self) -> None:
-        """The log was read: all blocks that stand before its end are in the files by now."""
-        self._ended = False
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-        self._reader, self._unread = None, iter(())
-        self.block = None
-
-    def skip(self) -> None:
-        """Go to the end."""
-        self.close()
-        numbers = [number for number, _ in pieces(self._follower.folder, self._stem)]
-        self._number = max(numbers, default=sealed_number(self._follower.folder, self._stem))
-        self._done = not numbers
-        while numbers and self._of_file(numbers) is not None:
-            for _ in self._unread:
-                pass
-            if self._reader is not None:
-                self._end = self._reader.scanned
-
-    def next(self) -> Block | None:
-        if self.block is None and not self._ended:
-            self.block = next(self._unread, None) or self._from_files()
-            self._ended = self.block is None
-        return self.block
-
-    def take(self) -> tuple[Block, int]:
-        assert self.block is not None and self._reader is not None
-        block, self.block = self.block, None
-        size, self._end = block.end - self._end, block.end
-        return block, max(size, 1)
-
-    def _from_files(self) -> Block | None:
-        """The first block that has not been read, out of the file in use or a later one."""
-        folder = self._follower.folder
-        numbers = [number for number, _ in pieces(folder, self._stem)]
-        while True:
-            if not self._done:
-                block = self._of_file(numbers)
-                if block is not None:
-                    return block
-                if self._reader is not None and not self._left(numbers):
-                    return None
-                self._done = True
-            sealed = sealed_number(folder, self._stem)
-            later = next((number for number in numbers if number > self._number), None)
-            for number in range(self._number + 1, min(sealed + 1, later or sealed + 1)):
-                self._follower.missed.setdefault(self._name(number), 0)
-            self.close()
-            if later is None:
-                self._number = max(self._number, sealed)
-                return None
-            self._number, self._end, self._made, self._done = later, 0, 0, False
-
-    def _left(self, numbers: list[int]) -> bool:
-        """Whether the writer has left the file in use: there is a later one, or it was deleted with its folder."""
-        if max(numbers, default=0) > self._number:
-            return True
-        assert self._reader is not None
-        if not self._reader.replaced() or self._number <= sealed_number(self._follower.folder, self._stem):
-            return False
-        self._number = 0  # and the numbers begin anew
-        return True
-
-    def _of_file(self, numbers: list[int]) -> Block | None:
-        """The next block of the file in use. Without a `_reader` then, it is gone."""
-        if self._reader is None:
-            self._reader = BlockReader(self._follower.folder / self._name(self._number), self._end)
-        reader = self._reader
-        try:
-            self._unread = reader.read()
-            block = next(self._unread, None)
-        except OSError:
-            if self._number <= sealed_number(self._follower.folder, self._stem):
-                self._follower.missed.setdefault(self._name(self._number), self._end)
-            else:
-                self._number = 0
-            self.close()
-            return None
-        made = reader.about.get("made", 0)
-        if self._end and made != self._made and reader.scanned:  # the folder was deleted, and the number used again
-            self.close()
-            self._end, self._made = 0, 0
-            return self._of_file(numbers)
-        self._made = made if isinstance(made, int) else 0
-        if block is None and reader.problem and max(numbers, default=0) > self._number:
-            self._follower.problems[reader.path.name] = reader.problem
-        return block
-
-    def _name(self, number: int) -> str:
-        return f"{self._stem}.{number:04d}.wide"
 
 
 def _scanned(

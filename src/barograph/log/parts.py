@@ -76,13 +76,13 @@ def _pieces(data: bytes, kind: str, time: str, step: Any) -> list[bytes]:
 
 
 class Joiner:
-    """Puts pieces together, in the order in which they stand in a log."""
+    """Puts pieces together, in the order of the log."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def add(self, item: dict[str, Any]) -> dict[str, Any] | None:
-        """The object that is whole with this one: itself, if it is no piece; None while others are to come."""
+        """The object that is whole with this one: itself, if it is not a piece; None while others are to come."""
         if item.get("log") != KIND or "json" not in item:
             self._texts.clear()
             return item

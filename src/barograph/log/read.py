@@ -1,7 +1,7 @@
 """The records in a log file: whole, torn, damaged, or just being written.
 
 In:   the path or the bytes of a JSON array of records.
-Out:  what is whole in it, in order; a sentence about a file that is no log.
+Out:  what is whole in it, in order; a sentence about a file that is not a log.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ reader on this machine takes it in place of the log, and the next start or `baro
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 
+from barograph.core import locks
 from barograph.log.read import WHITE
 from barograph.log.write import JsonLog
 
@@ -122,7 +122,8 @@ def carry_leftovers() -> list[Path]:
             path = Path(note.read_text())
             local = note.parent / path.name
             with open(local, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused while its writer lives
+                if locks.is_taken(file.fileno()):
+                    continue  # its writer lives
             _give_way(local, path)
             if not local.exists():
                 note.unlink()

@@ -1,4 +1,4 @@
-"""The causes that wall time is told apart by: their names, their totals, what they cost.
+"""The causes that wall time is split into: their names, their totals, what they cost.
 
 In:   seconds by cause; the names of phases and spans.
 Out:  `Totals`, the fields of a `goodput` record, money; the cause that a phase or span belongs to.
@@ -130,7 +130,7 @@ def cause_of_span(name: str) -> str | None:
 
 
 def microseconds(milliseconds: Any) -> int:
-    """Milliseconds as whole microseconds; 0 for what is no duration."""
+    """Milliseconds as whole microseconds; 0 for what is not a duration."""
     if (type(milliseconds) is float or type(milliseconds) is int) and 0 < milliseconds < LONGEST / 1000:
         return int(milliseconds * 1000)
     return 0  # also NaN

@@ -54,7 +54,7 @@ def edit(folder: str | os.PathLike[str], **changes: Any) -> dict[str, Any]:
 
     name (one line, 1 to 200 characters), tags (a list, each of one line), notes, pinned, archived. None takes an edit
     back, so that the manifest's own word counts again. Editors take turns, and the last one wins a key.
-    Raises ValueError with a sentence for what does not fit, or a folder that is no run's; OSError where it can't be
+    Raises ValueError with a sentence for what does not fit, or a folder that is not a run's; OSError where it can't be
     written.
     """
     return amend(folder, lambda _: changes)
@@ -64,7 +64,7 @@ def amend(folder: str | os.PathLike[str], change: Callable[[Mapping[str, Any]], 
     """`edit` by changes that depend on what holds now: `change` gets the manifest as people see it, in our turn."""
     place = Path(folder)
     if not segments.is_run(place):
-        raise ValueError(f"{place} is no run's folder, so there is nothing to edit")
+        raise ValueError(f"{place} is not a run's folder, so there is nothing to edit")
     inner = place / segments.FOLDER  # the writer never locks it, and so never waits for an editor
     with manifest.turn(inner if inner.is_dir() else place, _lock, _WAIT_SECONDS):
         held = read(place)

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from barograph.core.record import Record
+from barograph.core.record import BEGINNINGS, Record
 
 JOULES_PER_KWH = 3.6e6
 MOST_WATTS = 20_000.0  # no accelerator or processor package draws as much; beyond it a value is damage
 
-# A gap counts up to so many usual intervals between two records of a device; the power in a longer one is unknown.
+# A gap counts up to this many usual intervals between two records of a device; the power in a longer one is unknown.
 GAP_INTERVALS = 3
 _FIRST_GAP = 60.0  # seconds, until there are a few intervals to compare with
 _DEVICES = 100_000  # told apart
@@ -48,7 +48,7 @@ class Prices:
 
     def of_device(self, name: str) -> float | None:
         """The price of an hour of a device: `price_per_gpu_hour` if given, else that of the longest name in `prices`
-        whose words are all in the device's name, whole and in this order. "L4" is no price for an "L40S".
+        whose words are all in the device's name, whole and in this order. "L4" is not the price of an "L40S".
         """
         if self.given is not None:
             return self.given
@@ -132,7 +132,7 @@ class Energy:
         self._step_tokens = self._speed_tokens = self._tokens = 0.0
         self._earlier: dict[str, float] = {}  # what an earlier record said: sums to go on from
         self.said: dict[str, float] = {}  # the prices that the run itself counted with
-        self.models: list[str] = []  # names of the devices, as `gpu-model` records have them
+        self._models: dict[tuple[str, Any], str] = {}  # source and number of a device → its name
 
     def add(self, record: Record, source: str = "") -> None:
         """Count a record. Never raises on what a log may hold.
@@ -156,9 +156,10 @@ class Energy:
                 meter = self._hosts.setdefault(host, _Meter())
                 meter.read(record.time / 1e6, joules, None, self._began.get(source))
         elif kind == "gpu-model":
-            if not source and len(self.models) < _DEVICES:
-                self.models.append(str(record.fields.get("name", "")))
-        elif kind == "segment":
+            number = record.fields.get("id", 0)
+            if len(self._models) < _DEVICES and isinstance(number, (int, str)):
+                self._models[source, number] = str(record.fields.get("name", ""))
+        elif kind in BEGINNINGS:
             if record.fields.get("pid") is not None:
                 self._start_part(record, source)
         elif kind in ("energy", "goodput"):
@@ -171,7 +172,7 @@ class Energy:
             # a step may have told its tokens twice, as `step` and as `speed`
             self._tokens += max(self._step_tokens, self._speed_tokens)
             self._step_tokens = self._speed_tokens = 0.0
-            self.models.clear()
+        self._models = {key: name for key, name in self._models.items() if key[0] != source}
         for (host, number), meter in self._gpus.items():
             if self._owner.get((host, number)) == source:
                 meter.forget()
@@ -208,8 +209,13 @@ class Energy:
         self._note(record)
 
     @property
+    def models(self) -> list[str]:
+        """Names of the devices, as `gpu-model` records have them."""
+        return list(self._models.values())
+
+    @property
     def gpus(self) -> int:
-        """Devices that were told of."""
+        """Devices that have a record."""
         return len(self._gpus)
 
     def fields(

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from barograph.core.record import parse_time
 from barograph.query import catalog
 from barograph.query.leaves import number_in, plain_text
+from barograph.query.shelf import RunEntry, latest
 from barograph.query.stored import StoredRun
 
 FIELDS: dict[str, str] = {
@@ -47,18 +48,18 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class FilterError(ValueError):
-    """The text is no condition; the message says where and what to write."""
+    """The text is not a condition; the message says where and what to write."""
 
 
 class Value(NamedTuple):
-    """What stands in a condition. kind: number, flag, null, word (without quotes) or text; `said`: as written."""
+    """An operand of a condition. kind: number, flag, null, word (without quotes) or text; `said`: as written."""
 
     kind: str
     value: Any
     said: str
 
 
-class Comparison(NamedTuple):
+class Clause(NamedTuple):
     """op: one of the grammar's, `has` for a field alone, or `in`."""
 
     field: str
@@ -73,7 +74,7 @@ class Group(NamedTuple):
     parts: tuple[Any, ...]
 
 
-Condition = Comparison | Group
+Condition = Clause | Group
 
 
 def select(runs: Iterable[StoredRun], condition: str | Condition) -> list[StoredRun]:
@@ -113,14 +114,14 @@ class _Token(NamedTuple):
 
 def parse(text: str) -> Condition:
     """The condition that a text is. Raises FilterError, whose sentence names the place."""
-    reader = _Reader(text)
+    reader = _Parser(text)
     found = reader.group("or", 0)
     if reader.at < len(reader.tokens):
         raise reader.sorry("expected `and`, `or` or the end")
     return found
 
 
-class _Reader:
+class _Parser:
     def __init__(self, text: str):
         self.text = text
         self.tokens: list[_Token] = []
@@ -188,11 +189,11 @@ class _Reader:
             return self.among(field)
         if op in _COMPARE or op in ("!=", "~", "!~"):
             self.at += 1
-            made = Comparison(field, {"==": "=", "!=": "=", "!~": "~"}.get(op, op), (self.value(field),))
+            made = Clause(field, {"==": "=", "!=": "=", "!~": "~"}.get(op, op), (self.value(field),))
             return Group("differs", (made,)) if op in ("!=", "!~") else made
-        return Comparison(field, "has")
+        return Clause(field, "has")
 
-    def among(self, field: str) -> Comparison:
+    def among(self, field: str) -> Clause:
         self.at += 1
         self.expect("(")
         values = [self.value(field)]
@@ -200,7 +201,7 @@ class _Reader:
             self.at += 1
             values.append(self.value(field))
         self.expect(")")
-        return Comparison(field, "in", tuple(values))
+        return Clause(field, "in", tuple(values))
 
     def field(self, said: str) -> str:
         lower = said.lower()
@@ -247,7 +248,7 @@ _EXAMPLE = "write for example: config.lr > 1e-3 and status = finished and tag = 
 
 def written(condition: Condition) -> str:
     """A condition as text that reads as the same condition again."""
-    if isinstance(condition, Comparison):
+    if isinstance(condition, Clause):
         if condition.op == "has":
             return condition.field
         if condition.op == "in":
@@ -270,7 +271,7 @@ def matches(condition: Condition, run: StoredRun) -> bool:
 
 
 def _meets(condition: Condition, facts: _Facts) -> bool:
-    if isinstance(condition, Comparison):
+    if isinstance(condition, Clause):
         return _compares(condition, facts)
     if condition.op == "not":
         return not _meets(condition.parts[0], facts)
@@ -282,7 +283,7 @@ def _meets(condition: Condition, facts: _Facts) -> bool:
     return all(each) if condition.op == "and" else any(each)
 
 
-def _compares(one: Comparison, facts: _Facts) -> bool:
+def _compares(one: Clause, facts: _Facts) -> bool:
     held = facts.get(one.field)
     if one.op == "has":
         return held is not None and held != []
@@ -349,8 +350,6 @@ class _Facts:
         if field == "tag":
             return [str(tag) for tag in run.tags]
         if field in ("step", "loss", "eval_loss"):
-            from barograph.query.shelf import RunEntry, latest
-
             self._known |= latest(RunEntry(run))
             return self._known[field]
         value = self._about().get("repo_commit" if field == "commit" else field)

@@ -33,9 +33,9 @@ from barograph.query.walltime import FreeTime, StepTime
 
 __all__ = ["CAUSES", "Account", "Goodput", "Totals", "fields", "money", "of_records", "replay"]
 
-# A step whose length nobody measured counts up to so many medians: ten are what the watchdog calls a stall.
+# A step whose length nobody measured counts up to this many medians: ten are what the watchdog calls a stall.
 STALL = 10
-# Steps between two logged ones, where the logged ones were measured, count up to so many medians each.
+# Steps between two logged ones, where the logged ones were measured, count up to this many medians each.
 SLACK = 2
 _FEW = 5  # measured steps before their median is trusted
 _BACKWARDS = 5_000_000  # µs: records of two threads may change places; more than this is a clock that was set
@@ -127,7 +127,7 @@ class Goodput:
         self._prelude: tuple[int, int, int] | None = None  # steps before the first logged one: how many, from, to
         self._began = self._free.now
         self._origin: int | None = None  # the first step of the part, if known
-        self._recent: dict[int, _Known] = {}  # steps that another kind of record may tell more about
+        self._recent: dict[int, _CountedStep] = {}  # steps that another kind of record may tell more about
 
     # -- records ------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Goodput:
             if kind == "speed" and taken * 10 < length:
                 # timings of devices come some steps late, the last of them in a row: look further back
                 taken += self._free.claim(moment - 4 * length, moment - length, length - taken)
-            known = self._recent[step] = _Known(kind, moment, length, taken, self._starting)
+            known = self._recent[step] = _CountedStep(kind, moment, length, taken, self._starting)
             if len(self._recent) > _RECENT:
                 del self._recent[next(iter(self._recent))]
             self._count(step, taken, 1, length)
@@ -296,7 +296,7 @@ class Goodput:
         if phases and not known.whole:
             self._split(known, phases)
 
-    def _split(self, known: _Known, phases: Mapping[str, Any]) -> None:
+    def _split(self, known: _CountedStep, phases: Mapping[str, Any]) -> None:
         known.whole = True  # once
         amounts = [0, 0, 0, 0, 0]
         for name, milliseconds in phases.items():
@@ -342,7 +342,7 @@ class Goodput:
         typical = self._median or (self._first[1] // self._first[2] if self._first is not None else 0)
         if self._prelude is not None:
             count, low, high = self._prelude
-            if 1 < count <= stride:  # as far apart as those that follow: the loop logs every so many steps
+            if 1 < count <= stride:  # as far apart as those that follow: the loop logs every n-th step
                 self._steps.sums[0] += self._free.claim(low, high, (count - 1) * typical)
             self._prelude = None
         if self._measuring:
@@ -413,7 +413,7 @@ class Goodput:
         )
 
 
-class _Known:
+class _CountedStep:
     """A step that was counted: by which kind of record, when, how long it said it took, µs it got, split or not."""
 
     __slots__ = ("kind", "length", "moment", "taken", "whole")

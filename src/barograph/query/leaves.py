@@ -15,7 +15,7 @@ from barograph.core.record import mark_non_finite, parse_time
 
 
 def flat(config: Mapping[str, Any], lead: str = "", depth: int = 20) -> Iterator[tuple[str, Any]]:
-    """The values of a nested configuration by their dotted names; an empty section is no value."""
+    """The values of a nested configuration by their dotted names; an empty section is not a value."""
     for key, value in config.items():
         name = f"{lead}{key}"
         if isinstance(value, Mapping) and depth:

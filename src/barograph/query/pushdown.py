@@ -3,7 +3,7 @@
 In:   the query's syntax tree, as DuckDB's `json_serialize_sql` writes it.
 Out:  for each table the conditions that its rows must meet, and the columns that are mentioned.
 
-The query is answered in full over what is read, so what is told here may only leave out rows that the
+The query is answered in full over what is read, so what is given here may only leave out rows that the
 query would throw away itself. Whatever is not understood lets everything through: a query is then slow,
 never wrong.
 """
@@ -73,7 +73,7 @@ class Any_(Condition):
         return frozenset.union(*known) if known and len(known) == len(found) else None
 
 
-class Wanted(NamedTuple):
+class QueryScope(NamedTuple):
     """tables: table → the condition of its rows; a table that is not named is not looked at, unless `anything`.
     columns: names that the query mentions, in small letters; None: any.
     """
@@ -86,12 +86,12 @@ class Wanted(NamedTuple):
         return ANY if self.anything else self.tables.get(table, ANY)
 
 
-EVERYTHING = Wanted({}, None, True)
+EVERYTHING = QueryScope({}, None, True)
 
 
 def wanted(
     tree: Mapping[str, Any] | None, columns: Mapping[str, frozenset[str]], parameters: Mapping[str, Any] | None = None
-) -> Wanted:
+) -> QueryScope:
     """What a query can touch.
 
     tree: the serialized query, None if it could not be had. columns: each table's columns. parameters: values of
@@ -106,7 +106,7 @@ def wanted(
             return EVERYTHING
         walk.visit(tree, ANY)
         found = {name: parts[0] if len(parts) == 1 else Any_(parts) for name, parts in walk.found.items()}
-        return Wanted(found, _columns(nodes))
+        return QueryScope(found, _columns(nodes))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):  # a tree of another version
         return EVERYTHING
 

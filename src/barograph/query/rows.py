@@ -85,7 +85,7 @@ def _live(entry: RunEntry, step: Any, segment: Any) -> Any:
 
 
 def _repeated(values: list[str], lengths: list[int]) -> Any:
-    """A column of text in which each value stands so many times."""
+    """A column of text in which each value is repeated that many times."""
     import pyarrow
 
     codes = numpy.repeat(numpy.arange(len(values), dtype=numpy.int32), lengths)

@@ -66,7 +66,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchTerms:
     """What was typed, sorted: words and phrases in small letters, conditions, pairs of a key's end and a value."""
 
     words: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def choose(runs: Iterable[StoredRun], words: Sequence[str]) -> list[StoredRun]:
     return [run for run in runs if look(run, wanted, findings=False) is not None]
 
 
-def read(words: Sequence[str]) -> Wanted:
+def read(words: Sequence[str]) -> SearchTerms:
     """Tell words from conditions. Words that make one condition together, as a shell splits it, are one.
 
     Raises FilterError for what has a condition's signs and is none.
@@ -115,7 +115,7 @@ def read(words: Sequence[str]) -> Wanted:
     joined = " ".join(given)
     if _OPERATORS.search(joined):
         try:
-            return Wanted(conditions=(parse(joined),))
+            return SearchTerms(conditions=(parse(joined),))
         except FilterError as error:
             if not any(_PAIR.fullmatch(word) for word in given):
                 raise
@@ -134,10 +134,10 @@ def read(words: Sequence[str]) -> Wanted:
             if pair is None or pair[1].lower() in FIELDS or word.lower().startswith("config."):
                 raise whole from None
             pairs.append((pair[1], pair[2], pair[3].strip()))
-    return Wanted(tuple(plain), tuple(conditions), tuple(pairs))
+    return SearchTerms(tuple(plain), tuple(conditions), tuple(pairs))
 
 
-def look(run: StoredRun, wanted: Wanted, findings: bool = True, vocabulary: set[str] | None = None) -> Hit | None:
+def look(run: StoredRun, wanted: SearchTerms, findings: bool = True, vocabulary: set[str] | None = None) -> Hit | None:
     """Whether a run has all that is wanted, and where; None if it has not. vocabulary: gets the run's words."""
     if not all(matches(condition, run) for condition in wanted.conditions):
         return None

@@ -12,16 +12,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy
 
 from barograph.core import manifest
 from barograph.core.aliases import Names
+from barograph.core.lazy import lazy
 from barograph.query.pushdown import ANY, Condition
 from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:
+    import numpy
+
     from barograph.store.branch import Branch
     from barograph.store.columns import Ranked
+else:
+    numpy = lazy("numpy")
 
 
 class RunEntry:

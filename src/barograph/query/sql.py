@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.query import catalog
-from barograph.query.pushdown import EVERYTHING, Wanted, wanted
+from barograph.query.pushdown import EVERYTHING, QueryScope, wanted
 from barograph.query.rows import PROVIDERS
 from barograph.query.shelf import Shelf
 from barograph.query.stored import StoredRun
@@ -41,7 +41,7 @@ _COLUMNS = {name: frozenset(column.name for column in table.columns) for name, t
 
 
 @dataclass
-class Answer:
+class SqlResult:
     """table: the rows. problems: sentences about runs that could not be read whole. cut: there are more rows."""
 
     table: pyarrow.Table
@@ -74,7 +74,7 @@ def answer(
     parameters: Sequence[Any] | Mapping[str, Any] | None = None,
     most_rows: int | None = None,
     seconds: float | None = None,
-) -> Answer:
+) -> SqlResult:
     """As `sql`, with what is to be said beside the rows. most_rows, seconds: where the answer is broken off."""
     duckdb = _duckdb()
     connection = duckdb.connect(":memory:", config=_LOCKED)
@@ -82,7 +82,7 @@ def answer(
         _check(connection, query)
         shelf = Shelf(_runs(dir) if runs is None else runs)
         known = wanted(_tree(connection, query), _COLUMNS, _named(parameters))
-        tables = {name: _Rows(name, shelf, known) for name in TABLES}
+        tables = {name: _TableScan(name, shelf, known) for name in TABLES}
         for name, table in tables.items():
             connection.register(name, table)
         with contextlib.suppress(duckdb.Error):  # a build without time zones shows UTC anyway
@@ -100,7 +100,7 @@ def answer(
             if timer is not None:
                 timer.cancel()
         cut = most_rows is not None and table.num_rows > most_rows
-        return Answer(table.slice(0, most_rows) if cut else table, list(shelf.problems), cut)
+        return SqlResult(table.slice(0, most_rows) if cut else table, list(shelf.problems), cut)
     except duckdb.InterruptException:
         raise ValueError(f"the query took more than {seconds:g} seconds; ask for fewer runs or series") from None
     except duckdb.Error as error:
@@ -167,10 +167,10 @@ def _sentence(error: Exception) -> str:
     return words.split(": ", 1)[-1] if words.split(": ", 1)[0].endswith("Error") else words
 
 
-class _Rows:
+class _TableScan:
     """A table that is read when DuckDB scans it, from the start each time."""
 
-    def __init__(self, name: str, shelf: Shelf, known: Wanted = EVERYTHING):
+    def __init__(self, name: str, shelf: Shelf, known: QueryScope = EVERYTHING):
         self._name = name
         self._shelf = shelf
         self._known = known

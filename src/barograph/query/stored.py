@@ -11,34 +11,39 @@ Of several ranks that log one series `rank` chooses: None is rank 0, or the lowe
 
 from __future__ import annotations
 
+import copy
 import difflib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
-from barograph.core import display, liveness, manifest, segments
+from barograph.core import display, liveness, segments
+from barograph.core.columns import align, strides, thin_indices
 from barograph.core.record import Record
 from barograph.core.segments import Segment
-from barograph.log.files import Owner, readable_logs
+from barograph.log.files import Owner
 from barograph.log.read import read_log, records_from, records_of
-from barograph.query import curation
+from barograph.query.files import FixedFiles, StoredFiles
 from barograph.store.branch import BEFORE_FORK
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from barograph.query.energy import Energy
-    from barograph.query.goodput import Goodput, Totals
+    from barograph.query.goodput import Totals
     from barograph.store.branch import Branch
     from barograph.store.columns import Columns, Ranked
-    from barograph.store.run import Look, RunStore
+    from barograph.store.run import Look
 
+Value = TypeVar("Value")
 Rank = int | Literal["all"] | None
 """Whose points of a series: one rank's, all ranks', or (None) rank 0's or those of the lowest rank that has it."""
+
+Chooser = Callable[[Any, Any], int]
+"""Chooses a rank by the times and ranks of all points of a series."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,21 +95,55 @@ class HasFolder(Protocol):
         ...
 
 
+class ManifestField(Generic[Value]):
+    """An attribute of a stored run that its manifest has, as a value of one type."""
+
+    def __init__(self, plain: Callable[[Any], Value], default: Callable[[StoredRun], Any]):
+        self._plain, self._default = plain, default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = name
+
+    def __get__(self, run: StoredRun | None, owner: type) -> Value:
+        if run is None:
+            raise AttributeError(f"{self._key} is a run's; ask a StoredRun")
+        found = run.manifest.get(self._key)
+        return self._plain(self._default(run) if found is None else found)
+
+
 class StoredRun:
-    """A run at rest or in progress. Reads only; takes no lock of the writer."""
+    """A run at rest or in progress. Takes no lock of the writer, and writes nothing, but that the log of a process
+    that was killed in the middle of a write is made valid JSON again.
 
-    cache_bytes: int | None = None  # of decoded row groups that are kept; None: as many as the store's reader likes
+    may_open: whether a file, or the folder of a run that this one was forked from, may be read; files of a run may
+    name others. cache_bytes: of decoded row groups that are kept; None: as many as the store's reader likes.
+    """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    dir: Path
+    id: str
+    name = ManifestField(str, lambda run: run.id)
+    project = ManifestField(str, lambda run: run.dir.resolve().parent.name)
+    tags = ManifestField(list[str], lambda run: ())
+    notes = ManifestField(str, lambda run: "")
+    pinned = ManifestField(lambda given: given is True, lambda run: False)
+    archived = ManifestField(lambda given: given is True, lambda run: False)  # lists leave it out unless they are asked
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        may_open: Callable[[Path], bool] = lambda path: True,
+        cache_bytes: int | None = None,
+    ):
         given = Path(path)
-        self._bare_log = given if given.is_file() else None
-        self.dir = given.parent if self._bare_log else given
-        self.id = given.stem if self._bare_log else self.dir.resolve().name
+        log = given if given.is_file() else None
+        self.dir = given.parent if log else given
+        self.id = given.stem if log else self.dir.resolve().name
+        self._files = StoredFiles(self.dir, log, may_open, cache_bytes)
         # of a fork's source: when the fork was made, in µs; what it did later is not the fork's history
         self._until: int | None = None
         self._forks = 0  # forks between this run and the one that was opened: folders that name each other end
-        self._opened: RunStore | None = None
-        self._accounted: tuple[list[tuple[Path, int, int]], Goodput, Energy] | None = None
+        self._source: StoredRun | None = None
 
     def __repr__(self) -> str:
         return f"<StoredRun {self.project}/{self.id} {self.status}>"
@@ -119,53 +158,24 @@ class StoredRun:
     @property
     def manifest(self) -> dict[str, Any]:
         """The run's manifest as it stands now, with what people have edited since in place of the writer's word."""
-        return {} if self._bare_log else curation.over(self.dir, manifest.read(self.dir))
-
-    def _about(self, key: str, default: Any) -> Any:
-        value = self.manifest.get(key)
-        return default if value is None else value
-
-    @property
-    def name(self) -> str:
-        return str(self._about("name", self.id))
-
-    @property
-    def project(self) -> str:
-        return str(self._about("project", self.dir.resolve().parent.name))
+        return self._files.manifest()
 
     @property
     def config(self) -> dict[str, Any]:
         """The hyper-parameters, nested as they were given."""
-        found = self._about("config", None)
+        found = self.manifest.get("config")
         if found is None:
             found = {r.fields["name"]: r.fields.get("value") for r in self.records("option") if "name" in r.fields}
         return dict(found)
 
     @property
-    def tags(self) -> list[str]:
-        return list(self._about("tags", []))
-
-    @property
-    def notes(self) -> str:
-        return str(self._about("notes", ""))
-
-    @property
-    def pinned(self) -> bool:
-        return self._about("pinned", False) is True
-
-    @property
-    def archived(self) -> bool:
-        """Put aside: lists leave it out unless they are asked."""
-        return self._about("archived", False) is True
-
-    @property
     def status(self) -> str:
         """How the run ended, or what `liveness` finds: running, silent, stuck, stalled, crashed."""
-        return liveness.status(self.dir, self.manifest) if not self._bare_log else "log file"
+        return self._files.status()
 
     @property
     def segments(self) -> list[Segment]:
-        found = self._look().segments()
+        found = self._files.look().segments()
         if self._until is None:
             return found
         return [one for one in found if one.time <= self._until] or found
@@ -173,7 +183,7 @@ class StoredRun:
     @property
     def origin(self) -> tuple[StoredRun, int] | None:
         """The run that this one was forked from, and the step before which its history is shared."""
-        return self._origin_of(self._look())
+        return self._origin_of(self._files.look())
 
     def _origin_of(self, look: Look) -> tuple[StoredRun, int] | None:
         first = next(iter(look.segments()), None)
@@ -181,23 +191,25 @@ class StoredRun:
             return None
         here, named = self.dir.resolve(), Path(first.source)
         beside = here.parent.parent / named.parent.name / named.name  # where all runs were moved together
+        files = self._files
         source = next((one for one in (named, beside) if one != here and segments.is_run(one)), None)
-        if source is None:
+        if source is None or not files.may_open(source):
             return None
-        run = StoredRun(source)
-        run._until, run._forks = first.time, self._forks + 1
-        return run, first.start_step
+        if self._source is None or self._source.dir != source:
+            self._source = StoredRun(source, may_open=files.may_open, cache_bytes=files.cache_bytes)
+            self._source._until, self._source._forks = first.time, self._forks + 1
+        return self._source, first.start_step
 
     @property
     def problems(self) -> list[str]:
         """Files that could not be read whole, a sentence each."""
-        return list(self._store().problems)
+        return self._files.problems()
 
     # -- numbers ----------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """Every series of the run, sorted."""
-        found = self._look().names()
+        found = self._files.look().names()
         if (origin := self.origin) is None:
             return found
         return sorted({*found, *origin[0].names()})
@@ -210,66 +222,41 @@ class StoredRun:
         name: as logged; `loss` finds `train/loss` if there is just one of that ending.
         x: "step", "time" (seconds since 1970), "relative" (seconds since the run's first point of this
             series), "tokens" (tokens trained on so far), or the name of another series.
-        max_points: no more than so many points, with every bucket's exact minimum and maximum and every
+        max_points: at most this many points, with every bucket's exact minimum and maximum and every
             NaN and infinity among them.
         branch: "live", or "all" to see what a resume or rewind superseded too.
         rank: that rank's points alone; None: rank 0's, or those of the lowest rank that has the series; "all".
         Raises KeyError naming the nearest series if there is none of that name.
         """
-        look = self._look()
-        name = self._resolve(name, look)
+        look = self._files.look()
         points = self._points(look, name, branch, rank)
+        if not len(points[0]) and not look.has(name):
+            name = _full_name(name, self.names(), self.id)
+            points = self._points(look, name, branch, rank)
         step, time, value, segment, ranks = points if not _unsorted(points[0]) else _by_step(points)
-        along = self._axis(x, step, time, branch, rank)
+        if x == "step":
+            along = step
+        elif x in ("time", "relative"):
+            along = (time - (time.min() if x == "relative" and len(time) else 0)) / 1e6
+        else:
+            other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch, rank=rank)
+            # a row that is logged each ten steps stands for ten
+            values = (other.value * strides(other.step)).cumsum() if x == "tokens" else other.value
+            along = align(step, other.step, values)
         if max_points is not None and len(value) > max_points:
-            from barograph.core.columns import thin_indices
-
             keep = thin_indices(value, max_points, along)
             along, step, time, value = along[keep], step[keep], time[keep], value[keep]
             segment, ranks = segment[keep], ranks[keep]
         return Series(name, along, value, step, time / 1e6, segment, ranks)
 
-    def _axis(self, x: str, step: NDArray[Any], time: NDArray[Any], branch: str, rank: Rank) -> NDArray[Any]:
-        import numpy
-
-        if x == "step":
-            return step
-        if x == "time":
-            return time / 1e6
-        if x == "relative":
-            return (time - (time.min() if len(time) else 0)) / 1e6
-        from barograph.core.columns import align, strides
-
-        other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch, rank=rank)
-        # a row that is logged each ten steps stands for ten
-        values = numpy.cumsum(other.value * strides(other.step)) if x == "tokens" else other.value
-        aligned: NDArray[Any] = align(step, other.step, values)
-        return aligned
-
-    def _resolve(self, name: str, look: Look) -> str:
-        """The full name of a series."""
-        if look.has(name):
-            return name
-        known = self.names()
-        if name in known:
-            return name
-        ending = [other for other in known if other.endswith("/" + name)]
-        if f"train/{name}" in ending:
-            return f"train/{name}"
-        if len(ending) == 1:
-            return ending[0]
-        near = difflib.get_close_matches(name, known, 1, 0.4) or ending[:1]
-        hint = f"; the nearest is {near[0]!r}" if near else " (it has no series yet)" if not known else ""
-        raise KeyError(f"run {self.id} has no series {name!r}{hint}")
-
-    def columns(self, name: str, branch: str = "live", rank: Rank = None) -> Columns:
+    def columns(self, name: str, branch: str = "live", rank: Rank | Chooser = None) -> Columns:
         """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but
         not put in the order of steps across segments. Empty if there is none."""
-        return self._points(self._look(), name, branch, rank)[:4]
+        return self._points(self._files.look(), name, branch, rank)[:4]
 
     def points_of(self, names: Iterable[str], branch: str = "live", rank: Rank = None) -> Iterator[tuple[str, Ranked]]:
         """`columns` with the rank of each point, of those series that have a point, in one look at the run's files."""
-        look = self._look()
+        look = self._files.look()
         for name in names:
             points = self._points(look, name, branch, rank)
             if len(points[0]):
@@ -277,19 +264,19 @@ class StoredRun:
 
     def branch(self, last: int | None = None) -> Branch:
         """Which points are live; last: on the way that ends with this segment."""
-        return self._look().branch(self._until, last)
+        return self._files.look().branch(self._until, last)
 
     def first_steps(self) -> dict[int, int]:
         """The first step that each segment logged."""
-        return self._look().first_steps()
+        return self._files.look().first_steps()
 
-    def all_columns(self, branch: str = "live", rank: Rank = None) -> dict[str, Columns]:
+    def all_columns(self, branch: str = "live", rank: Rank | Chooser = None) -> dict[str, Columns]:
         """`columns` of every series that has a point, in one look at the run's files.
 
-        rank: as for `series`; series that only other ranks have come with the lowest's points. Series that were logged
-        together share their arrays of steps, times and segments.
+        rank: as for `series`, or a function that chooses it; series that only other ranks have come with the lowest's.
+        Series that were logged together share their arrays of steps, times and segments.
         """
-        look = self._look()
+        look = self._files.look()
         found = {}
         alike: dict[int, Columns] = {}  # the last series of each length
         for name in look.names() if self.origin is None else self.names():
@@ -300,7 +287,7 @@ class StoredRun:
                 found[name] = alike[len(columns[0])] = _shared(columns, alike.get(len(columns[0])))
         return found
 
-    def _points(self, look: Look, name: str, branch: str, rank: Rank) -> Ranked:
+    def _points(self, look: Look, name: str, branch: str, rank: Rank | Chooser) -> Ranked:
         """One series, the old branches left out unless asked for, the other ranks too."""
         points = look.points(name)
         found = points.step, points.time, points.value, points.segment, points.rank
@@ -310,14 +297,14 @@ class StoredRun:
         found = of_rank(found, rank)
         if (origin := self._origin_of(look)) is None:
             return found
-        shared = origin[0]._points(origin[0]._look(), name, "live", rank)
+        shared = origin[0]._points(origin[0]._files.look(), name, "live", rank)
         before = _where(shared[0] < origin[1], shared)
         before[3][:] = BEFORE_FORK
         return _joined(before, found)
 
     def histograms(self, name: str) -> list[Histogram]:
         """A distribution over time, sorted by step, the live branch alone."""
-        look = self._look()
+        look = self._files.look()
         rows = look.histograms(name)
         keep = look.branch(self._until).mask(rows.step, rows.segment) if len(rows.step) else None
         if len(rows.step):
@@ -333,17 +320,17 @@ class StoredRun:
 
     def histogram_names(self) -> list[str]:
         """Every distribution of the run, sorted."""
-        return self._look().histogram_names()
+        return self._files.look().histogram_names()
 
     # -- records ------------------------------------------------------------------------------------
 
     def log_files(self) -> list[Path]:
         """The run's log files: rank 0's first, the sidecars' last."""
-        return [self._bare_log] if self._bare_log else readable_logs(self.dir, self._may_open)
+        return self._files.logs()
 
     def records(self, *kinds: str) -> Iterator[Record]:
         """Records of the log files, of these kinds (all without any), each file's in the order logged."""
-        is_ours = Owner(self.dir, self._bare_log is not None)
+        is_ours = Owner(self.dir, self._files.log is not None)
         for path in self.log_files():
             foreign = False
             found = records_of(path, {*kinds, "segment"}) if kinds else records_from(path)
@@ -367,70 +354,37 @@ class StoredRun:
         """
         if now is None and self.status in liveness.ALIVE:
             now = time.time()
-        return self._accounts()[0].totals(now)
+        return self._files.accounts().totals(now)
 
     def cost(self, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None) -> dict[str, Any]:
         """Energy and money so far, as the fields of an `energy` record: what is not known is absent.
 
         The prices are the run's own where they are not given.
         """
-        from barograph.query.energy import Prices
-
-        energy, about = self._accounts()[1], self.manifest
-        hours, wall = about.get("gpu_hours"), about.get("wall_seconds")
-        if hours and wall:
-            gpus = round(hours * 3600.0 / wall)
-            known = about["cost"] / hours if about.get("cost") is not None else None
-        else:
-            devices = (about.get("hardware") or {}).get("gpus")
-            gpus, known = (int(about.get("world_size") or 1) if devices or energy.gpus else 0), None
-        given = (price_per_gpu_hour, energy.said.get("price_per_gpu_hour"), known)
-        price = next((one for one in given if one is not None), None)
-        kwh = energy.said.get("price_per_kwh") if price_per_kwh is None else price_per_kwh
-        return energy.fields(Prices(per_gpu_hour=price, per_kwh=kwh), self.goodput().held * gpus / 3600.0, gpus)
-
-    def _accounts(self) -> tuple[Goodput, Energy]:
-        """Read from the log files; again once they have grown."""
-        from barograph.query.energy import Energy
-        from barograph.query.goodput import LONG_LOG, Goodput, replay
-
-        files = self.log_files()
-        state = [(path, found.st_size, found.st_mtime_ns) for path in files for found in (path.stat(),)]
-        if self._accounted is None or self._accounted[0] != state:
-            goodput, energy = Goodput(), Energy()
-            if files:
-                replay(files[0], (goodput, energy), state[0][1])
-            if sum(size for _, size, _ in state[1:]) <= LONG_LOG:  # else the devices of rank 0's machine stand for all
-                for path in files[1:]:
-                    for record, _ in records_from(path):
-                        energy.add(record, path.name)
-            self._accounted = state, goodput, energy
-        return self._accounted[1:]
-
-    # -- inside ----------------------------------------------------------------------------------------
-
-    def _store(self) -> RunStore:
-        if self._opened is None:
-            from barograph.store.run import RunStore
-
-            self._opened = RunStore(self.dir, self._bare_log, self.cache_bytes, self._may_open)
-        return self._opened
-
-    def _may_open(self, path: Path) -> bool:
-        """Whether a file that the run's own files name may be read."""
-        return True
-
-    def _look(self) -> Look:
-        """The run's numbers as they stand now."""
-        return self._store().look()
+        held = self.goodput().held
+        return self._files.accounts().cost(self.manifest, held, price_per_gpu_hour, price_per_kwh)
 
 
-def of_rank(points: Ranked, rank: Rank) -> Ranked:
+def _full_name(name: str, known: list[str], run: str) -> str:
+    """The series that a name or the end of one means. Raises KeyError naming the nearest."""
+    if name in known:
+        return name
+    ending = [other for other in known if other.endswith("/" + name)]
+    if f"train/{name}" in ending:
+        return f"train/{name}"
+    if len(ending) == 1:
+        return ending[0]
+    near = difflib.get_close_matches(name, known, 1, 0.4) or ending[:1]
+    hint = f"; the nearest is {near[0]!r}" if near else " (it has no series yet)" if not known else ""
+    raise KeyError(f"run {run} has no series {name!r}{hint}")
+
+
+def of_rank(points: Ranked, rank: Rank | Chooser) -> Ranked:
     """The points of the ranks that `rank` chooses."""
     ranks = points[4]
     if rank == "all" or not len(ranks):
         return points
-    wanted = int(ranks.min()) if rank is None else rank
+    wanted = rank(points[1], ranks) if callable(rank) else int(ranks.min()) if rank is None else rank
     keep = ranks == wanted
     return points if keep.all() else _where(keep, points)
 
@@ -475,3 +429,10 @@ def stored_run(run: StoredRun | HasFolder | str | os.PathLike[str]) -> StoredRun
     if isinstance(run, StoredRun):
         return run
     return StoredRun(run if isinstance(run, (str, os.PathLike)) else run.dir)
+
+
+def at_one_moment(run: StoredRun) -> StoredRun:
+    """The run as it stands now, whatever is asked of it and however often: its series fit each other."""
+    fixed = copy.copy(run)
+    fixed._files, fixed._source = FixedFiles(run._files), None
+    return fixed

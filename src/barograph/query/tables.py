@@ -182,7 +182,7 @@ def schema_text() -> str:
 
 
 def schema_markdown() -> str:
-    """The schema as it stands in docs/guides/sql.md."""
+    """The schema as it is in docs/guides/sql.md."""
     blocks = []
     for table in TABLES.values():
         lines = [f"### `{table.name}`", "", f"{table.about[0].upper()}{table.about[1:]}.", "",

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core import liveness, manifest, segments
+from barograph.core.names import folder_name
 from barograph.query import curation
 
 FOLDER = ".trash"
@@ -56,11 +57,11 @@ def trash(run_dir: str | os.PathLike[str], root: str | os.PathLike[str] | None =
 
     root: the folder of runs whose trash gets it; by default the one above the run's project.
     force: also a run whose process is on another machine and was not heard of for two minutes.
-    Raises ValueError for a run that is being written or a folder that is no run's, OSError where it can't be moved.
+    Raises ValueError for a run that is being written or a folder that is not a run's, OSError where it can't be moved.
     """
     folder = Path(os.path.abspath(run_dir))
     if not segments.is_run(folder) or FOLDER in folder.parts:
-        raise ValueError(f"{folder} is no run's folder, so there is nothing to delete")
+        raise ValueError(f"{folder} is not a run's folder, so there is nothing to delete")
     about = curation.over(folder, manifest.read(folder))
     refuse_live(folder, force)
     top = _root(folder, about) if root is None else Path(os.path.abspath(root))
@@ -134,7 +135,6 @@ def refuse_live(folder: Path, force: bool = False) -> None:
 
 def _root(folder: Path, about: dict[str, Any]) -> Path:
     """The folder of runs: above the project's folder, where the run lies in one."""
-    from barograph.core.names import folder_name
 
     project = about.get("project")
     return folder.parent.parent if project and folder_name(str(project)) == folder.parent.name else folder.parent

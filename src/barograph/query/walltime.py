@@ -83,7 +83,7 @@ class StepTime:
     """Time in the steps of the live branch, so that superseded ones can be taken out again.
 
     `sums` are microseconds so far: all time in steps, then four parts of it, in the order the caller likes. Two
-    tables remember the sums by step: the latest steps one by one, older ones every so many steps, and twice as
+    tables remember the sums by step: the latest steps one by one, older ones every n-th step, and twice as
     far apart whenever they get too many. What is asked of between two entries is interpolated.
     """
 
@@ -95,7 +95,7 @@ class StepTime:
         self._stride = 1
 
     def add(self, step: int, segment: int, took: int) -> None:
-        """A step took so many microseconds. One that is not above the last counts with that."""
+        """A step took this many microseconds. One that is not above the last counts with that."""
         sums = self.sums
         sums[0] += took
         if self.last is not None and step <= self.last:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from barograph.core.record import Record
+from barograph.log.files import MAIN, is_sidecar_name
 from barograph.log.follow import Entry
 from barograph.query.energy import Energy, Prices
 from barograph.query.goodput import Goodput, fields
@@ -19,7 +20,7 @@ _OWN = ("goodput", "energy", "finding", "alert")  # what sidecars say follows fr
 
 
 class Accounts:
-    """A consumer of rank 0's records and of what the sidecar of its host measured."""
+    """A consumer: the time is that of rank 0's records, the energy that of every host's devices."""
 
     def __init__(self, journal: Journal):
         self._journal = journal
@@ -29,15 +30,14 @@ class Accounts:
         self._due: int | None = None
 
     def take(self, entry: Entry) -> None:
-        """An entry; what is not a record of rank 0 does not count."""
+        """An entry."""
         record = entry.item
-        if entry.rank != 0 or not isinstance(record, Record) or record.kind in _OWN:
+        if not isinstance(record, Record) or record.kind in _OWN:
             return
-        if entry.source.startswith("sidecar-"):  # what was measured beside the training, perhaps after its end
-            self._energy.add(record)
+        self._energy.add(record, "" if entry.source == MAIN else entry.source)
+        if entry.rank != 0 or is_sidecar_name(entry.source):
             return
         self._goodput.add(record)
-        self._energy.add(record)
         self._last = max(self._last, record.time)
         if self._due is None:
             self._due = self._last + EVERY

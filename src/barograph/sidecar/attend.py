@@ -25,7 +25,7 @@ from barograph.log.spool import best_copy
 from barograph.sidecar.lock import RunLock
 from barograph.sidecar.loop import Sidecar
 
-_MODULE = "barograph.sidecar"
+_MODULE = __name__.rpartition(".")[0]  # what a sidecar is started as: python -m barograph.sidecar
 
 
 class Attended(NamedTuple):

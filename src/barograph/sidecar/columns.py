@@ -24,8 +24,8 @@ class Rows:
 
     def __init__(self) -> None:
         self.longest = 0
-        self._open: dict[Names, _Block] = {}
-        self._closed: list[tuple[Names, _Block]] = []
+        self._open: dict[Names, _ColumnBlock] = {}
+        self._closed: list[tuple[Names, _ColumnBlock]] = []
         self._shared: dict[tuple[Names, Names], bool] = {}
         self._last: Names = ()
 
@@ -38,7 +38,7 @@ class Rows:
         if block is None:
             for other in [other for other in self._open if self._share(names, other)]:
                 self._closed.append((other, self._open.pop(other)))
-            block = self._open[names] = _Block()
+            block = self._open[names] = _ColumnBlock()
         block.steps.append(step)
         block.times.append(moment)
         block.values.append(values)
@@ -70,7 +70,7 @@ class Rows:
                 add(name, steps, column, times, segments)
 
 
-class _Block:
+class _ColumnBlock:
     __slots__ = ("segments", "steps", "times", "values")
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 In:   a process's number, while it lives.
 Out:  a descriptor to wait for its end with; then its exit code or signal, and whether the kernel killed it for memory.
 
-The exit code of another process's child is told by the pidfd from Linux 6.15 on, before that by /proc as long as
+The exit code of another process's child comes from the pidfd from Linux 6.15 on, before that by /proc as long as
 nobody has fetched it; where neither works it stays unknown.
 """
 

@@ -63,16 +63,18 @@ class RunEnd:
         record = entry.item
         if not isinstance(record, Record):
             if entry.rank == 0:
-                self._step = record.step
+                self._step = max(self._step, record.step)
             return
         own = entry.source.startswith("sidecar-")
         if record.kind == "segment" and not own:
             self._join(record, entry)
+            if entry.rank == 0:
+                self._step = min(self._step, record.step)
         elif record.kind == "end":
             self._take_end(record, entry, own)
         elif entry.rank == 0 and not own:
             if record.kind in _METRICS:
-                self._step = record.step
+                self._step = max(self._step, record.step)  # an evaluation of an earlier step may come late
                 names, values = numbers_of(record)
                 if len(self._values) < _MOST_SHAPES or names in self._values:
                     self._values[names] = values
@@ -160,7 +162,7 @@ class RunEnd:
         self._journal.record("end", self._step, {"status": "crashed", "reason": reason, "last": last})
 
     def _final(self) -> dict[str, float]:
-        """The last value of each series, of at most so many."""
+        """The last value of each series, of at most `most`."""
         final: dict[str, float] = {}
         for names, values in self._values.items():
             if len(final) < _MOST_FINAL:
@@ -202,7 +204,7 @@ def _wall_seconds(about: dict[str, Any], said: dict[str, Any]) -> float:
 
 
 def _is_process_of(pid: int, moment: int) -> bool:
-    """Whether a process that lives now was there at a time (µs since 1970), and so is no later one of its number."""
+    """Whether a process that lives now was there at a time (µs since 1970), and so is not a later one of its number."""
     started = liveness.process_started(pid)
     if started is None:
         return False

@@ -42,7 +42,10 @@ class Process:
 
 
 class Hang:
-    """A consumer, and a watch on the present. seconds: how long no step may come; None for the rule."""
+    """A consumer, and a watch on the present. seconds: how long no step may come; None for the rule.
+
+    Each host's sidecar watches for itself, as only it can ask that host's processes where they are.
+    """
 
     def __init__(self, journal: Journal, seconds: float | None = None):
         self._journal, self._seconds = journal, seconds
@@ -55,11 +58,12 @@ class Hang:
         self.since: int | None = None  # time of the last step before the hang that goes on
 
     def take(self, entry: Entry) -> None:
-        """An entry of rank 0, or what this sidecar or the one before said of a hang."""
+        """An entry of rank 0, or what this host's sidecar said of a hang, this one or the one before."""
         item = entry.item
         if isinstance(item, Record):
             if item.kind == "hang":
-                self.since = None if item.fields.get("resumed") else int(item.fields.get("since") or item.time)
+                if entry.source == self._journal.path.name:
+                    self.since = None if item.fields.get("resumed") else int(item.fields.get("since") or item.time)
                 return
             if entry.rank == 0 and item.kind == "segment":
                 self._begin(item.time)
@@ -134,7 +138,8 @@ class Hang:
             "pids": [one.pid for one in processes],
         }
         if places:
-            fields["summary"] = summary(places, max(self._journal.world_size, len(places)), waited, step)
+            asked = {one.rank for one in processes}
+            fields["summary"] = summary(places, max(self._journal.world_size, len(places)), waited, step, asked)
             fields["ranks"] = {str(rank): describe(place) for rank, place in places.items()}
             fields["stacks"] = {str(rank): text[-_MOST_TEXT:] for rank, text in texts.items()}
         self._journal.record("hang", step, fields)

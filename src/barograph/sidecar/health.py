@@ -1,9 +1,9 @@
 """The run's health, watched while it trains: the rules over the stream of its records.
 
 In:   entries of the run's logs, in order.
-Out:  a `finding` record when something is wrong, and again when it gets worse; the same to whoever asked to be told.
+Out:  a `finding` record when something is wrong, and again when it gets worse; the same to the subscribers.
 
-When rules look is told by the records themselves: after a second of their times, after so many rows, at once
+When rules look follows from the records themselves: after a second of their times, after a number of rows, at once
 where a value is not finite or something happened. So a second reading of the same records gives the same findings.
 """
 
@@ -17,17 +17,18 @@ import msgspec
 
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.ranks import RankChoice, RankRow
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry
-from barograph.sidecar.columns import Names, Rows, numbers_of, pack
+from barograph.sidecar.columns import Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.examiner import Examiner
-    from barograph.doctor.kernel.finding import Finding
 
 ROWS, MICROSECONDS = 512, 1_000_000  # rows, or time between rows, after which rules look
-_MOST_TIMES = 6  # that one incident is told: it came, it got worse, it was nothing
+_MOST_TIMES = 6  # that one incident is reported: it came, it got worse, it was nothing
 
 Identity = tuple[str, str, int, int]
 
@@ -43,19 +44,20 @@ class Health:
         self._journal, self._config, self._planned = journal, config, planned_steps
         self._opened: Examiner | None = None
         self._rows = Rows()
+        self._ranks = RankChoice()
         self._events: list[Record] = []
         self._urgent = False
-        self._looked = False  # since rules were told to look at all there is
+        self._looked = False  # since the rules were asked to look at all there is
         self._due_from: int | None = None  # time of the first row that nobody has looked at
         self._standing: dict[Identity, tuple[str, int, Finding | None]] = {}  # severity told last, how often, what
 
     def take(self, entry: Entry) -> None:
-        """An entry. Of several ranks the first speaks; of a sidecar's log what it measured and how a process ended."""
+        """An entry; of a sidecar's log what it measured and how a process ended."""
         item = entry.item
         if isinstance(item, Record):
             self._take_record(item, entry)
-        elif isinstance(item, WideRow) and entry.rank == 0:
-            self._add(item.names, item.values, item.step, item.time, entry.segment)
+        elif isinstance(item, WideRow) and not self._ranks.drops(entry.rank, item.names):
+            self._add(entry.rank, RankRow(item.names, item.values, item.step, item.time, entry.segment))
         if self._urgent or self._rows.longest >= ROWS:
             self.examine()
 
@@ -68,18 +70,19 @@ class Health:
             self._urgent |= record.kind in ("end", "hang", "oom", "stacks")
             if record.kind == "segment" and entry.rank == 0:
                 self._reopen()
-        if entry.rank != 0:
-            return
         if record.kind == "option":
-            self._set_option(record.fields)
+            if entry.rank == 0:
+                self._set_option(record.fields)
         elif record.kind in HAS_NUMBERS:
             names, values = numbers_of(record)
-            if names:
-                self._add(names, pack(values), record.step, record.time, entry.segment)
+            if names and not self._ranks.drops(entry.rank, names):
+                self._add(entry.rank, RankRow(names, pack(values), record.step, record.time, entry.segment))
                 self._urgent |= not math.isfinite(sum(values))
 
-    def _add(self, names: Names, values: bytes, step: int, moment: int, segment: int) -> None:
-        self._rows.add(names, values, step, moment, segment)
+    def _add(self, rank: int, row: RankRow) -> None:
+        for each in self._ranks.take(rank, row):
+            self._rows.add(*each)
+        moment = row.time
         if self._due_from is None:
             self._due_from = moment
         elif abs(moment - self._due_from) >= MICROSECONDS:
@@ -94,6 +97,8 @@ class Health:
     def finish(self) -> None:
         """The run has ended, in whatever way."""
         self._examiner.seen.facts["finished"] = True
+        for row in self._ranks.finish():
+            self._rows.add(*row)
         self.examine(force=True)
 
     @property
@@ -161,7 +166,7 @@ class Health:
         for identity, (severity, times, told) in list(self._standing.items()):
             if severity == "info" or times >= _MOST_TIMES or (identity[0], identity[3]) in present or told is None:
                 continue
-            message = f"No longer so, as later rows show: {told.message}"
+            message = f"Resolved by later rows: {told.message}"
             gone = msgspec.structs.replace(told, severity="info", message=message)
             self._standing[identity] = "info", times + 1, gone
             self._say(gone)
@@ -176,7 +181,6 @@ class Health:
 
     def _recall(self, record: Record) -> None:
         """A finding that was said: by this sidecar just now, or by the one before."""
-        from barograph.doctor.kernel.finding import Finding
 
         fields = {name: value for name, value in record.fields.items() if name in Finding.__struct_fields__}
         try:

@@ -3,13 +3,14 @@
 In:   records of the consumers, and of threads that sample; the byte of rank 0's log up to which was read.
 Out:  `sidecar-{host}.json` in the run's folder, each record with that byte as `at`.
 
-A sidecar that begins anew reads the run from its start again. What stands in its log already is not written once
+A sidecar that begins anew reads the run from its start again. What is in its log already is not written once
 more: all up to the byte to which the one before had come, and at that byte what is the same.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -33,17 +34,20 @@ _DERIVED = frozenset({"finding", "alert", "goodput", "energy"})
 class Journal:
     """What consumers and probes know of as their run. Records of other threads wait for `drain`.
 
-    at: byte of rank 0's log of what is being looked at. on_warning: called with each sentence, once.
+    rank: the first one on this host. at: byte of rank 0's log of what is being looked at. on_warning: called with
+    each sentence, once.
     """
 
-    def __init__(self, folder: Path, settings: Settings, about: dict[str, Any] | None = None):
+    def __init__(self, folder: Path, settings: Settings, about: dict[str, Any] | None = None, rank: int = 0):
         self.dir, self.settings = folder, settings
         about = about or {}
         self.name, self.project = str(about.get("name") or folder.name), str(about.get("project") or "")
-        self.rank, self.world_size = 0, int(about.get("world_size") or 1)
+        self.id = str(about.get("id") or folder.name)
+        self.rank, self.world_size = rank, int(about.get("world_size") or 1)
         self.at_finish: list[Callable[[], Any]] = []
         self.on_warning: Callable[[str], Any] = lambda sentence: None
-        self.path = folder / f"sidecar-{place.host()}.json"
+        self.host = place.host()
+        self.path = folder / f"sidecar-{self.host}.json"
         self.at = 0
         self.current_step = 0
         self.resumed_at = -1  # the byte up to which everything was written by the sidecar before
@@ -115,6 +119,11 @@ class Journal:
         with contextlib.suppress(Exception):
             self._append(encode(Record(kind, moment, max(0, int(step)), {"at": max(0, self.at)} | fields)))
 
+    def _introduction(self) -> bytes:
+        """The first record of each sidecar in its log: whose the following records are."""
+        fields = {"at": max(0, self.at), "run": self.id, "rank": self.rank, "host": self.host, "pid": os.getpid()}
+        return encode(Record("sidecar", time.time_ns() // 1000, max(0, self.current_step), fields))
+
     def _append(self, data: bytes) -> None:
         if self._log is None:
             try:
@@ -124,6 +133,7 @@ class Journal:
             except (OSError, ValueError):
                 self._backlog.append(data)
                 return
+            self._log.append(self._introduction())
             while self._backlog:
                 self._log.append(self._backlog.popleft())
         self._log.append(data)

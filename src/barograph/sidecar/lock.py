@@ -7,29 +7,14 @@ Out:  a lock that the kernel takes back when its process ends; a note in its fil
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
-import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from barograph.core import place
-
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-
-
-def runtime_folder() -> Path:
-    """The user's folder for what lives as long as the host is up. Raises OSError."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or ""
-    folder = Path(base) / "barograph" if base and os.access(base, os.W_OK) else None
-    folder = folder or Path(tempfile.gettempdir()) / f"barograph-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(errno.EPERM, "belongs to another user", str(folder))
-    return folder
+from barograph.core import locks, place
+from barograph.core.locks import runtime_folder
 
 
 class RunLock:
@@ -37,32 +22,21 @@ class RunLock:
 
     def __init__(self, folder: Path):
         self.path = folder / f"sidecar-{place.host()}.lock"
-        self._folder = folder
-        self._handle = -1
+        self._handle = self._stand_in = -1
 
     def take(self) -> bool:
         """Whether it is ours now. Raises OSError where no lock file can be made at all."""
         handle = _open(self.path)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            self._stand_in = locks.take(handle)
+        except OSError:
             os.close(handle)
-            if error.errno not in _NO_LOCKS:
-                return False
-            # a file system without locks: the host's own can be asked, as there is one sidecar a host
-            name = hashlib.sha256(os.fsencode(self._folder.resolve())).hexdigest()[:24]
-            self.path = runtime_folder() / f"run-{name}.lock"
-            handle = _open(self.path)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(handle)
-                return False
+            return False
         self._handle = handle
         return True
 
     def note(self, content: dict[str, Any]) -> None:
-        """Write what `read` and `barograph ps` show; a disk that refuses it is no trouble."""
+        """Write what `read` and `barograph ps` show; a disk that refuses it is not a problem."""
         text = json.dumps(content).encode() + b"\n"
         with contextlib.suppress(OSError):
             os.pwrite(self._handle, text, 0)
@@ -77,9 +51,10 @@ class RunLock:
         return {}
 
     def release(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
+        for handle in (self._handle, self._stand_in):
+            if handle >= 0:
+                os.close(handle)
+        self._handle = self._stand_in = -1
 
     @property
     def deleted(self) -> bool:

@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from barograph.core import manifest
 from barograph.core.options import Settings
 from barograph.core.record import Record
-from barograph.log.files import MAIN
+from barograph.log.files import MAIN, readable_logs
 from barograph.log.follow import Entry, Follower
+from barograph.log.write import mend
+from barograph.sidecar.accounts import Accounts
+from barograph.sidecar.alerts.alerts import Alerts
 from barograph.sidecar.control import Control
 from barograph.sidecar.end import RunEnd
+from barograph.sidecar.hang import Hang
 from barograph.sidecar.journal import Journal
 from barograph.sidecar.sealing import Sealing
 from barograph.sidecar.syncing import Syncing
 
 if TYPE_CHECKING:
-    from barograph.sidecar.accounts import Accounts
-    from barograph.sidecar.alerts.alerts import Alerts
-    from barograph.sidecar.hang import Hang
     from barograph.sidecar.health import Health
     from barograph.sidecar.mirrors import Mirrors
 
@@ -58,8 +59,9 @@ class Consumer(Protocol):
 class Sidecar:
     """Everything beside one run, on one host.
 
-    pid: of rank 0's process on this host, None where nobody writes any more. main: whether rank 0 is on this host;
-    others sample their host and watch its processes. note: takes how far it has come, every few seconds.
+    pid: of rank 0's process on this host, None where nobody writes any more. rank: the first one on this host; sidecars
+    of other hosts than rank 0's sample their host and watch its processes. note: takes how far it has come, every few
+    seconds.
     """
 
     def __init__(
@@ -69,16 +71,16 @@ class Sidecar:
         *,
         pid: int | None = None,
         config: Mapping[str, Any] | None = None,
-        main: bool = True,
+        rank: int = 0,
         noted_at: int = -1,
         note: Callable[[dict[str, Any]], Any] = lambda content: None,
     ):
         about = manifest.read(folder)
-        self.folder, self.settings, self.main = folder, settings, main
+        self.folder, self.settings, self.main = folder, settings, rank == 0
         self.stopping = False  # set by a signal: leave within two seconds
         self.leaving: Callable[[], bool] = lambda: False
         self._note, self._noted = note, 0.0
-        self.journal = Journal(folder, settings, about)
+        self.journal = Journal(folder, settings, about, rank)
         self.journal.open(noted_at)
         self.follower = Follower(folder)
         self.end = RunEnd(self.journal, pid)
@@ -97,19 +99,14 @@ class Sidecar:
         self._read_at = self._came_at = time.monotonic()
         self._idle_told = False
         self._poll = select.poll() if hasattr(select, "poll") else None
-        if main:
+        if self.main:
             self._add_main(dict(config or about.get("config") or {}), about)
             self._consumers.append(self.sealing)
         if settings.watchdog:
-            from barograph.sidecar.hang import Hang
-
             self.hang = Hang(self.journal, settings.watchdog_seconds)
             self._consumers.append(self.hang)
 
     def _add_main(self, config: dict[str, Any], about: Mapping[str, Any]) -> None:
-        from barograph.sidecar.accounts import Accounts
-        from barograph.sidecar.alerts.alerts import Alerts
-
         self.journal.on_warning = self._pass_on
         self.control.waited_for = self.end.is_main_there
         self.alerts = Alerts(self.journal, self.settings, ask=self.control.ask)
@@ -191,7 +188,7 @@ class Sidecar:
     def _fail(self, consumer: Consumer, error: Exception) -> None:
         """A mistake of ours: said once, and the consumer goes if it makes more."""
         name = type(consumer).__name__
-        self.journal.warn(f"{name} met {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
+        self.journal.warn(f"{name} failed with {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
         count = self._failures[id(consumer)] = self._failures.get(id(consumer), 0) + 1
         if count >= _MOST_FAILURES and consumer is not self.end:
             self._consumers = [one for one in self._consumers if one is not consumer]
@@ -296,6 +293,8 @@ class Sidecar:
 
     def finish(self, mirrors: bool = True) -> None:
         """The run has ended: last findings and sums, the manifest, what is sealed, mirrors, alerts."""
+        for path in readable_logs(self.folder):
+            mend(path)
         for consumer in self._consumers:
             try:
                 consumer.finish()

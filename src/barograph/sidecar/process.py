@@ -3,7 +3,7 @@
 In:   a run's folder; one line of JSON on standard input from the training that starts it.
 Out:  what `loop.Sidecar` does, until the run has ended on this host.
 
-The line has `pid`, `settings`, `config` and `main`. Secrets, such as addresses of alerts, come this way alone. Without
+The line has `pid`, `rank`, `settings` and `config`. Secrets, such as addresses of alerts, come this way alone. Without
 a line, options come from the environment, and the process from the run's manifest.
 """
 
@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _read_line()
     settings = settings_of(given.get("settings"))
     pid = given.get("pid") if isinstance(given.get("pid"), int) else _process_of(folder)
+    rank = given["rank"] if isinstance(given.get("rank"), int) else 0
     lock, slot = RunLock(folder), Slot()
     try:
         if not _wait_for(lock, pid):
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings,
         pid=pid,
         config=given.get("config") if isinstance(given.get("config"), dict) else None,
-        main=given.get("main", True) is not False,
+        rank=rank,
         noted_at=at if isinstance(at, int) else -1,
         note=lambda content: lock.note(about | content | {"noted": time.time()}),
     )
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sidecar.leaving = lambda: lock.deleted
     sidecar.note()
     looking = threading.Thread(target=surroundings.complete, args=(folder,), daemon=True)
-    if given.get("main", True) is not False and "packages" not in manifest.read(folder):
+    if sidecar.main and "packages" not in manifest.read(folder):
         looking.start()
     sidecar.run()
     if looking.ident is not None and not sidecar.stopping:

@@ -7,12 +7,20 @@ Out:  blocks, which sealing sorts and readers search.
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
+from barograph.core.lazy import lazy
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Array = np.ndarray[Any, Any]
+else:
+    np, pa = lazy("numpy"), lazy("pyarrow")
+    Array = Any  # arrays are annotations alone
+
+
 Ranked = tuple[Array, Array, Array, Array, Array]
 """A series as `Columns`, and the rank of each point [n] int32."""
 Columns = tuple[Array, Array, Array, Array]
@@ -71,5 +79,5 @@ def plain(chunk: Any) -> Array:
 
 
 def each(value: int | Array, rows: int) -> Array:
-    """A segment or rank for each of so many rows."""
+    """A segment or rank for each of this many rows."""
     return np.full(rows, value, np.int32) if isinstance(value, int) else value

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from barograph.core.record import BEGINNINGS
 from barograph.log.blocks import pieces
 from barograph.log.files import is_sidecar_name, rank_in
 from barograph.log.read import records_of
@@ -126,7 +127,7 @@ class RunLog:
         mark = before[-1] if before else Mark(0, 1, self.rank, False, {})
         found: list[Mark] = []
         with contextlib.suppress(OSError):
-            for record, end in records_of(best_copy(self.path), {"segment"}, start=start):
+            for record, end in records_of(best_copy(self.path), BEGINNINGS, start=start):
                 mark = mark_of(record, end, mark, is_ours)
                 found.append(mark)
         return found

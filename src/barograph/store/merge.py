@@ -28,12 +28,12 @@ from barograph.store.schema import (
 from barograph.store.sort import merge_windows
 from barograph.store.write import write_part
 
-MERGE_PARTS = 8  # as many neighbours become one; fewer would rewrite too often
+MERGE_PARTS = 8  # this many neighbours become one; fewer would rewrite too often
 MERGE_ROWS = 100_000_000  # no sealed file grows beyond this
 
 
 def clean(folder: Path) -> None:
-    """Remove temporary files, and parts whose rows all stand in a merged one."""
+    """Remove temporary files, and parts whose rows are all in a merged one."""
     names = os.listdir(folder)
     for name in names:
         if name.startswith(TEMPORARY_PREFIX):

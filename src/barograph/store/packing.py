@@ -11,15 +11,19 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from barograph.core.lazy import lazy
 from barograph.store.columns import Array
 from barograph.store.part import pack_index
-from barograph.store.schema import FORMAT, GROUP_ROWS, META_KEY, SEALED_SCHEMAS, SERIES_KEY
+from barograph.store.schema import FORMAT, GROUP_ROWS, META_KEY, SERIES_KEY, sealed_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    np, pa, pq = lazy("numpy"), lazy("pyarrow"), lazy("pyarrow.parquet")
 
 MOST_INDEX_BYTES = 64 << 20  # Parquet libraries refuse metadata texts of about 100 MB
 
@@ -53,7 +57,7 @@ class PartWriter:
         )
         self._writer = pq.ParquetWriter(
             path,
-            SEALED_SCHEMAS[table],
+            sealed_schema(table),
             compression="zstd",
             compression_level=3,
             use_dictionary=["name", "segment", "rank"],
@@ -120,7 +124,7 @@ class PartWriter:
             return
         codes = np.concatenate([part for part, _ in self._waiting])
         table = pa.concat_tables([part for _, part in self._waiting]).combine_chunks()
-        field = SEALED_SCHEMAS[self._table].field("name")
+        field = sealed_schema(self._table).field("name")
         for start in range(0, rows, self._group):
             group = codes[start : min(start + self._group, rows)]
             # only the names in this row group: Arrow writes the whole dictionary it is given

@@ -3,7 +3,7 @@
 In:   the path of a Parquet file that the sealer wrote, sorted by series.
 Out:  its index of series; rows as Arrow tables, a row group at a time, remembered in a bounded cache.
 
-The index stands in the file's own metadata (as base64: metadata must be text for some readers): every
+The index is in the file's own metadata (as base64: metadata must be text for some readers): every
 name and its number of rows. So one series is found without reading the column of names, and without
 row-group statistics, which writers may cut short or leave out for long names.
 """
@@ -18,13 +18,17 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
+from barograph.core.lazy import lazy
 from barograph.store.columns import SERIALS, Array, plain
-from barograph.store.schema import FORMAT, META_KEY, SEALED_SCHEMAS, SERIES_KEY
+from barograph.store.schema import FORMAT, META_KEY, SERIES_KEY, TABLES, sealed_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+else:
+    np, pa = lazy("numpy"), lazy("pyarrow")
 
 
 class DamagedPart(Exception):
@@ -113,8 +117,8 @@ class ParquetSource:
 
 
 def _columns(number: int) -> list[str]:
-    """The columns of the schema with so many."""
-    return next(schema.names for schema in SEALED_SCHEMAS.values() if len(schema.names) == number)
+    """The names of the columns of the schema that has that many of them."""
+    return next(schema.names for schema in map(sealed_schema, TABLES) if len(schema.names) == number)
 
 
 class Part:
@@ -201,4 +205,4 @@ class Part:
 
 def numbers(table: Any, column: str) -> list[Array]:
     """A column's chunks as arrays over Arrow's memory; times as µs."""
-    return [plain(chunk) for chunk in table.column(column).chunks]
+    return list(map(plain, table.column(column).chunks))

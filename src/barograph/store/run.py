@@ -1,4 +1,4 @@
-"""All numbers of one run: what is sealed, and what stands in its logs and block files alone.
+"""All numbers of one run: what is sealed, and what is in its logs and block files alone.
 
 In:   a run's folder, or a bare log file; both may be written, sealed and merged meanwhile.
 Out:  looks. A look is one state of the run, in which each row that was logged stands once.
@@ -10,15 +10,17 @@ part says it holds and can't be read is taken from the log too. No lock is taken
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core import segments
+from barograph.core.lazy import lazy
 from barograph.core.segments import Segment
 from barograph.log.files import MAIN, Owner, log_of_store, logs_of, stores_of
+from barograph.log.spool import best_copy
 from barograph.store.branch import Branch
 from barograph.store.columns import Array, HistogramsBlock, PointsBlock, each
 from barograph.store.folder import Folder
@@ -28,6 +30,13 @@ from barograph.store.schema import merge_spans
 from barograph.store.sort import in_order
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch
 
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+LOOK_SECONDS = 1.0  # a look is used again: on a network file system a file's time may be an old one for longer
+SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that runs are kept on ticks once in two seconds
 CACHE_BYTES = 64 << 20  # decoded row groups kept, so that neighbouring series cost one decode
 
 
@@ -87,6 +96,7 @@ class RunStore:
         self._logs: dict[Path, RunLog] = {}
         self._folders: dict[Path, Folder] = {}
         self._listed = False
+        self._last: tuple[Look, FolderState, float] | None = None  # and when it was looked for
         self.is_ours = Owner(folder, bare_log is not None)
         self._damaged: dict[int, list[Stretch]] = {}  # a part's number → what the log has of it
         self.bad: set[tuple[int, str]] = set()  # a part's number and a series that can't be read in it
@@ -100,7 +110,10 @@ class RunStore:
         return list(self._problems.values())
 
     def look(self) -> Look:
-        """The run as it stands now."""
+        """The run as it stands now: as it stood at the last look, where no file has changed since."""
+        state = folder_state(self.folder, self._logs.values()) if self._bare is None else {}
+        if self._last is not None and self._last[1] == state and time.monotonic() < self._last[2] + LOOK_SECONDS:
+            return self._last[0]
         logs = self.find_logs()
         if not self._listed:
             for log in logs:
@@ -113,9 +126,12 @@ class RunStore:
             at = _segment_at(main) if log.is_sidecar and main is not None else None
             log.read_log(self.is_ours, at)
             log.read_blocks(self.folder)
-        if self._list_again(logs):  # parts were deleted, and with them the reason not to read the log
+        # where parts were deleted, so was the reason not to read the log
+        if any(log.store for log in logs) and self._list_again(logs):
             return self.look()
-        return Look(self, logs)
+        found = Look(self, logs)
+        self._last = (found, state, time.monotonic()) if is_settled(state) else None
+        return found
 
     def _list_again(self, logs: list[RunLog]) -> bool:
         """Whether parts hold less than they did before what they don't hold was read."""
@@ -170,6 +186,35 @@ class RunStore:
                     found.append(BlockStretch(self.folder / name, start, log.rank))
                     found[-1].read(stop)
         return found
+
+
+FolderState = dict[str, tuple[int, int, int]]
+"""A run's folders and files, each with its inode, size and the time of its last change in ns."""
+
+
+def folder_state(folder: Path, logs: Iterable[RunLog]) -> FolderState:
+    """What changes when a run's numbers do: its folder's files, its folders, and logs that lie elsewhere."""
+    found: FolderState = {}
+    with contextlib.suppress(OSError):
+        store = folder / "store"
+        folders = [folder, folder / segments.FOLDER, store]
+        folders += [Path(entry.path) for entry in os.scandir(store) if entry.is_dir()] if store.is_dir() else []
+        elsewhere = [path for log in logs for path in (log.path, best_copy(log.path)) if path.parent != folder]
+        with os.scandir(folder) as entries:
+            files = [entry.path for entry in entries if entry.name.endswith((".json", ".wide"))]
+        for name in map(str, (*folders, *elsewhere, *files)):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(name)
+                found[name] = status.st_ino, status.st_size, status.st_mtime_ns
+    return found
+
+
+def is_settled(state: FolderState) -> bool:
+    """Whether the last change is so long ago that another one could not have the same time."""
+    newest = 0
+    for _, _, changed in state.values():
+        newest = max(newest, changed)
+    return bool(state) and newest < time.time_ns() - SETTLED_NS
 
 
 class Look:
@@ -232,13 +277,14 @@ class Look:
         while pieces is None:
             with contextlib.suppress(DamagedPart):
                 pieces = list(self.pieces(name, columns))
-        lengths = [len(piece.step) for piece in pieces]
+        step, time, value, segment, rank = zip(*pieces, strict=True) if pieces else ((),) * 5
+        lengths = list(map(len, step))
         points = Points(
-            _joined([piece.step for piece in pieces], np.int64),
-            _joined([piece.time for piece in pieces if "time" in columns], np.int64),
-            _joined([piece.value for piece in pieces if "value" in columns], np.float64),
-            _filled([piece.segment for piece in pieces], lengths),
-            _filled([piece.rank for piece in pieces], lengths),
+            _joined(step, np.int64),
+            _joined(time if "time" in columns else (), np.int64),
+            _joined(value if "value" in columns else (), np.float64),
+            _filled(segment, lengths),
+            _filled(rank, lengths),
         )
         if in_order(points.segment, points.step):
             return points
@@ -253,7 +299,7 @@ class Look:
                 try:
                     pieces += part_pieces(source, name, ("time", "edges", "counts"))
                 except DamagedPart as error:
-                    self._store.note(source.path, f"{error}; what stands in it of {name} is missing")
+                    self._store.note(source.path, f"{error}; what it holds of {name} is missing")
             pieces += _of_histogram_blocks(name, self._unsealed_histograms(log))
         lengths = [len(piece.step) for piece in pieces]
         step, time = (_joined(column, np.int64) for column in ([p.step for p in pieces], [p.time for p in pieces]))
@@ -378,21 +424,25 @@ def part_pieces(part: Part, name: str, columns: tuple[str, ...]) -> Iterator[Pie
     rows = part.find(name)
     if rows is None:
         return
-    origin = {column: part.constant(column) for column in ("segment", "rank")}
-    columns = ("step", *columns, *(column for column, value in origin.items() if value is None))
+    origin = {"segment": part.constant("segment"), "rank": part.constant("rank")}
+    columns = ("step", *columns)
+    for column, only in origin.items():
+        if only is None:
+            columns = (*columns, column)
     for table in part.read(*rows, columns):
-        arrays = {column: numbers(table, column)[0] for column in columns if column not in ("edges", "counts")}
-        value = arrays.get("value")
-        lists = (_lists(table, "edges"), _lists(table, "counts")) if "edges" in columns else value
-        segment, rank = (arrays[column] if only is None else only for column, only in origin.items())
-        yield Piece(arrays["step"], arrays.get("time"), lists, segment, rank)
+        arrays: dict[str, Any] = dict(origin)
+        for column in columns:
+            if column not in ("edges", "counts"):
+                arrays[column] = numbers(table, column)[0]
+        value = (_lists(table, "edges"), _lists(table, "counts")) if "edges" in columns else arrays.get("value")
+        yield Piece(arrays["step"], arrays.get("time"), value, arrays["segment"], arrays["rank"])
 
 
 def _lists(table: Any, column: str) -> list[Array]:
     return [np.array(row.values) for chunk in table.column(column).chunks for row in chunk]
 
 
-def _filled(values: list[Any], lengths: list[int]) -> Array:
+def _filled(values: Sequence[Any], lengths: list[int]) -> Array:
     """One column of numbers or columns, each as long as its piece."""
     column = np.empty(sum(lengths), np.int32)
     start = 0
@@ -402,5 +452,5 @@ def _filled(values: list[Any], lengths: list[int]) -> Array:
     return column
 
 
-def _joined(arrays: list[Array], kind: Any) -> Array:
+def _joined(arrays: Sequence[Array], kind: Any) -> Array:
     return np.concatenate(arrays).astype(kind, copy=False) if arrays else np.empty(0, kind)

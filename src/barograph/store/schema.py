@@ -20,13 +20,20 @@ what it holds, and so what need not be read elsewhere:
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import pyarrow as pa
+from barograph.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy("pyarrow")
+
 
 FORMAT = 1  # raised when a reader of an older version could misread a file
 META_KEY = b"barograph"
@@ -37,25 +44,6 @@ DAMAGED_SUFFIX = ".damaged"  # put behind a file whose bytes could not be read
 
 Table = Literal["points", "histograms"]
 TABLES: tuple[Table, ...] = ("histograms", "points")  # in the order in which they are sealed
-
-_NAME = pa.field("name", pa.dictionary(pa.int32(), pa.string()), nullable=False)
-_SHARED = [pa.field("step", pa.int64(), nullable=False), pa.field("time", pa.timestamp("us", "UTC"), nullable=False)]
-_ORIGIN = [pa.field("segment", pa.int32(), nullable=False), pa.field("rank", pa.int32(), nullable=False)]
-
-# Values are always 64-bit: a byte-stream split of float32 values held as doubles costs 0 to 4 % more
-# than float32 itself (3.53 against 3.39 bytes for noise), and files of different runs stay one type.
-SEALED_SCHEMAS: dict[str, Any] = {
-    "points": pa.schema([_NAME, *_SHARED, pa.field("value", pa.float64(), nullable=False), *_ORIGIN]),
-    "histograms": pa.schema(
-        [
-            _NAME,
-            *_SHARED,
-            pa.field("edges", pa.list_(pa.float64()), nullable=False),
-            pa.field("counts", pa.list_(pa.float64()), nullable=False),
-            *_ORIGIN,
-        ]
-    ),
-}
 
 # One row group is the least that is decoded to read one series: 65,536 points take 0.4 ms.
 GROUP_ROWS: dict[str, int] = {"points": 65_536, "histograms": 4_096}
@@ -74,6 +62,22 @@ class StoreFile(NamedTuple):
     def covers(self, other: StoreFile) -> bool:
         """Whether the other's numbers lie inside this file's."""
         return self.first <= other.first and other.last <= self.last
+
+
+@functools.cache
+def sealed_schema(table: str) -> Any:
+    """The columns of a sealed file.
+
+    Values are always 64-bit: a byte-stream split of float32 values held as doubles costs 0 to 4 % more
+    than float32 itself (3.53 against 3.39 bytes for noise), and files of different runs stay one type.
+    """
+    numbers = pa.list_(pa.float64())
+    own = {"points": {"value": pa.float64()}, "histograms": {"edges": numbers, "counts": numbers}}[table]
+    types = {
+        "name": pa.dictionary(pa.int32(), pa.string()), "step": pa.int64(), "time": pa.timestamp("us", "UTC"),
+        **own, "segment": pa.int32(), "rank": pa.int32(),
+    }  # fmt: skip
+    return pa.schema([pa.field(name, type, nullable=False) for name, type in types.items()])
 
 
 def sealed_name(first: int, last: int, table: str) -> str:
@@ -105,7 +109,7 @@ def visible(files: Iterable[StoreFile], table: str) -> list[StoreFile]:
 
 
 def hidden(files: Iterable[StoreFile]) -> list[StoreFile]:
-    """The files whose rows all stand in another file too: left behind by a sealer that was killed."""
+    """The files whose rows are all in another file too: left behind by a sealer that was killed."""
     files = list(files)
     seen = {file for table in TABLES for file in visible(files, table)}
     return [file for file in files if file not in seen]

@@ -1,4 +1,4 @@
-"""Sealing: what stands in a run's logs and block files alone becomes Parquet, sorted by series.
+"""Sealing: what is in a run's logs and block files alone becomes Parquet, sorted by series.
 
 In:   a run's folder. From a shell: `python -m barograph.store.seal RUN [--final]`.
 Out:  sealed parts; block files that are sealed whole and that their writer has left are deleted.
@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from barograph.core import locks
+from barograph.core.lazy import lazy
 from barograph.log.blocks import SEALED_SUFFIX, BlockReader, pieces, sealed_number
 from barograph.log.files import MAIN
 from barograph.log.spool import best_copy
@@ -33,6 +32,11 @@ from barograph.store.run import RunStore
 from barograph.store.schema import DAMAGED_SUFFIX, SEALING_LOCK, parse_names, sync_folder
 from barograph.store.tail import BlockStretch, LogStretch, Mark, Stretch, first_steps, gaps
 from barograph.store.write import write_blocks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy("pyarrow")
 
 SEAL_BYTES = 8 << 20  # of a log, or of its block files, that are worth a part while the run goes on
 _LEAST_BYTES = 1 << 16  # without a number in them, fewer are left to readers
@@ -72,15 +76,18 @@ def _alone(store: Path, wait: bool) -> Iterator[bool]:
     """Whether this process is the run's only sealer."""
     store.mkdir(exist_ok=True)
     lock = os.open(store / SEALING_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    stand_in = -1
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            stand_in = locks.take(lock, wait=wait)
         except OSError:
             yield False
         else:
             yield True
     finally:
         os.close(lock)
+        if stand_in >= 0:
+            os.close(stand_in)
 
 
 class _Sealer:
@@ -199,12 +206,9 @@ def _is_written(log: RunLog) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return locks.is_taken(descriptor, unknown=True)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _set_damaged_aside(folder: Path, log: RunLog) -> None:

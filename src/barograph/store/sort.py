@@ -7,14 +7,18 @@ Out:  slices of rows in the order (name, segment, step, arrival), small enough t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
+from barograph.core.lazy import lazy
 from barograph.store.columns import Array, Block, HistogramsBlock, PointsBlock, each, plain
 from barograph.store.part import Part
-from barograph.store.schema import SEALED_SCHEMAS
+from barograph.store.schema import sealed_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+else:
+    np, pa = lazy("numpy"), lazy("pyarrow")
 
 # Half a million points take 60 MB to sort; smaller windows are not faster.
 WINDOW_ROWS: dict[str, int] = {"points": 500_000, "histograms": 20_000}
@@ -161,7 +165,7 @@ def _ranges(counts: Array, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _table(table: str, **columns: Any) -> Any:
-    schema = SEALED_SCHEMAS[table]
+    schema = sealed_schema(table)
     arrays = []
     for field in list(schema)[1:]:
         values = columns[field.name]
@@ -208,7 +212,7 @@ def _histogram_slice(rows: list[tuple[str, int, int, HistogramsBlock, int]]) -> 
 
 
 def _merged(parts: Sequence[Part], table: str, names: list[str], counts: Array) -> Iterator[Slice]:
-    columns = tuple(field.name for field in list(SEALED_SCHEMAS[table])[1:])
+    columns = tuple(field.name for field in list(sealed_schema(table))[1:])
     most = WINDOW_ROWS[table]
     for low, high in _ranges(counts.sum(axis=0), most):
         if counts[:, low].sum() > 2 * most:  # one long series whose pieces follow each other

@@ -1,9 +1,9 @@
-"""What stands in a log or a block file and in no sealed part: rows by their names, read on as the file grows.
+"""What is in a log or a block file and in no sealed part: rows by their names, read on as the file grows.
 
 In:   the path of a file, the byte from which on it is not sealed, what holds there.
 Out:  rows and histograms, each with the byte at which its record or block ends; the segments that begin there.
 
-A record's segment, rank and run follow from the `segment` records above it.
+A record's segment, rank and run follow from the `segment` or `sidecar` records above it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from barograph.core.record import HAS_NUMBERS, Record, numbers
+from barograph.core.lazy import lazy
+from barograph.core.record import BEGINNINGS, HAS_NUMBERS, Record, numbers
 from barograph.log.blocks import BlockReader, WideHistogram, WideRow
 from barograph.log.read import records_from
 from barograph.log.spool import best_copy
 from barograph.store.columns import Array, HistogramsBlock, Keys, PointsBlock, each
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 
 Spans = list[tuple[int, int]]
 
@@ -158,7 +162,7 @@ class LogStretch(Stretch):
         return self.end > before
 
     def _take(self, record: Record) -> None:
-        if record.kind == "segment":
+        if record.kind in BEGINNINGS:
             self.mark = mark_of(record, self.end, self.mark, self._is_ours)
             self.marks.append(self.mark)
         elif record.kind in HAS_NUMBERS and not self.mark.foreign:
@@ -224,7 +228,7 @@ class BlockStretch(Stretch):
 
 
 def mark_of(record: Record, end: int, before: Mark, is_ours: Callable[[object], bool]) -> Mark:
-    """What holds behind a `segment` record."""
+    """What holds behind a `segment` or `sidecar` record."""
     fields = record.fields
     segment, rank = fields.get("segment"), fields.get("rank")
     return Mark(
@@ -242,7 +246,7 @@ def count(values: Array, bins: int) -> tuple[Array, Array]:
     try:
         with np.errstate(all="ignore"):
             counts, edges = np.histogram(finite, bins)
-    except ValueError:  # too near to each other, or so far apart that their distance is no number
+    except ValueError:  # too near to each other, or so far apart that their distance is not finite
         counts, edges = np.array([finite.size]), np.array([finite.min(), finite.max()])
     return counts, edges
 

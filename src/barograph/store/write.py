@@ -1,4 +1,4 @@
-"""Blocks of rows become a sealed part: for the sealer, and for importers, whose rows stand in no log.
+"""Blocks of rows become a sealed part: for the sealer, and for importers, whose rows are in no log.
 
 In:   blocks of named numbers and histograms; what the part is to say it holds.
 Out:  Parquet files, whole and on the disk under their names, or not there at all.
@@ -12,13 +12,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from barograph.core.lazy import lazy
 from barograph.store.columns import Array, Block, HistogramsBlock, Keys, PointsBlock
 from barograph.store.packing import PartWriter
 from barograph.store.schema import TABLES, TEMPORARY_PREFIX, parse_names, sealed_name, sync_folder
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
 from barograph.store.sort import Slice, sorted_windows
 
 MOST_WAITING = 2_000_000  # numbers of an import that are kept in memory

@@ -4,7 +4,7 @@ In:   records from a `LoggingBackend`'s queue, or from a mirror; names and ident
 Out:  an Aim run, started by the first record: in a local repository, or at `aim://host:port`.
 
 Aim keeps one value a step: where the training goes back, the new values replace the old. A distribution has bins
-of one width in Aim; others are spread over as many, 512 at most. Sending something twice changes nothing.
+of one width in Aim; others are spread over the same number, 512 at most. Sending something twice changes nothing.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class AimBackend(TrackerBackend):
 
 
 def even(edges: list[float], counts: list[float]) -> tuple[list[float], list[float]]:
-    """A histogram with bins of one width: as it is if it has them, else its counts spread over as many bins.
+    """A histogram with bins of one width: as it is if it has them, else its counts spread over the same number of bins.
 
     A bin without an end (an infinite edge) goes into the last one that has one.
     """

@@ -69,7 +69,6 @@ class LoggingBackend:
         self.run_id = ""  # the library's identity of the run, once it is known
         self.exit_code: int | None = None  # how the run ended, where that is known; read by `_close`
         self.mark: dict[str, float] = {}  # a mirror's own numbers, for a row that `_write` does not get
-        self.holds_last = False  # `_held` knows the last value alone
         self.begins_anew = False  # `_open` found nothing of the run that `_resume` told of
         self.later = ""  # how to send later what was not sent, for the sentences that say so
 
@@ -127,7 +126,7 @@ class LoggingBackend:
         """Before `_open`: go on with the run that `_state` told of."""
 
     def _held(self, name: str) -> list[float] | None:
-        """Every value of `name` that the run holds, in any order; None where that can't be told.
+        """Every value of `name` that the run holds, in any order; None where that is not known.
 
         Asked after `_open`, when an earlier sender was interrupted. A class that answers sets `marks`: what
         `_write` gets then has numbers of the mirror's own among it (`barograph_offset`, `barograph_wide`), by

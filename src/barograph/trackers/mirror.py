@@ -26,11 +26,10 @@ from barograph.trackers.wide import Distribution
 
 OFFSET = "barograph_offset"  # in a row: the byte of the log file up to which it tells
 WIDE = "barograph_wide"  # in a row: the number of a wide row in its log
-SEALED = "barograph_sealed"  # in a row: the time in µs of a wide row that came from sealed columns
 _MOST = 1000  # items handed over between two looks at whether the backend is still there
 _NOTE_SECONDS = 1.0
 _LARGEST_NUMBER = 1 << 45  # of a wide row; what is larger is a time that an earlier version has sent
-_PART = 16  # a record that is sent in several parts has the last byte's number, less so many parts of one
+_PART = 16  # a record that is sent in several parts has the last byte's number, less its share of one
 
 _logger = logging.getLogger("barograph")
 
@@ -59,7 +58,6 @@ class Mirror:
         self._replay: Replay | None = None
         self._skip: dict[str, float] = {}  # what of each log file the backend holds, to a part of a record
         self._skip_wide: dict[str, int] = {}
-        self._skip_sealed: tuple[frozenset[int], int] = frozenset(), -1  # times, or all up to one
         self._noted_at = 0.0
         self._unnoted = self._unflushed = False
         self._waiting: list[tuple[names.Row, int, int, str, float]] = []  # rows of one step, not sent yet
@@ -144,8 +142,6 @@ class Mirror:
             numbers = [number for number in backend._held(_mark(WIDE, log)) or () if number < _LARGEST_NUMBER]
             if max(numbers, default=0.0) > place.wide.get(log, 0):
                 self._skip_wide[log] = int(max(numbers))
-        times = frozenset(int(moment) for moment in backend._held(SEALED) or ())
-        self._skip_sealed = times, max(times, default=-1) if backend.holds_last else -1
         self.position.place = place
 
     # -- one item ----------------------------------------------------------------------------------------
@@ -189,14 +185,9 @@ class Mirror:
     def _send_wide(self, item: Wide) -> None:
         row = item.row
         moment, step, name = row.key
-        if item.number:
-            if item.number <= self._skip_wide.get(item.log, 0):
-                return
-            mark = {_mark(WIDE, item.log): float(item.number)}
-        else:
-            if moment in self._skip_sealed[0] or moment <= self._skip_sealed[1]:
-                return
-            mark = {SEALED: float(moment)}
+        if item.number <= self._skip_wide.get(item.log, 0):
+            return
+        mark = {_mark(WIDE, item.log): float(item.number)}
         if isinstance(row, Distribution):
             if self._wanted is not None and not self._wanted(name):
                 return

@@ -1,4 +1,4 @@
-"""What other trackers are told of a record, under the names and in the units that the documents promise.
+"""What other trackers get of a record, under the names and in the units that the documents promise.
 
 In:   a record, a row of wide data, or the name of a histogram.
 Out:  rows of named values, configuration, texts, notes, the parts of a whole, rewinds.

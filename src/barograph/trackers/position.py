@@ -22,39 +22,28 @@ from barograph.core.manifest import write_json
 
 FOLDER = "mirrors"
 
-Key = tuple[int, int, str]
-"""Time in µs, step, name of a histogram or empty: tells a row of sealed columns from the others."""
-
 
 @dataclass
 class Place:
-    """Where a mirror stands in a run's folder.
+    """A mirror's position in a run's folder.
 
     follow: the place of the follow of the logs. offsets: byte of each log file up to which it was sent; wide: how many
-    wide rows and histograms of each log; behind: the time in µs of the last of those. seen: rows of sealed columns
-    that were sent, while the others of their files are not.
+    wide rows and histograms of each log.
     """
 
     follow: dict[str, Any] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     wide: dict[str, int] = field(default_factory=dict)
-    behind: dict[str, int] = field(default_factory=dict)
-    seen: set[Key] = field(default_factory=set)
 
     def packed(self) -> dict[str, Any]:
         """As JSON."""
-        seen = sorted(map(list, self.seen))
-        counts = {"offsets": dict(self.offsets), "wide": dict(self.wide), "behind": dict(self.behind)}
-        return {"follow": self.follow, **counts, "seen": seen}
+        return {"follow": self.follow, "offsets": dict(self.offsets), "wide": dict(self.wide)}
 
 
 def unpack(content: Any) -> Place:
     """A place out of JSON. Raises ValueError, TypeError or KeyError if it is invalid, such as another version's."""
-    offsets, wide, behind = (
-        {str(name): int(number) for name, number in content[part].items()} for part in ("offsets", "wide", "behind")
-    )
-    seen = {(int(moment), int(step), str(name)) for moment, step, name in content["seen"]}
-    return Place(dict(content["follow"]), offsets, wide, behind, seen)
+    offsets, wide = ({str(name): int(number) for name, number in content[part].items()} for part in ("offsets", "wide"))
+    return Place(dict(content["follow"]), offsets, wide)
 
 
 @dataclass

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from barograph.log.blocks import WideHistogram, WideRow
 from barograph.log.follow import Entry, Follower
 from barograph.log.spool import best_copy
 from barograph.trackers.position import Place
-from barograph.trackers.wide import Distribution, Numbers, counted, sealed_rows
+from barograph.trackers.wide import Distribution, Numbers, counted
 
 
 class Logged(NamedTuple):
@@ -31,8 +30,7 @@ class Logged(NamedTuple):
 
 
 class Wide(NamedTuple):
-    """A row or histogram that is in no log file: the `number`-th of its log. number 0: it comes from sealed columns,
-    where it is known by its time."""
+    """A row or histogram that is in no log file: the `number`-th of its log."""
 
     row: Numbers | Distribution
     log: str
@@ -52,8 +50,6 @@ class Replay:
         self.place = place
         self._follower = Follower(path, place.follow or None)
         self._folder = self._follower.folder
-        self._sealed: Iterator[Item] = iter(())
-        self._fetched: list[str] = []  # block files whose rows are being taken from sealed columns
 
     @property
     def problems(self) -> dict[str, str]:
@@ -74,16 +70,10 @@ class Replay:
 
     def read(self, most: int) -> list[Item]:
         """The next items, at most about `most`; none if there is nothing for now."""
-        found = list(self._from_sealed(most))
-        if found:
-            return found
-        entries = self._follower.read(max(1 << 16, most * 256))
-        found = [item for entry in entries if (item := self._item(entry)) is not None]
-        if self._follower.missed:
-            self._fetch()
-        if not found and (entries or self._fetched):
-            return self.read(most)
-        return found
+        while entries := self._follower.read(max(1 << 16, most * 256)):
+            if found := [item for entry in entries if (item := self._item(entry)) is not None]:
+                return found
+        return []
 
     def _item(self, entry: Entry) -> Item | None:
         if entry.rank != 0:
@@ -93,7 +83,6 @@ class Replay:
             place.offsets[entry.source] = entry.end
             return Logged(item, entry.source, entry.end)
         number = place.wide[entry.source] = place.wide.get(entry.source, 0) + 1
-        place.behind[entry.source] = max(place.behind.get(entry.source, 0), item.time)
         key = (item.time, item.step)
         if isinstance(item, WideHistogram):
             edges, counts = counted(item)
@@ -101,28 +90,6 @@ class Replay:
         assert isinstance(item, WideRow)
         values = struct.unpack(f"<{len(item.names)}d", item.values)
         return Wide(Numbers((*key, ""), item.names, list(values)), entry.source, number)
-
-    def _fetch(self) -> None:
-        """Rows of block files that were sealed and deleted before they were read."""
-        missed = dict(self._follower.missed)
-        self._fetched = list(missed)
-        rows = sealed_rows(self._folder, missed, self.place.seen, self.place.behind)
-        self._sealed = (Wide(row, f"{stem}.json", 0) for stem, row in rows)
-
-    def _from_sealed(self, most: int) -> Iterator[Item]:
-        if not self._fetched:
-            return
-        for _ in range(most):
-            item = next(self._sealed, None)
-            if item is None:
-                for name in self._fetched:
-                    self._follower.missed.pop(name, None)
-                self._fetched = []
-                self.place.seen.clear()
-                return
-            if isinstance(item, Wide):
-                self.place.seen.add(item.row.key)
-            yield item
 
     def settle(self) -> None:
         """All that was handed out has been sent."""

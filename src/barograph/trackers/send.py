@@ -19,6 +19,7 @@ from barograph.core.aliases import parse_aliases
 from barograph.trackers import backends, position
 from barograph.trackers.mirror import Mirror
 from barograph.trackers.position import Busy
+from barograph.trackers.tensorboard import TensorBoardBackend
 
 _POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0  # without any progress, once the run is over
@@ -64,7 +65,6 @@ def copy_to_tensorboard(path: Path, out: Path, wanted: Callable[[str], bool] | N
 
     wanted: which names. Superseded steps are in it too, as TensorBoard has them: behind a mark that hides them.
     """
-    from barograph.trackers.tensorboard import TensorBoardBackend
 
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".") as place:

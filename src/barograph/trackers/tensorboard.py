@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from barograph.core.values import text
+from barograph.core.values import flatten, text
 from barograph.trackers.backend import LoggingBackend
 
 _MOST_PENDING = 64 << 20  # bytes that wait for a disk with room
@@ -34,14 +34,17 @@ class TensorBoardBackend(LoggingBackend):
     A scalar is kept as TensorBoard keeps it, in 32 bits; NaN and infinity too. Text and None have no
     place in it and are left out with one warning.
 
-    config: anything with `tensorboard_dir`.
+    config: anything with `tensorboard_dir`. run_config: the training's configuration, kept as a table.
     log_file: where the same records are kept, for the sentences that say what was not sent.
     """
 
     name, package, install = "TensorBoard", "tensorboard", "pip install tensorboard"
 
-    def __init__(self, config: Any, *, log_file: str | os.PathLike[str] = ""):
+    def __init__(
+        self, config: Any, *, run_config: Mapping[str, Any] | None = None, log_file: str | os.PathLike[str] = ""
+    ):
         super().__init__(log_file=log_file)
+        self._run_config = run_config
         self.folder = text(getattr(config, "tensorboard_dir", "") or "tb_logs")
         self.path: Path | None = None  # the event file, once there is one
         self._file = -1
@@ -78,6 +81,8 @@ class TensorBoardBackend(LoggingBackend):
             except FileExistsError:
                 continue
         self._append(self._event(wall_time=time.time(), file_version="brain.Event:2"))
+        if self._run_config:
+            self._write_config(flatten(self._run_config, self._odd))
         self._flush()
 
     def _go_on(self, path: Path, size: int) -> bool:
@@ -113,7 +118,7 @@ class TensorBoardBackend(LoggingBackend):
         event = self._event(wall_time=seconds, step=step)
         for name, value in metrics.items():
             if value is None or isinstance(value, str):
-                self._odd(f"{name[:60]!r} is no number ({value!r:.60}) and was left out")
+                self._odd(f"{name[:60]!r} is not a number ({value!r:.60}) and was left out")
             else:
                 event.summary.value.add(tag=name, simple_value=_single(value))
         if event.summary.value:

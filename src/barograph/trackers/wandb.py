@@ -129,7 +129,6 @@ class WandBBackend(TrackerBackend):
         files = [Path(path) for path in self._before.get("files", ())]
         if not files:
             last = self.run.summary.get(name) if self.run is not None else None
-            self.holds_last = True
             return [float(last)] if isinstance(last, (int, float)) else None
         if self._read is None:
             self._read = {}

@@ -6,10 +6,13 @@ Out:  its name, project, rank, status, log file.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+from barograph.core import manifest
 from barograph.core.options import Settings
 from barograph.core.segments import Segment
+from barograph.core.values import whole
 from barograph.training.recorder import Recorder
 
 
@@ -69,6 +72,16 @@ class About:
     def step(self) -> int:
         """The step that was begun or logged last."""
         return self._out.current_step
+
+    def plan_steps(self, total: int) -> None:
+        """The run's length in steps, where it becomes known after the start: for progress and the time left."""
+        steps = whole(total)
+        if steps is None or steps < 1 or steps == self._out.console.total_steps:
+            return
+        self._out.console.total_steps = steps
+        if self._out.is_main:
+            with contextlib.suppress(OSError):
+                manifest.update(self._out.dir, total_steps=steps)
 
     def __repr__(self) -> str:
         return f"<{self.project}/{self.id}: {self.status}, rank {self.rank} of {self.world_size}>"

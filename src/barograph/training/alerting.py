@@ -1,4 +1,4 @@
-"""RunAlerts: what a loop asks to be told, and what it is asked itself.
+"""RunAlerts: the alerts that a loop sends, and the requests that it gets.
 
 In:   `run.alerts.send`, `add`, `stop_early`; requests of the process beside the training.
 Out:  `alert-request`, `alert-rule` and `stop-rule` records, which that process acts upon; whether to stop.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from barograph.core import display
 from barograph.core.values import flatten, plain, text
 from barograph.training.beside import Beside
 from barograph.training.control import ControlFile
@@ -28,6 +30,7 @@ class RunAlerts:
     def __init__(self, recorder: Recorder):
         self._out = recorder
         self._control = ControlFile(recorder.dir, recorder.failed)
+        recorder.folder.on_change.append(self._again)
         self.stop: StopRequest = self._control.stop
         self.debug: DebugMode | None = None  # set by `run.model.debug_after_findings`
         self.stoppers: list[EarlyStopping] = []
@@ -52,21 +55,20 @@ class RunAlerts:
         fields |= {name: plain(value, name, self._out.odd) for name, value in about.items() if value is not None}
         step = fields.pop("step", None)
         self._out.emit("alert-request", self._out.current_step if step is None else step, fields, checked=True)
-        self._start()
+        self.need_sidecar()
 
     @guarded("alert rule")
     def add(self, metric: str, **options: Any) -> None:
         """Tell people when a metric is out of bounds: `above`, `below`, `change`, `missing` or `not_finite`, and
         more options: docs/guides/alerts.md. A pattern such as `gpu/*/power` watches each metric that fits."""
-        if self._out.check_alert is not None:
-            try:
-                self._out.check_alert({"metric": metric} | options)
-            except ValueError as error:
-                self._out.odd(str(error))
-                return
+        try:
+            display.show("alert rule", {"metric": metric} | options, f"the alert on {metric!r}")
+        except ValueError as error:
+            self._out.odd(str(error))
+            return
         fields = {"metric": text(metric)} | {name: _listed(value) for name, value in options.items()}
         self._out.emit("alert-rule", self._out.current_step, fields, checked=True)
-        self._start()
+        self.need_sidecar()
 
     @guarded("early stopping")
     def stop_early(self, stopper: EarlyStopping | None = None, **criteria: Any) -> EarlyStopping | None:
@@ -79,7 +81,7 @@ class RunAlerts:
         self.stoppers.append(chosen)
         fields = {name: value for name, value in chosen.criteria().items() if value is not None}
         self._out.emit("stop-rule", self._out.current_step, fields, checked=True)
-        self._start()
+        self.need_sidecar()
         return chosen
 
     def call(self, on_alert: Callable[[Any], Any], make: Callable[[dict[str, Any]], Any]) -> None:
@@ -122,9 +124,18 @@ class RunAlerts:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        if self.beside is not None:
-            self.beside.look(self._out.later.call, now=True)
+    def need_sidecar(self) -> None:
+        """Something has to be judged beside the training: start the sidecar, or say once that there is none."""
+        if self.beside is None:
+            return
+        self.beside.look(self._out.later.call, now=True)
+        if not self._out.settings.sidecar and self._out.rank == 0:
+            self._out.warn(
+                "alerts and early stopping are judged by the sidecar, which this run has none of (sidecar=False): "
+                f"nothing is sent and no stop is asked for while it trains; `barograph attend {self._out.dir}` says "
+                "afterwards what would have been",
+                key="no sidecar",
+            )
 
     def _each_second(self) -> None:
         self._control.look()
@@ -132,6 +143,12 @@ class RunAlerts:
             self.beside.look(self._out.later.call)
         if self.debug is not None:
             self.debug.at(self._out.current_step)
+
+    def _again(self, folder: Path) -> None:
+        """The folder was deleted or moved, and the process beside the training has left it."""
+        self._control.move(folder)
+        if self.beside is not None:
+            self.beside.again(folder)
 
     def _show(self, line: dict[str, Any]) -> None:
         about = line.get("alert") if isinstance(line.get("alert"), dict) else line

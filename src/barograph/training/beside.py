@@ -5,7 +5,7 @@ Out:  `python -m barograph.sidecar FOLDER`, with one line of JSON on its standar
 
 It is started at once where alerts or trackers wait for it, else by the first log call two seconds after the start, so
 that a script of a second starts none; and at the end where something is left to do. Secrets such as addresses of
-alerts go by the line alone. A process that can't be started is no loss: the log is whole.
+alerts go by the line alone. A process that can't be started loses nothing: the log is whole.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _left: list[Any] = []  # processes of runs that have ended: asked for their exit code when the next one starts
 _AFTER = 2.0  # seconds of a run before it gets a sidecar
+_LEAVES = 3.0  # seconds within which it sees that its folder is gone
 _MIRRORS_SECONDS = 30.0  # that the end waits for trackers
 
 
@@ -38,7 +39,7 @@ class Beside:
     ):
         self.wanted = bool(settings.sidecar) and local_rank == 0
         self._folder, self._settings, self._config = folder, settings, config
-        self._main, self._warn = rank == 0, warn
+        self._rank, self._main, self._warn = rank, rank == 0, warn
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._started = False
@@ -61,6 +62,14 @@ class Beside:
             self._started = True
             later(self.start)
 
+    def again(self, folder: Path) -> None:
+        """The folder was written again, or is at another place: the process beside it leaves, and another one comes."""
+        self._folder = folder
+        if self._started:
+            if self._process is not None:
+                _left.append(self._process)
+            self._started, self._process, self._due = False, None, time.monotonic() + _LEAVES
+
     def start(self) -> None:
         """Start it now; never raises."""
         import subprocess  # a short script starts no process, and importing this takes milliseconds
@@ -71,7 +80,7 @@ class Beside:
             return
         _left[:] = [process for process in _left if process.poll() is None]
         settings = {name: value for name, value in _plain(self._settings).items() if value not in (None, "", [], {})}
-        line = {"pid": os.getpid(), "main": self._main, "settings": settings, "config": dict(self._config)}
+        line = {"pid": os.getpid(), "rank": self._rank, "settings": settings, "config": dict(self._config)}
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "barograph.sidecar", str(self._folder.absolute())],
@@ -86,8 +95,8 @@ class Beside:
                 pipe.write(msgspec.json.encode(mark_non_finite(line), enc_hook=str) + b"\n")
         except (OSError, ValueError, MemoryError, RuntimeError) as error:
             self._warn(
-                f"no process beside the training could be started ({type(error).__name__}: {error}); the log is whole, "
-                f"`barograph attend {self._folder}` does the rest",
+                f"no process beside the training could be started ({type(error).__name__}: {error}); "
+                f"the log is complete, `barograph attend {self._folder}` does the rest",
                 key="sidecar",
             )
 
@@ -107,7 +116,7 @@ class Beside:
                 process.wait(max(timeout, _MIRRORS_SECONDS))
             except subprocess.TimeoutExpired:
                 trackers = ", ".join(self._settings.backends)
-                self._warn(f"{trackers}: not everything has arrived yet; a process of its own goes on sending")
+                self._warn(f"{trackers}: not everything has arrived yet; a background process keeps sending")
         _left.append(process)
 
     def forget(self) -> None:

@@ -6,9 +6,11 @@ Out:  `option` records in the log, and the configuration in the manifest.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,7 +89,8 @@ def _plain(value: Any, depth: int) -> Any:
         return [_plain(item, depth - 1) for item in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type) and depth:
+    holds = dataclasses.is_dataclass(value) or isinstance(value, (types.SimpleNamespace, argparse.Namespace))
+    if holds and not isinstance(value, type) and depth:
         return _plain(vars(value), depth - 1)
     with contextlib.suppress(TypeError, ValueError, RuntimeError):
         if not isinstance(value, (str, bytes)):

@@ -39,6 +39,10 @@ class ControlFile:
             found = os.stat(self._path)
             self._place, self._offset = found.st_ino, found.st_size
 
+    def move(self, folder: Path) -> None:
+        """The run's folder is at another place by now."""
+        self._path = os.fspath(folder / FILE)
+
     def look(self, now_or_never: bool = False) -> None:
         """Read what is new, at most twice a second; microseconds where nothing is."""
         now = time.monotonic()

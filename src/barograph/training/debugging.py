@@ -60,7 +60,7 @@ class DebugMode:
         if severity not in _LEVELS:
             raise ValueError(f"severity is info, warning or critical, not {severity!r}")
         if steps < 1 or most < 1 or longest < steps:
-            raise ValueError("steps and most are at least 1, and longest is no less than steps")
+            raise ValueError("steps and most are at least 1, and longest is not less than steps")
         self.steps, self.most, self.longest = steps, most, longest
         self.intervals = dict(CLOSELY if intervals is None else intervals)
         self.on = False
@@ -117,7 +117,7 @@ class DebugMode:
             for hook in self._hooks:
                 with contextlib.suppress(Exception):
                     hook.restore()
-            self._tell("debug mode is off; the model is looked at as before")
+            self._tell("debug mode is off; the model is watched at the usual intervals again")
 
     def _tell(self, sentence: str) -> None:
         if self._say is not None:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from barograph.core.record import Record, encode
+from barograph.core.handlers import from_signal_handler
+from barograph.core.record import Record, RouterFigures, encode
 from barograph.core.secrets import masked_value, masked_words
 from barograph.core.values import PLAIN, measured, plain, text, whole
-from barograph.log.write import PAGE, JsonLog
+from barograph.log.array import PAGE
+from barograph.log.write import JsonLog
 from barograph.training.console.console import Console
-from barograph.training.guard import from_signal_handler
 
 _warnings = logging.getLogger("barograph")
 _MOST_WARNINGS = 200
@@ -38,7 +39,7 @@ class LazyLog:
         self.path, self._open = path, open_log
 
     def append(self, data: bytes) -> int:
-        """The first record: the file is opened, and stands in this one's place from now on."""
+        """The first record: the file is opened, and replaces this object from now on."""
         return self._open().append(data)
 
     def retry(self) -> None:
@@ -67,6 +68,7 @@ class Emitter:
         self.sections: list[tuple[str, float]] = []
         self.log: Any = log
         self._owner = os.getpid()
+        self.routed = RouterFigures()
         self._warned: set[str] = set()
         _open.add(self)
 
@@ -86,7 +88,10 @@ class Emitter:
                 text(name): value if isinstance(value, (list, dict)) else plain(value, text(name), self.odd)
                 for name, value in fields.items()
             }
-        record = Record(kind, moment or time.time_ns() // 1000, self.step_of(step), fields)
+        number = self.step_of(step)
+        if repeated := self.routed.repeated(kind, number, fields):
+            fields = {**fields, "repeated": repeated}
+        record = Record(kind, moment or time.time_ns() // 1000, number, fields)
         data = encode(record)
         if len(data) > _ROOM and kind == "metrics" and len(fields) > 1:
             names = list(fields)
@@ -163,7 +168,7 @@ class Emitter:
 
     @property
     def coming(self) -> int:
-        """The step that stands in for one that is not a number."""
+        """The step that replaces one that is not a number."""
         return 0
 
     def odd(self, sentence: str) -> None:

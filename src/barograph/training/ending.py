@@ -33,7 +33,7 @@ from barograph.training.shapes import Shapes
 if TYPE_CHECKING:
     from barograph.training.run import Run
 
-_MOST_FINAL = 1000  # series whose last value stands in the manifest
+_MOST_FINAL = 1000  # series whose last value is in the manifest
 _MOST_TRACE = 20_000  # characters
 _LAST_VALUES = 0.5  # of the timeout: for values that are still on a device
 
@@ -156,6 +156,7 @@ class RunEnding:
         out = self._out
         out.later.stop()
         out.console.close()
+        out.folder.look()
         carrier = out.file.carrier
         if carrier is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -168,9 +169,9 @@ class RunEnding:
         if left:
             self._keep_elsewhere(left)
         if isinstance(log, JsonLog) and log.lost:
-            out.warn(f"{log.lost} records were not written: {log.path} had no room")
+            out.warn(f"{log.lost} records were not written: {log.path} had no space")
         if blocks.lost:
-            out.warn(f"{blocks.lost} wide rows or histograms were not written: {out.dir} had no room")
+            out.warn(f"{blocks.lost} wide rows or histograms were not written: {out.dir} had no space")
         beside = self._alerts.beside
         if out.is_main:
             try:
@@ -182,7 +183,7 @@ class RunEnding:
         open_runs.discard(self._run)
         crash.release(self)
         if beside is not None:
-            owed = out.wide.rows > 0 or log.position > _MUCH
+            owed = blocks.rows > 0 or log.position > _MUCH
             beside.finish(owed, max(0.0, deadline - time.monotonic()))
             self._alerts.last_look()
         for chore in [*out.at_end, *self.on_end]:
@@ -201,10 +202,12 @@ class RunEnding:
                 raise OSError(28, "No space left on device")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            out.warn(f"{len(records)} records were not written: {out.log_path} had no room, nor had another ({reason})")
+            out.warn(
+                f"{len(records)} records were not written: {out.log_path} and other places had no space ({reason})"
+            )
             return
         out.warn(
-            f"{out.log_path} had no room for the last {len(records)} records; all of the log is in {local}, and "
+            f"{out.log_path} had no space for the last {len(records)} records; all of the log is in {local}, and "
             f"`barograph gc` or the next start of the run brings it back"
         )
 
@@ -224,17 +227,20 @@ class RunEnding:
         return state | manifest.spent(took, self._gpus(), out.settings.price_per_gpu_hour)
 
     def _final_metrics(self) -> dict[str, float]:
-        """The last value of each series, of at most so many."""
+        """The last value of each series, of at most `most`."""
         last: dict[str, float] = {}
+        reached = self._out.current_step  # of the last call; an evaluation of an earlier step may have come late
         for record in sorted(self._out.lasts.values(), key=lambda record: record.step):
             last |= dict(numbers(record))
-        for _, values in self._out.shapes.lasts():
+            reached = max(reached, record.step)
+        for step, values in self._out.shapes.lasts():
+            reached = max(reached, step)
             with contextlib.suppress(msgspec.DecodeError, ValueError):
                 found = msgspec.json.decode(values) if isinstance(values, bytes) else restore_non_finite(dict(values))
                 named = {name: value for name, value in found.items() if isinstance(value, (int, float))}
                 if len(last) + len(named) <= _MOST_FINAL or named.keys() <= last.keys():
                     last |= named
-        return last | {"step": self._out.current_step} if last else {}
+        return last | {"step": reached} if last else {}
 
     def _gpus(self) -> int:
         """Accelerators that the run holds: one a rank, if torch has started one."""

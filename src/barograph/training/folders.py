@@ -87,6 +87,8 @@ def _shared_folder(project: Path, name: str, launch: str) -> Path:
 def _to_resume(settings: Settings, project: Path, launch: str | None) -> Path | None:
     """The folder of the run to go on with, if the options ask for one and it is there."""
     which = settings.resume
+    if which in (False, "") and settings.wandb_run_id and not settings.id:
+        return _with_wandb_run(project, settings.wandb_run_id)  # who goes on with its copy goes on with the run
     if which in (False, "", "never"):
         return None
     found = None
@@ -104,9 +106,19 @@ def _to_resume(settings: Settings, project: Path, launch: str | None) -> Path | 
         found = max(ended, key=lambda folder: last[folder].time, default=None)
     if found is None and which not in ("auto", "allow"):
         raise options.ConfigError(
-            f"There is no run to go on with (resume is {which!r}) in {project}; `barograph ls` shows what there is."
+            f"There is no run to resume (resume is {which!r}) in {project}; `barograph ls` shows what there is."
         )
     return found
+
+
+def _with_wandb_run(project: Path, wandb_run: str) -> Path | None:
+    """The newest run of the project whose copy is this W&B run."""
+    found: list[tuple[int, Path]] = []
+    with contextlib.suppress(OSError):
+        for folder in project.iterdir():
+            if manifest.read(folder).get("wandb_run_id") == wandb_run and (begun := segments.read(folder)):
+                found.append((begun[-1].time, folder))
+    return max(found, default=(0, None))[1]
 
 
 def to_fork(source: Any, root: Path) -> Path:

@@ -4,15 +4,13 @@ In:   a method that records something.
 Out:  the same method, whose own failures become one warning (with `strict`, the error).
 
 An exception of a signal handler (a preemption, a time limit) may fall into the middle of a call. It belongs to the
-loop: it is told by the handler's own frame in its traceback and goes on its way.
+loop: it is recognized by the handler's own frame in its traceback and goes on its way.
 """
 
 from __future__ import annotations
 
 import functools
-import signal
 from collections.abc import Callable
-from types import CodeType
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,27 +31,3 @@ def guarded(what: str) -> Callable[[F], F]:
         return cast(F, guarded_call)
 
     return around
-
-
-def from_signal_handler(error: BaseException) -> bool:
-    """Whether a handler of signals raised it: one of its frames runs a handler that is installed now."""
-    handlers = _handlers()
-    trace = error.__traceback__
-    while handlers and trace is not None:
-        if trace.tb_frame.f_code in handlers:
-            return True
-        trace = trace.tb_next
-    return False
-
-
-def _handlers() -> set[CodeType]:
-    found = set()
-    for number in signal.valid_signals():
-        handler: Any = signal.getsignal(number)
-        while isinstance(handler, functools.partial):
-            handler = handler.func
-        for call in (handler, getattr(type(handler), "__call__", None)):  # noqa: B004 - its code, not whether
-            code = getattr(getattr(call, "__func__", call), "__code__", None)
-            if isinstance(code, CodeType):
-                found.add(code)
-    return found

@@ -15,6 +15,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from barograph.core import liveness, place
@@ -29,7 +30,6 @@ class LoopHeartbeat:
 
     def __init__(self, recorder: Recorder, state: Callable[[], str | None], seconds: float = SECONDS):
         self._out, self._state, self.seconds = recorder, state, seconds
-        self._folder = recorder.dir / "store" / recorder.stem
         self._about: dict[str, Any] = {
             "rank": recorder.rank,
             "world_size": recorder.world_size,
@@ -42,6 +42,10 @@ class LoopHeartbeat:
         self._step, self._stepped = recorder.current_step, 0.0
         self._paces: deque[float] = deque(maxlen=20)  # seconds a step, between two looks that saw steps
         self._seen = self._written = time.monotonic()
+
+    @property
+    def _folder(self) -> Path:
+        return self._out.dir / "store" / self._out.stem
 
     def beat(self) -> None:
         """A log call, about once a second."""
@@ -71,8 +75,9 @@ class LoopHeartbeat:
             "stepped": self._stepped or None,
             "step_seconds": round(paces[len(paces) // 2], 6) if paces else None,
         }
-        temporary = self._folder / f".{FILE}.{os.getpid()}"
+        folder = self._folder
+        temporary = folder / f".{FILE}.{os.getpid()}"
         with contextlib.suppress(OSError):  # a full disk, a folder that was deleted: the next one may work
-            self._folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             temporary.write_text(json.dumps(content))
-            os.replace(temporary, self._folder / FILE)
+            os.replace(temporary, folder / FILE)

@@ -75,7 +75,7 @@ class Later:
         try:
             call()
         except Exception as error:  # a thread that dies would lose all that follows
-            self._warn(f"a background task met {type(error).__name__}: {error}")
+            self._warn(f"a background task failed with {type(error).__name__}: {error}")
 
     def read(self) -> None:
         """Record what has arrived, in order; from any thread."""

@@ -11,7 +11,6 @@ run gets a fresh file under the name. So a configuration that names one `log_fil
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barograph.core import place
+from barograph.core import locks, place
 from barograph.core.options import Settings
 from barograph.log import spool
 from barograph.log.read import LogFileBusy, LogFileError, records_from, refuse_foreign
@@ -85,7 +84,7 @@ def _elsewhere(path: Path, inside: Path, warn: Callable[[str], Any]) -> OpenLog 
     """The log at `log_file`, linked from the run's folder; None, with a sentence, where it can't be had."""
     ours = inside.is_symlink() and inside.resolve() == path.resolve()
     if not ours and inside.is_file():
-        warn(f"the log of this run is {inside}; log_file {path} is not used for what goes on there")
+        warn(f"the log of this run is {inside}; log_file {path} is not used")
         return None
     for _ in range(5):
         try:
@@ -130,13 +129,7 @@ def _holds_records(path: Path) -> bool:
 def _is_written(path: Path) -> bool:
     """Whether a process, this one among them, has the log open."""
     with open(path, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks
-            return False
-    return False
+        return locks.is_taken(file.fileno())
 
 
 def _hand_back(path: Path, warn: Callable[[str], Any]) -> None:

@@ -32,7 +32,7 @@ class LogVerbosity(enum.IntEnum):
 class TrainingRunLogger(TypedCalls):
     """Writes a run's records to a JSON array file, draws them, hands them to a callback.
 
-    An existing log is appended to; a torn one is repaired; a file that is no log is refused with
+    An existing log is appended to; a torn one is repaired; a file that is not a log is refused with
     `LogFileError`. A log call never raises after that, unless `strict`. A forked child that logs writes a file of
     its own, beside this one.
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from barograph.core.record import Record
 from barograph.core.values import flatten, on_device, whole
+from barograph.training.console.rows import plan
 from barograph.training.recorder import Recorder
 from barograph.training.shapes import step_name
 
@@ -31,15 +33,22 @@ def log_any(out: Recorder, values: Any, step: Any) -> None:
     if not flat:
         return
     shape = out.shapes.remember(values)
+    shape.drawn = shape.simple and bool(plan(shape.names))
     if len(flat) > out.settings.wide_threshold:
         named = {name: value for name, value in flat.items() if isinstance(value, (int, float))}
         if len(named) < len(flat):
             out.odd("a wide record holds only numbers; its other values were left out")
         out.wide.row(named, step)
+        draw_row(out, named, step)
         return
     number = out.at(step)
     out.emit("metrics", number, flat, checked=True)
     shape.last = (number, flat)
+
+
+def draw_row(out: Recorder, values: Mapping[str, Any], step: int | None) -> None:
+    """Show a row that was written by the short way, or to the block file, where the console has a line for it."""
+    out.console.draw(Record("metrics", 0, out.current_step if type(step) is not int else step, dict(values)))
 
 
 def _step_in(values: Mapping[Any, Any]) -> tuple[Mapping[Any, Any], int | None]:

@@ -70,7 +70,7 @@ class RunModel:
         for earlier in [other for other in self.watches if other.model is model]:
             earlier.close()
             self.watches.remove(earlier)
-            out.warn("the model is watched anew; one watch takes several optimizers, as a list", key="watch anew")
+            out.warn("the model is watched again; one watch takes several optimizers, as a list", key="watch anew")
         self.watches.append(watch)
         for call in self.on_watch:
             call(watch)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core import place, segments
+from barograph.core.handlers import from_signal_handler
 from barograph.core.options import Settings
 from barograph.core.record import Record, encode
 from barograph.core.segments import Segment
@@ -23,7 +24,7 @@ from barograph.core.values import flatten, on_device
 from barograph.log.write import JsonLog
 from barograph.training.console.console import Console
 from barograph.training.emitter import Emitter, LazyLog
-from barograph.training.guard import from_signal_handler
+from barograph.training.keeping import RunFolder
 from barograph.training.later import Later
 from barograph.training.logfile import OpenLog, open_log
 from barograph.training.shapes import Shapes
@@ -63,7 +64,6 @@ class Recorder(Emitter):
         self.second, self.head = -1, b""
         self.lasts: dict[tuple[str, int], Record] = {}  # typed records, the last of each kind and size
         self._unsettled = False  # the segment's first step is not known yet
-        self.check_alert: Callable[[Any], Any] | None = None  # refuses a rule that is none; set by `init`
         self.clock: Any = None  # a StepClock, once steps or phases are timed
         self.finished = False  # what is logged now is refused, but for what comes late:
         self.closed = False  # the last record is written, so that is refused too
@@ -77,6 +77,7 @@ class Recorder(Emitter):
         self._use(self.file)
         self.wide = WideRows(self)
         self.log_layers, self.log_histogram = self.wide.layers, self.wide.histogram
+        self.folder = RunFolder(self)
         self.each_second.append(self._look_after)
         self._introduce()
 
@@ -125,6 +126,9 @@ class Recorder(Emitter):
     def begin(self, segment: Segment, step: int) -> None:
         """A new segment of this process: what follows belongs to it."""
         self.segment, self.next_step, self._unsettled = segment, step, False
+        self.lasts = {key: record for key, record in self.lasts.items() if record.step < step}
+        self.shapes.rewind(step)
+        self.routed.clear()
         self.emit("segment", step, segment.fields() | self._who(), checked=True)
 
     def ready(self) -> None:
@@ -163,7 +167,7 @@ class Recorder(Emitter):
             except Exception as error:
                 if from_signal_handler(error):
                     raise
-                self.warn(f"a background task met {type(error).__name__}: {error}")
+                self.warn(f"a background task failed with {type(error).__name__}: {error}")
 
     def _settle(self, step: int) -> None:
         """The first step that a resumed segment logs is where it begins."""
@@ -177,14 +181,9 @@ class Recorder(Emitter):
         """Records that wait for the disk are tried again; files that were deleted are written again."""
         if self.log.waiting:
             self.log.retry()
-        if isinstance(self.log, JsonLog):
-            self.log.restore_if_deleted()
-        blocks = self.wide.blocks
-        if blocks.waiting:
-            blocks.retry()
-        if blocks.restore_if_deleted():
-            rows, self.wide.rows = self.wide.rows, 0
-            self.warn(f"the files of wide rows in {self.dir} were deleted: {rows} rows or histograms are gone")
+        if self.wide.blocks.waiting:
+            self.wide.blocks.retry()
+        self.folder.look()
 
     # -- steps ----------------------------------------------------------------------------------------------
 
@@ -213,7 +212,7 @@ class Recorder(Emitter):
 
     def refuse(self) -> None:
         """The run is finished: say that nothing is recorded any more."""
-        self.odd(f"run {self.id} is finished; what is logged now is not recorded")
+        self.odd(f"run {self.id} is finished; what is logged from now on is not recorded")
 
     # -- values on an accelerator ------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from barograph.training.checkpoints import Checkpoints
 from barograph.training.configuration import RunConfig
 from barograph.training.ending import RunEnding, open_runs
 from barograph.training.guard import guarded
-from barograph.training.metrics import log_any
+from barograph.training.metrics import draw_row, log_any
 from barograph.training.probing import RunData, RunModel, RunRanks
 from barograph.training.recorder import LAST_STEP, Recorder
 from barograph.training.steps import Step, Steps
@@ -104,6 +104,7 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
     ):
         self._out = recorder = Recorder(folder, settings, segment, callback, next_step)
         self.id, self.dir = recorder.id, recorder.dir
+        recorder.folder.on_change.append(lambda folder: setattr(self, "dir", folder))
         self._steps = Steps(recorder)
         self.about = About(recorder)
         self.config = RunConfig(recorder, config)
@@ -119,14 +120,21 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
 
     _out: Recorder
 
-    def log(self, values: Mapping[Any, Any], step: int | None = None) -> None:
+    def log(self, values: Mapping[Any, Any], step: int | None = None, commit: bool | None = None) -> None:
         """Record named numbers at a step (default: one more than the last, or what the values call `step`).
 
         Numbers may be Python's, NumPy's or torch's; one on an accelerator is read later, without
         waiting for it. Nested mappings are joined with `/`. Strings and None are kept in the log file.
-        More than `wide_threshold` names go to the block file, as one row.
+        More than `wide_threshold` names go to the block file, as one row. `commit=False`, as W&B has it, leaves the
+        count where it is: the next call without a step has the same one.
         """
         out = self._out
+        if commit is False:
+            coming = out.next_step
+            self.log(values, step)
+            if out.next_step != coming:
+                out.next_step -= 1
+            return
         try:
             shape = out.shapes.find(tuple(values))
             if shape is None or not shape.simple or (shape.step_name is not None and step is None):
@@ -134,6 +142,8 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
                 return
             if shape.wide:
                 out.wide.pack(shape, values.values(), step)
+                if shape.drawn:
+                    draw_row(out, values, step)
                 return
             try:
                 body = _encode(values)
@@ -154,6 +164,8 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
             data = b'%b%06d","step":%d,%b' % (out.head, fraction, step, body[1:])
             shape.last = (step, body)
             out.log.append(data)
+            if shape.drawn:
+                draw_row(out, values, step)
             if out.callback is not None:
                 out.call_back(out.callback, data)
             if out.clock is not None and out.clock.loose:
@@ -174,7 +186,7 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
 
     def phase(self, name: str) -> Phase:
         """`with run.phase("forward"):` times a part of a step: data, forward, backward, optimizer, or a name
-        of yours; or something between steps, such as eval and checkpoint. Phases may stand in phases."""
+        of yours; or something between steps, such as eval and checkpoint. Phases may be nested."""
         return self._steps.clock.phase(name if type(name) is str else text(name))
 
     def watch(self, model: Any, optimizer: Any = None, **options: Any) -> ModelWatch | None:

@@ -29,13 +29,14 @@ def step_name(names: Collection[Any]) -> str | None:
 class Shape:
     """A set of names. `pack` makes little-endian doubles of that many values."""
 
-    __slots__ = ("last", "names", "pack", "simple", "step_name", "wide")
+    __slots__ = ("drawn", "last", "names", "pack", "simple", "step_name", "wide")
 
     def __init__(self, names: tuple[str, ...], simple: bool, wide: bool):
         self.names = names
         self.pack: Callable[..., bytes] = struct.Struct(f"<{len(names)}d").pack
-        self.simple = simple  # every name may stand in a record, every value was a number
+        self.simple = simple  # every name is allowed in a record, every value was a number
         self.wide = wide  # too many names for the log file
+        self.drawn = False  # the console has a line for it
         self.last: Any = None  # step and values written last, these as JSON or as a mapping
         self.step_name = step_name(names)
 
@@ -75,7 +76,7 @@ class Shapes:
             self._different = None
             self._warn(
                 f"more than {_MANY_NAMES:,} different names have been logged, such as {text(names[0])[:80]!r} and "
-                f"{text(names[-1])[:80]!r}; a name with a number of a step or a sample in it makes a series of each"
+                f"{text(names[-1])[:80]!r}; a name that contains a step or sample number creates a series for each"
             )
 
     def remember(self, values: Mapping[Any, Any]) -> Shape:
@@ -100,6 +101,12 @@ class Shapes:
             names = tuple(f"{lead}{text(row)}/{text(column)}" for row in table for column in table[row])
             shape = self._tables[key] = Shape(names, False, True)
         return shape
+
+    def rewind(self, step: int) -> None:
+        """Forget values of this step and later ones."""
+        for shape in self._shapes.values():
+            if shape.last and shape.last[0] >= step:
+                shape.last = None
 
     def lasts(self) -> list[Any]:
         """Step and values written last of every set of names, in the order of the steps."""

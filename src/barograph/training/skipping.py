@@ -39,7 +39,7 @@ class SkipAdvisor:
     """Knows the last `window` losses and norms. One for a training; not for two threads at once.
 
     window: steps to compare with. sigmas: how far above the median is too far. least: steps to know before a finite
-    value is advised against. most_in_row: after so many advices in a row for finite values the training has changed
+    value is advised against. most_in_row: after this many in a row for finite values the training has changed
     and not the batch: the history begins anew. NaN and infinity are advised against always.
 
     With several ranks give values that all ranks share, such as a reduced loss and the norm of the whole gradient:
@@ -59,7 +59,7 @@ class SkipAdvisor:
     def advise(self, loss: Any = None, norm: Any = None) -> Advice:
         """Whether to skip the step with this loss and this gradient norm; either may be left out.
 
-        Microseconds for Python's numbers; a tensor on a device is waited for. Never raises: what is no number
+        Microseconds for Python's numbers; a tensor on a device is waited for. Never raises: what is not a number
         says nothing.
         """
         plain_loss, plain_norm = _plain(loss), _plain(norm)
@@ -133,7 +133,7 @@ class _Recent:
         return self._sorted[len(self._sorted) // 2] if self._sorted else math.nan
 
     def sigmas(self, value: float, least_sigma: float) -> float:
-        """How many robust σ the value lies above the median; σ is no less than `least_sigma`."""
+        """How many robust σ the value lies above the median; σ is at least `least_sigma`."""
         known = self._sorted
         count = len(known)
         spread = (known[(3 * count) // 4] - known[count // 4]) / _QUARTILES

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from barograph.core import liveness, manifest, options, place, segments
+from barograph.core import display, liveness, manifest, options, place, segments
 from barograph.core.arguments import Options
 from barograph.core.options import Settings
 from barograph.core.record import format_time, parse_time
@@ -86,19 +86,15 @@ def init(
 
 def _check_rules(settings: Settings) -> None:
     """Refuse what the doctor and the alerts would not understand, before anything is written."""
-    if settings.alerts or settings.notify:
-        from barograph.sidecar.alerts.options import read_routes, read_thresholds
-
-        read_thresholds(settings.alerts)
-        read_routes(settings.notify)
-    if not settings.thresholds and not settings.silence:
-        return
-    from barograph.doctor.kernel.registry import make_rules
-
-    try:
-        make_rules(settings.thresholds, settings.silence)
-    except ValueError as error:
-        raise options.ConfigError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+    if settings.alerts:
+        display.show("alert rules", settings.alerts)
+    if settings.notify:
+        display.show("alert routes", settings.notify)
+    if settings.thresholds or settings.silence:
+        try:
+            display.show("doctor's rules", settings.thresholds, settings.silence)
+        except ValueError as error:
+            raise options.ConfigError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
 
 
 def fork(
@@ -125,7 +121,7 @@ def fork(
     before = manifest.read(folder)
     project = project or before.get("project") or "default"
     name = name or f"{before.get('name') or folder.name}-fork"
-    settings = options.load({"project": project, "name": name, "dir": dir, **arguments})
+    settings = options.load({"project": project, "name": name, "dir": dir, "resume": "never", **arguments})
     _check_rules(settings)
     mixed = (before.get("config") or {}) | _config(config)
     launch = place.launch_id()
@@ -162,11 +158,7 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
             run._ending.wall_before = _wall_before(before, moment)
             _describe(run, settings, config, before)
     if on_alert is not None:
-        from barograph.sidecar.alerts.alert import Alert  # another room: only who asks for alerts needs their form
-
-        names = set(Alert.__dataclass_fields__)
-        empty = {"title": "", "text": "", "level": "warning", "cause": ""}
-        run.alerts.call(on_alert, lambda line: Alert(**(empty | {k: v for k, v in line.items() if k in names})))
+        run.alerts.call(on_alert, lambda line: display.show("alert", line))
     _look_after(run, settings, config)
     return run
 
@@ -184,7 +176,11 @@ def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None
     """What goes on beside the loop: the sidecar, the heartbeat, stacks on request."""
     out = run._out
     run.alerts.beside = Beside(run.dir, settings, masked(config), out.local_rank, out.rank, out.warn)
-    out.check_alert = _check_alert
+    if not settings.sidecar and out.rank == 0:
+        for fields in display.show("alert rules", settings.alerts) if settings.alerts else ():
+            run.alerts.add(**fields)
+        if settings.notify or settings.stop_on != "none":
+            run.alerts.need_sidecar()
     run.alerts.beside.look(out.later.call)
     if settings.watchdog:
         heartbeat = LoopHeartbeat(out, lambda: None if out.clock is None else out.clock.between())
@@ -224,21 +220,17 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         "code": {"git": settings.git},
         **liveness.process(),
     }
+    if settings.wandb_run_id:
+        about["wandb_run_id"] = settings.wandb_run_id
     if run._ending.wall_before:
         about["wall_seconds"] = run._ending.wall_before
     manifest.update(run.dir, **about)
+    out.folder.keep()
     run.log_cmd(command)
     run.log_options(config)
     hidden = [name for name in ("config", "command") if about[name] != {"config": config, "command": command}[name]]
     if hidden:
         out.warn(f"what looks like a secret in the {' and the '.join(hidden)} is recorded as ****")
-
-
-def _check_alert(entry: Any) -> None:
-    """Raise ConfigError for a rule that is none."""
-    from barograph.sidecar.alerts.options import read_threshold  # another room: only who sets rules needs it
-
-    read_threshold(entry, f"the alert on {entry.get('metric')!r}")
 
 
 def _config(config: Any) -> dict[str, Any]:

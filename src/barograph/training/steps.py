@@ -23,7 +23,7 @@ _POSITION = {"pq_idx": "pq", "rg_idx": "rg"}  # picoLLM's names in the loader's 
 
 
 class Step:
-    """One step of `with run.step(...) as step`. What it was is told by `set`, at any time before its end."""
+    """One step of `with run.step(...) as step`. Its fields are given by `set`, at any time before its end."""
 
     __slots__ = ("_clock", "_reduced", "_steps", "number", "tokens", "values")
 
@@ -35,7 +35,7 @@ class Step:
 
     def set(self, **values: Any) -> None:
         """`loss`, `norm` (L2 of the gradients), `lr`, `epoch`, `tokens`, `position` (the loader's {pq_idx,
-        rg_idx, epoch}), and anything else that is to stand in the step's record."""
+        rg_idx, epoch}), and anything else that belongs into the step's record."""
         self.values.update(values)
 
     def reduce(self, **values: Any) -> None:

@@ -97,7 +97,7 @@ class TypedCalls:
     @guarded("state of a device")
     def log_gpu_state(self, step: int, gpu_id: int = 0, info: Any = None, **fields: Any) -> None:
         """One device's telemetry in Surogate's fields: clock MHz, power mW, temperature °C, dram_free bytes, …
-        They stand in `info`, or are given by name; `id` is another name of `gpu_id`."""
+        They are in `info`, or are given by name; `id` is another name of `gpu_id`."""
         given = _mapping(self._out, info, "log_gpu_state") if info is not None or not fields else {}
         if given is not None:
             given = given | fields
@@ -125,9 +125,11 @@ class TypedCalls:
             self._out.emit("sol", 0, values)
 
     @guarded("memory table")
-    def log_allocator(self, stats: Any, step: Any = 0) -> None:
-        """Memory by segment, in bytes: a mapping of name to {device, managed, pinned, pageable}, or a list.
-        The step may come first, as in the other calls."""
+    def log_allocator(self, stats: Any = None, step: Any = 0, **segment: Any) -> None:
+        """Memory by segment, in bytes: a mapping of name to {device, managed, pinned, pageable}, or a list; or the
+        fields of one segment by name. The step may come first, as in the other calls."""
+        if segment and (stats is None or isinstance(stats, int)):
+            stats, step = [segment], step if stats is None else stats
         if isinstance(stats, int) and not isinstance(step, int):
             stats, step = step, stats
         if isinstance(stats, Mapping):
@@ -169,8 +171,13 @@ class TypedCalls:
 
     @guarded("description of a data set")
     def log_dataset(self, train: Any = None, evaluation: Any = None, **splits: Any) -> None:
-        """What the splits hold: `files`, `tokens`, `file_index`, `chunk_index`, `seed`; a mapping a split."""
-        named = {"train": train, "eval": splits.pop("eval", evaluation), **splits}
+        """What the splits hold: `files`, `tokens`, `file_index`, `chunk_index`, `seed`; a mapping a split. Or one
+        split's fields by name, with its name as `split`."""
+        named = {"train": train, "eval": splits.pop("eval", evaluation)}
+        if not all(value is None or isinstance(value, (Mapping, list, tuple)) for value in splits.values()):
+            named[text(splits.pop("split", "train"))] = splits
+        else:
+            named |= splits
         for split, info in named.items():
             if info is not None:
                 listed = [info] if isinstance(info, str) else info

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 
 class WideRows:
-    """The block files of one writer. `rows` counts what was written since the file in use was begun."""
+    """The block files of one writer."""
 
     def __init__(self, recorder: Recorder):
         self._out = recorder
-        self.rows = 0
         self.blocks = self._open()
 
     def _open(self) -> BlockWriter:
@@ -64,7 +63,6 @@ class WideRows:
         now = time.time_ns() // 1000
         out.ready()
         self.blocks.row(shape.names, packed, out.at(step, advance), now, out.segment.number, out.log.position)
-        self.rows += 1
         out.tick(now // 1_000_000)
 
     @guarded("layer table")
@@ -126,13 +124,11 @@ class WideRows:
         packed, bins = (numbers, bins) if borders is None else (borders + numbers, 0)
         number = out.segment.number
         self.blocks.histogram(text(name), packed, bins, out.at(step, advance), now, number, out.log.position)
-        self.rows += 1
         out.tick(now // 1_000_000)
 
     def forked(self) -> None:
         """In a forked child: the parent's file is the parent's."""
         self.blocks.abandon()
-        self.rows = 0
         self.blocks = self._open()
 
 

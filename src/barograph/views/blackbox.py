@@ -41,7 +41,7 @@ def _lines(box: Box, steps: int, width: int) -> list[str]:
     shown = [title]
     for label, said in (
         ("why", _why(about)),
-        ("first bad", _first(about)),
+        ("not finite", _first(about)),
         ("then", _then(about)),
         ("batch", _batch(about)),
         ("random", _random(about)),
@@ -68,7 +68,7 @@ def _why(about: Mapping[str, Any]) -> str:
     if finding:
         return escape(finding.get("message") or finding.get("rule") or "")
     if not problem:
-        return "the process was told to end" if about.get("reason") == "sigterm" else ""
+        return "the process was sent SIGTERM" if about.get("reason") == "sigterm" else ""
     message = (str(problem.get("message") or "").splitlines() or [""])[0]
     where = [line.strip() for line in str(problem.get("traceback") or "").splitlines() if line.startswith('  File "')]
     place = f" ({where[-1]})" if where else ""
@@ -77,7 +77,7 @@ def _why(about: Mapping[str, Any]) -> str:
 
 def _first(about: Mapping[str, Any]) -> str:
     first = _mapping(about.get("first_bad"))
-    return _bad(first) if first else "none: all that was recorded and looked at is finite"
+    return _bad(first) if first else "none: everything recorded is finite"
 
 
 def _bad(bad: Mapping[str, Any]) -> str:

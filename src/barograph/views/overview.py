@@ -32,6 +32,7 @@ from barograph.views.inside import expert_lines, flow_lines
 from barograph.views.lineage.command import page_lines
 
 _LOSSES = ("train/loss", "loss", "train_loss")
+_LONGEST_NAME = 24
 _EVALS = ("eval/loss", "val/loss", "val_loss", "eval_loss")
 
 
@@ -73,9 +74,11 @@ def _look(run: StoredRun, row: dict[str, Any]) -> None:
 
 
 def table(rows: list[dict[str, Any]], width: int | None = None) -> str:
-    """Rows as aligned columns; names that are too long lose their middle."""
+    """Rows as aligned columns; names that are too long lose their middle. Names stand where ids are not the names."""
     width = width or shutil.get_terminal_size((100, 24)).columns
-    head = ("PROJECT", "RUN", "STATUS", "STEP", "LOSS", "EVAL", "WHEN")
+    head: tuple[str, ...] = ("PROJECT", "RUN", "STATUS", "STEP", "LOSS", "EVAL", "WHEN", "NAME")
+    if all(row.get("name") in (None, row["id"]) for row in rows):
+        head = head[:-1]
     lines = [
         (
             short(row["project"]),
@@ -85,10 +88,12 @@ def table(rows: list[dict[str, Any]], width: int | None = None) -> str:
             number(row["loss"]),
             number(row["eval_loss"]),
             _age(row["created"]),
-        )
+            short(row.get("name") or row["id"]),
+        )[: len(head)]
         for row in rows
     ]
     sizes = [max(len(head[at]), *(len(line[at]) for line in lines)) for at in range(len(head))]
+    sizes[7:] = [min(size, _LONGEST_NAME) for size in sizes[7:]]
     rest = width - sum(sizes[2:]) - 2 * (len(head) - 1)
     if sizes[0] + sizes[1] > rest:
         sizes[0] = min(sizes[0], max(8, rest // 3))
@@ -177,7 +182,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
 
 _CAUSES = {
     "productive": "productive", "data": "waiting for data", "communication": "communication",
-    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "steps done again",
+    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "repeated steps",
     "downtime": "down after a crash", "other": "other", "idle": "idle",
 }  # fmt: skip
 

@@ -31,7 +31,7 @@ async function ask(path: string, options: RequestInit = {}, again = PATIENCE): P
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
     tellServer(false);
-    throw new ApiError(0, "The server does not answer. Is `barograph view` still running?");
+    throw new ApiError(0, "The server does not respond. Is `barograph view` still running?");
   }
   tellServer(true);
   if (answer.ok) return answer;
@@ -43,7 +43,7 @@ async function ask(path: string, options: RequestInit = {}, again = PATIENCE): P
     return ask(path, options, again - 1);
   }
   if (answer.status === 401)
-    throw new ApiError(401, "This server wants its token: open the address that `barograph view` printed.");
+    throw new ApiError(401, "This server needs its token: open the address that `barograph view` printed.");
   throw new ApiError(answer.status, await sentence(answer));
 }
 

@@ -9,12 +9,12 @@ import type { ColumnRef } from "./types.ts";
 export interface Frame<Header> {
   header: Header;
   /** The numbers of a column; empty for one that is missing. Throws RangeError outside the data. */
-  column(ref: ColumnRef | undefined): Float64Array;
+  column: (ref: ColumnRef | undefined) => Float64Array;
 }
 
 const EMPTY = new Float64Array(0);
 
-/** Throws RangeError or SyntaxError for what is no frame. */
+/** Throws RangeError or SyntaxError for what is not a frame. */
 export function decodeFrame<Header>(buffer: ArrayBuffer): Frame<Header> {
   if (buffer.byteLength < 4) throw new RangeError("the frame ends within its length");
   const length = new DataView(buffer).getUint32(0, true);

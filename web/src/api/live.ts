@@ -4,18 +4,18 @@
  * Out:  calls to listeners; the state of the connection.
  *
  * A browser opens six connections to a server for all its tabs, and each stream holds one: so there is one a tab, and
- * none in a tab that nobody sees. Who comes back to a tab is told to read again (`onAgain`).
+ * none in a tab that nobody sees. Who comes back to a tab reads again (`onAgain`).
  */
 
 import { tellServer } from "./client.ts";
 import type { Key, PointsEvent, Row, RowsEvent } from "./types.ts";
 
 export interface Listener {
-  /** Rows that changed; keys of runs that are no more. */
+  /** Rows that changed; keys of runs that are gone. */
   onRows?(rows: Row[], gone: Key[]): void;
   /** New points of one of `runs` can be read. */
   onPoints?(run: Key, step: number | null): void;
-  /** The connection stands, for the first time or again: what changes from now on is told. */
+  /** The connection stands, for the first time or again: changes from now on arrive. */
   onOpen?(): void;
   /** Something may have been missed: read everything again. */
   onAgain?(): void;

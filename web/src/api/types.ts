@@ -78,7 +78,7 @@ export interface Restored {
   key: Key;
 }
 
-/** Live: rows that changed, keys of runs that are no more. */
+/** Live: rows that changed, keys of runs that are gone. */
 export interface RowsEvent {
   rows: Row[];
   gone: Key[];

@@ -17,6 +17,11 @@ export class ApiError extends Error {
   }
 }
 
+/** What a record says in text or as a number; the other where it says neither. */
+export function word(value: unknown, other = ""): string {
+  return typeof value === "string" || typeof value === "number" ? String(value) : other;
+}
+
 /** A number of the API as a number. */
 export function num(value: unknown): number | null {
   if (typeof value === "number") return value;

@@ -20,7 +20,7 @@ interface Props {
 }
 
 const ROW = 24; // pixels
-const FOUND = 2000; // matches that are held; the count of all is told
+const FOUND = 2000; // matches that are held; the count of all is shown
 const WAIT_MS = 12; // after the last key
 
 type Line =
@@ -121,7 +121,7 @@ export function Browse({ run, picked, toggle, addAll }: Props) {
             ? found.total > found.names.length
               ? `${whole(found.total)} series, the first ${whole(found.names.length)} are listed`
               : `${whole(found.total)} series`
-            : "Pick series to draw them.")}
+            : "Select series to draw them.")}
       </p>
       <List lines={lines} picked={picked} act={act} />
       {found && found.total > 1 && (

@@ -110,7 +110,7 @@ export function Chart(props: Props) {
     else
       void figure.current
         ?.requestFullscreen?.()
-        .catch(() => toast({ text: "The browser allows no full screen here.", tone: "bad" }));
+        .catch(() => toast({ text: "The browser does not allow full screen here.", tone: "bad" }));
   };
 
   const calls = (made: Control): KeyCalls => ({
@@ -228,7 +228,7 @@ export function Chart(props: Props) {
           <p class="chart-says quiet">
             {group.settings.x === "step"
               ? "No point has been logged yet."
-              : `No point has a place on the axis “${axisName(group.settings.x)}”.`}
+              : `No point has a value on the axis “${axisName(group.settings.x)}”.`}
           </p>
         )}
         {state?.phase === "failed" && (
@@ -297,7 +297,7 @@ function Notes({ made, log }: { made: Control | null; log: boolean }) {
     <>
       {odd > 0 && <span class="badge bad">{whole(odd)} not finite</span>}
       {log && hidden > 0 && (
-        <span class="badge" title="A logarithmic axis has no place for zero and below">
+        <span class="badge" title="A logarithmic axis can't show zero or negative values">
           {hiddenExact ? "" : "≥ "}
           {whole(hidden)} ≤ 0 left out
         </span>

@@ -85,7 +85,11 @@ export class Control {
     host: HTMLElement,
     group: Group,
     setup: Setup,
-    calls: { onState(): void; onCursor(x: number | null, y: number | null, own: boolean): void; onDrawn(): void },
+    calls: {
+      onState: () => void;
+      onCursor: (x: number | null, y: number | null, own: boolean) => void;
+      onDrawn: () => void;
+    },
     from: Loader = shared,
   ) {
     this.group = group;

@@ -224,7 +224,7 @@ export function read(curve: Columns, at: number, reach = Infinity): Reading | nu
 export interface Extent {
   low: number;
   high: number;
-  /** Points that a logarithmic axis can't show; with buckets, at least so many. */
+  /** Points that a logarithmic axis can't show; with buckets, at least this many. */
   hidden: number;
   hiddenExact: boolean;
 }

@@ -50,7 +50,7 @@ const HEADS: Record<string, string> = {
   moe: "moe", router: "moe", experts: "moe",
   data: "data", dataset: "data",
 };
-const MOST_LINES = 96; // of one panel: more can't be told apart, the heat map of layers shows all
+const MOST_LINES = 96; // of one panel: more can't be distinguished, the heat map of layers shows all
 
 const LOSS = /(^|[_.\-/])(loss|losses|bpb|bits_per_byte|perplexity|ppl|nll|cross_entropy|ce)([_.-]|$)/i;
 const RATE =
@@ -124,7 +124,9 @@ export function stemOf(name: string, family: string): string {
   if (/^(min|max|mean|std|median|p\d+)$/.test(ending) && starred.length > 1) return starred.slice(0, -1).join("/");
   starred[starred.length - 1] = ending
     .replace(/_(min|max|mean|std|p\d+|rx|tx|read|write|in|out|low|high)$/, "_*")
-    .replace(/^(flow|update)_(\w+)$/, (all, one, two) => (/^(p\d+|\*|spread|outside)$/.test(two) ? `${one}_*` : all));
+    .replace(/^(flow|update)_(\w+)$/, (all: string, one: string, two: string) =>
+      /^(p\d+|\*|spread|outside)$/.test(two) ? `${one}_*` : all,
+    );
   return starred.join("/");
 }
 

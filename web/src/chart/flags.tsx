@@ -19,7 +19,7 @@ interface Props {
 }
 
 const ORDER: Record<Flag["kind"], number> = { critical: 0, warning: 1, info: 2, resume: 3, checkpoint: 4, eval: 5 };
-const CLOSE = 13; // pixels between two flags that can be told apart
+const CLOSE = 13; // pixels between two flags that can be distinguished
 const SIGNS: Record<Flag["kind"], string> = {
   critical: "!",
   warning: "!",

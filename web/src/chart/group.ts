@@ -23,7 +23,7 @@ export interface Settings {
 export const PLAIN: Settings = { x: "step", smooth: 0, logX: false, logY: null, branch: "all", typical: false };
 
 export interface Member {
-  /** Who is told as `from` of its own changes. */
+  /** Passed as `from` with its own changes. */
   owner?: object;
   onRange?(view: View, settled: boolean, from: object | null): void;
   onCursor?(x: number | null, from: object | null): void;

@@ -43,7 +43,7 @@ export function readLayout(value: unknown): Layout {
     if (typeof match !== "string" || !match || match.length > 500) return [];
     return [
       {
-        id: String(id ?? match),
+        id: typeof id === "string" && id ? id : match,
         title: typeof title === "string" && title ? title.slice(0, 200) : match,
         match,
         logY: logY === true,
@@ -85,9 +85,9 @@ export function moved(layout: Layout, shown: readonly string[], id: string, by: 
 
 export interface LayoutState {
   layout: Layout;
-  change(next: Layout): void;
-  save(): Promise<void>;
-  reset(): Promise<void>;
+  change: (next: Layout) => void;
+  save: () => Promise<void>;
+  reset: () => Promise<void>;
   shared: boolean;
 }
 

@@ -101,7 +101,7 @@ export function LayoutBar({ state, project, families, example }: Props) {
                 class="button"
                 onClick={() => {
                   close();
-                  told(state.reset(), state.shared ? "The project's layout." : "The layout as it is made by itself.");
+                  told(state.reset(), state.shared ? "The project's layout." : "The default layout.");
                 }}
               >
                 {state.shared ? "Reset to project layout" : "Reset to default layout"}

@@ -38,7 +38,7 @@ interface Waiting {
   failed(error: unknown): void;
 }
 
-const GATHER_MS = 4; // charts that become visible together are told of within one frame
+const GATHER_MS = 4; // charts that become visible together are gathered within one frame
 const MOST = 120; // series a request: the first charts are there while later ones are worked on; the server takes 500
 const AT_ONCE = 2; // requests under way: more would share the server's processors, and all would come late
 

@@ -73,7 +73,7 @@ export function Panels(props: Props) {
     .filter((family) => !props.only || props.only.includes(family.id))
     .sort((a, b) => rank(a.id) - rank(b.id));
   if (!shown.length && !picked.length)
-    return <p class="quiet">No series has been logged yet. They appear here by themselves.</p>;
+    return <p class="quiet">No series has been logged yet. They appear here when logged.</p>;
   return (
     <div class="families">
       <LayoutBar state={state} project={project} families={families} example={known.names[0] ?? "train/loss"} />
@@ -82,7 +82,7 @@ export function Panels(props: Props) {
           {...props}
           group={group}
           state={state}
-          family={{ id: "picked", title: "Picked", panels: chosen, closed: false }}
+          family={{ id: "picked", title: "Selected", panels: chosen, closed: false }}
           fixed
         />
       )}
@@ -91,7 +91,7 @@ export function Panels(props: Props) {
           {...props}
           group={group}
           state={state}
-          family={{ id: "own", title: "Own panels", panels: own, closed: false }}
+          family={{ id: "own", title: "Custom panels", panels: own, closed: false }}
           fixed
         />
       )}
@@ -274,7 +274,7 @@ function PanelMenu({ panel, ids, state, fixed, onUnpick, close }: MenuProps) {
       <span>{says}</span>
     </button>
   );
-  if (panel.family === "picked") return onUnpick ? entry("Take away", () => panel.names.forEach(onUnpick)) : null;
+  if (panel.family === "picked") return onUnpick ? entry("Remove", () => panel.names.forEach(onUnpick)) : null;
   if (panel.family === "own")
     return entry("Delete this panel", () =>
       change({ ...layout, own: layout.own.filter((one) => one.id !== panel.id) }),

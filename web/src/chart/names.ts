@@ -20,7 +20,7 @@ export interface Known {
 const MOST = 4000; // names held at once: sorted into panels in a few milliseconds
 const COMMON =
   "^((train|training|eval|val|valid|test|model|speed|moe|data|memory|gpu|host|ranks|perf|sol|span|goodput|energy)/|[^/]+$)";
-const SAMPLE = 6; // of many runs, so many are asked before the first panels are drawn
+const SAMPLE = 6; // of many runs, this many are asked before the first panels are drawn
 const REST_MS = 5000; // the others are asked after the first charts, which need the server more
 const AGAIN_SECONDS = 8; // a run in progress may log new names
 

@@ -79,7 +79,7 @@ function line(context: CanvasRenderingContext2D, columns: Columns, values: Float
   return drawn;
 }
 
-/** Points by themselves: where there are few, so that what was logged can be told from what lies between. */
+/** Points by themselves: where there are few, so that what was logged can be distinguished from what lies between. */
 function dots(context: CanvasRenderingContext2D, columns: Columns, frame: Frame, radius: number): void {
   const toX = along(frame);
   const toY = upward(frame);

@@ -53,7 +53,7 @@ export interface PlotCalls {
   onDrawn(): void;
 }
 
-const LEFT = 56; // of the y axis: the same in all charts, so that they stand in line, but for one whose numbers are wider
+const LEFT = 56; // of the y axis: the same in all charts, so that they are aligned, but for one whose numbers are wider
 const RIGHT = 22; // half of the last tick's text stands beyond the plot
 const GAPS = 14; // of it, what is not text
 const COUNTED = new Set(["step", "samples", "tokens"]);
@@ -127,7 +127,7 @@ export class Plot {
       ticks: { stroke: () => this.#inks.grid, width: 1, size: 4 },
     });
     // uPlot knows steps from 1e-32 to 1e32, and of 2.5, which needs a digit more; a logarithmic axis it counts from its
-    // lower end on, round or not. It is told of a step that always fits, and of our own ticks.
+    // lower end on, round or not. It gets a step that always fits, and our own ticks.
     const round = (log: boolean): Pick<uPlot.Axis, "incrs" | "splits" | "filter"> => {
       let room = 1;
       return {
@@ -371,7 +371,7 @@ export class Plot {
     this.#u?.redraw(false, true);
   }
 
-  /** The cursor by value, as another chart or a key says; nobody is told. */
+  /** The cursor by value, as another chart or a key sets it; it is not passed on. */
   setCursor(x: number | null): void {
     const u = this.#u;
     if (!u) return;
@@ -404,7 +404,7 @@ export class Plot {
     return this.#u?.over.clientWidth ?? 1;
   }
 
-  /** The same before the first drawing, for as many buckets as there will be pixels. */
+  /** The same before the first drawing, with one bucket a pixel. */
   get plannedWidth(): number {
     return Math.max(60, this.#width() - LEFT - RIGHT);
   }

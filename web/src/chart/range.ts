@@ -100,7 +100,7 @@ export function same(a: View, b: View): boolean {
   return a === b || (a !== null && b !== null && a[0] === b[0] && a[1] === b[1]);
 }
 
-/** "120..480" ↔ a view, for the address: as many digits as a ten-thousandth of the width needs. */
+/** "120..480" ↔ a view, for the address: with the digits that a ten-thousandth of the width needs. */
 export function formatView(view: View): string {
   if (view === null) return "";
   const decimals = Math.max(0, Math.min(15, 4 - Math.floor(Math.log10(view[1] - view[0]))));

@@ -163,7 +163,7 @@ export function Comparison({ made, range, close, statistics }: Compared) {
           {xText(axis, from)} … {xText(axis, to)}
         </strong>
         {!all.every(({ now }) => now.exact) && (
-          <span class="quiet" title="From ranges of points: exact but for the two ends">
+          <span class="quiet" title="From buckets of points: exact except at both ends">
             ≈
           </span>
         )}

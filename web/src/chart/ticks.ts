@@ -41,7 +41,7 @@ function decimals(step: number): number {
   return Math.min(15, Math.abs(left - Math.round(left)) < 1e-6 ? digits : digits + 1);
 }
 
-/** Large numbers with a letter, small ones with an exponent; as many digits as neighbours need to differ.
+/** Large numbers with a letter, small ones with an exponent; with the digits that neighbours need to differ.
  *  most: the largest on the axis, by whose size all are written. */
 export function tickText(value: number, step: number, most = Math.abs(value)): string {
   if (value === 0) return "0";

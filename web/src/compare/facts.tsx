@@ -39,7 +39,7 @@ export function Differences({ made, colours }: Props) {
       {changes.length > 0 ? (
         <Changes rows={changes} made={made} colours={colours} />
       ) : (
-        <p class="soft">Nothing that is known and could change the training.</p>
+        <p class="soft">No known difference that affects the training.</p>
       )}
       {made.code_files.length > 0 && (
         <p class="code-files">

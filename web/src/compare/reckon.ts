@@ -14,7 +14,7 @@ export function letter(side: number): string {
 
 export function refusalSentence({ kind, what, why, instead }: Refusal): string {
   const subject = kind === "axis" ? `The axis “${what}” would mislead` : `${what} can't be compared`;
-  return `${subject}: ${why}. ${instead ? `Take ${instead} instead.` : "There is nothing else to take."}`;
+  return `${subject}: ${why}. ${instead ? `Use ${instead} instead.` : "There is no alternative."}`;
 }
 
 export function amount(value: number, unit: string): string {

@@ -1,4 +1,4 @@
-// A heat map: what stands in the cell under the pointer.
+// A heat map: the value of the cell under the pointer.
 import type { HeatData } from "./data.ts";
 import { element } from "../shell/element.ts";
 import { number, whole } from "../shell/text.ts";

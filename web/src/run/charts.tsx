@@ -18,7 +18,7 @@ import { setQuery } from "../shell/route.ts";
 import { flagsOf } from "./data.ts";
 import type { TabProps } from "./view.tsx";
 
-const ADDRESS_MS = 250; // the address is told of a range after the movement, not in it
+const ADDRESS_MS = 250; // the address gets a range after the movement, not in it
 
 export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
   const x = query.get("x") || "step";
@@ -97,8 +97,8 @@ export function ChartsTab({ runKey, detail, diagnosis, query }: TabProps) {
   };
   useKeys("Charts", [
     { keys: "/", says: "search series by name", run: search },
-    { keys: "[", says: "the range before", run: () => group.back() },
-    { keys: "]", says: "the range after", run: () => group.forward() },
+    { keys: "[", says: "previous range", run: () => group.back() },
+    { keys: "]", says: "next range", run: () => group.forward() },
     { keys: "0", says: "all of the run", run: () => group.range(null, true) },
     {
       keys: "l",
@@ -222,7 +222,7 @@ function View({ group, set }: ViewProps) {
                 set({ logY: readLog({ own: null, log: "1", linear: "0" }[event.currentTarget.value] ?? null) })
               }
             >
-              <option value="own">as each chart finds best</option>
+              <option value="own">automatic</option>
               <option value="log">logarithmic</option>
               <option value="linear">linear</option>
             </select>

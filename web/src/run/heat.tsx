@@ -5,7 +5,8 @@
  */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { number, whole } from "../shell/text.ts";
+import { RAMP } from "../shell/colour.ts";
+import { middleCut, number, whole } from "../shell/text.ts";
 import { token, useTheme } from "../shell/theme.ts";
 import { tickText } from "../chart/ticks.ts";
 import { parseColour, pixels, ramp, scaleOf } from "./heatmap.ts";
@@ -41,7 +42,7 @@ export function Heat(props: HeatProps) {
   const scale = useMemo(() => scaleOf(values, log), [values, log]);
   const height = props.rowHeight ?? Math.max(3, Math.min(18, Math.floor(TALLEST / Math.max(1, rows.length))));
   const tall = height * rows.length;
-  const names = width < 560 ? 96 : width > 1000 ? NAMES * 1.3 : NAMES;
+  const names = width < 560 ? 124 : width > 1000 ? NAMES * 1.3 : NAMES;
   const columns = steps.length;
 
   useEffect(() => {
@@ -52,11 +53,8 @@ export function Heat(props: HeatProps) {
   }, []);
 
   const colours = useMemo(() => {
-    const named =
-      scale.kind === "signed"
-        ? ["--less-2", "--less-1", "--zero", "--more-1", "--more-2"]
-        : ["--heat-0", "--heat-1", "--heat-2", "--heat-3", "--heat-4"];
-    return ramp(named.map((name) => parseColour(token(name))));
+    const signed = ["--less-2", "--less-1", "--zero", "--more-1", "--more-2"];
+    return ramp((scale.kind === "signed" ? signed.map(token) : RAMP).map(parseColour));
   }, [theme, scale.kind]);
 
   useEffect(() => {
@@ -120,7 +118,7 @@ export function Heat(props: HeatProps) {
                 style={{ top: `${row * height + height / 2 - 7}px` }}
                 title={name}
               >
-                <bdi>{name}</bdi>
+                {middleCut(name, Math.floor((names - 10) / 5.9))}
               </span>
             ) : null,
           )}

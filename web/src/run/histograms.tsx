@@ -162,7 +162,7 @@ function Distribution({
   );
 }
 
-const SHOWN = 40; // ridges that can be told apart
+const SHOWN = 40; // ridges that can be distinguished
 const TALL = 340;
 
 function Ridges({ steps, onto, rows, title }: Rows & { title: string }) {

@@ -44,7 +44,7 @@ export function LayersTab(props: TabProps) {
     return (
       <>
         <div class="message">
-          <h2>Nothing by layer</h2>
+          <h2>No layer statistics</h2>
           <p>{answer.error ? sentence(answer.error) : "This run has no statistics by layer."}</p>
           <pre class="code">run.watch(model, optimizer)</pre>
           <p class="quiet">

@@ -4,7 +4,7 @@
  * Out:  ranks with their own work, devices with words; sentences. Pure.
  */
 
-import { num } from "../api/values.ts";
+import { num, word } from "../api/values.ts";
 import type { System } from "../api/types.ts";
 import { money, size, whole } from "../shell/text.ts";
 
@@ -83,7 +83,7 @@ function sentence(ranks: Rank[], slow: Rank[], gone: Rank[]): string {
     );
   }
   if (!parts.length && ranks.some((rank) => rank.own !== undefined))
-    parts.push("In the last step no rank worked a tenth longer than the median of the others.");
+    parts.push("In the last step no rank took 10% longer than the median of the others.");
   return parts.join(" ");
 }
 
@@ -121,7 +121,7 @@ export function devicesOf(system: System): Device[] {
       words.push(`${Math.round(power / 1000)}${typeof limit === "number" ? ` of ${Math.round(limit / 1000)}` : ""} W`);
     if (typeof heat === "number") words.push(`${Math.round(heat)} °C`);
     if (typeof used === "number") words.push(`${size(used)}${typeof memory === "number" ? ` of ${size(memory)}` : ""}`);
-    const causes = String(one["throttle"] ?? "")
+    const causes = word(one["throttle"])
       .split(/,\s*/)
       .filter((cause) => !ORDINARY.has(cause));
     const trouble: string[] = [];
@@ -135,7 +135,7 @@ export function devicesOf(system: System): Device[] {
     const utilisation = value("utilisation");
     return {
       id: String(one.id),
-      name: String(one["name"] ?? ""),
+      name: word(one["name"]),
       ...(utilisation === null ? {} : { utilisation }),
       words: words.join(", "),
       trouble: trouble.join("; "),

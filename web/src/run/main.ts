@@ -1,7 +1,7 @@
 /** The few curves that everybody looks at first.
  *
  * In:   the names of a run's series.
- * Out:  learning rate, losses, gradient norm, speed, machine. Pure.
+ * Out:  losses, gradient norm, learning rate, speed, utilization. Pure.
  */
 
 import { byNumber, familyOf } from "../chart/families.ts";
@@ -11,6 +11,7 @@ export interface Main {
   losses: string[];
   norm: string[];
   speed: string[];
+  mfu: string[];
   machine: string[];
 }
 
@@ -39,9 +40,7 @@ export function pickMain(names: readonly string[]): Main {
       /(samples|it)_per_s(ec(ond)?)?$/i,
       /(duration|step)_ms$|(^|\/)dt$/i,
     ),
-    machine: [
-      ...first(/^gpu\/0\/gpu_util$/, /^gpu\/\d+\/gpu_util$/, /gpu.*util/i),
-      ...first(/^speed\/mfu$/, /(^|\/)mfu$/i),
-    ],
+    mfu: first(/^speed\/mfu$/, /(^|\/)mfu$/i),
+    machine: first(/^gpu\/0\/gpu_util$/, /^gpu\/\d+\/gpu_util$/, /gpu.*util/i),
   };
 }

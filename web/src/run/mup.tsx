@@ -56,7 +56,7 @@ export function WidthCheck({ runKey }: { runKey: string }) {
     <section class="panel block" aria-label="Check of widths">
       <h2>
         Coordinate check{" "}
-        <span class="quiet">slope of each activation's size against the model's width, log over log</span>
+        <span class="quiet">slope of each activation's RMS over the model's width, log-log</span>
       </h2>
       <svg
         class="slopes"

@@ -18,7 +18,7 @@ import { runPlace } from "../shell/address.ts";
 import { Icon } from "../shell/icon.tsx";
 import { useTheme } from "../shell/theme.ts";
 import { statusWords } from "../shell/states.ts";
-import { ago, count, duration, moment, number, plain, size, whole } from "../shell/text.ts";
+import { commandText, ago, count, duration, moment, number, plain, size, whole } from "../shell/text.ts";
 import { flagsOf, type RunDetail, storyOf, useAnswer } from "./data.ts";
 import { Lineage } from "./lineage.tsx";
 import { cost } from "./machines.ts";
@@ -66,7 +66,6 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
     <div class="overview">
       <About detail={detail} />
       <Findings {...{ runKey, diagnosis }} />
-      <Configuration detail={detail} />
       <section class="panels reading" aria-label="The main curves, in the order to read them">
         {main === null && !known.error && (
           <div class="slot chart">
@@ -74,16 +73,17 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
           </div>
         )}
         {known.error && <p class="bad">{known.error}</p>}
-        {main && chart("Learning rate", main.rate)}
         {main && chart("Losses", main.losses)}
         {main && chart("Gradient norm", main.norm, true)}
+        {main && chart("Learning rate", main.rate)}
         {main && chart("Throughput", main.speed, false, true)}
-        {main?.machine.map((name) => chart(name, [name], false, true))}
+        {main && chart("Model FLOPs utilization", main.mfu, false, true)}
+        {main && chart("GPU utilization", main.machine, false, true)}
         {main && !main.losses.length && !main.rate.length && others.slice(0, 6).map((name) => chart(name, [name]))}
         {known.value && !others.length && (
           <p class="quiet">
             {statusWords(detail.status).open
-              ? "No metric has been logged yet. Curves appear here by themselves."
+              ? "No metric has been logged yet. Curves appear here when logged."
               : "The run ended without logging a metric."}
           </p>
         )}
@@ -93,6 +93,7 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
           <a href={runPlace(runKey, "charts")}>All {whole(detail.series_count ?? known.value.total)} series</a>
         </p>
       )}
+      <Configuration detail={detail} />
       <Checkpoints detail={detail} />
       {(detail.samples?.length ?? 0) > 0 && <Samples samples={detail.samples ?? []} />}
       <Lineage detail={detail} />
@@ -122,10 +123,8 @@ function About({ detail }: { detail: RunDetail }) {
       ? (about[name] as Record<string, unknown>)
       : {};
   const [git, environment, hardware, dataset] = ["git", "environment", "hardware", "dataset"].map(inner);
-  const energy = (detail.energy ?? {}) as Record<string, unknown>;
-  const command = Array.isArray(about["command"])
-    ? (about["command"] as unknown[]).map(String).join(" ")
-    : text(about["command"]);
+  const energy = detail.energy ?? {};
+  const command = commandText(about["command"]);
   const gpus = Array.isArray(hardware?.["gpus"]) ? (hardware["gpus"] as Record<string, unknown>[]) : [];
   const cpu = (hardware?.["cpu"] ?? {}) as Record<string, unknown>;
   const commit = text(git?.["commit"] ?? about["repo_commit"]);
@@ -255,10 +254,7 @@ function Configuration({ detail }: { detail: RunDetail }) {
   const [all, setAll] = useState(false);
   const [find, setFind] = useState("");
   const flat = Object.entries(
-    ((detail as unknown as { config_flat?: Record<string, unknown> }).config_flat ?? detail.config) as Record<
-      string,
-      unknown
-    >,
+    (detail as unknown as { config_flat?: Record<string, unknown> }).config_flat ?? detail.config,
   );
   if (!flat.length) return null;
   const matching = flat.filter(

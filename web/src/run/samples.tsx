@@ -20,7 +20,7 @@ export function Samples({ samples }: { samples: readonly Sample[] }) {
   return (
     <section class="panel block" aria-label="Samples">
       <h2>
-        Samples <span class="quiet">what the model wrote</span>
+        Samples <span class="quiet">model output</span>
       </h2>
       <div class={`samples ${steps.length > 1 ? "" : "one"}`}>
         <Column label="before" step={left} steps={steps} set={setBefore} />

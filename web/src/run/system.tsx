@@ -13,9 +13,9 @@ import { placeOf } from "../shell/runcolours.ts";
 import { Lazy } from "../chart/lazy.tsx";
 import { runPlace } from "../shell/address.ts";
 import { useTheme } from "../shell/theme.ts";
-import { duration, number, size, whole } from "../shell/text.ts";
+import { duration, number, size, whole, percent } from "../shell/text.ts";
 import type { System } from "../api/types.ts";
-import { num } from "../api/values.ts";
+import { num, word } from "../api/values.ts";
 import { useJson } from "./data.ts";
 import { CAUSES, cost as costText, devicesOf, ranksOf, type Rank } from "./machines.ts";
 import type { TabProps } from "./view.tsx";
@@ -53,7 +53,7 @@ export function SystemTab({ runKey, beat }: TabProps) {
         )}
         {num(totals?.["crashes"]) ? <Figure says="crashes" value={whole(num(totals?.["crashes"]))} /> : null}
         {num(totals?.["redone_steps"]) ? (
-          <Figure says="steps done again" value={whole(num(totals?.["redone_steps"]))} />
+          <Figure says="repeated steps" value={whole(num(totals?.["redone_steps"]))} />
         ) : null}
       </div>
       <Phases system={value} runKey={runKey} group={group} />
@@ -83,7 +83,7 @@ function Figure({ says, value }: { says: string; value: string }) {
 function Goodput({ system }: { system: System }) {
   const shown = system.goodput.filter((one) => one.percent > 0.005);
   if (!shown.length) return null;
-  const said = shown.map((one) => `${one.cause} ${one.percent.toFixed(1)}%`).join(", ");
+  const said = shown.map((one) => `${one.cause} ${percent(one.percent / 100)}`).join(", ");
   return (
     <section class="panel block" aria-label="Where the time went">
       <h2>Where the time went</h2>
@@ -93,7 +93,7 @@ function Goodput({ system }: { system: System }) {
             key={one.cause}
             class={`cause ${one.cause}`}
             style={{ width: `${one.percent}%` }}
-            title={`${one.cause}: ${duration(one.seconds)}, ${one.percent.toFixed(1)}%`}
+            title={`${one.cause}: ${duration(one.seconds)}, ${percent(one.percent / 100)}`}
           />
         ))}
       </div>
@@ -105,7 +105,7 @@ function Goodput({ system }: { system: System }) {
                 <i class={`dot cause ${one.cause}`} /> {one.cause}
               </th>
               <td class="quiet">{CAUSES[one.cause] ?? ""}</td>
-              <td class="number">{one.percent.toFixed(1)}%</td>
+              <td class="number">{percent(one.percent / 100)}</td>
               <td class="number">{duration(one.seconds)}</td>
               {system.goodput.some((cause) => cause.money) && (
                 <td class="number">{costText(one.money, system.cost)}</td>
@@ -243,8 +243,8 @@ function Ranks({ system, runKey, group }: Part) {
         <ul class="plain-list small">
           {system.stragglers.slice(-6).map((one, at) => (
             <li key={at}>
-              Step {whole(num(one["step"]))}: rank {String(one["rank"])}
-              {one["host"] ? ` on ${String(one["host"])}` : ""}{" "}
+              Step {whole(num(one["step"]))}: rank {word(one["rank"])}
+              {one["host"] ? ` on ${word(one["host"])}` : ""}{" "}
               {one["recovered"]
                 ? "has recovered"
                 : `is ${((num(one["slower_by"]) ?? 0) * 100).toFixed(0)}% slower than the others, since step ${whole(num(one["since"]))}`}
@@ -258,7 +258,7 @@ function Ranks({ system, runKey, group }: Part) {
           {system.stalls?.slice(-6).map((one, at) => (
             <li key={at}>
               Step {whole(num(one["step"]))}: nothing for {duration(num(one["waited_seconds"]))}; rank{" "}
-              {String(one["rank"] ?? "0")} was in {String(one["where"] ?? "an unknown place")}.
+              {word(one["rank"], "0")} was in {word(one["where"], "an unknown place")}.
             </li>
           ))}
         </ul>

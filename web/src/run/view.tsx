@@ -51,7 +51,7 @@ const TABS: [string, string, IconName][] = [
 ];
 
 const DETAIL_SECONDS = 3; // between two looks at a run that goes on
-const DOCTOR_EVERY = 5; // so many of those are one look of the doctor
+const DOCTOR_EVERY = 5; // this many of those are one look of the doctor
 
 export function RunView({ runKey, tab, query }: RunViewProps) {
   const now = TABS.some(([id]) => id === tab) ? tab : "overview";
@@ -103,7 +103,7 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
           This run is no longer in its folder. What you see is from before. <a href="/">See all runs</a>
         </p>
       )}
-      <Head detail={known} />
+      <Head detail={known} diagnosis={diagnosis.value} />
       <nav class="tabs" aria-label="Views of this run">
         {TABS.map(([id, says, icon]) => (
           <a
@@ -125,7 +125,16 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
   );
 }
 
-function Head({ detail }: { detail: RunDetail }) {
+/** Findings by severity: those of the diagnosis once it is there, until then those that the run recorded. */
+function counted(detail: RunDetail, diagnosis: Diagnosis | null): RunDetail["findings"] {
+  if (!diagnosis) return detail.findings;
+  const counts = { critical: 0, warning: 0, info: 0 };
+  for (const one of diagnosis.findings) counts[one.severity]++;
+  return counts;
+}
+
+function Head({ detail, diagnosis }: { detail: RunDetail; diagnosis: Diagnosis | null }) {
+  const findings = counted(detail, diagnosis);
   return (
     <header class="run-head">
       <h1 title={plainKey(detail.key)}>{detail.name || detail.id}</h1>
@@ -135,7 +144,9 @@ function Head({ detail }: { detail: RunDetail }) {
           <Progress row={detail} />
         </div>
       )}
-      {Object.values(detail.findings ?? {}).some((count) => (count ?? 0) > 0) && <FindingBadges row={detail} all />}
+      {Object.values(findings ?? {}).some((count) => (count ?? 0) > 0) && (
+        <FindingBadges row={{ ...detail, findings }} all />
+      )}
       <span class="badges">
         {detail.tags.map((tag) => (
           <span class="tag" key={tag} title={tag}>
@@ -151,7 +162,7 @@ function Head({ detail }: { detail: RunDetail }) {
           class="button"
           href={`/api/runs/${detail.key}/report.html`}
           download
-          title="One file with everything of this page, which opens anywhere"
+          title="One HTML file with everything of this page"
         >
           <Icon name="download" /> Report
         </a>

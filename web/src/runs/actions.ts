@@ -69,7 +69,7 @@ async function bringBack(ids: readonly string[]): Promise<void> {
   try {
     for (const id of ids) await restoreRun(id);
   } catch (error) {
-    toast({ text: `Not brought back: ${(error as Error).message}`, tone: "bad" });
+    toast({ text: `Not restored: ${(error as Error).message}`, tone: "bad" });
   }
   await readRuns();
 }

@@ -13,7 +13,7 @@ import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
 import { ago, plain, number, title, whole } from "../shell/text.ts";
 import { cell, column, type Column } from "./columns.ts";
 import type { Line } from "./order.ts";
-import { Eye, RowMenu, type LinesProps } from "./row.tsx";
+import { Eye, RowMenu, type LinesProps, FullName } from "./row.tsx";
 import { Edit, tagsOf } from "./edit.tsx";
 import { change } from "./store.ts";
 
@@ -142,8 +142,7 @@ export function RunCards({
                   }
                 >
                   <a class="run-link" href={runPlace(row.key)}>
-                    {shared.has(name) && <span class="quiet">{row.project}/</span>}
-                    {name}
+                    <FullName row={row} beside={shared.get(row.key)} />
                   </a>
                 </Edit>
                 {row.pinned && <Icon name="pin" label="pinned" />}

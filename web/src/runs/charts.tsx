@@ -44,11 +44,11 @@ export function RunCharts({ drawn, shownRuns, rows, state, update, highlight }: 
         </span>
         {shownRuns > MOST[0] && (
           <label class="labelled">
-            <span class="unseen">Most runs drawn</span>
+            <span class="unseen">Maximum runs drawn</span>
             <select
               class="field"
               value={String(state.most)}
-              title="Most runs drawn"
+              title="Maximum runs drawn"
               onChange={(event) => update({ most: Number(event.currentTarget.value) })}
             >
               {[...new Set([...MOST, state.most])]

@@ -1,13 +1,13 @@
-/** Columns of the runs table: which there are, what stands in them, how they sort.
+/** Columns of the runs table: which there are, what they hold, how they sort.
  *
- * In:   rows; a column's id, as it stands in the address: `name`, `config:optimizer.lr`, `last:train/loss`.
+ * In:   rows; a column's id, as it is in the address: `name`, `config:optimizer.lr`, `last:train/loss`.
  * Out:  its title, its value in a row, its width; the columns that are worth showing when nobody chose.
  */
 
 import { num } from "../api/values.ts";
-import type { Row } from "../api/types.ts";
+import type { Key, Row } from "../api/types.ts";
 import { statusWords } from "../shell/states.ts";
-import { title } from "../shell/text.ts";
+import { moment, title } from "../shell/text.ts";
 
 export type ColumnId = string;
 export type Cell = string | number | null;
@@ -147,6 +147,35 @@ export function labelsOf(rows: readonly Row[]): Map<string, string> {
       return [row.key, long.get(text) === 1 ? text : `${row.project}/${row.id}`];
     }),
   );
+}
+
+/** What stands dimmed before and behind a name that several runs have. */
+export interface Distinction {
+  before: string;
+  behind: string;
+}
+
+/** For the runs whose name others have too: the project where it differs, and the id, or where that is the name itself,
+ *  when the run started. */
+export function distinctions(rows: readonly Row[], grouped: boolean): Map<Key, Distinction> {
+  const named = new Map<string, Row[]>();
+  for (const row of rows) {
+    const several = named.get(title(row));
+    if (several) several.push(row);
+    else named.set(title(row), [row]);
+  }
+  const found = new Map<Key, Distinction>();
+  for (const [name, several] of named) {
+    if (several.length < 2) continue;
+    const projects = new Map<string, number>();
+    for (const row of several) projects.set(row.project, (projects.get(row.project) ?? 0) + 1);
+    for (const row of several) {
+      const before = projects.size > 1 && !grouped ? `${row.project}/` : "";
+      const alone = projects.get(row.project) === 1;
+      found.set(row.key, { before, behind: alone ? "" : row.id === name ? moment(row.created) : row.id });
+    }
+  }
+  return found;
 }
 
 /** All columns that these rows can fill, in groups for the picker. */

@@ -17,7 +17,7 @@ export function Command({ text, says }: { text: string; says: string }) {
         setDone(true);
         setTimeout(() => setDone(false), 1500);
       },
-      () => toast({ text: "The browser does not let this page copy.", tone: "bad" }),
+      () => toast({ text: "The browser does not allow copying here.", tone: "bad" }),
     );
   };
   return (
@@ -54,10 +54,10 @@ export function NoRuns({ about }: { about: About | null }) {
         There is no run in {about ? <code>{about.root}</code> : "this folder"}. The first one appears here by itself as
         soon as it begins.
       </p>
-      <Command says="See it work: trains a small GPT on this machine, in about a minute." text="barograph demo" />
+      <Command says="Try it: trains a small GPT on this machine, in about a minute." text="barograph demo" />
       <Command says="Record your own training." text={PROGRAM} />
       <Command
-        says="Bring runs of another tool: TensorBoard, W&B, Aim, MLflow, Trackio, JSON, CSV, logs."
+        says="Import runs of another tool: TensorBoard, W&B, Aim, MLflow, Trackio, JSON, CSV, logs."
         text="barograph import PATH"
       />
     </div>
@@ -77,7 +77,7 @@ export function NoMatch({
 }) {
   return (
     <div class="empty small-empty">
-      <h1>{filter ? "No run matches" : "Every run is in the archive"}</h1>
+      <h1>{filter ? "No run matches" : "All runs are archived"}</h1>
       {filter && (
         <p class="soft">
           Nothing fits <code>{filter}</code>. Words are looked for in names, tags and notes; conditions are such as{" "}

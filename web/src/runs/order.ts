@@ -36,7 +36,7 @@ export function compareCells(a: Cell, b: Cell, down: boolean): number {
   if (typeof a === "number" && typeof b === "number") found = a < b ? -1 : a > b ? 1 : 0;
   else if (typeof a === "number") found = -1;
   else if (typeof b === "number") found = 1;
-  else found = byName(a as string, b as string);
+  else found = byName(a, b);
   return down ? -found : found;
 }
 
@@ -107,7 +107,7 @@ export function inSight(top: number, height: number, line: number, total: number
   return [Math.min(from, total), Math.max(to, Math.min(from, total))];
 }
 
-/** The runs that are drawn: in the table's order, without the hidden, no more than so many. */
+/** The runs that are drawn: in the table's order, without the hidden, no more than this many. */
 export function drawn(shown: readonly Line[], hidden: { has(key: Key): boolean }, most: number): Key[] {
   const keys = new Set<Key>();
   for (const line of shown) {

@@ -215,7 +215,7 @@ function GroupPane({
         class="field"
         type="search"
         placeholder="Find a setting"
-        aria-label="Find what to group by"
+        aria-label="Find a key to group by"
         value={search}
         onInput={(event) => setSearch(event.currentTarget.value)}
       />

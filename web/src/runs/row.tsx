@@ -16,7 +16,7 @@ import { theme } from "../shell/theme.ts";
 import { statusWords } from "../shell/states.ts";
 import { ago, duration, moment, plain, number, title, whole } from "../shell/text.ts";
 import { remove, toggleArchive, togglePin } from "./actions.ts";
-import { cell, type Column } from "./columns.ts";
+import { cell, type Column, type Distinction } from "./columns.ts";
 import { Edit, tagsOf } from "./edit.tsx";
 import type { Line } from "./order.ts";
 import { change } from "./store.ts";
@@ -25,12 +25,12 @@ import { change } from "./store.ts";
 export type Editable = "name" | "tags" | "notes";
 
 export interface RowActions {
-  select(key: Key, range: boolean): void;
-  hide(key: Key): void;
-  only(key: Key): void;
-  edit(key: Key, what: Editable | null): void;
-  cursor(key: Key): void;
-  hover(key: Key | null): void;
+  select: (key: Key, range: boolean) => void;
+  hide: (key: Key) => void;
+  only: (key: Key) => void;
+  edit: (key: Key, what: Editable | null) => void;
+  cursor: (key: Key) => void;
+  hover: (key: Key | null) => void;
 }
 
 /** What the table and the cards are given alike. */
@@ -45,7 +45,7 @@ export interface LinesProps {
   editing: { key: Key; what: Editable } | null;
   actions: RowActions;
   toggleGroup: (name: string) => void;
-  shared: ReadonlySet<string>;
+  shared: ReadonlyMap<Key, Distinction>;
 }
 
 interface Props {
@@ -59,10 +59,10 @@ interface Props {
   editing: Editable | null;
   actions: RowActions;
   now: number;
-  /** The state stands in no column of its own. */
+  /** The state has no column of its own. */
   stateInName: boolean;
   /** Names that several runs have. */
-  shared: ReadonlySet<string>;
+  shared: ReadonlyMap<Key, Distinction>;
   colour: string;
 }
 
@@ -114,8 +114,7 @@ function NameCell({ row, colour, selected, drawn, hidden, editing, actions, stat
           save={(text) => void change(row.key, { name: text.trim() })}
         >
           <a class="run-link" href={runPlace(row.key)} tabIndex={-1} title={`${name}\n${plainKey(row.key)}`}>
-            {shared.has(name) && <span class="quiet">{row.project}/</span>}
-            {name}
+            <FullName row={row} beside={shared.get(row.key)} />
           </a>
         </Edit>
         {row.pinned && <Icon name="pin" label="pinned" />}
@@ -123,6 +122,17 @@ function NameCell({ row, colour, selected, drawn, hidden, editing, actions, stat
         <RowMenu row={row} hidden={hidden} actions={actions} />
       </span>
     </th>
+  );
+}
+
+/** The name, with what tells runs of one name apart. */
+export function FullName({ row, beside }: { row: Row; beside: Distinction | undefined }) {
+  return (
+    <>
+      {beside?.before && <span class="quiet">{beside.before}</span>}
+      {title(row)}
+      {beside?.behind && <span class="quiet"> {beside.behind}</span>}
+    </>
   );
 }
 
@@ -200,7 +210,7 @@ export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; a
             </a>
             <hr />
             {item(hidden ? "Show in the charts" : "Hide in the charts", () => actions.hide(row.key), "h")}
-            {item("Draw this one alone", () => actions.only(row.key), "o")}
+            {item("Show only this run", () => actions.only(row.key), "o")}
             <Palette row={row} />
             <hr />
             {item("Rename", () => actions.edit(row.key, "name"), "e")}
@@ -208,12 +218,12 @@ export function RowMenu({ row, hidden, actions }: { row: Row; hidden: boolean; a
             {item("Notes", () => actions.edit(row.key, "notes"), "n")}
             <hr />
             {item(row.pinned ? "Unpin" : "Pin to the top", () => togglePin([row.key]), "p")}
-            {item(row.archived ? "Take out of the archive" : "Archive", () => toggleArchive([row.key]), "a")}
+            {item(row.archived ? "Unarchive" : "Archive", () => toggleArchive([row.key]), "a")}
             {item(
               "Delete",
               () => void remove([row.key]),
               "Del",
-              running ? "A run that still writes cannot be deleted" : "",
+              running ? "A running run cannot be deleted" : "",
             )}
           </>
         );
@@ -275,7 +285,7 @@ function Value({ row, column, editing, actions, now }: ValueProps) {
       return (
         <Edit
           text={row.tags.join(", ")}
-          label={`Tags of ${name}, with commas between`}
+          label={`Tags of ${name}, separated by commas`}
           placeholder="tag, tag"
           open={editing === "tags"}
           setOpen={(open) => actions.edit(row.key, open ? "tags" : null)}

@@ -77,7 +77,7 @@ export function useRunKeys(given: Given): void {
       run: () => (chosen.length >= 2 ? compare() : toast({ text: "Select two runs or more with x, then press c." })),
     },
     { keys: "h", says: "hide or show in the charts", run: withRun(actions.hide) },
-    { keys: "o", says: "draw this one alone", run: withRun(actions.only) },
+    { keys: "o", says: "show only this run", run: withRun(actions.only) },
     { keys: "p", says: "pin", run: () => (meant.length ? togglePin(meant) : false) },
     { keys: "e", says: "rename", run: withRun((one) => actions.edit(one, "name")) },
     { keys: "t", says: "edit tags", run: withRun((one) => actions.edit(one, "tags")) },
@@ -85,10 +85,10 @@ export function useRunKeys(given: Given): void {
     { keys: "a", says: "archive", run: () => (meant.length ? toggleArchive(meant) : false) },
     {
       keys: "Delete",
-      says: "delete, with a way back",
+      says: "delete (can be undone)",
       run: () => {
         const ended = meant.filter((one) => !statusWords(rowOf(one)?.status ?? "").open);
-        if (ended.length < meant.length) toast({ text: "A run that still writes is not deleted.", tone: "bad" });
+        if (ended.length < meant.length) toast({ text: "A running run cannot be deleted.", tone: "bad" });
         if (ended.length) void remove(ended);
       },
     },

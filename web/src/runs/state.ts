@@ -1,7 +1,7 @@
 /** What the runs table shows, as its address says it.
  *
  * In:   the query of the address.
- * Out:  the state; the query for a changed state. What is as it is by default stands in no address.
+ * Out:  the state; the query for a changed state. What is as it is by default is not in the address.
  */
 
 import type { Axis } from "../api/values.ts";

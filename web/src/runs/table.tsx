@@ -60,7 +60,7 @@ export function RunsTable(props: Props) {
   // paper does not scroll: all rows are there before it is laid out, which waits for no later drawing
   useEffect(() => {
     const all = (): void => {
-      const later = options.debounceRendering;
+      const later = options.debounceRendering; // eslint-disable-line @typescript-eslint/unbound-method -- a plain function
       options.debounceRendering = (draw) => draw();
       setSight([0, Math.min(lines.length, PRINTED_MOST)]);
       options.debounceRendering = later;

@@ -221,7 +221,7 @@ export function Selection({ keys, state: { hidden, only }, update, compare }: Se
         type="button"
         class="button"
         disabled={open}
-        title={open ? "A run that still writes cannot be deleted" : "Delete, with a way back"}
+        title={open ? "A running run cannot be deleted" : "Delete (can be undone)"}
         onClick={() => void remove(keys)}
       >
         <Icon name="trash" /> Delete

@@ -15,7 +15,7 @@ import { useNarrow } from "../shell/width.ts";
 import { title } from "../shell/text.ts";
 import { RunCards } from "./cards.tsx";
 import { RunCharts } from "./charts.tsx";
-import { defaultColumns, fitted, type Column } from "./columns.ts";
+import { defaultColumns, distinctions, fitted, type Column, type Distinction } from "./columns.ts";
 import { Divider } from "./divider.tsx";
 import { NoMatch, NoRuns, Unreadable, Waiting } from "./empty.tsx";
 import { drawn as drawnOf, lines as linesOf, nextSort, sortRows } from "./order.ts";
@@ -61,7 +61,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   const drawn = useMemo(() => drawnOf(lines, hidden, state.most), [lines, hidden, state.most]);
   useColours(drawn);
   const drawnSet = useMemo(() => new Set(drawn), [drawn]);
-  const shared = useMemo(() => (state.group === "project" ? new Set<string>() : sharedNames(all)), [all, state.group]);
+  const shared = useMemo(() => distinctions(all, state.group === "project"), [all, state.group]);
   const longest = useMemo(() => nameWidth(all, shared), [all, shared]);
   const suited = useDefaultColumns(all);
   const ids = state.columns ?? suited;
@@ -210,18 +210,12 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   );
 }
 
-function sharedNames(rows: readonly Row[]): Set<string> {
-  const [seen, shared] = [new Set<string>(), new Set<string>()];
-  for (const row of rows) (seen.has(title(row)) ? shared : seen).add(title(row));
-  return shared;
-}
-
 /** Room for the longest name, behind the box and the colour. */
-function nameWidth(rows: readonly Row[], shared: ReadonlySet<string>): number {
+function nameWidth(rows: readonly Row[], shared: ReadonlyMap<Key, Distinction>): number {
   let longest = "";
   for (const row of rows) {
-    const name = title(row);
-    const text = shared.has(name) ? `${row.project}/${name}` : name;
+    const beside = shared.get(row.key);
+    const text = `${beside?.before ?? ""}${title(row)} ${beside?.behind ?? ""}`;
     if (text.length > longest.length) longest = text;
   }
   const pen = document.createElement("canvas").getContext("2d");

@@ -32,7 +32,7 @@ export function placeOf(path: string): Place {
 
 export const runPlace = (key: Key, tab = "overview"): string => `/run/${key}/${tab}`;
 
-/** What may stand in a query as it is: readable, and read back the same. */
+/** What may be in a query as it is: readable, and read back the same. */
 function encode(text: string): string {
   return encodeURIComponent(text)
     .replace(/%(2F|2C|3A|40|24|3B)/g, (code) => decodeURIComponent(code))
@@ -56,7 +56,7 @@ export function withQuery(
     next.delete(name);
     if (value === null || value === undefined || value === false || value === "") continue;
     if (Array.isArray(value)) for (const one of value as readonly string[]) next.append(name, one);
-    else next.set(name, value === true ? "1" : String(value as string | number));
+    else next.set(name, value === true ? "1" : String(value));
   }
   return next;
 }

@@ -30,6 +30,12 @@ export const COLOUR_NAMES: Record<Theme, readonly string[]> = {
   ],
 };
 
+/** From little to much in heat maps, in both themes: that of every picture that Python draws (viridis). */
+// prettier-ignore
+export const RAMP: readonly string[] = [
+  "#440154", "#472c7a", "#3b518b", "#2c718e", "#21908d", "#27ad81", "#5cc863", "#aadc32", "#fde725",
+];
+
 /** Where a value is not finite. */
 export const MARK: Record<Theme, string> = { light: "#b3261e", dark: "#ff8a80" };
 
@@ -114,7 +120,7 @@ export function assign(
 
 type Rgb = readonly [number, number, number];
 
-// dark blue, teal, amber: lightness rises or falls with depth, and blue against amber is told apart by all
+// dark blue, teal, amber: lightness rises or falls with depth, and blue and amber are distinguished by all
 // prettier-ignore
 const RAMPS: Record<Theme, readonly Rgb[]> = {
   light: [[24, 60, 140], [30, 120, 140], [90, 130, 70], [170, 110, 10], [190, 70, 20]],

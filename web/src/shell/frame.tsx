@@ -72,7 +72,7 @@ function Banner() {
     <div class="banner" role="alert">
       <Icon name="warning" />
       <span>
-        The server does not answer. What you see is from before. Start it again with <code>barograph view</code>; this
+        The server does not respond. What you see is from before. Start it again with <code>barograph view</code>; this
         page finds it.
       </span>
       <button type="button" class="button" onClick={knock}>
@@ -124,7 +124,7 @@ export function Frame({ route, children }: { route: Route; children: ComponentCh
           run: () => go(runPlace(run, tab)),
         }))
       : []),
-    { keys: "u", says: "undo what was just done", run: undoLast },
+    { keys: "u", says: "undo", run: undoLast },
   ]);
   useEffect(() => {
     if (place.view === "runs") document.title = "Runs · Barograph";

@@ -88,7 +88,7 @@ export function Pane({ anchor, label, role, class: look, close, leave, children 
   useLayoutEffect(() => {
     const own = pane.current;
     if (!own || !anchor) return;
-    own.showPopover?.(); // above everything, whatever it stands in
+    own.showPopover?.(); // above everything, whatever it is in
     const place = (): void => {
       const around = anchor.getBoundingClientRect();
       const { offsetWidth: width, offsetHeight: height } = own;

@@ -16,19 +16,19 @@ export interface StatusWords {
 
 // prettier-ignore
 const STATUS: Record<string, StatusWords> = {
-  running: { word: "training", says: "Its process lives and makes steps.", tone: "info", icon: "run", open: true },
-  training: { word: "training", says: "Its process lives and makes steps.", tone: "info", icon: "run", open: true },
-  evaluating: { word: "evaluating", says: "Its process lives and evaluates.", tone: "info", icon: "evaluate", open: true },
-  silent: { word: "logging stalled", says: "Its process lives and has logged nothing for a while.", tone: "warning", icon: "silent", open: true },
-  stuck: { word: "no steps", says: "Its process lives and logs, but no step has come for a while.", tone: "warning", icon: "stuck", open: true },
-  stalled: { word: "no heartbeat", says: "Its process is on another machine, and has sent no heartbeat for two minutes.", tone: "warning", icon: "away", open: true },
-  crashed: { word: "crashed", says: "Its process ended without ending the run.", tone: "bad", icon: "gone", open: false },
-  killed: { word: "killed", says: "Its process was ended by a signal.", tone: "bad", icon: "gone", open: false },
-  "out of memory": { word: "out of memory", says: "The kernel killed its process for want of memory.", tone: "bad", icon: "gone", open: false },
-  hung: { word: "hung", says: "Its process lives, and no step has come for long.", tone: "bad", icon: "stuck", open: true },
-  terminated: { word: "terminated", says: "Its process was asked to end before the run's end.", tone: "quiet", icon: "stopped", open: false },
+  running: { word: "training", says: "The run is training.", tone: "info", icon: "run", open: true },
+  training: { word: "training", says: "The run is training.", tone: "info", icon: "run", open: true },
+  evaluating: { word: "evaluating", says: "The run is evaluating.", tone: "info", icon: "evaluate", open: true },
+  silent: { word: "logging stalled", says: "The process is alive but has logged nothing for a while.", tone: "warning", icon: "silent", open: true },
+  stuck: { word: "no steps", says: "The process logs, but no step has been logged for a while.", tone: "warning", icon: "stuck", open: true },
+  stalled: { word: "no heartbeat", says: "The process is on another machine and has sent no heartbeat for two minutes.", tone: "warning", icon: "away", open: true },
+  crashed: { word: "crashed", says: "The process ended without finishing the run.", tone: "bad", icon: "gone", open: false },
+  killed: { word: "killed", says: "The process was killed by a signal.", tone: "bad", icon: "gone", open: false },
+  "out of memory": { word: "out of memory", says: "The kernel killed the process because memory ran out.", tone: "bad", icon: "gone", open: false },
+  hung: { word: "hung", says: "The process is alive, but no step has been logged for a long time.", tone: "bad", icon: "stuck", open: true },
+  terminated: { word: "terminated", says: "The process was terminated before the run's end.", tone: "quiet", icon: "stopped", open: false },
   failed: { word: "failed", says: "The run ended with an error.", tone: "bad", icon: "failed", open: false },
-  finished: { word: "finished", says: "The run came to its end.", tone: "good", icon: "done", open: false },
+  finished: { word: "finished", says: "The run finished.", tone: "good", icon: "done", open: false },
   stopped: { word: "stopped", says: "The run was stopped before its end.", tone: "quiet", icon: "stopped", open: false },
   interrupted: { word: "interrupted", says: "The run was interrupted.", tone: "quiet", icon: "stopped", open: false },
 };
@@ -39,7 +39,7 @@ export function statusWords(status: string, phase?: string | null): StatusWords 
     (status === "running" && phase?.startsWith("eval") ? STATUS.evaluating : undefined) ??
     (Object.hasOwn(STATUS, status) ? STATUS[status] : undefined) ?? {
       word: status || "unknown",
-      says: status ? `The run ended as “${status}”.` : "Nothing is known of its state.",
+      says: status ? `The run ended as “${status}”.` : "The state is unknown.",
       tone: "quiet",
       icon: "unknown",
       open: false,

@@ -29,7 +29,7 @@ export function StatusMark({ status, since, phase, problem, bare }: StatusProps)
     >
       <Icon name={icon} label={bare ? word : undefined} />
       {!bare && <span>{word}</span>}
-      {problem && <Icon name="warning" label="something of it could not be read" />}
+      {problem && <Icon name="warning" label="some files could not be read" />}
     </span>
   );
 }

@@ -17,7 +17,7 @@ export function whole(value: Value): string {
   return value === null || value === undefined || !Number.isFinite(value) ? number(value) : number(Math.round(value));
 }
 
-/** A number in so many significant digits, at most four below 1, and all before the point: 2.3457, 1,234,567, 1.23e-05.
+/** A number in this many significant digits, at most four below 1, and all before the point: 2.3457, 1,234,567, 1.23e-05.
  *  steady: zeros at the end stay, for columns. */
 export function number(value: Value, digits = 5, steady = false): string {
   if (value === null || value === undefined) return MISSING;
@@ -154,8 +154,26 @@ export function moment(then: number | null | undefined): string {
   return `${date.getDate()} ${MONTHS[date.getMonth()]} ${date.getFullYear()}, ${clock}`;
 }
 
-/** Signs that are not seen and change how others are: controls, and those that turn the direction of a text. */
+/** A recorded command as a person types it: a program by its name, a package by `python -m`. */
+export function commandText(command: unknown): string {
+  if (!Array.isArray(command)) return typeof command === "string" ? command : "";
+  const [first = "", ...rest] = command.map(String);
+  const program = first.replace(/^.*\/([^/]+)\/__main__\.py$/, "python -m $1").replace(/^\/(?:.*\/)?bin\//, "");
+  return [program, ...rest].join(" ");
+}
 
+/** A text of at most so many signs: what is too long loses its middle, since a layer's number stands in front and what
+ *  it is behind. */
+export function middleCut(content: string, most: number): string {
+  if (content.length <= most) return content;
+  const room = Math.max(0, most - 1);
+  const numbered = /^\D*\d+/.exec(content)?.[0].length ?? 0;
+  const front = numbered > 0 && numbered <= room - 4 ? numbered : Math.floor(room / 2);
+  return `${content.slice(0, front)}…${content.slice(content.length - (room - front))}`;
+}
+
+/** Signs that are not seen and change how others are: controls, and those that turn the direction of a text. */
+// eslint-disable-next-line no-control-regex -- they are what it is about
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 /** What a run is called, on one line, with what cannot be seen shown as a sign. */

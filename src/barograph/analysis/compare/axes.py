@@ -4,7 +4,7 @@ In:   a run's steps, times, and what it logged or its configuration says of toke
 Out:  for every axis the column that belongs to a run's steps, or the reason why it has none.
 
 Tokens, samples and FLOPs are what the model has learnt from: on the live branch alone. Time is the time that the live
-branch's steps took, with the evaluations between them; pauses, restarts and steps that were thrown away are not in it.
+branch's steps took, with the evaluations between them; pauses, restarts and steps that were discarded are not in it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Comparison:
     the axis that the runs share.
 
     differences: what is not the same. refusals: what would have misled. cautions, notes: sentences. rows: the table.
-    contrasts: every side against the baseline. verdict: the conclusion. target: the value whose reaching was timed.
+    contrasts: every side against the baseline. verdict: the conclusion. target: the target value.
     equal: of two runs that should be equal, series by series; None where that was not asked. level: of all tests
     together.
     """
@@ -126,7 +126,7 @@ class Comparison:
         return row.as_dict() | {"percent": [row.percent(at, 0) for at in range(len(self.sides))]}
 
     def text(self, width: int = 100, colour: bool = False) -> str:
-        """For a terminal of so many columns."""
+        """For a terminal of this many columns."""
         return str(display.show("comparison as text", self, width, colour))
 
     def markdown(self) -> str:
@@ -234,7 +234,7 @@ def _note_members(sides: Sequence[Side], found: Differences, notes: list[str]) -
         if one.main is None:
             notes.append(f"{one.name} has logged no step: there is nothing of it to compare.")
         elif len(one.main) == 1:
-            notes.append(f"{one.name} has logged one step: it has no curve, and its one value is not smoothed.")
+            notes.append(f"{one.name} has logged one step: it has no curve, so its single value is not smoothed.")
     silent = [one.name for one in everyone if "config" not in one.facts.known]
     if silent and "config" not in found.unknown:
         notes.append(f"{', '.join(silent[:3])}{' and more' if len(silent) > 3 else ''}: no configuration is known.")
@@ -346,7 +346,7 @@ def _axis(sides: Sequence[Side], asked: str | None, made: Comparison, reason: An
     if asked is not None and asked not in usable:
         lacking = next(one for one in everyone if one.axes is not None and one.axes.reason(asked) is not None)
         assert lacking.axes is not None
-        raise ValueError(f"{lacking.name} can't be laid along {asked}: {lacking.axes.reason(asked)}")
+        raise ValueError(f"{lacking.name} has no axis {asked}: {lacking.axes.reason(asked)}")
     refused = refused_axes(reason, usable)
     if asked is not None:
         if asked in refused:
@@ -355,7 +355,7 @@ def _axis(sides: Sequence[Side], asked: str | None, made: Comparison, reason: An
             ]
             refusal = refused_axes(reason, others)[asked]
             if not anyway:
-                raise ValueError(f"{refusal.sentence} (--anyway takes it all the same)")
+                raise ValueError(f"{refusal.sentence} (--anyway uses it all the same)")
             made.refusals.append(refusal)
         return asked
     made.refusals += refused.values()

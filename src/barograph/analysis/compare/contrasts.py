@@ -88,7 +88,7 @@ def contrast(
     before = float(np.mean(a))
     made.difference = float(np.mean(b)) - before
     made.percent = 100 * made.difference / abs(before) if before else None
-    spread = (repeats.spread, repeats.freedom) if repeats is not None else None
+    spread = (repeats.spread, repeats.dof) if repeats is not None else None
     made.test = statistics.contrast(a, b, paired=pairs is not None, level=level, repeats=spread)
     made.repeats = repeats if made.test is not None and min(len(a), len(b)) == 1 else None
     scatter = None
@@ -150,19 +150,19 @@ def _curve(
     elif min(len(left), len(right)) >= 2:
         reach, kind = _welch_reach(rows[0], rows[1], level), "seeds"
     elif scatter is not None:
-        places, errors, freedom = scatter
-        reach = np.interp(x, places, curves.within_interval(errors, freedom, level))
+        places, errors, dof = scatter
+        reach = np.interp(x, places, curves.within_interval(errors, dof, level))
         kind = "within runs"
     return DifferenceCurve(x, difference, difference - reach, difference + reach, kind)
 
 
 def _welch_reach(a: Floats, b: Floats, level: float) -> Floats:
-    """Welch's interval at every place at once. Quantiles by their freedom, rounded down to a twentieth."""
+    """Welch's interval at every place at once. Quantiles by their dof, rounded down to a twentieth."""
     parts = a.var(0, ddof=1) / len(a), b.var(0, ddof=1) / len(b)
     whole = parts[0] + parts[1]
     with np.errstate(invalid="ignore", divide="ignore"):
-        freedom = whole**2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
-    rounded = np.floor(np.nan_to_num(freedom, nan=len(a) + len(b) - 2.0) * 20) / 20
+        dof = whole**2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
+    rounded = np.floor(np.nan_to_num(dof, nan=len(a) + len(b) - 2.0) * 20) / 20
     table = {value: quantile(1 - level / 2, value) for value in np.unique(rounded).tolist() if value > 0}
     quantiles = np.array([table.get(value, math.nan) for value in rounded.tolist()])
     return np.asarray(quantiles * np.sqrt(whole))

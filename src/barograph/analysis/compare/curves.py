@@ -112,8 +112,8 @@ def noise(
 
     The range is cut into stretches as wide as the window; the means of the difference in them scatter about a smooth
     line, and their second differences d(k-1) − 2 d(k) + d(k+1) have six times their variance, whatever the line's
-    slope. Returns x [k], standard errors [k] (of the nine nearest second differences each) and their degrees of
-    freedom; None with fewer than six stretches, or without a window.
+    slope. Returns x [k], standard errors [k] (of the nine nearest second differences each) and their
+    degrees of freedom; None with fewer than six stretches, or without a window.
     """
     number = int((high - low) / window + 1e-9) if window > 0 else 0
     number = min(number, 500)
@@ -136,9 +136,9 @@ def noise(
     return middles[1:-1], errors, max(1.0, width * _WORTH)
 
 
-def within_interval(errors: Floats, freedom: float, level: float = 0.05) -> Floats:
+def within_interval(errors: Floats, dof: float, level: float = 0.05) -> Floats:
     """How far an interval of the noise within runs reaches on each side."""
-    return errors * quantile(1 - level / 2, freedom)
+    return errors * quantile(1 - level / 2, dof)
 
 
 def first_reach(x: Floats, y: Floats, target: float, rising: bool) -> float | None:

@@ -4,7 +4,7 @@ In:   the facts of every run of every side.
 Out:  `Differences`: one entry per key that differs between sides, with what it means for a conclusion; what varies
       within a side; what is not known.
 
-Seeds, names, folders, and numbers that follow from others (a count of parameters) are told and are no changes. All
+Seeds, names, folders, and numbers that follow from others (a count of parameters) are listed and are not changes. All
 packages are one change, and so is the code.
 """
 

@@ -116,7 +116,7 @@ def _without_copies(placed: list[Placed], notes: list[str]) -> list[Placed]:
                 words = ", ".join(shown(seed) for seed in dict.fromkeys(seeds))
                 notes.append(
                     f"{one.member.name} repeats {other.member.name} with the same seed ({words}), digit for digit: "
-                    "they count as one run."
+                    "both count as one run."
                 )
                 break
         else:
@@ -132,14 +132,14 @@ def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: lis
             last, plan = one.member.last_step(found.metric), one.member.facts.planned_steps
             if one.member.is_alive:
                 of = f" of {plan:,.0f}" if plan else ""
-                notes.append(f"{one.member.name} is still running (step {last:,}{of}): compared up to where it is.")
+                notes.append(f"{one.member.name} is still running (step {last:,}{of}): compared up to there.")
         if placed:
             ends[side.label] = float(np.median([one.curve.x[-1] for one in placed]))
     shortest = min(ends, key=lambda label: ends[label])
     for label, end in ends.items():
         if end > ends[shortest] * (1 + SAME_END) and ends[shortest] > 0:
             notes.append(
-                f"{label} goes on to {found.axis} {number(end, 6)} where {shortest} ends at "
+                f"{label} continues to {found.axis} {number(end, 6)}, {shortest} ends at "
                 f"{number(ends[shortest], 6)}: "
                 "compared there."
             )
@@ -155,13 +155,13 @@ def _say_no_stretch(found: SharedStretch, everyone: list[Placed], single: list[P
     if single:
         names = ", ".join(one.member.name for one in single[:3])
         has = "has" if len(single) == 1 else "have"
-        notes.append(f"{names} {has} one point of {found.metric}, and the others have none there: no value to compare.")
+        notes.append(f"{names} {has} one point of {found.metric}, the others have none there: no value to compare.")
         return
     first = min(everyone, key=lambda one: float(one.curve.x[-1]))
     last = max(everyone, key=lambda one: float(one.curve.x[0]))
     notes.append(
         f"{first.member.name} ends at {found.axis} {first.curve.x[-1]:,.0f} and {last.member.name} begins at "
-        f"{last.curve.x[0]:,.0f}: they have no stretch in common."
+        f"{last.curve.x[0]:,.0f}: they have no range in common."
     )
 
 
@@ -188,7 +188,7 @@ def unlike(found: SharedStretch, baseline: int, side: int, same_plan: bool) -> s
         if abs(parts[0] - parts[1]) <= _SAME_PART:
             return None
         return f"that is {percent(parts[1], 0)} of its plan, and {percent(parts[0], 0)} of the other's"
-    return "one ends there and the other goes on, and it is not known whether their learning rates stand alike"
+    return "one ends there and the other goes on, and it is not known whether both learning rates have decayed as far"
 
 
 def _on_one_plan(lots: tuple[list[Placed], list[Placed]], ends: list[float]) -> bool:

@@ -106,18 +106,18 @@ def sentences(found: Sequence[Equality], tolerance: float = TOLERANCE) -> list[s
     """What the comparison says, the first difference first."""
     looked = [one for one in found if one.steps]
     if not looked:
-        return ["The runs have no series and step in common, so whether they are equal can't be said."]
+        return ["The runs have no series and step in common, so they can't be checked for equality."]
     differing = [one for one in looked if one.first_bit is not None]
     steps = max(one.steps for one in looked)
     lines = []
     if not differing:
         series = "1 series is" if len(looked) == 1 else f"All {len(looked):,} series are"
-        lines.append(f"{series} equal in every bit over {steps:,} steps.")
+        lines.append(f"{series} bit-identical over {steps:,} steps.")
     else:
         first = differing[0]
         assert first.a is not None and first.b is not None
         lines.append(
-            f"They differ from step {first.first_bit:,} on: {first.series} is {first.a:.9g} and {first.b:.9g} there."
+            f"First difference at step {first.first_bit:,}: {first.series} is {first.a:.9g} and {first.b:.9g}."
         )
         beyond = [one for one in differing if one.first_beyond is not None]
         if beyond:
@@ -125,9 +125,9 @@ def sentences(found: Sequence[Equality], tolerance: float = TOLERANCE) -> list[s
             lines.append(f"Beyond {tolerance:g} of the value: from step {worst.first_beyond:,} on, in {worst.series}.")
         else:
             largest = max(one.largest for one in differing)
-            lines.append(f"Nowhere by more than {tolerance:g} of the value; the most is {number(largest, 2)}.")
+            lines.append(f"No difference above {tolerance:g} of the value; the largest is {number(largest, 2)}.")
     missing = [one for one in found if one.missing is not None]
     if missing:
         first = min(missing, key=lambda one: (one.missing, one.series))
-        lines.append(f"{first.series} has step {first.missing:,} in one run alone.")
+        lines.append(f"{first.series} has step {first.missing:,} in only one run.")
     return lines

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from barograph.analysis.compare.keys import flatten, normal, numbers_of, part_of, plain
+from barograph.log.read import records_from
 
 if TYPE_CHECKING:
     from barograph.core.record import Record
     from barograph.query.stored import StoredRun
 
 _HEAD = 400  # records: options, data, devices and the speed of light come before the first steps
-# Packages that shape a training's numbers or speed; a new version of another one is no change.
+# Packages that shape a training's numbers or speed; a new version of another one is not a change.
 _SHAPING = re.compile(
     r"torch|torchao|torchtune|torchtitan|jax|jaxlib|flax|optax|tensorflow|keras|mlx|numpy|transformers|accelerate"
     r"|deepspeed|megatron.*|flash[-_]attn.*|flash[-_]linear[-_]attention|xformers|triton|apex|transformer[-_]engine.*"
@@ -52,7 +53,7 @@ _SEQUENCE = ("max_seq_len", "seq_len", "seqlen", "seq_length", "sequence_length"
 _STEPS = ("max_steps", "total_steps", "num_iterations", "max_iters", "train_steps", "num_steps", "steps", "iterations",
           "num_train_steps", "training_steps", "train_num_batches", "train_iters")  # fmt: skip
 _FLOPS = ("flops_per_token", "estimated_flops_per_token", "model_flops_per_token")
-# A "batch size" above this is counted in tokens: nobody trains a language model on so many sequences a step.
+# A "batch size" above this is counted in tokens: no language model is trained on that many sequences a step.
 _TOKENS_ABOVE = 16_384
 
 
@@ -111,7 +112,6 @@ def _head_of(run: StoredRun) -> list[Record]:
     files = run.log_files()[:1]
     if not files:
         return []
-    from barograph.log.read import records_from
 
     kinds = ("option", "dataset", "sol", "gpu-model")
     return [record for record, _ in itertools.islice(records_from(files[0]), _HEAD) if record.kind in kinds]

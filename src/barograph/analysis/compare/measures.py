@@ -26,7 +26,7 @@ MANY = 40  # with more runs than these, only what is read anyway is measured
 
 @dataclass(frozen=True)
 class Cell:
-    """The mean over a side's runs; low, high: its interval, None for one run. runs: that have a value, `of` so many."""
+    """The mean over a side's runs; low, high: its interval, None for one run. runs: that have a value, of `of`."""
 
     value: float
     low: float | None
@@ -63,7 +63,7 @@ class MeasureRow:
 
 
 def measure(sides: Sequence[Side], found: SharedStretch, target: float | None) -> tuple[list[MeasureRow], float | None]:
-    """All rows, and the value whose reaching was timed."""
+    """All rows, and the target value."""
     few = sum(len(side.members) for side in sides) <= MANY
     rows = _ends(sides, found)
     goal, reached = _reaching(sides, found, target, few)
@@ -172,7 +172,7 @@ def _reaching(
         for axis in axes
     ]
     if few:
-        rows.append(_row(f"money to {mark}", "money", -1, sides, money))
+        rows.append(_row(f"cost to {mark}", "money", -1, sides, money))
     return goal, rows
 
 

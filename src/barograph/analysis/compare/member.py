@@ -19,6 +19,7 @@ from barograph.analysis.compare.curves import ComparisonCurve, Spikes, spike_sco
 from barograph.analysis.compare.facts import RunFacts, gather
 from barograph.core import liveness
 from barograph.core.aliases import Names
+from barograph.core.utilization import mfu_fraction
 from barograph.query.stored import Series
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class ComparedMember:
             found["tokens_per_second"] = _median(self.read("train/tokens_per_second").value)
         name = next((one for one in ("train/mfu", "speed/mfu") if one in self.names), None)
         if name is not None:
-            found["mfu"] = _median(self.read(name).value)
+            found["mfu"] = mfu_fraction(_median(self.read(name).value), name, self.names)
         return {key: value for key, value in found.items() if math.isfinite(value)}
 
     @cached_property

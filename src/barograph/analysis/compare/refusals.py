@@ -31,7 +31,7 @@ class Refusal:
 
     @property
     def sentence(self) -> str:
-        way = f"Take {self.instead} instead." if self.instead else "There is nothing else to take."
+        way = f"Use {self.instead} instead." if self.instead else "There is no alternative."
         subject = f"The axis {self.what!r} would mislead" if self.kind == "axis" else f"{self.what} can't be compared"
         return f"{subject}: {self.why}. {way}"
 
@@ -51,22 +51,22 @@ class Obstacles:
 
 
 def obstacles(sides: Sequence[Side], found: Differences) -> Obstacles:
-    """What stands in the way of comparing these sides."""
+    """What prevents a comparison of these sides."""
     cautions = []
     lengths = [one.facts.sequence for side in sides for one in side.members]
     known = sorted({length for length in lengths if length is not None})
     if len(known) > 1:
         cautions.append(
-            f"The sequences are of other lengths ({_versus([f'{length:,.0f}' for length in known])}): tokens with more "
-            "context before them are easier, so a part of the difference in loss may be that."
+            f"The sequence lengths differ ({_versus([f'{length:,.0f}' for length in known])}): tokens with more "
+            "context are easier to predict, which may explain part of the difference in loss."
         )
     roles = {one.role: one for one in found.between if one.change is not None and _is_told(one)}
     if (one := roles.get("loss")) is not None:
         cautions.append(
-            f"The loss is defined by another {one.key} ({_versus(one.values)}): its values may differ by that."
+            f"The runs define the loss with different {one.key} ({_versus(one.values)}), which changes its values."
         )
     if any(one.part == "hardware" for one in found.between):
-        cautions.append("The hardware differs: times and money say as much about the machines as about the training.")
+        cautions.append("The hardware differs: times and costs depend on the machines as much as on the training.")
     return Obstacles(
         _batch(sides), _tokenizer(sides, found), _held_out(sides, found), _training_data(found), tuple(cautions)
     )
@@ -109,7 +109,7 @@ def _held_out(sides: Sequence[Side], found: Differences) -> str | None:
     changed += [one for one in told if one.role == "data" and one.part == "config" and "train" not in one.key.lower()]
     if changed:
         words = ", ".join(f"{one.key} {_versus(one.values)}" for one in changed[:2])
-        return f"it was evaluated on other data ({words})"
+        return f"the evaluation data differ ({words})"
     counts = [_evaluated_tokens(one) for side in sides for one in side.members]
     known = [count for count in counts if count is not None]
     if len(known) == len(counts) and known and max(known) > min(known) * (1 + _BATCH_TOLERANCE):

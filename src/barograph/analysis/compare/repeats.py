@@ -26,13 +26,13 @@ _TO_THE_END = 0.98  # of the common stretch
 
 @dataclass(frozen=True)
 class Repeats:
-    """spread: the standard deviation within setups, in the metric's unit; freedom: its degrees of freedom.
+    """spread: the standard deviation within setups, in the metric's unit; dof: its degrees of freedom.
 
     runs: how many. own: whether they are repeats of the setups compared, or of others of the project.
     """
 
     spread: float
-    freedom: float
+    dof: float
     runs: int
     own: bool
 

@@ -178,4 +178,4 @@ def _baseline(sides: list[Side], which: str | os.PathLike[str] | StoredRun, dir:
         for at, side in enumerate(sides):
             if any(place in (_place(one.run), one.run.dir.resolve()) for one in side.members):
                 return at
-    raise KeyError(f"the baseline {word!r} is none of the sides: {', '.join(side.label for side in sides[:8])}")
+    raise KeyError(f"the baseline {word!r} is not one of the sides: {', '.join(side.label for side in sides[:8])}")

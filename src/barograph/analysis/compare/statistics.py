@@ -47,9 +47,9 @@ class SignificanceTest:
 
     low, high: the interval at 1 − level. p: two-sided. permutation: the exact test's p, None if it was not asked.
     settled: whether the difference counts at the level. effect: Hedges' g, difference over the common standard
-    deviation, corrected for few runs. spread: that standard deviation, from run to run. freedom: degrees of
-    freedom. correlation: of the pairs. needed: runs a side that would settle a difference and a spread such as these
-    with a power of 0.8, None above 1,000. detectable: the difference that as many runs as these would settle.
+    deviation, corrected for few runs. spread: that standard deviation, from run to run. dof: its degrees of freedom.
+    correlation: of the pairs. needed: runs a side that would show a difference and a deviation such as these with a
+    power of 0.8, None above 1,000. detectable: the difference that this number of runs would show.
     """
 
     method: str
@@ -57,7 +57,7 @@ class SignificanceTest:
     low: float
     high: float
     p: float
-    freedom: float
+    dof: float
     spread: float
     settled: bool
     level: float
@@ -105,20 +105,20 @@ def _paired(a: Floats, b: Floats, level: float) -> SignificanceTest | None:
     difference, deviation = float(gaps.mean()), float(gaps.std(ddof=1))
     if deviation <= _ROUNDING * float(np.abs(a).max()):
         return None
-    error, freedom = deviation / math.sqrt(number), number - 1.0
-    p = two_sided(difference / error, freedom)
+    error, dof = deviation / math.sqrt(number), number - 1.0
+    p = two_sided(difference / error, dof)
     exact = _flips(gaps) if number <= 15 and _is_fine(2**number, level) else None
     both = math.sqrt((_deviation(a) ** 2 + _deviation(b) ** 2) / 2)
     varied = float(a.std()) > 0 and float(b.std()) > 0
     return _made(
         "Student's t, pairs of the same seed",
-        difference, error, freedom, p, level,
+        difference, error, dof, p, level,
         spread=both,
         permutation=exact,
-        effect=_hedges(difference, both, 2 * freedom),
+        effect=_hedges(difference, both, 2 * dof),
         correlation=float(np.corrcoef(a, b)[0, 1]) if varied else None,
         needed=seeds_needed(difference, deviation, level, paired=True),
-        detectable=_detectable(error, freedom, level),
+        detectable=_detectable(error, dof, level),
     )  # fmt: skip
 
 
@@ -127,24 +127,24 @@ def _welch(a: Floats, b: Floats, level: float) -> SignificanceTest:
     parts = _deviation(a) ** 2 / len(a), _deviation(b) ** 2 / len(b)
     error = math.sqrt(sum(parts))
     below = parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)
-    freedom = sum(parts) ** 2 / below if below > 0 else float(len(a) + len(b) - 2)
-    p, name = two_sided(difference / error, freedom), "Welch's t"
+    dof = sum(parts) ** 2 / below if below > 0 else float(len(a) + len(b) - 2)
+    p, name = two_sided(difference / error, dof), "Welch's t"
     spread = _pooled(a, b)
     if min(len(a), len(b)) == 2 and len(a) != len(b):
         # two values may lie close by luck, and Welch believes them; Student shares the other side's spread
         shared = spread * math.sqrt(1 / len(a) + 1 / len(b))
         other = two_sided(difference / shared, len(a) + len(b) - 2.0)
         if other > p:
-            p, error, freedom, name = other, shared, len(a) + len(b) - 2.0, "Student's t"
+            p, error, dof, name = other, shared, len(a) + len(b) - 2.0, "Student's t"
     arrangements = math.comb(len(a) + len(b), len(a))
     fine = arrangements <= MOST_ARRANGEMENTS and _is_fine(arrangements, level, len(a) == len(b))
     return _made(
-        name, difference, error, freedom, p, level,
+        name, difference, error, dof, p, level,
         spread=spread,
         permutation=_permutations(a, b) if fine else None,
         effect=_hedges(difference, spread, len(a) + len(b) - 2.0),
         needed=seeds_needed(difference, spread, level),
-        detectable=_detectable(error, freedom, level),
+        detectable=_detectable(error, dof, level),
     )  # fmt: skip
 
 
@@ -152,19 +152,19 @@ def _student(a: Floats, b: Floats, level: float, repeats: tuple[float, float] | 
     """One run on a side: its spread is taken to be that of the runs that there are several of."""
     known = [((len(side) - 1.0), _deviation(side)) for side in (a, b) if len(side) > 1]
     known += [(repeats[1], repeats[0])] if repeats is not None else []
-    freedom = sum(one for one, _ in known)
-    if freedom < 2 or not any(deviation for _, deviation in known):
+    dof = sum(one for one, _ in known)
+    if dof < 2 or not any(deviation for _, deviation in known):
         return None
-    spread = math.sqrt(sum(one * deviation**2 for one, deviation in known) / freedom)
+    spread = math.sqrt(sum(one * deviation**2 for one, deviation in known) / dof)
     difference = float(b.mean() - a.mean())
     error = spread * math.sqrt(1 / len(a) + 1 / len(b))
     return _made(
         "Student's t with the standard deviation of repeats",
-        difference, error, freedom, two_sided(difference / error, freedom), level,
+        difference, error, dof, two_sided(difference / error, dof), level,
         spread=spread,
-        effect=_hedges(difference, spread, freedom),
+        effect=_hedges(difference, spread, dof),
         needed=seeds_needed(difference, spread, level),
-        detectable=_detectable(error, freedom, level),
+        detectable=_detectable(error, dof, level),
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def _made(
     method: str,
     difference: float,
     error: float,
-    freedom: float,
+    dof: float,
     p: float,
     level: float,
     *,
@@ -183,10 +183,10 @@ def _made(
     needed: int | None = None,
     detectable: float | None = None,
 ) -> SignificanceTest:
-    reach = quantile(1 - level / 2, freedom) * error
+    reach = quantile(1 - level / 2, dof) * error
     settled = p <= level and (permutation is None or permutation <= level)
     return SignificanceTest(
-        method, difference, difference - reach, difference + reach, p, freedom, spread, settled, level,
+        method, difference, difference - reach, difference + reach, p, dof, spread, settled, level,
         permutation, effect, correlation, needed, detectable,
     )  # fmt: skip
 
@@ -203,8 +203,8 @@ def seeds_needed(
         return None
 
     def enough(number: int) -> bool:
-        freedom = float(number - 1 if paired else 2 * number - 2)
-        reach = quantile(1 - level / 2, freedom) + quantile(power, freedom)
+        dof = float(number - 1 if paired else 2 * number - 2)
+        reach = quantile(1 - level / 2, dof) + quantile(power, dof)
         return abs(difference) >= reach * spread * math.sqrt((1 if paired else 2) / number)
 
     low, high = 1, 2
@@ -221,10 +221,10 @@ def seeds_needed(
 def pooled_spread(groups: Sequence[Sequence[float]]) -> tuple[float, float] | None:
     """The standard deviation within groups and its degrees of freedom; None if no group has two values."""
     several = [np.asarray(group, np.float64) for group in groups if len(group) > 1]
-    freedom = float(sum(len(group) - 1 for group in several))
-    if freedom == 0:
+    dof = float(sum(len(group) - 1 for group in several))
+    if dof == 0:
         return None
-    return math.sqrt(sum((len(group) - 1) * _deviation(group) ** 2 for group in several) / freedom), freedom
+    return math.sqrt(sum((len(group) - 1) * _deviation(group) ** 2 for group in several) / dof), dof
 
 
 # -- inside -----------------------------------------------------------------------------------------
@@ -241,20 +241,20 @@ def _pooled(a: Floats, b: Floats) -> float:
     return math.sqrt(whole / (len(a) + len(b) - 2))
 
 
-def _hedges(difference: float, spread: float, freedom: float) -> float | None:
-    """Hedges 1981: d · Γ(f/2) / (√(f/2) · Γ((f−1)/2)); None with one degree of freedom or no spread."""
-    if spread <= 0 or freedom <= 1:
+def _hedges(difference: float, spread: float, dof: float) -> float | None:
+    """Hedges 1981: d · Γ(f/2) / (√(f/2) · Γ((f−1)/2)); None with dof = 1 or no spread."""
+    if spread <= 0 or dof <= 1:
         return None
-    correction = math.exp(math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)) / math.sqrt(freedom / 2)
+    correction = math.exp(math.lgamma(dof / 2) - math.lgamma((dof - 1) / 2)) / math.sqrt(dof / 2)
     return difference / spread * correction
 
 
-def _detectable(error: float, freedom: float, level: float) -> float:
-    return (quantile(1 - level / 2, freedom) + quantile(POWER, freedom)) * error
+def _detectable(error: float, dof: float, level: float) -> float:
+    return (quantile(1 - level / 2, dof) + quantile(POWER, dof)) * error
 
 
 def _is_fine(arrangements: int, level: float, mirrored: bool = True) -> bool:
-    """Whether a test of so many arrangements can reject nearly as often as the level allows.
+    """Whether a test of this many arrangements can reject nearly as often as the level allows.
 
     mirrored: every arrangement has one of the same size and the other sign, so p goes in steps of two.
     """

@@ -54,38 +54,38 @@ def _fraction(a: float, b: float, x: float) -> float:
     return value
 
 
-def two_sided(t: float, freedom: float) -> float:
-    """P(|T| > |t|), the two-sided p value. freedom: degrees of freedom, above 0; infinity means the normal."""
-    if math.isnan(t) or math.isnan(freedom) or freedom <= 0:
+def two_sided(t: float, dof: float) -> float:
+    """P(|T| > |t|), the two-sided p value. dof: degrees of freedom, above 0; infinity means the normal."""
+    if math.isnan(t) or math.isnan(dof) or dof <= 0:
         return math.nan
     if math.isinf(t):
         return 0.0
-    if math.isinf(freedom):
+    if math.isinf(dof):
         return math.erfc(abs(t) / math.sqrt(2.0))
     square = t * t
     # near t = 0 the complement is the small one, and the exact one
-    if square < freedom:
-        return 1.0 - incomplete_beta(0.5, freedom / 2.0, square / (freedom + square))
-    return incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + square))
+    if square < dof:
+        return 1.0 - incomplete_beta(0.5, dof / 2.0, square / (dof + square))
+    return incomplete_beta(dof / 2.0, 0.5, dof / (dof + square))
 
 
 @lru_cache(maxsize=4096)
-def quantile(probability: float, freedom: float) -> float:
-    """t with P(T ≤ t) = probability. Raises ValueError for a probability outside 0 to 1, or no freedom."""
-    if not (0.0 < probability < 1.0 and freedom > 0):
-        raise ValueError(f"Student's t has no quantile at probability {probability} with {freedom} degrees of freedom")
+def quantile(probability: float, dof: float) -> float:
+    """t with P(T ≤ t) = probability. Raises ValueError for a probability outside 0 to 1, or no dof."""
+    if not (0.0 < probability < 1.0 and dof > 0):
+        raise ValueError(f"Student's t has no quantile at probability {probability} with {dof} degrees of freedom")
     if probability < 0.5:
-        return -quantile(1.0 - probability, freedom)
+        return -quantile(1.0 - probability, dof)
     wanted = 2.0 * (1.0 - probability)
     low, high = 0.0, 1.0
-    while two_sided(high, freedom) > wanted and high < 1e300:
+    while two_sided(high, dof) > wanted and high < 1e300:
         low, high = high, high * 2.0
     # Newton's steps, and the middle where one leads out of the bracket
     t = (low + high) / 2.0
     for _ in range(200):
-        gap = two_sided(t, freedom) - wanted
+        gap = two_sided(t, dof) - wanted
         low, high = (t, high) if gap > 0 else (low, t)
-        slope = 2.0 * _density(t, freedom)
+        slope = 2.0 * _density(t, dof)
         following = t + gap / slope if slope > 0 else low
         if not low < following < high:
             following = (low + high) / 2.0
@@ -95,8 +95,8 @@ def quantile(probability: float, freedom: float) -> float:
     return t
 
 
-def _density(t: float, freedom: float) -> float:
-    if math.isinf(freedom):
+def _density(t: float, dof: float) -> float:
+    if math.isinf(dof):
         return math.exp(-t * t / 2.0) / math.sqrt(2.0 * math.pi)
-    front = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
-    return math.exp(front - (freedom + 1) / 2 * math.log1p(t * t / freedom))
+    front = math.lgamma((dof + 1) / 2) - math.lgamma(dof / 2) - 0.5 * math.log(dof * math.pi)
+    return math.exp(front - (dof + 1) / 2 * math.log1p(t * t / dof))

@@ -1,4 +1,4 @@
-"""The verdict: to what a difference can be put down, and whether there is one.
+"""The verdict: what a difference can be attributed to, and whether it is significant.
 
 In:   what differs, what was refused, the contrasts.
 Out:  sentences, the most important first; each says no more than the figures beside it.
@@ -25,12 +25,12 @@ _MOST_TOLD = 3  # contrasts told one by one
 _MOST_SETTLED = 8
 _LONGEST_NAME = 24
 
-ONE, SEVERAL, NONE, SEEDS, UNKNOWN = "one change", "several changes", "no change", "seeds alone", "unknown"
+ONE, SEVERAL, NONE, SEEDS, UNKNOWN = "one change", "several changes", "no change", "seeds only", "unknown"
 
 
 @dataclass
 class Verdict:
-    """attribution: what changed, as one of "one change", "several changes", "no change", "seeds alone", "unknown".
+    """attribution: what changed, as one of "one change", "several changes", "no change", "seeds only", "unknown".
 
     changes: their names. sentences: attribution first, then one for each side against the baseline, with advice.
     """
@@ -60,13 +60,15 @@ def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
     counts = Counter(one.outcome for one in made)
     words = {
         contrasts.BETTER: "better", contrasts.WORSE: "worse", contrasts.DIFFERENT: "different",
-        contrasts.NOT_SHOWN: "not shown to differ", contrasts.CANNOT_TELL: "not to be told",
+        contrasts.NOT_SHOWN: "not significantly different", contrasts.CANNOT_TELL: "undecided",
         contrasts.REFUSED: "refused",
     }  # fmt: skip
     listed = ", ".join(f"{count} {words[outcome]}" for outcome, count in counts.most_common())
     level = next((one.test.level for one in made if one.test is not None), None)
-    each = f" (each judged at {number(level, 2)}, so that all together keep the level)" if level is not None else ""
-    sentence = f"Of {len(made)} sides set against {_call(sides, 0)}: {listed}{each}."
+    each = (
+        f" (each tested at {number(level, 2)}, so that the level holds for all together)" if level is not None else ""
+    )
+    sentence = f"Of {len(made)} sides compared with {_call(sides, 0)}: {listed}{each}."
     if all(one.runs == (1, 1) for one in made) and any("config" not in side.members[0].facts.known for side in sides):
         sentence += (
             " Runs without a configuration can't be grouped: put those of one setup into a folder, and name folders."
@@ -77,18 +79,14 @@ def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
 def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
     changes = found.changes
     if len(sides) < 2:
-        return Verdict(SEEDS, [], ["These runs have one setup: they show how far its repeats lie apart."])
+        return Verdict(SEEDS, [], ["These runs have one setup: they show the variation between its repeats."])
     if "config" in found.unknown:
         silent = [_call(sides, at) for at in found.unknown["config"]]
         who = _names(silent) if len(silent) < len(sides) else "none of the runs"
         has = "has" if len(silent) == 1 or len(silent) == len(sides) else "have"
-        sentence = (
-            f"What differs is not known, for {who} {has} a configuration: a difference can't be put down to anything."
-        )
+        sentence = f"What differs is not known, for {who} {has} a configuration: the cause of a difference is unknown."
         if len(silent) < len(sides):
-            sentence = (
-                f"{_names(silent)} {has} no configuration, so what differs is not known: a difference can't be put "
-            )
+            sentence = f"{_names(silent)} {has} no configuration, so what differs is not known: the cause of "
             sentence += "down to anything."
         return Verdict(UNKNOWN, changes, [sentence])
     silent_parts = [part for part in ("code", "packages", "data") if part in found.unknown]
@@ -100,9 +98,7 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
     if not changes:
         seeds = [one for one in found.between if one.role == "seed"]
         if seeds or len(sides[0].members) > 1:
-            sentence = (
-                f"Only seeds differ{as_far}: these are repeats of one setup, and what they differ by is what seeds do."
-            )
+            sentence = f"Only seeds differ{as_far}: these are repeats of one setup."
             return Verdict(SEEDS, [], [sentence])
         return Verdict(NONE, [], [f"Nothing differs{as_far} that could change the training."])
     if len(changes) == 1 and not mixed:
@@ -113,12 +109,12 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
     verdict = Verdict(SEVERAL, changes)
     if len(changes) > 1:
         verdict.sentences.append(
-            f"{len(changes)} things changed: {_names(changes, 6)}. A difference can't be put down to any one of them; "
-            "it is that of all together."
+            f"{len(changes)} things changed: {_names(changes, 6)}. A difference can be attributed only to "
+            "all of them together."
         )
     if mixed:
         verdict.sentences.append(
-            f"Within a side {_names(mixed, 4)} varies too, so its runs are no repeats of one setup."
+            f"Within a side {_names(mixed, 4)} varies too, so its runs are not repeats of one setup."
         )
     return verdict
 
@@ -127,7 +123,7 @@ def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verd
     """The contrast's sentence and, where it could not be settled, what would settle it."""
     label, base = _call(sides, one.side), _call(sides, one.baseline)
     if one.outcome == contrasts.REFUSED or place is None:
-        one.sentence = one.sentence or f"{label} against {base}: nothing that they share can be compared."
+        one.sentence = one.sentence or f"{label} against {base}: they have no metric in common that can be compared."
         return
     if one.difference != one.difference:
         one.sentence = f"{label} against {base}: no value of {place.metric} to compare{_diverged(one, place)}."
@@ -136,7 +132,7 @@ def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verd
     if any(place.diverged[at] for at in (one.baseline, one.side)):
         lost = [f"{len(place.diverged[at])} of {_call(sides, at)}" for at in (one.baseline, one.side)]
         one.outcome = contrasts.CANNOT_TELL
-        one.sentence = f"Cannot tell: {' and '.join(lost)} ended with numbers that are none. Of the others, {amount}."
+        one.sentence = f"Cannot tell: {' and '.join(lost)} ended with NaN or infinity. Of the others, {amount}."
         return
     if one.unlike is not None:
         against = f"{_call(sides, one.side)} against {base}"
@@ -160,9 +156,9 @@ def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verd
         than = f"{word} than {base}" if word != "different" else f"different from {base}"
         one.sentence = f"{label} is {than}: {amount}, {interval} ({how})."
         return
-    one.sentence = f"No difference between {label} and {base} is shown: {amount}, {interval} ({how})."
+    one.sentence = f"No significant difference between {label} and {base}: {amount}, {interval} ({how})."
     if test.p <= test.level and test.permutation is not None:
-        one.sentence += " The two tests disagree: the values are not spread like a bell."
+        one.sentence += " The two tests disagree: the values are not normally distributed."
     one.advice = _advice(one, test)
 
 
@@ -174,36 +170,40 @@ def _say_untested(one: Contrast, sides: Sequence[Side], place: SharedStretch, am
         if one.noise:
             times = abs(one.difference) / one.noise
             one.sentence += (
-                f" That is {times:.1f} times the noise within the runs ({number(one.noise, 2)}), which says how well "
-                "the two curves are known, not what another seed would do."
+                f" That is {times:.1f} times the noise within the runs ({number(one.noise, 2)}); that is the precision "
+                "of the two curves, not the variation between seeds."
             )
         if verdict.attribution != SEEDS:
             one.advice = (
                 "Run each with three seeds or more and group them, or repeat one of them twice in this project: "
-                "then the spread between seeds is known."
+                "then the standard deviation between seeds is known."
             )
         return
     if min(one.runs) >= 2:
         one.sentence = (
-            f"Cannot tell ({against}): {amount}, but the runs of a side agree to the last digit, so they are no "
+            f"Cannot tell ({against}): {amount}, but the runs of a side agree to the last digit, so they are not "
             "repeats with seeds of their own."
         )
         return
-    one.sentence = f"Cannot tell from{seeds} ({against}): {amount}. Two runs don't say how far seeds lie apart."
+    one.sentence = f"Cannot tell from{seeds} ({against}): {amount}. Two runs do not show the variation between seeds."
 
 
 def _advice(one: Contrast, test: statistics.SignificanceTest) -> str:
     fewest = min(one.pairs or one.runs[0], one.pairs or one.runs[1])
-    below = f"These runs would have settled a difference of {number(test.detectable, 3)}" if test.detectable else ""
+    below = (
+        f"With 80% power these runs would have shown a difference of {number(test.detectable, 3)}"
+        if test.detectable
+        else ""
+    )
     if test.needed is None:
         more = f"more than {statistics.MOST_SEEDS:,} runs a side"
-        return f"{below}; one as small as this would take {more}." if below else ""
+        return f"{below}; one as small as this needs {more}." if below else ""
     more_runs = test.needed - fewest
     if more_runs <= 0:
-        return f"{below}. A few more seeds would settle one as large as this."
+        return f"{below}. A few more seeds would show one as large as this."
     return (
-        f"{below}. If difference and spread stay as they are, {more_runs:,} more runs a side ({test.needed:,} in all) "
-        "settle it four times in five."
+        f"{below}. If difference and standard deviation stay the same, {more_runs:,} more runs a side "
+        f"({test.needed:,} in all) give 80% power."
     )
 
 
@@ -227,7 +227,7 @@ def _call(sides: Sequence[Side], at: int) -> str:
 
 def _diverged(one: Contrast, place: SharedStretch) -> str:
     sides = [at for at in (one.baseline, one.side) if place.diverged[at] and not place.sides[at]]
-    return ", for it ended with numbers that are none" if sides else ""
+    return ", for it ended with NaN or infinity" if sides else ""
 
 
 def _runs(one: Contrast) -> str:

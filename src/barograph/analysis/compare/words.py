@@ -1,4 +1,4 @@
-"""What stands in the table of a comparison: amounts in their unit, cells, changes, a side's letter.
+"""The cells of a comparison's table: amounts in their unit, cells, changes, a side's letter.
 
 In:   measures, some of them not finite, and what they count.
 Out:  short text.

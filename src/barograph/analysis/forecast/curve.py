@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 BUCKETS = 160
 # Rows that a law with four free numbers needs at the least, to have some left that can contradict it.
 LEAST_ROWS = 24
-# Of a run that ends in NaN, or has so many of them, nothing can be said.
+# For a run that ends in NaN, or has this many of them, there is no forecast.
 MOST_LOST = 0.2
-# Numbers of this size are no steps, losses or rates, and their squares would not be numbers: they count as not finite.
+# Numbers of this size are not steps, losses or rates, and their squares would not be numbers: they count as not finite.
 BEYOND = 1e30
 # A value farther than this many deviations from its bucket's median is drawn in: spikes are not the curve.
 SPIKE = 4.0
@@ -78,7 +78,7 @@ def columns(step: ArrayLike, loss: ArrayLike) -> tuple[Floats, Floats] | str:
     if not finite[-1]:
         good = np.flatnonzero(finite)
         since = steps[good[-1] + 1] if len(good) else steps[0]
-        return f"The loss has not been finite since step {since:,.0f}."
+        return f"The loss has been NaN or infinite since step {since:,.0f}."
     if (lost := 1 - finite.mean()) > MOST_LOST:
         return f"{lost:.0%} of the losses are not finite."
     return steps[finite], losses[finite]

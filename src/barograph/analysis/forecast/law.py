@@ -95,7 +95,7 @@ def features(schedule: RateSchedule, last: float) -> Features:
     area = np.cumsum(np.concatenate([[0.0], (rate[1:] + rate[:-1]) / 2 * width[1:]]))
     settled = rate.copy()
     top = int(np.argmax(rate >= 1 - 1e-9))
-    settled[:top] = settled[top]  # the warm-up is no annealing (section 3.4 of arXiv 2408.11029)
+    settled[:top] = settled[top]  # the warm-up is not annealing (section 3.4 of arXiv 2408.11029)
     fall = -np.diff(settled, prepend=settled[0])
     falls = np.flatnonzero(np.abs(fall) > 1e-9)
     since = np.maximum(area[:, None] - area[None, np.maximum(falls - 1, 0)], 0) / max(RELAXATION * last, 1e-9)

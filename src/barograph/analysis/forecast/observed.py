@@ -1,4 +1,4 @@
-"""The schedule behind a learning-rate column: what it has done tells what it is, where that can be told.
+"""The schedule behind a learning-rate column: its kind and its parameters, where its values so far determine them.
 
 In:   step and learning rate of what has been seen, the planned steps if they are known.
 Out:  the schedule, or the schedules that it may be with weights that sum to 1, and a sentence.
@@ -31,7 +31,7 @@ ENDS = (0.0, 0.01, 0.05, 0.1)
 class ScheduleReading:
     """What a column of rates says. `known`: there is one schedule and it was recognised.
 
-    schedules, weights: what it may be; none if the end of the plan can't be told. rising: still warming up.
+    schedules, weights: what it may be; none if the end of the plan is not known. rising: still warming up.
     """
 
     schedules: tuple[RateSchedule, ...]
@@ -62,7 +62,7 @@ def recognise(step: Floats, lr: Floats, planned: int | None) -> ScheduleReading:
         words = f"the learning rate so far is that of a schedule: {found.describe()}"
         return ScheduleReading((found,), (1.0,), True, False, words)
     if planned is None:
-        return ScheduleReading((), (), False, False, "the learning rate falls in a way that does not tell its end")
+        return ScheduleReading((), (), False, False, "the learning rate decays without a known end")
     if (stable := _stable_then_line(after, rate, peak, warmup, planned)) is not None:
         words = f"the learning rate so far is that of a schedule: {stable.describe()}"
         return ScheduleReading((stable,), (1.0,), True, False, words)
@@ -78,7 +78,7 @@ def unknown(planned: int) -> ScheduleReading:
         RateSchedule("wsd", planned, 1.0, warmup, 0.0),
         RateSchedule("constant", planned, 1.0, warmup),
     )
-    words = "the learning rate is not known; cosine, linear, warmup-stable-decay and constant were all reckoned with"
+    words = "the learning rate is not known; cosine, linear, warmup-stable-decay and constant were all considered"
     return ScheduleReading(may_be, (0.3, 0.25, 0.2, 0.25), False, False, words)
 
 
@@ -91,14 +91,14 @@ def _flat(peak: float, warmup: int, planned: int, now: float) -> ScheduleReading
         RateSchedule("wsd", planned, peak, warmup, 0.0, min(planned // 10, left)),
         RateSchedule("step", planned, peak, warmup, milestones=(late,), factor=0.1),
     )
-    words = "the learning rate has been constant so far; that it stays, decays at the end or steps was reckoned with"
+    words = "the learning rate has been constant so far; constant, decaying at the end and stepped were considered"
     return ScheduleReading(may_be, (0.4, 0.3, 0.15, 0.15), False, False, words)
 
 
 def _smooth(after: Floats, rate: Floats, peak: float, warmup: int, planned: int | None) -> RateSchedule | None:
     """The cosine or line, to the planned end or to one of its own, that the fall is a part of.
 
-    A line to an end of its own is one to zero: its floor and its end can't be told apart.
+    A line to an end of its own is one to zero: its floor and its end can't be distinguished.
     """
     found = None
     if planned is not None:
@@ -115,7 +115,7 @@ def _smooth(after: Floats, rate: Floats, peak: float, warmup: int, planned: int 
     floor = 0.0 if floor < 5e-3 else floor
     total = round(end) if planned is None else planned
     return RateSchedule(
-        kind, total, peak, warmup, peak * floor, max(round(end) - warmup, 1), basis="learning rate seen"
+        kind, total, peak, warmup, peak * floor, max(round(end) - warmup, 1), basis="observed learning rate"
     )
 
 
@@ -148,7 +148,7 @@ def _stable_then_line(after: Floats, rate: Floats, peak: float, warmup: int, pla
     start = (1 - offset) / slope
     floor = float(np.clip(offset + slope * planned, 0, 1))
     return RateSchedule(
-        "wsd", planned, peak, warmup, peak * floor, max(round(planned - start), 1), basis="learning rate seen"
+        "wsd", planned, peak, warmup, peak * floor, max(round(planned - start), 1), basis="observed learning rate"
     )
 
 
@@ -159,10 +159,10 @@ def _held_or_falling(step: Floats, lr: Floats, planned: int) -> ScheduleReading:
     )
     past = np.interp(grid, step, lr)
     left = np.clip((planned - grid) / max(planned - step[-1], 1), 0, 1)
-    peak, basis = float(lr.max()), "learning rate seen, then guessed"
+    peak, basis = float(lr.max()), "observed learning rate, then assumed"
     guesses = [
         RateSchedule("values", planned, peak, values=rates, places=grid, basis=basis)
         for rates in (past, np.where(grid > step[-1], past * left, past))
     ]
-    words = "the learning rate follows no known form; that it stays and that it falls to zero were reckoned with"
+    words = "the learning rate follows no known form; constant and falling to zero were considered"
     return ScheduleReading(tuple(guesses), (0.5, 0.5), False, False, words)

@@ -143,7 +143,7 @@ def schedule_of(config: Mapping[str, Any], planned_steps: int | None = None) -> 
     if floor is None:
         floor = peak * (options.number(FLOOR_PARTS) or 0.0)
     elif peak == 1.0:
-        floor = 0.0  # a floor without its peak is no part of it
+        floor = 0.0  # a floor without its peak is not used
     end = options.count(ENDS)
     warmup = options.count(WARMUPS)
     if warmup is None:

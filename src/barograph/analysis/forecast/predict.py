@@ -33,13 +33,13 @@ EARLIEST = 0.05
 FINAL_PART = 0.05
 # A run is out of its warm-up once it is this many times the warm-up's length.
 PAST_WARMUP = 1.3
-# Without a plan a target is looked for up to so many times the steps that were seen.
+# Without a plan a target is looked for up to this many times the steps logged so far.
 FARTHEST = 4
-# A learning rate seen and a given schedule are not the same if they differ by this part of the peak, in the median.
+# A observed learning rate and a given schedule are not the same if they differ by this part of the peak, in the median.
 CONTRADICTION = 0.05
 AHEAD = 120
 # The law is tried on the run itself: from this part of what was seen, the loss now is forecast. An interval that would
-# have missed is stretched by as much as it missed by; beyond so many times nothing is said.
+# have missed is stretched by as much as it missed by; beyond this factor there is no forecast.
 HINDCAST_PART = 0.6
 MOST_OFF = 4.0
 
@@ -131,7 +131,7 @@ def _read(
             words = f"the learning rate is known ({given.basis}): {given.describe()}"
             return ScheduleReading((given,), (1.0,), True, False, words)
         seen = recognise(*rates, planned)
-        return replace(seen, sentence=f"the learning rate seen is not that of the schedule given; {seen.sentence}")
+        return replace(seen, sentence=f"the observed learning rate is not that of the schedule given; {seen.sentence}")
     if rates is not None:
         return recognise(*rates, planned)
     if planned is None:
@@ -194,7 +194,7 @@ class _Task:
         target = None
         if self.target is not None:
             target = self.reached() or LossTarget(self.target, "no", 0.0)
-        words = "the plan has been run; this is the mean of its last 5%"
+        words = "the planned steps are done; this is the mean of the last 5%"
         return Forecast(
             final, final - side, final + side, self.coverage, words, True, int(self.curve.now), self.planned,
             self.curve.level, None, 0.0 if self.seconds_per_step is not None else None,
@@ -213,17 +213,17 @@ class _Task:
         ]
         warm = plan[0][2].warm
         if reading.known and curve.now < PAST_WARMUP * warm:
-            return self.silent(f"The run is barely out of its warm-up of {warm:,.0f} steps.")
+            return self.silent(f"The run has only just finished its warm-up of {warm:,.0f} steps.")
         ahead = np.linspace(curve.now, end, AHEAD)
         window = np.linspace(end * (1 - FINAL_PART), end, 11)
         found = _components(curve, plan, np.concatenate([ahead, window]))
         if not found:
-            return self.silent("Too few points are left behind the warm-up to fit a law to.")
+            return self.silent("Too few points are left after the warm-up to fit a law.")
         off = self._missed_so_far(plan)
         if off > MOST_OFF:
             return self.silent(
-                f"The loss does not follow the law of the forecast: its first {HINDCAST_PART:.0%} would have foretold "
-                f"another loss for now, by {off:.0f} times the interval."
+                f"The loss does not follow the law of the forecast: its first {HINDCAST_PART:.0%} would have predicted "
+                f"a current loss that is off by {off:.0f} times the interval."
             )
         mixed = mixture(found, MISSED, reach(min(curve.now / end, 1.0), reading.known) * max(off, 1.0))
         rows = max((end * FINAL_PART) / max(curve.spacing, 1e-9), 1.0)
@@ -239,8 +239,8 @@ class _Task:
         if self.target is not None:
             target = self._look(ahead, middle, lower, upper, float(last.below(self.target)[0]))
         if open_ended:
-            answer = self.silent("How many steps are planned is not known, so there is no final loss to forecast.")
-            words = f"{reading.sentence}; taken to stay as it is up to step {end:,.0f}"
+            answer = self.silent("The number of planned steps is not known, so there is no final loss to forecast.")
+            words = f"{reading.sentence}; assumed constant up to step {end:,.0f}"
             return replace(answer, basis=words, target=target, ahead=ahead, middle=middle, lower=lower, upper=upper)
         return Forecast(
             final, max(low, least), high, self.coverage, reading.sentence, reading.known, int(curve.now), planned,
@@ -267,7 +267,7 @@ class _Task:
         if len(self.losses) < LEAST_ROWS:
             return f"{len(self.losses)} points are too few for a forecast; it needs {LEAST_ROWS}."
         if reading.rising:
-            return "The learning rate is still warming up; what the loss does now says nothing of its end."
+            return "The learning rate is still warming up; the loss so far does not predict the final loss."
         if planned is not None and curve.now < EARLIEST * planned:
             seen = curve.now / planned
             return f"{seen:.1%} of the plan is too early for a forecast; it needs {EARLIEST:.0%}."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from barograph.core.columns import align, thin_indices
 from barograph.query.stored import Series, StoredRun
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ class _Way:
 def _along(run: StoredRun, x: str, number: int, step: Integers, rank: int | None) -> Floats:
     import numpy
 
-    from barograph.core.columns import align
-
     full = run.series("train/step_tokens" if x == "tokens" else x, rank=rank).name
     steps, times, values, numbers = run.columns(full, "all", rank)
     mine = numpy.flatnonzero(_Way(run, steps, numbers).to(number))
@@ -101,7 +100,6 @@ def _along(run: StoredRun, x: str, number: int, step: Integers, rank: int | None
 def _thinned(series: Series, most: int | None) -> Series:
     if most is None or len(series) <= most:
         return series
-    from barograph.core.columns import thin_indices
 
     keep = thin_indices(series.value, most, series.x)
     return series.points(keep)

@@ -1,7 +1,7 @@
 """The steps of a run's segments: which count, which were superseded, how many each logged one stands for.
 
 In:   a stored run; if wanted, the moment up to which it is looked at.
-Out:  `Tracks`: sums of steps and tokens, kept and thrown away; `TrackPart`, a segment in numbers.
+Out:  `Tracks`: sums of steps and tokens, kept and discarded; `TrackPart`, a segment in numbers.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Tracks:
         return float("inf") if cut is None else float("-inf") if number not in self.cuts else float(cut)
 
     def carried(self, forks: Sequence[tuple[int, int]]) -> tuple[float, float | None]:
-        """Steps and tokens that were thrown away here and that forks go on from.
+        """Steps and tokens that were discarded here and that forks go on from.
 
         forks: the step before which each shares the history, and when it was made, in µs since 1970.
         """

@@ -1,9 +1,9 @@
-"""Where a run comes from and what came of it: segments, forks, what was kept and what was thrown away.
+"""Where a run comes from and what came of it: segments, forks, what was kept and what was discarded.
 
 In:   a stored run; the folder of runs in which its forks are looked for.
 Out:  `Lineage`: a tree of runs with the stretches of each, and totals that count everything once.
 
-A step is thrown away if a resume or rewind did it again or went back behind it. What a fork shares with its source
+A step is discarded if a resume or rewind did it again or went back behind it. What a fork shares with its source
 was paid for by the source: it stands apart as inherited, and is in no sum of the fork.
 """
 

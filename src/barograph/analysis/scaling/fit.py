@@ -42,9 +42,9 @@ LEAST_RUNS = 7  # five coefficients, and something left to see the noise by
 RESAMPLES = 1_000
 _CELLS = 20_000  # resamples × runs fitted side by side: some 20 MB
 _SAME = 0.05  # values of N, or of D, within 5% are one
-_WIDE = 1.5  # an interval wider than so many times the exponent leaves it open
+_WIDE = 1.5  # an interval wider than this many times the exponent leaves it open
 FAR = 10.0  # times beyond the runs: a prediction is said to be far out
-_TOGETHER = 0.98  # correlation of ln N and ln D from which on their effects can't be told apart
+_TOGETHER = 0.98  # correlation of ln N and ln D from which on their effects can't be separated
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Scaling:
         return {name: self._interval(getattr(self.law, name), getattr(self.resampled, name)) for name in Law._fields}
 
     def predict(self, parameters: float, tokens: float) -> Prediction:
-        """The loss of a model of so many parameters after so many tokens. Raises ValueError below or at 0."""
+        """The loss of a model of this many parameters after this many tokens. Raises ValueError below or at 0."""
         _positive(parameters, "parameters")
         _positive(tokens, "tokens")
         value = float(self.law.loss(parameters, tokens))
@@ -181,7 +181,7 @@ class Scaling:
         }
 
     def text(self, width: int = 100) -> str:
-        """For a terminal of so many columns."""
+        """For a terminal of this many columns."""
         return str(display.show("scaling law as text", self, width))
 
     def __str__(self) -> str:
@@ -258,13 +258,13 @@ def fit_samples(samples: Samples, *, level: float = 0.95, resamples: int = RESAM
     noise = float(np.sqrt((residual**2).sum() / max(1, len(target) - 5)))
     made = Scaling(samples, law, again, noise, level, cautions=list(samples.cautions))
     if not found.converged[0]:
-        made.cautions.append("The fit was still gaining a little when it was stopped: the coefficients are loose.")
+        made.cautions.append("The fit had not fully converged when it was stopped: the coefficients are imprecise.")
     _judge(made, size, tokens, residual)
     return made
 
 
 def _solve_in_parts(points: ScalingPoints, target: Floats, weight: Floats, start: Floats) -> Law:
-    """The law of every resample, as many at a time as keep memory small."""
+    """The law of every resample, in batches that keep memory small."""
     each = max(1, _CELLS // len(target))
     parts = [weight[at : at + each] for at in range(0, len(weight), each)]
     laws = [solve(points, np.broadcast_to(target, one.shape).copy(), one, 2, start, polish=False).law for one in parts]
@@ -320,7 +320,7 @@ def _draws(size: Floats, tokens: Floats, count: int, chance: np.random.Generator
         found = np.concatenate([found, drawn[good]])
         if len(found) >= count:
             return found[:count]
-    raise ScalingError("The runs are too unevenly spread over sizes and tokens to say how sure the law is.")
+    raise ScalingError("The runs are too unevenly distributed over sizes and tokens for an interval.")
 
 
 def _groups(values: Floats) -> NDArray[np.int64]:
@@ -346,18 +346,18 @@ def _judge(made: Scaling, size: Floats, tokens: Floats, residual: Floats) -> Non
             made.unidentified[name] = (
                 f"its interval is {number(one.low, 2)} to {number(one.high, 2)}: over these {what} "
                 f"({compact(values.min())} to {compact(values.max())}) the loss changes too little, or too little "
-                "apart from the other, to tell"
+                "independently of the other, to identify it"
             )
     floor = made.coefficients["E"]
     if floor.low < 0.01 * min(one.loss for one in made.samples.points) or floor.high - floor.low > floor.value:
         made.unidentified["E"] = (
             f"its interval is {number(max(0.0, round(floor.low, 6)), 2)} to {number(floor.high, 2)}: the runs are "
-            "too far above it to tell where it lies"
+            "too far above it to identify it"
         )
     if together > _TOGETHER:
         made.cautions.append(
             f"Tokens grow with parameters in these runs (correlation {together:.3f}): what either does alone is hard "
-            "to tell, and the optimum with it. Train one size on other token counts."
+            "to separate, and so is the optimum. Train one size on other token counts."
         )
     worst = int(np.argmax(np.abs(residual)))
     scale = 1.4826 * float(np.median(np.abs(residual)))
@@ -365,7 +365,7 @@ def _judge(made: Scaling, size: Floats, tokens: Floats, residual: Floats) -> Non
         point = made.samples.points[worst]
         made.cautions.append(
             f"{point.name} is {100 * (math.exp(residual[worst]) - 1):+.1f}% off the law, far more than the others: "
-            "look at it."
+            "check this run."
         )
 
 

@@ -22,6 +22,7 @@ from barograph.analysis.compare.refusals import metric_obstacle, obstacles, refu
 from barograph.analysis.compare.sides import Side
 from barograph.core.liveness import LOST
 from barograph.core.text import compact, number, percent
+from barograph.log.read import records_of
 
 # names of a count of parameters, in the order of preference; each as `keys.normal` writes it
 _COUNT = re.compile(
@@ -86,7 +87,7 @@ def gather(members: Sequence[ComparedMember], metric: str | None, key: str | Non
             continue
         why = _unfinished(one, chosen)
         if why is None and low and rate is not None and rate >= _HIGH_RATE:
-            why = f"its learning rate ended at {percent(rate, 0)} of its peak, where others came down"
+            why = f"its learning rate ended at {percent(rate, 0)} of its peak, where others decayed"
         if why is not None and not anyway:
             made.left_out.append((one.name, why))
             continue
@@ -95,10 +96,10 @@ def gather(members: Sequence[ComparedMember], metric: str | None, key: str | Non
         made.points.append(found)
     made.points.sort(key=lambda one: (one.parameters, one.tokens, one.name))
     if not low and any(rate is not None and rate >= _HIGH_RATE for rate in rates):
-        made.cautions.append("The learning rates did not come down at the end: with a decay all losses would be lower.")
+        made.cautions.append("The learning rates did not decay at the end: with a decay all losses would be lower.")
     if repeated := [one.name for one in usable if _epochs(one) > 4]:
         made.cautions.append(
-            f"{_names(repeated)} saw the data more than four times: a token seen again is worth less than a new one."
+            f"{_names(repeated)} saw the data more than four times: a repeated token is worth less than a new one."
         )
     return made
 
@@ -138,7 +139,7 @@ def _metric(members: Sequence[ComparedMember], asked: str | None, anyway: bool) 
     refusal = refused_metrics(candidates[:1], reason)[candidates[0]]
     if not anyway:
         raise ScalingError(f"{refusal.sentence} One law is of one data set and one tokenizer.")
-    return candidates[0], [*cautions, f"Fitted although it misleads: {refusal.why}."]
+    return candidates[0], [*cautions, f"Fitted although it may mislead: {refusal.why}."]
 
 
 def _losses(counts: dict[str, int]) -> list[str]:
@@ -180,7 +181,6 @@ def _number(member: ComparedMember, key: str) -> float | None:
 
 def _of_light(member: ComparedMember) -> float | None:
     """N of the matrices, from the FLOPs of a token that `run.speed_of_light` recorded: six a parameter."""
-    from barograph.log.read import records_of
 
     for path in member.run.log_files()[:1]:
         for record, _ in records_of(path, ("sol",)):
@@ -229,7 +229,7 @@ def _unfinished(member: ComparedMember, metric: str) -> str | None:
     last = member.last_step(metric) or 0
     reached = max(last, int(member.main.step[-1]) if member.main is not None else 0)
     if planned is not None and reached < _FINISHED * planned - 1:
-        return f"it ended at step {reached:,} of {planned:,.0f} planned, before its learning rate had come down"
+        return f"it ended at step {reached:,} of {planned:,.0f} planned, before its learning rate had decayed"
     if member.status in ("failed", *LOST) and planned is None:
         return f"its status is {member.status}, so its loss is not final"
     values = member.read(metric).value

@@ -20,7 +20,7 @@ class FittedLine(NamedTuple):
     low: float
     high: float
     error: float  # standard error of the slope
-    freedom: int  # points less what was fitted
+    dof: int  # points less what was fitted
 
 
 def fit_line(
@@ -44,42 +44,42 @@ def fit_line(
     if not spread > 0:
         return FittedLine(math.nan, math.nan, math.nan, math.nan, 0)
     slope = math.fsum(across * up for across, up in centred) / spread
-    freedom = len(centred) - len(groups) - 1
-    if freedom < 1:
-        return FittedLine(slope, -math.inf, math.inf, math.inf, freedom)
+    dof = len(centred) - len(groups) - 1
+    if dof < 1:
+        return FittedLine(slope, -math.inf, math.inf, math.inf, dof)
     left = math.fsum((up - slope * across) ** 2 for across, up in centred)
-    error = math.sqrt(left / freedom / spread)
-    reach = student_quantile(confidence, freedom) * error
-    return FittedLine(slope, slope - reach, slope + reach, error, freedom)
+    error = math.sqrt(left / dof / spread)
+    reach = student_quantile(confidence, dof) * error
+    return FittedLine(slope, slope - reach, slope + reach, error, dof)
 
 
-def student_quantile(confidence: float, freedom: int) -> float:
-    """t such that Student's variable with `freedom` degrees lies within ±t with probability `confidence`.
+def student_quantile(confidence: float, dof: int) -> float:
+    """t such that Student's variable with `dof` degrees lies within ±t with probability `confidence`.
 
     By bisection of the closed form for whole degrees (Abramowitz and Stegun 26.7.3 and 26.7.4).
     """
-    if not 0 < confidence < 1 or freedom < 1:
-        raise ValueError(f"a confidence of {confidence} with {freedom} degrees of freedom has no quantile")
-    low, high = 0.0, math.pi / 2  # of theta, where t = tan(theta) × sqrt(freedom)
+    if not 0 < confidence < 1 or dof < 1:
+        raise ValueError(f"a confidence of {confidence} with {dof} degrees of freedom has no quantile")
+    low, high = 0.0, math.pi / 2  # of theta, where t = tan(theta) × sqrt(dof)
     for _ in range(80):
         middle = (low + high) / 2
-        if _probability(middle, freedom) < confidence:
+        if _probability(middle, dof) < confidence:
             low = middle
         else:
             high = middle
-    return math.tan(low) * math.sqrt(freedom)
+    return math.tan(low) * math.sqrt(dof)
 
 
-def _probability(theta: float, freedom: int) -> float:
+def _probability(theta: float, dof: int) -> float:
     sine, cosine = math.sin(theta), math.cos(theta)
-    if freedom % 2:
+    if dof % 2:
         term, total = cosine, 0.0
-        for step in range(1, freedom, 2):
+        for step in range(1, dof, 2):
             total += term
             term *= cosine * cosine * (step + 1) / (step + 2)
         return 2 / math.pi * (theta + sine * total)
     term, total = 1.0, 0.0
-    for step in range(0, freedom, 2):
+    for step in range(0, dof, 2):
         total += term
         term *= cosine * cosine * (step + 1) / (step + 2)
     return sine * total

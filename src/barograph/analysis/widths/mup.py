@@ -12,6 +12,7 @@ says which quantity is judged and why. torch and numpy are imported when a check
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,8 @@ QUANTITIES = ("size", "change")  # of x_t, and of x_t - x_0 on the same batch
 
 @dataclass(frozen=True)
 class Activation:
-    """What became of one activation. `verdict`: flat, growing, shrinking, unclear, unmoved or non-finite.
+    """What became of one activation. `verdict`: flat, growing, shrinking, unclear, unmoved, non-finite, or rescaled:
+    the model multiplies it by a number, and what comes out is the next activation, which has a verdict of its own.
 
     change: slope of log2 |x_T - x_0| against log2 width after the last step. start: slope of log2 |x_0|.
     """
@@ -75,7 +77,7 @@ class CoordCheck:
         verdicts = {activation.verdict for activation in self.activations}
         if any(activation.is_fault for activation in self.activations):
             return "fail"
-        return "pass" if "flat" in verdicts and verdicts <= {"flat", "unmoved"} else "unclear"
+        return "pass" if "flat" in verdicts and verdicts <= {"flat", "unmoved", "rescaled"} else "unclear"
 
     @property
     def passed(self) -> bool:
@@ -208,6 +210,7 @@ def coord_check(
     shape = (len(QUANTITIES), len(MEASURES), len(chosen), len(sizes), steps + 1)
     tables: dict[str, numpy.ndarray[Any, Any]] = {}
     losses = numpy.full((len(chosen), len(sizes), steps), math.nan)
+    factors: list[dict[str, float]] = []  # by which the model multiplies activations, at each width
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
     for seed_at, seed in enumerate(chosen):
         for width_at, width in enumerate(sizes):
@@ -215,7 +218,8 @@ def coord_check(
                 torch.manual_seed(seed)
                 model = make_model(width)
                 stepper = optimizer(model, width)
-                course = _train(model, stepper, batches, loss or _cross_entropy, steps, seed, modules)
+                recorder = _Recorder(model, modules)
+                course = _train(model, recorder, stepper, batches, loss or _cross_entropy, steps, seed)
                 for step, (figures, value) in enumerate(course):
                     if step < steps:
                         losses[seed_at, width_at, step] = value
@@ -226,28 +230,29 @@ def coord_check(
                     if missed and (seed_at or width_at or step):
                         for name in missed:  # a module that not every width has
                             del tables[name]
+                factors.append(recorder.factors)
     if not tables:
         raise ValueError("no module that was looked at gives a floating-point tensor at every width")
     at = MEASURES.index(measure)
     activations = tuple(
-        _judge(name, table[:, at], sizes, chosen, tolerance, confidence) for name, table in tables.items()
+        _judge(name, table[:, at], sizes, chosen, tolerance, confidence, _depends(name, factors))
+        for name, table in tables.items()
     )
     return CoordCheck(tuple(sizes), chosen, steps, measure, tolerance, confidence, tables, losses, activations)
 
 
 def _train(
     model: nn.Module,
+    recorder: _Recorder,
     optimizer: Any,
     batches: Sequence[Any] | Callable[[int, int], Any],
     loss: Callable[[nn.Module, Any], Tensor],
     steps: int,
     seed: int,
-    modules: Sequence[str] | None,
 ) -> Iterator[tuple[dict[str, Any], float]]:
     """Yield, before each step and after the last, the activations' figures and the loss."""
     give = batches if callable(batches) else lambda step, seed: batches[step % len(batches)]
     probe = give(0, seed)
-    recorder = _Recorder(model, modules)
     for step in range(steps + 1):
         figures = recorder.measure(loss, probe)
         if step == steps:
@@ -261,12 +266,16 @@ def _train(
 
 
 class _Recorder:
-    """Activations of a model on one batch, now and against the first time."""
+    """Activations of a model on one batch, now and against the first time.
+
+    factors: those of which the next one is a multiple at the first measurement, and the number.
+    """
 
     def __init__(self, model: nn.Module, patterns: Sequence[str] | None) -> None:
         self._model = model
         self._patterns = patterns
         self._first: dict[str, Tensor] = {}
+        self.factors: dict[str, float] = {}
 
     def measure(self, loss: Callable[[nn.Module, Any], Tensor], batch: Any) -> dict[str, Any]:
         """By activation, [[mean_abs, std, rms] of x, the same of its change]; in evaluation mode."""
@@ -308,6 +317,9 @@ class _Recorder:
             self._model.train(was_training)
         if not self._first:
             self._first = found
+            for before, after in itertools.pairwise(found):
+                if (factor := _factor(found[before], found[after])) is not None:
+                    self.factors[before] = factor
         if not figures:
             return {}
         table = torch.stack([figure.cpu() for figure in figures.values()]).double().numpy()
@@ -320,6 +332,21 @@ def _figures(x: Tensor) -> Tensor:
     if not x.numel():
         return torch.full((3,), math.nan)
     return torch.stack([x.abs().mean(), x.std(correction=0), x.square().mean().sqrt()])
+
+
+def _factor(before: Tensor, after: Tensor) -> float | None:
+    """The number by which `before` is multiplied to give `after`, if there is one."""
+    if before.shape != after.shape or not before.any():
+        return None
+    factor = (before.double() * after.double()).sum() / before.double().square().sum()
+    left = (after.double() - factor * before.double()).square().sum()
+    return float(factor) if factor != 0 and left <= 1e-10 * after.double().square().sum() else None
+
+
+def _depends(name: str, factors: Sequence[Mapping[str, float]]) -> bool:
+    """Whether an activation is multiplied at every width, by a number that depends on the width."""
+    found = [abs(each[name]) for each in factors if name in each]
+    return len(found) == len(factors) and max(found) > 1.01 * min(found)
 
 
 def _first_tensor(output: Any) -> Tensor | None:
@@ -351,8 +378,9 @@ def _judge(
     seeds: Sequence[int],
     tolerance: float,
     confidence: float,
+    rescaled: bool,
 ) -> Activation:
-    """table: (quantities, seeds, widths, steps + 1) of one measure."""
+    """table: (quantities, seeds, widths, steps + 1) of one measure. rescaled: a factor behind it depends on it."""
     start = _slope(table[0, :, :, 0], widths, seeds, confidence)
     change = _slope(table[1, :, :, -1], widths, seeds, confidence)
     moved = table[1, :, :, -1]
@@ -364,6 +392,8 @@ def _judge(
         verdict = _word(change, tolerance)
     if verdict in ("flat", "unclear", "unmoved") and start.low > tolerance:
         verdict = "growing"  # at the start; shrinking there is right for outputs and attention logits
+    if rescaled and verdict in ("growing", "shrinking", "unclear"):
+        verdict = "rescaled"
     return Activation(name, verdict, change, start)
 
 

@@ -92,12 +92,19 @@ class TransferCheck:
 
     def sentence(self) -> str:
         """The verdict and its reason."""
-        measured = f"best rate ∝ width^{self.slope:+.2f}, 95% between {self.low:+.2f} and {self.high:+.2f}"
+        measured = f"best rate ∝ width^{self.slope:+.2f}, {self._interval()}"
         cost = "" if self.cost is None else f"; the narrowest model's rate costs the widest {self.cost:.4f}"
         edge = [best.width for best in self.optima if best.at_edge]
         more = f"; try more rates at width {', '.join(map(str, edge))}" if edge else ""
         said = {"stays": "the best rate stays", "moves": "the best rate moves with width", "unclear": "unclear"}
         return f"Transfer check: {said[self.verdict]} ({measured}){cost}{more}"
+
+    def _interval(self) -> str:
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return f"95% between {self.low:+.2f} and {self.high:+.2f}"
+        if math.isfinite(self.high):
+            return f"97.5% at most {self.high:+.2f}"
+        return f"97.5% at least {self.low:+.2f}" if math.isfinite(self.low) else "not bounded by the rates tried"
 
     def __str__(self) -> str:
         return self.text()
@@ -147,11 +154,16 @@ def transfer_check(
     middle = math.fsum(across) / len(across)
     spread = math.fsum((x - middle) ** 2 for x in across)
     grid = math.sqrt(math.fsum(((x - middle) * step) ** 2 / 12 for x, step in zip(across, steps, strict=True))) / spread
-    reach = max(student_quantile(confidence, line.freedom) * line.error, student_quantile(confidence, 1000) * grid)
-    if any(best.at_edge for best in optima):
-        reach = math.inf  # the best rate may lie anywhere beyond
+    reach = max(student_quantile(confidence, line.dof) * line.error, student_quantile(confidence, 1000) * grid)
+    low, high = line.slope - reach, line.slope + reach
+    for best, x in zip(optima, across, strict=True):
+        if best.at_edge and x != middle:  # the best rate may lie anywhere beyond: the slope is open to one side
+            if (best.low is None) == (x > middle):
+                low = -math.inf
+            else:
+                high = math.inf
     cost = _cost(table[optima[-1].width], optima[0].rate, optima[-1].loss)
-    return TransferCheck(tuple(optima), line.slope, line.slope - reach, line.slope + reach, tolerance, cost)
+    return TransferCheck(tuple(optima), line.slope, low, high, tolerance, cost)
 
 
 def _optimum(size: int, losses: Mapping[float, float]) -> tuple[RateOptimum, float]:
@@ -202,26 +214,31 @@ def compare_widths(
 ) -> list[dict[str, float]]:
     """Stored runs side by side at equal tokens: rows of width, rate, tokens and loss, sorted by width and loss.
 
-    The tokens are the most that every run has seen; the loss is the last one logged up to there. Runs
-    without that series are left out.
+    The tokens are the most that every run has seen; the loss is the last one logged up to there. Where a run has no
+    tokens, all are compared at equal steps, and the rows say `steps`. A rate that a configuration does not have is
+    left out. Runs without the loss are left out.
     """
-    found: list[tuple[float, float, Any, Any]] = []
-    for run in runs:
-        try:
-            series = run.series(loss, x=tokens)
-        except KeyError:
-            continue
-        if len(series):
-            found.append((_entry(run, width), _entry(run, rate), series.x, series.value))
+    chosen = [run for run in runs if _has(run, loss)]
+    axis, unit = (tokens, "tokens") if all(_has(run, loss, tokens) for run in chosen) else ("step", "steps")
+    found = [(run, run.series(loss, x=axis)) for run in chosen]
     if not found:
         return []
-    shared = min(float(across[-1]) for _, _, across, _ in found)
+    shared = min(float(series.x[-1]) for _, series in found)
     rows = []
-    for size, speed, across, values in found:
-        seen = [index for index, place in enumerate(across) if place <= shared]
-        value = float(values[seen[-1]]) if seen else math.nan
-        rows.append({"width": size, "rate": speed, "tokens": shared, "loss": value})
+    for run, series in found:
+        seen = [index for index, place in enumerate(series.x) if place <= shared]
+        row = {"width": _entry(run, width)}
+        if (speed := _find(run, rate)) is not None:
+            row["rate"] = speed
+        rows.append(row | {unit: shared, "loss": float(series.value[seen[-1]]) if seen else math.nan})
     return sorted(rows, key=lambda row: (row["width"], row["loss"]))
+
+
+def _has(run: Any, name: str, x: str = "step") -> bool:
+    try:
+        return len(run.series(name, x=x)) > 0
+    except KeyError:
+        return False
 
 
 def _triple(training: Any, loss: str, width: str, rate: str) -> tuple[float, float, float]:
@@ -243,12 +260,17 @@ def _triple(training: Any, loss: str, width: str, rate: str) -> tuple[float, flo
 
 def _entry(run: Any, name: str) -> float:
     """A number of a run's configuration, by its name or its path (`model.width` or `model/width`)."""
+    found = _find(run, name)
+    if found is None:
+        raise ValueError(f"run {run.id} has no number {name!r} in its configuration")
+    return found
+
+
+def _find(run: Any, name: str) -> float | None:
     value: Any = run.config
     if name in value:
         value = value[name]
     else:
         for part in name.replace("/", ".").split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"run {run.id} has no number {name!r} in its configuration")
-    return float(value)
+    return None if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)

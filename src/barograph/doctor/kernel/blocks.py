@@ -1,4 +1,4 @@
-"""Medians of sixteen rows in a row: what slow changes are told from.
+"""Medians of sixteen rows in a row: the base for detecting slow changes.
 
 In:   a channel that grows.
 Out:  blocks as columns, shared by all rules that follow the same channel.
@@ -115,7 +115,7 @@ def blocks(seen: RunHistory, channel: Channel) -> Blocks:
     return found
 
 
-class BlockReader:
+class NewBlocks:
     """Gives a rule each block of a channel once."""
 
     __slots__ = ("_next",)

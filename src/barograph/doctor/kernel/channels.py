@@ -16,12 +16,12 @@ import numpy
 
 from barograph.core.record import Record
 from barograph.doctor.kernel.growing import Growing
+from barograph.doctor.kernel.local import Local
 from barograph.doctor.kernel.roles import candidates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from barograph.doctor.kernel.local import Local
 
 KEEP = 32_768  # rows of a channel; the longest window of a rule is far shorter
 KEEP_LAYER = 128  # rows of a channel of a layer, of which there may be many thousands
@@ -265,7 +265,6 @@ class RunHistory:
 
     def local(self, channel: Channel, *, log: bool = False, window: int = 128) -> Local:
         """Level and noise of a channel around each row, from rows before it: `local.Local`, shared by rules."""
-        from barograph.doctor.kernel.local import Local
 
         key = (channel.name, log, window)
         if key not in self._locals:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, median of so many rows
+WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, median of this many rows
 
 # Losses of players against each other, and of policies, rise and fall without saying how good the model is.
 GAME = re.compile(
@@ -183,7 +183,7 @@ def between(channel: Channel | None, low: int, high: int, segment: int, *, finit
 
 
 def evaluation_holds(seen: RunHistory, onset: int, step: int, segment: int) -> bool:
-    """Whether the validation loss, measured between two steps, is no higher than it was before the first of them."""
+    """Whether the validation loss, measured between two steps, is at most what it was before the first of them."""
     evaluations = seen.role("eval_loss")
     if evaluations is None:
         return False
@@ -249,5 +249,5 @@ def again(finding: Finding) -> Finding:
 
 
 def rounded(value: float, digits: int = 4) -> float:
-    """A number for evidence, rounded to so many digits."""
+    """A number for evidence, rounded to this many digits."""
     return float(f"{value:.{digits}g}")

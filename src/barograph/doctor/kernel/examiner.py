@@ -16,14 +16,14 @@ from barograph.doctor.kernel.curve import has_vanished
 from barograph.doctor.kernel.facts import excluded_causes
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.registry import make_rules
-from barograph.doctor.kernel.rule import Rule, has_any, missing
+from barograph.doctor.kernel.rule import Rule, has_any, in_words, missing
 from barograph.doctor.kernel.story import tell
 
 _MOST = 2000  # findings kept of one rule; later ones are counted
 _PATIENT_FROM = 256  # rows from which on rules that may wait do
 _WAIT = 512  # rows that they wait for at most
 _OF_THE_LOSS = frozenset({"loss", "gradient", "eval"})  # families that speak of a loss, or of what follows from it
-_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times as many
+_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times that
 
 
 class Examiner:
@@ -121,7 +121,7 @@ class Examiner:
         for rule in self.rules:
             lacks = missing(rule, self.seen)
             if rule.name in self.failed:
-                found.append({"rule": rule.name, "needs": f"a repair: it failed with {self.failed[rule.name]}"})
+                found.append({"rule": rule.name, "needs": f"a fix: it failed with {self.failed[rule.name]}"})
             elif lacks:
-                found.append({"rule": rule.name, "needs": " and ".join(one.replace("=", "") for one in lacks)})
+                found.append({"rule": rule.name, "needs": " and ".join(map(in_words, lacks))})
         return found

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 SEVERITIES = ("critical", "warning", "info")
-"""critical: the run is broken or will be, act now. warning: look today. info: worth knowing."""
+"""critical: the training has failed or is about to. warning: it likely costs quality or time. info: for context."""
 
 FAMILIES = ("loss", "gradient", "optimizer", "model", "moe", "data", "eval", "rl", "speed", "memory", "machine",
             "ranks", "run")  # fmt: skip
@@ -24,7 +24,7 @@ KINDS = frozenset({
     "straggler", "memory", "hardware", "efficiency", "logging", "config", "forecast",
     "crash",
 })  # fmt: skip
-"""What sort of trouble; several rules may see one sort."""
+"""The kind of problem; several rules may find the same kind."""
 
 
 def _sentence(words: str) -> str:

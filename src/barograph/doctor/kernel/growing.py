@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Growing:
     """Columns of one length. `start`: the oldest row kept; `end`: how many rows there ever were.
 
-    keep: at least so many of the newest rows stay; at most about twice as many are held.
+    keep: at least this many of the newest rows stay; at most about twice that are held.
     """
 
     def __init__(self, types: tuple[Any, ...], keep: int):
@@ -49,7 +49,7 @@ class Growing:
         self.end += count
 
     def _room(self, count: int) -> int:
-        """Make room for so many rows; how many there are before them."""
+        """Make room for this many rows; how many there are before them."""
         held = self.end - self.start
         if held + count > len(self._columns[0]):
             gone = max(0, min(held, held + count - self._keep))

@@ -37,7 +37,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         r".*(?:samples|steps|tokens|examples)_per_sec(?:ond)?",
     ),
     "step_tokens": (("train/step_tokens",), ""),
-    "mfu": (("train/mfu",), r"(?:.*[^a-z])?mfu(?:[_ ]?(?:percent|pct|%|\(%\)))?"),
+    "mfu": (("train/mfu",), r"(?:.*[/_. ])?mfu(?:_?\(%\)|_%|_percent|_pct)?"),
     "loss_scale": (("model/loss_scale",), r"(?:.*[^a-z])?(?:loss|grad)_?scale"),
     "param_norm": (("model/param_norm",), r"(?!updates/|weights/)(?:.*[^a-z])?(?:params?|weight)[ _.]?norm"),
     "accuracy": (("train/accuracy",), ""),

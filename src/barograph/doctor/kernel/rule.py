@@ -118,6 +118,19 @@ def missing(rule: Rule, seen: RunHistory) -> list[str]:
     return [need for need in rule.needs if not any(_there(one.strip(), seen) for one in need.split("|"))]
 
 
+def in_words(need: str, quote: str = "") -> str:
+    """What a rule needs, for people: `loss or a record hang`, names between quotation marks if given."""
+    return " or ".join(_in_words(one.strip(), quote) for one in need.split("|"))
+
+
+def _in_words(need: str, quote: str) -> str:
+    if need == "lost":
+        return "a run that ended badly"
+    sign, name = ("", need) if need[:1] not in ("=", "!") else (need[0], need[1:])
+    words = {"=": "the series {}", "!": "a record {}"}.get(sign, "{} of a layer" if "/*/" in need else "{}")
+    return words.format(f"{quote}{name}{quote}")
+
+
 def has_any(rule: Rule, seen: RunHistory) -> bool:
     """Whether anything of what a rule needs is there, or it needs nothing."""
     return not rule.needs or any(_there(one.strip(), seen) for need in rule.needs for one in need.split("|"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from barograph.doctor.kernel.blocks import BlockColumns, BlockReader
+from barograph.doctor.kernel.blocks import BlockColumns, NewBlocks
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
@@ -75,7 +75,7 @@ class BlockRule(Rule):
     """A rule over the medians of sixteen rows in a row of one series; `look` is given the blocks that are new."""
 
     def reset(self) -> None:
-        self._blocks = BlockReader()
+        self._blocks = NewBlocks()
 
     def channel(self, seen: RunHistory) -> Channel | None:
         """The series that it looks at; None while there is none."""

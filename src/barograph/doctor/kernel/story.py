@@ -5,7 +5,7 @@ Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
 other: within 50 logged rows, or 5% of what the run has come to, whichever is more. The worst one speaks for it, of
-equals the one that comes first in the order of causes below; the others stand in its evidence as `story`, in the order
+equals the one that comes first in the order of causes below; the others are in its evidence as `story`, in the order
 in which they began, and its causes are those of all, the ones that several rules name first.
 """
 
@@ -25,7 +25,7 @@ _ORDER = (
     "update_ratio", "vanishing", "exploding", "clipping", "jump_down", "zero", "nonfinite", "spike", "divergence",
     "not_learning", "plateau", "overfit", "rl", "eval", "efficiency", "logging", "forecast",
 )  # fmt: skip
-_MOST = 40  # findings of one rule that are told apart
+_MOST = 40  # findings of one rule that are kept apart
 _COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, so that it is named says least
 _TOLD = 12  # members that a story names
 
@@ -105,7 +105,7 @@ def _told(members: list[Finding]) -> list[Finding]:
         (one for one in members if SEVERITIES.index(one.severity) == worst),
         key=lambda one: (one.step, _rank(one), one.rule, one.key),
     )
-    # what a rule said of the same place before it was sure is no event of its own
+    # what a rule said of the same place before it was sure is not a separate event
     others = [one for one in members if one is not head and (one.rule, one.step) != (head.rule, head.step)]
     story = [
         {"step": one.step, "rule": one.rule, "kind": one.kind, "severity": one.severity, "message": one.message}

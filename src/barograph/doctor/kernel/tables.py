@@ -184,7 +184,7 @@ def block_of(layer: str) -> str:
 
 
 def is_vector(layer: str) -> bool:
-    """Whether a parameter is by its name a bias or a norm's scale, whose norms are no measure of the others'."""
+    """Whether a parameter is by its name a bias or a norm's scale, whose norms do not compare with the others'."""
     last = layer.rsplit(".", 1)[-1]
     head = layer.rpartition(".")[0].rsplit(".", 1)[-1].lower()
     return last in ("bias", "beta", "gamma", "scale") or "norm" in head or head.startswith(("ln", "bn"))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from barograph.importing.textlogs import choice
 from barograph.importing.textlogs.deepspeed import SOURCE as deepspeed
 from barograph.importing.textlogs.engine import Dialect
 from barograph.importing.textlogs.fairseq import SOURCE as fairseq
@@ -27,3 +28,4 @@ SOURCES: tuple[Dialect, ...] = (
     fairseq, llamafactory, nanochat, modded_nanogpt, llmc, llmq_text, surogate_text, megatron, torchtitan,
     kempnerforge, nanogpt, hf_printed, deepspeed, keras_text, stanzas, plain,
 )  # fmt: skip
+choice.offer(SOURCES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,12 @@ _ENDINGS = (
 _OTHERS = frozenset(_ENDINGS.split())
 _SAYING_NOTHING = "log logs main train training output out stdout stderr trainer_log console run slurm"
 _PLAIN_NAMES = frozenset(_SAYING_NOTHING.split())
+_dialects: list[Dialect] = []
+
+
+def offer(dialects: Sequence[Dialect]) -> None:
+    """Choose among these, in this order."""
+    _dialects[:] = dialects
 
 
 def choose(path: Path, head: bytes) -> Dialect | None:
@@ -51,18 +57,12 @@ def readers(path: Path, head: bytes) -> tuple[Dialect, ...]:
     return _choose(path, zlib.crc32(head), len(head), size, head)
 
 
-def _dialects() -> tuple[Dialect, ...]:
-    from barograph.importing.textlogs import SOURCES
-
-    return SOURCES
-
-
 def beside(path: Path, known: Iterable[str]) -> list[Dialect]:
     """The dialects that read what is left of a file, with those that did so before; the plain reader is the last."""
     with path.open("rb") as file:
         found = readers(path, file.read(1 << 16))
     kinds = {*known, *(dialect.kind for dialect in found)}
-    return [dialect for dialect in _dialects() if dialect.kind in kinds]
+    return [dialect for dialect in _dialects if dialect.kind in kinds]
 
 
 @lru_cache(maxsize=8)
@@ -96,11 +96,11 @@ def _is_json_lines(text: bytes) -> bool:
 def most(text: bytes, whole: bool) -> tuple[Dialect, ...]:
     """The dialects with rows in a text, the one with the most first; of equals the first of `SOURCES`.
 
-    One row is enough in a file seen whole. What counts are rows of training; a line that may stand in any log, such
+    One row is enough in a file seen whole. What counts are rows of training; a line that occurs in any log, such
     as one about memory, claims no file in which the plain reader finds rows. The plain reader goes before a dialect
     only if it has many times its rows.
     """
-    counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects()]
+    counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects]
     last = tuple(dialect for dialect, _, _ in counts if dialect.last_resort)
     plain = next(main for dialect, _, main in counts if dialect.last_resort)
     least = 1 if whole and plain < 2 else 2

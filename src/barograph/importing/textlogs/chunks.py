@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
     line: int  # number of the first line, from 1
     end: int  # offset behind it
     dropped: int  # lines too long, dropped before this text
-    partial: int  # bytes behind it that are no whole line yet; 0 but for the last
+    partial: int  # bytes behind it that are not yet a whole line; 0 but for the last
     ahead: bytes  # the beginning of what stands behind it, as far as it has been read
 
     def number(self, lines: list[bytes], index: int) -> int:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import chunks, forms, prefixes
+from barograph.importing.textlogs import choice, chunks, forms, prefixes
 from barograph.importing.textlogs.blocks import NOT_A_ROW, ROW, Block, ordered
 
 SHOWN = 200  # bytes of a line in an `Unread`
@@ -45,7 +45,7 @@ class Dialect:
     about = ""
     shapes: tuple[forms.Form | forms.Lines, ...] = ()
     hints: tuple[bytes, ...] = ()  # every row has one of these in it
-    looks: Any = None  # a pattern: the beginning of a row; a line that has it and is no row is `Unread`
+    looks: Any = None  # a pattern: the beginning of a row; a line that has it and is not a row is `Unread`
     begins: tuple[bytes, ...] = ()  # what the program prints once, before its first row
     clock: ClassVar[Clock] = {}  # name → "duration" of a step or "elapsed", and how many µs one is
     aliases: ClassVar[Aliases] = {}  # name → canonical name, and the factor to its unit
@@ -82,7 +82,7 @@ class Dialect:
         ]
 
     def prepare(self, text: bytes) -> bytes:
-        """Text with as many line breaks, in which each row is on one line."""
+        """Text with the same number of line breaks, in which each row is on one line."""
         return text
 
     def hold(self, text: bytes) -> int:
@@ -105,8 +105,6 @@ class Dialect:
         yield points
 
     def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
-        from barograph.importing.textlogs import choice
-
         return choice.runs(self, path, head) if head and choice.choose(path, head) is self else ()
 
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
@@ -138,8 +136,6 @@ class LogReading:
         self.names = Names(dialect.kind, dialect.aliases)
 
     def items(self) -> Iterator[Item]:
-        from barograph.importing.textlogs import choice
-
         state = self.state
         try:
             begin, line, end = choice.span(self.dialect, self.path, self.key, state["offset"], state["first"])
@@ -219,7 +215,7 @@ class LogReading:
             for placed in dialect.place(lines, rows, reader.own, chunk.ahead):
                 for part in forms.split(placed):
                     block, bad = self.number(lines, part)
-                    unlike |= dict.fromkeys(bad, "a value is no number")
+                    unlike |= dict.fromkeys(bad, "a value is not a number")
                     if block is not None and len(block.where):
                         block.reader = reader
                         blocks.append(block)

@@ -102,7 +102,7 @@ Parsed = templates.Parsed  # start, step (None: the line says none), names, valu
 
 
 class Lines:
-    """A line that a function reads: `parse(line)` gives start, step, names, values, main; None if it is no row.
+    """A line that a function reads: `parse(line)` gives start, step, names, values, main; None if it is not a row.
 
     Lines of a text that was read before are read by a pattern made from it, a dozen times as fast.
     """

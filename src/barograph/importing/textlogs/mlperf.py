@@ -60,7 +60,7 @@ class MLPerf:
         return [FoundRun(self.kind, path, "", choice.name_of(path), created=_time(first) / 1e6)]
 
     def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        reading = _Reading(found.path, dict(since.state) if since else {})
+        reading = _MlperfLog(found.path, dict(since.state) if since else {})
         try:
             for chunk in chunks.chunks(found.path, reading.state["offset"], reading.state["line"]):
                 yield from reading.take(chunk)
@@ -75,7 +75,7 @@ class MLPerf:
         yield reading.mark()
 
 
-class _Reading:
+class _MlperfLog:
     """One log being read. `state` is what marks keep."""
 
     def __init__(self, path: Path, state: dict[str, Any]):

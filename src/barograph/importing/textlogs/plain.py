@@ -90,7 +90,7 @@ def _row(line: bytes) -> forms.Parsed | None:
     first = min((match.start() for match in counts), default=0)
     phases = [(found.start(), _phase(found)) for found in _PHASE.finditer(line)]
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
-        return None  # an evaluation is told when its bar is full
+        return None  # an evaluation is a row once its bar is full
     names: dict[str, Any] = {}
     known = False
     for found in _PAIR.finditer(line):
@@ -117,7 +117,7 @@ def _row(line: bytes) -> forms.Parsed | None:
             text = f"{phase} {text}"
         names.setdefault(text, number)
     if known and line.lstrip()[:1] == b"#":
-        return None  # a remark in a program or a file of settings; `## Epoch 3` is a heading
+        return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
     if not counts:
         if not known or not any(map(_BARE.fullmatch, names)) or _PROSE.search(line):
             return None

@@ -24,7 +24,7 @@ LONGEST = 400  # bytes of a line's beginning that are looked at
 
 
 def parse_times(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    """Microseconds since 1970 of times as `TIME` finds them; 0 for b"" and for what is no date."""
+    """Microseconds since 1970 of times as `TIME` finds them; 0 for b"" and for what is not a date."""
     result = np.zeros(len(texts), np.int64)
     places = [index for index, text in enumerate(texts) if text]
     if not places:

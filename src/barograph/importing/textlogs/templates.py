@@ -17,13 +17,13 @@ from typing import Any
 NUMBER = (
     rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
 )
-# a number that is no part of a word
+# a number that is not a part of a word
 TOKEN = re.compile(rb"(?<![\w.])(" + NUMBER + rb")(?![\w])")
 # Atomic: a template has dozens of them, and going back into each would take for ever on a line that doesn't fit.
 _VALUE = rb"(?>" + NUMBER + rb")"
 _WHOLE = rb"(?>\d{1,15})"
 _MOST = 48  # numbers on a line
-_FIRST = 1_000_003  # of the numbers that stand in for the line's own
+_FIRST = 1_000_003  # of the numbers that replace the line's own
 _BLANKS = re.compile(rb"(?:\\ )+")
 
 Parsed = tuple[int, Any, tuple[str, ...], Sequence[Any], bool]

@@ -52,8 +52,8 @@ class DataWatch:
     at a row's ends count, since some tokenizers end documents with the same id.
     window: different batches that are remembered, to find repeats.
     fingerprint: whether batches are compared at all.
-    every: record each so many steps; what lies between is in the next record.
-    ranks: ranks that see as many tokens each, for `tokens_seen` of the whole run; 1 counts this rank's.
+    every: record every `every` steps; what lies between is in the next record.
+    ranks: ranks that see the same number of tokens each, for `tokens_seen` of the whole run; 1 counts this rank's.
     ignore_id: the label that the loss leaves out (-100 in torch's cross entropy).
     """
 
@@ -103,7 +103,7 @@ class DataWatch:
         step: the optimizer step that it is for; the run's current one if not given.
         tokens: how many it holds, if that is not what its padding says.
         lengths: of the documents in it, where rows are packed.
-        epoch: the pass over the data; a batch that comes again in another epoch is no fault.
+        epoch: the pass over the data; a batch that comes again in another epoch is not a fault.
         position: the loader's state, such as {pq_idx, rg_idx, epoch} [the picoLLM run analysis].
         """
         try:

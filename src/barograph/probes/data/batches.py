@@ -30,7 +30,7 @@ class BatchParts(NamedTuple):
 
 
 class MeasuredBatch(NamedTuple):
-    """What a batch holds. `lengths`: tokens of each row that are no padding; `padding_known`: or just its columns."""
+    """What a batch holds. `lengths`: tokens of each row that are not padding; `padding_known`: or just its columns."""
 
     fingerprint: int
     rows: Any  # uint64, a fingerprint a row

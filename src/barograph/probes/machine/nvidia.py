@@ -236,7 +236,7 @@ class NvidiaDevice:
             raise LostError(f"has not answered {SILENT_SAMPLES} times in a row")
 
     def _temperature(self) -> int | None:
-        """Degrees Celsius; 0 is no answer of a device that works."""
+        """Degrees Celsius; a device that works does not answer 0."""
         now = whole(self.ask("nvmlDeviceGetTemperature", 0), 1, 200)
         return now if now is not None else whole(self.ask("nvmlDeviceGetTemperatureV", 0), 1, 200)
 

@@ -144,7 +144,7 @@ class Nvidia:
         return index
 
     def _register(self) -> None:
-        """Ask to be told of XID errors; not every device and driver can."""
+        """Subscribe to XID errors; not every device and driver can."""
         library = self._library
         try:
             self._events = library.nvmlEventSetCreate()
@@ -211,7 +211,7 @@ class Nvidia:
         """XID errors that came since; a time limit of 0 ms never waits."""
         if self._events is None or not self._devices:
             return
-        for _ in range(32):  # a GPU that dies says so many times
+        for _ in range(32):  # a GPU that dies reports it many times
             try:
                 event = self._library.nvmlEventSetWait_v2(self._events, 0)
             except Exception as error:
@@ -233,7 +233,7 @@ class Nvidia:
                 sentence = f"GPU {device.index} ({device.name}) reported Xid {number}: {meaning}. What to do: {advice}"
                 fields = {"id": device.index, "xid": number}
                 key = f"xid {device.index} {number}"
-                if key not in self._told:  # a storm of them is told once, and counted
+                if key not in self._told:  # a storm of them is reported once, and counted
                     self._told.add(key)
                     self._news.append(News(key, "xid", sentence, fields))
 

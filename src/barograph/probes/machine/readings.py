@@ -19,9 +19,9 @@ DOCUMENT_ORDER = (
     "mem_util", "throttle", "dram_free", "pcie_rx", "pcie_tx",
 )  # fmt: skip
 
-MOST_BYTES = 1 << 50  # a petabyte: more is no memory size and no rate of a device
+MOST_BYTES = 1 << 50  # a petabyte: more is neither a memory size nor a rate of a device
 _SENTINELS = frozenset({2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1})
-SILENT_SAMPLES = 5  # so many samples in a row without one answer, and a device counts as gone
+SILENT_SAMPLES = 5  # this many samples in a row without one answer, and a device counts as gone
 
 
 class MissingError(Exception):
@@ -110,7 +110,7 @@ class ReadingWindow:
         self._most: dict[str, float] = {}
 
     def add(self, name: str, value: float | None) -> None:
-        """One more value; None is no value."""
+        """One more value; None is not a value."""
         if value is None:
             return
         self._sums[name] = self._sums.get(name, 0.0) + value

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 PLACES = ("device", "managed", "pinned", "pageable")
-_DEPTH = 6  # state nested deeper is no optimizer's
+_DEPTH = 6  # state nested deeper is not an optimizer's
 
 
 class Holding(NamedTuple):

@@ -145,7 +145,7 @@ def _tensors_of_state(state: Any) -> Iterator[Any]:
 
 
 def _of_optimizer(optimizer: Any, names: Mapping[int, str]) -> Iterator[tuple[str, str, Any]]:
-    """Its state, and what it updates that is no model's parameter: master copies in float32."""
+    """Its state, and what it updates that is not a model's parameter: master copies in float32."""
     state = getattr(optimizer, "state", None)
     for key, values in list(state.items()) if isinstance(state, Mapping) else ():
         of = f" of {names[id(key)]}" if id(key) in names else ""
@@ -201,13 +201,16 @@ class ActivationMeter:
         self._hooks: Any = None
 
     def __enter__(self) -> ActivationMeter:
-        torch = sys.modules["torch"]
+        torch = sys.modules.get("torch")
+        if torch is None:  # then nothing has been saved for a backward either
+            return self
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, _unpack)
         self._hooks.__enter__()
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._hooks.__exit__(*problem)
+        if self._hooks is not None:
+            self._hooks.__exit__(*problem)
 
     def _keep(self, tensor: Any) -> _Saved:
         held = [one for one in holdings(tensor) if one.key not in self._excluded]

@@ -6,7 +6,7 @@ Out:  {layer: {statistic: number}}: `mean`, `std` (n - 1), `min`, `max`, `l2_nor
       MLP's units; `saturated` of bounded activation modules; and for the model `residual_growth`, `attention/…`,
       `log_z`, `embedding_norm`.
 
-Hooks look at outputs, so an activation function called as a function is no obstacle. They never raise, hold
+Hooks look at outputs, so an activation function called as a function is not a problem. They never raise, hold
 no activation, and are gone after `close()`.
 """
 

@@ -72,7 +72,7 @@ class Witness:
         return "no backward pass reached the watched model's parameters; watch the model whose loss is trained on"
 
     def no_steps(self, steps: int, given: bool) -> None:
-        """The loop logged so many steps and no watched optimizer made one."""
+        """The loop logged this many steps and no watched optimizer made one."""
         what = (
             "the optimizer given to run.watch was never stepped; give the one that the loop calls"
             if given

@@ -15,6 +15,7 @@ from typing import Any
 from barograph.probes.model.activations import ActivationWatch
 from barograph.probes.model.exchanges import Exchanges
 from barograph.probes.model.findings import Witness
+from barograph.probes.model.moe import RouterWatch
 from barograph.probes.model.norms import FollowedNorms, norms
 from barograph.probes.model.optimizers import measure
 from barograph.probes.model.parameters import Owned, local, owned, shape_of, trainable
@@ -78,6 +79,29 @@ def _outside(hook: Callable[..., None]) -> Callable[..., None]:
     return outside
 
 
+def _activations_of(model: Any, modules: Any, run: Recording) -> TimedActivations | None:
+    if any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+        run.warn(
+            "the activations of a compiled model are not watched: hooks would break its graph",
+            key="watch no activations",
+        )
+        return None
+    watch = TimedActivations(model, modules, warn=run.warn)
+    watch.on = False
+    return watch
+
+
+def _event(parameters: Sequence[Any]) -> Any:
+    """A moment of the device's, recorded now; None on a CPU."""
+    if not parameters or not parameters[0].is_cuda:
+        return None
+    import torch
+
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(parameters[0].device))
+    return event
+
+
 class Looks:
     """Reads one model. `names`: of its parameters, by id. `parameters`: in the model's order."""
 
@@ -99,25 +123,11 @@ class Looks:
         self._followers: dict[int, FollowedNorms] = {}
         self._exchanges: Exchanges | None = None
         self._spectral = SpectralNorms()
-        self._activations: TimedActivations | None = None
         self._late = False  # no forward pass was seen before the step began
         self._routers: Any = None
-        if schedule.given["activations"]:
-            self._watch_activations(modules)
+        self._activations = _activations_of(model, modules, run) if schedule.given["activations"] else None
         if schedule.given["moe"]:
-            from barograph.probes.model.moe import RouterWatch
-
             self._routers = RouterWatch(model, warn=run.warn)
-
-    def _watch_activations(self, modules: Any) -> None:
-        if any(type(module).__name__ == "OptimizedModule" for module in self._model.modules()):
-            self._run.warn(
-                "the activations of a compiled model are not watched: hooks would break its graph",
-                key="watch no activations",
-            )
-            return
-        self._activations = TimedActivations(self._model, modules, warn=self._run.warn)
-        self._activations.on = False
 
     # -- parameters ----------------------------------------------------------------------------------------
 
@@ -161,21 +171,11 @@ class Looks:
     @contextlib.contextmanager
     def _cost(self, current: ModelRound, family: str) -> Iterator[None]:
         began = time.perf_counter()
-        first = self._event()
+        first = _event(self.parameters)
         yield
         if first is not None:
-            current.events.append((family, first, self._event()))
+            current.events.append((family, first, _event(self.parameters)))
         current.cost(family, time.perf_counter() - began)
-
-    def _event(self) -> Any:
-        parameter = self.parameters[0] if self.parameters else None
-        if parameter is None or not parameter.is_cuda:
-            return None
-        import torch
-
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(parameter.device))
-        return event
 
     def begin(self, current: ModelRound) -> None:
         """A step's first optimizer begins."""

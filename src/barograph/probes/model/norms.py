@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20  # elements
 FULL = 10  # steps
-_RUN, _EVERY = 1 << 14, 16  # on the CPU: runs of so many elements, one in so many
+_RUN, _EVERY = 1 << 14, 16  # on the CPU: runs of this many elements, one in `_EVERY`
 _HALF_PIECE = 1 << 18  # a piece's norm comes in 16 bits: many pieces even the rounding out
 
 
@@ -135,7 +135,7 @@ class FollowedNorms:
 
 
 def _runs(tensor: Tensor) -> list[Tensor]:
-    """All of a small tensor; of a large one, runs of consecutive elements, one in so many."""
+    """All of a small tensor; of a large one, runs of consecutive elements, one in `_EVERY`."""
     line = flat(tensor)
     if len(line) < _RUN * _EVERY:
         return [line]

@@ -92,7 +92,7 @@ class ModelRound:
         self.columns.append(ModelColumn(family, names, values.reshape(-1, max(1, len(names))), ways))
 
     def suspect(self, found: tuple[int, Tensor] | None) -> None:
-        """So many parameters are in no optimizer, and whether some of them are what they were."""
+        """This many parameters are in no optimizer, and whether some of them are what they were."""
         if found is not None:
             self.loose = found[0]
             self.put("same", tuple(map(str, range(len(found[1])))), found[1])

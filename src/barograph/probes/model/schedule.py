@@ -1,7 +1,7 @@
 """When a watch looks at what: an interval for each family of figures, and a budget that widens them.
 
 In:   steps; what each look cost, and how long the steps took.
-Out:  the families that are due at a step. The same for the same input, so ranks that are told the same agree.
+Out:  the families that are due at a step. The same for the same input, so ranks with the same input agree.
 
 A share of the step time is predicted as Σ cost / interval / step time. Above the budget the family that takes
 the greatest part has its interval doubled, until the prediction holds. An interval is halved again, never below
@@ -32,7 +32,7 @@ FAMILIES = (
 WIDEST = 100_000  # steps; a family that is too dear even so is looked at this rarely
 EASE = 0.7
 PATIENCE = 50  # steps between two changes to a narrower interval
-_TIMES = 21  # steps whose median is the step time: an evaluation in between is no step
+_TIMES = 21  # steps whose median is the step time: an evaluation in between is not a step
 
 
 class WatchSchedule:
@@ -73,7 +73,7 @@ class WatchSchedule:
     # -- the budget ------------------------------------------------------------------------------------
 
     def spend(self, costs: Mapping[str, float], step_seconds: float) -> None:
-        """A step took this long without the looks, and each family's look so many seconds."""
+        """A step took this long without the looks, and each family's look its seconds."""
         for family, seconds in costs.items():
             if math.isfinite(seconds):
                 self._costs[family].append(seconds)

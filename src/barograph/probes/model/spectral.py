@@ -123,7 +123,7 @@ class SpectralNorms:
             return Spectral(tuple(found), norms.float(), ranks.float())
 
     def _move(self, group: Mapping[str, Tensor], passes: Mapping[str, int]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Norm and sum of squares of matrices of one device, after as many passes as each needs."""
+        """Norm and sum of squares of matrices of one device, after the passes that each needs."""
         import torch
 
         found: dict[str, tuple[Tensor, Tensor]] = {}

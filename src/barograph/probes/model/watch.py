@@ -77,7 +77,7 @@ class ModelWatch:
         }  # fmt: skip
         if not isinstance(memory_budget_mb, (int, float)) or not 0 <= memory_budget_mb < 1e9:
             raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
-        WatchSchedule(intervals, budget)  # refuses what is no interval, before anything is hooked
+        WatchSchedule(intervals, budget)  # refuses what is not an interval, before anything is hooked
         self.model = model
         self.records = _records(run, model)
         if not self.records:  # a copy of rank 0's model: nothing to see that rank 0 does not see
@@ -95,7 +95,7 @@ class ModelWatch:
         self._writing = threading.Lock()
         self._held = True  # the first step's number is known for sure when the second begins
         self._last: int | None = None
-        self._upcoming_before = self._upcoming()
+        self._upcoming_before = _upcoming(self._run)
         self._marked: int | None = None  # the step that was coming when backward began to leave gradients
         self._noted: tuple[Any, Any] | None = None
         self._tells_norms = False  # the loop tells its own norm: gradients are not read before clipping
@@ -113,7 +113,11 @@ class ModelWatch:
         self._touched = False  # a backward pass reached the parameters since another optimizer stepped
         self._said: dict[str, float] = {}
         self._hooks = OptimizerHooks(
-            optimizers_of(optimizer), self._names, self._before_step, self._after_step, self._other_step
+            optimizers_of(optimizer),
+            lambda: self._looks.refresh(),
+            self._before_step,
+            self._after_step,
+            self._other_step,
         )
         self._sentinel: Any = None
         self._listened: Any = None  # the names of the parameters of which the sentinel is one
@@ -134,7 +138,7 @@ class ModelWatch:
                 key=f"watch optimizer {name}",
             )
         self._listen()
-        self._arm(self._upcoming())
+        self._arm(_upcoming(self._run))
         register = getattr(self._run, "at_each_round", None)
         if register is not None:
             register(self.poll)
@@ -158,30 +162,19 @@ class ModelWatch:
         """Those whose steps are seen, in the order in which they were given or found."""
         return self._hooks.optimizers
 
-    def _names(self) -> dict[int, str]:
-        """The parameters as they are now: they may have been replaced since (sharded, adapted)."""
-        return self._looks.refresh()
-
     def __deepcopy__(self, memo: Any) -> ModelWatch:
         """A copy of the model (for an average of its weights, say) is not watched, and copies no run."""
         return self
 
     # -- which step it is --------------------------------------------------------------------------------
 
-    def _upcoming(self) -> int:
-        """The step that the loop will log next, as far as the run knows."""
-        following = getattr(self._run, "next_step", None)
-        if following is not None:
-            return int(following)
-        return self._run.current_step + 1 if self._run.current_step else 0
-
     def _mark(self, parameter: Any) -> None:
         """A backward pass has reached the first parameter. What the loop logs after it is of this step still."""
-        self._marked, self._touched = self._upcoming(), True
+        self._marked, self._touched = _upcoming(self._run), True
 
     def _number(self) -> int:
         """The step in progress: what the loop logs next if it has logged since; else one more than before."""
-        upcoming = self._upcoming() if self._marked is None or self._freed else self._marked
+        upcoming = _upcoming(self._run) if self._marked is None or self._freed else self._marked
         self._marked = None
         before, last = self._upcoming_before, self._last
         logged = upcoming < before or (upcoming > before and (last is None or upcoming > last))  # < after a rewind
@@ -362,16 +355,6 @@ class ModelWatch:
         """
         self._noted, self._tells_norms = (norm, max_norm), True
 
-    def lines(self, found: report.ModelReport, step: int) -> list[tuple[list[str], str]]:
-        """The stability guide's console lines that are due at a step, each group with its level."""
-        shown = []
-        if step and step % 100 == 0:
-            shown.append((flow.gradient_lines(found.tables.get("gradients", {})), "INFO"))
-            shown.append((flow.update_lines(found.tables.get("updates", {}), step), "WARNING"))
-        if step and step % 1000 == 0:
-            shown.append((flow.distribution_lines(found.distributions, step), "INFO"))
-        return [(lines, level) for lines, level in shown if lines]
-
     # -- writing -----------------------------------------------------------------------------------------
 
     def poll(self, wait: bool = False) -> None:
@@ -410,7 +393,7 @@ class ModelWatch:
                 return
             report.write(made, found, self._outlet, self._run.record)
             if self.show is not None and self._run.settings.verbosity >= 1:
-                for lines, level in self.lines(made, found.step):
+                for lines, level in _due_lines(made, found.step):
                     self.show(lines, level)
         except Exception as error:
             self._run.warn(
@@ -438,6 +421,25 @@ class ModelWatch:
             self._sentinel.remove()
         self.flush()
         self._looks.close()
+
+
+def _due_lines(found: report.ModelReport, step: int) -> list[tuple[list[str], str]]:
+    """The stability guide's console lines that are due at a step, each group with its level."""
+    shown = []
+    if step and step % 100 == 0:
+        shown.append((flow.gradient_lines(found.tables.get("gradients", {})), "INFO"))
+        shown.append((flow.update_lines(found.tables.get("updates", {}), step), "WARNING"))
+    if step and step % 1000 == 0:
+        shown.append((flow.distribution_lines(found.distributions, step), "INFO"))
+    return [(lines, level) for lines, level in shown if lines]
+
+
+def _upcoming(run: Recording) -> int:
+    """The step that the loop will log next, as far as the run knows."""
+    following = getattr(run, "next_step", None)
+    if following is not None:
+        return int(following)
+    return run.current_step + 1 if run.current_step else 0
 
 
 def _records(run: Recording, model: Any) -> bool:

@@ -34,7 +34,7 @@ _HEAD_PLACES = 16
 _ANSWER_PLACES = 8
 _FIRST_PLACES = 64
 _STEP, _NAMES, _COUNT, _PRINT, _SUM, _SENT, _RECEIVED, _STEP_MS, _WAIT_MS = 0, 1, 2, 3, 6, 9, 11, 13, 14
-_SKEW_FRAMES = 512  # an offset is narrowed down by so many frames, then anew: clocks drift
+_SKEW_FRAMES = 512  # an offset is narrowed down by this many frames, then anew: clocks drift
 _CONNECT_SECONDS = 300.0
 _LEAVE_SECONDS = 20.0  # how long the end of a run waits for a thread that is inside torch
 _PAUSES = 0.0002, 0.02  # between two looks whether a collective is done: the first, and the longest
@@ -234,10 +234,10 @@ class Link:
         self.places = [json.loads(store.get(f"{turn}/{rank}")) for rank in range(self.world)] if not self.rank else []
         self._names_store = distributed.PrefixStore(f"{turn}/names", store)
         self._gather, self._broadcast = distributed.GatherOptions(), distributed.BroadcastOptions()
-        # an evaluation of hours on one rank is no reason to stop
+        # an evaluation of hours on one rank is not a reason to stop
         self._gather.timeout = self._broadcast.timeout = timedelta(minutes=30) if self.wait else timedelta(days=7)
         work = self.torch._C._distributed_c10d.Work
-        self._block = getattr(work.wait, "__wrapped__", work.wait)  # ours is no wait of the training's
+        self._block = getattr(work.wait, "__wrapped__", work.wait)  # ours does not count as a wait of the training's
         self._size(_FIRST_PLACES)
         self.open = True
         return True
@@ -398,7 +398,7 @@ def reduce_rows(torch: Any, rows: Any, table: Any, ranks: list[int]) -> None:
         table[5, :count] = (~finite).sum(0)
         empty = torch.isnan(rows).all(0)
         low.values[empty] = math.nan
-        # where the least is infinity, a NaN's stand-in is no smaller: name the rank that has it
+        # where the least is infinity, a NaN's stand-in is not smaller: name the rank that has it
         infinite = torch.isposinf(low.values)
         low.indices[infinite] = (rows == math.inf).to(torch.uint8).argmax(0)[infinite]
     table[0, :count], table[1, :count], table[2, :count] = low.values, high.values, total

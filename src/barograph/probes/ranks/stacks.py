@@ -139,15 +139,18 @@ def describe(here: Mapping[str, Any]) -> str:
     return f"is in {place_} {here['function']}{call}"
 
 
-def summary(found: Mapping[int, Mapping[str, Any]], world: int, waited: float, step: int) -> str:
-    """One sentence for all ranks; those in the same place together, those that wait first."""
+def summary(
+    found: Mapping[int, Mapping[str, Any]], world: int, waited: float, step: int, asked: Iterable[int] | None = None
+) -> str:
+    """One sentence for all ranks; those in the same place together, those that wait first. asked: the ranks that
+    were asked, such as those of one host; all where it is not given."""
     head = f"No step for {waited:.0f} s after step {step}."
     if world == 1:
         return f"{head} The training {describe(found[min(found)])}."
     groups: dict[str, list[int]] = {}
     for rank in sorted(found):
         groups.setdefault(describe(found[rank]), []).append(rank)
-    silent = [rank for rank in range(world) if rank not in found]
+    silent = sorted(set(range(world) if asked is None else asked) - set(found))
     parts = []
     for text, ranks in sorted(groups.items(), key=lambda item: (not item[0].startswith("waits"), item[1])):
         many = len(ranks) > 1

@@ -159,5 +159,14 @@ class CollectiveWaits(_Measure):
 
 
 def time_collectives() -> CollectiveWaits:
-    """A context in which every wait for a collective is timed: `with time_collectives() as waits: …`."""
+    """A context in which every wait for a collective is timed: `with time_collectives() as waits: …`.
+
+    Raises ValueError where the process has no torch.distributed, whose collectives they would be.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available():
+        raise ValueError(
+            "waits between ranks are not measured: no torch.distributed in this process; "
+            "call it after torch.distributed.init_process_group"
+        )
     return CollectiveWaits()

@@ -96,7 +96,7 @@ class Architecture:
 
     def _check_attention(self) -> None:
         if self.heads % self.kv_heads:
-            raise FlopsError(f"heads ({self.heads}) is no multiple of kv_heads ({self.kv_heads}).")
+            raise FlopsError(f"heads ({self.heads}) is not a multiple of kv_heads ({self.kv_heads}).")
         if not self.value_dim:
             object.__setattr__(self, "value_dim", self.head_dim)
         if self.key_rank and self.rope_dim > self.head_dim:
@@ -177,7 +177,7 @@ _REQUIRED = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"
 
 
 class Parameters(NamedTuple):
-    """Numbers of weights. A tied head is no weight of its own: `head` is 0 then."""
+    """Numbers of weights. A tied head is not a weight of its own: `head` is 0 then."""
 
     total: int
     active: int  # what one token meets: of the routed experts only top_k; all else whole

@@ -175,7 +175,7 @@ class StepClock:
         return stack
 
     def _leave_other(self) -> None:
-        """A phase of another thread ran beside the steps: it is told, and enters no step's time."""
+        """A phase of another thread ran beside the steps: it is recorded, and enters no step's time."""
         stack = self._others()
         if stack:
             name, began = stack.pop()

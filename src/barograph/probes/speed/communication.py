@@ -88,11 +88,15 @@ class CommunicationProfile:
         self._steps += 1
         if self._steps < self._first or (self._steps - self._first) % self._every:
             return
+        torch = sys.modules.get("torch")
+        if torch is None:
+            self._run.warn("communication is not profiled: no torch in this process", key="profile")
+            return
         try:
-            profiler = sys.modules["torch"].profiler
+            profiler = torch.profiler
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # its own notes would stand among the step's lines
             activities = [profiler.ProfilerActivity.CPU]
-            if sys.modules["torch"].cuda.is_initialized():
+            if torch.cuda.is_initialized():
                 activities.append(profiler.ProfilerActivity.CUDA)
             self._profile = profiler.profile(activities=activities)
             self._profile.__enter__()

@@ -133,7 +133,7 @@ def architecture(config: Any, sequence: int | None = None, **given: Any) -> Arch
 
 
 def check_names(given: Iterable[str]) -> None:
-    """FlopsError if a name is no field of `Architecture`."""
+    """FlopsError if a name is not a field of `Architecture`."""
     unknown = set(given) - {one.name for one in dataclasses.fields(Architecture)}
     if unknown:
         raise FlopsError(f"an Architecture has no field {min(unknown)!r}.")
@@ -221,7 +221,7 @@ def _head_width(found: _Fields, hidden: int, heads: int, kind: Any) -> int:
     if str(kind).startswith("gemma"):
         raise FlopsError(f"the configuration of {kind} has no head_dim, which hidden_size doesn't tell; pass it.")
     if hidden % heads:
-        raise FlopsError(f"hidden_size ({hidden}) is no multiple of num_attention_heads ({heads}); pass head_dim.")
+        raise FlopsError(f"hidden_size ({hidden}) is not a multiple of num_attention_heads ({heads}); pass head_dim.")
     return hidden // heads
 
 
@@ -438,7 +438,7 @@ def _own(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-# a reader, and the fields by which its configurations are told from the others; the first that fits reads
+# a reader, and the fields by which its configurations are distinguished from the others; the first that fits reads
 _READERS = (
     (_kempner, ("dim", "n_layers")),
     (_hugging_face, ("num_hidden_layers",)),

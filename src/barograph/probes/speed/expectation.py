@@ -14,6 +14,7 @@ from barograph.probes.recording import Recording
 from barograph.probes.speed import light
 from barograph.probes.speed.clock import StepClock
 from barograph.probes.speed.configurations import architecture
+from barograph.probes.speed.counting import architecture_of
 from barograph.probes.speed.flops import flops_per_token, hardware_flops
 
 
@@ -36,14 +37,12 @@ def expect(
     """
     known = {name: value for name, value in given.items() if value is not None}
     if callable(getattr(model, "named_parameters", None)):  # a torch model
-        from barograph.probes.speed.counting import architecture_of
-
         arch = architecture_of(model, **known)
     else:
         arch = architecture(model, **known)
     formula = run.settings.flops_formula
     fields = light.estimate(arch, device=device, dtypes=dtypes, devices=devices, peak_tflops=peak_tflops)
-    # the blocks are nearly all of the work: their precision is the one whose peak an MFU is told by
+    # the blocks are nearly all of the work: their precision is the one whose peak an MFU is relative to
     peak, source = light.peak_for(fields["device"], fields["blocks_dtype"], peak_tflops)
     clock.formula = formula
     clock.flops_per_token = flops_per_token(arch, formula)

@@ -9,7 +9,8 @@ Where a layer has a window of w keys, min(w, T) stands for T in each of them.
 
     palm       6 N + 12 L H Q T. N is every parameter a token meets, embeddings included (tied ones once).
                Attention is not halved for the causal mask.      PaLM, arXiv:2204.02311, appendix B
-    nanogpt    As palm, but N leaves out position embeddings, and the token embedding unless it is also the
+    palm_non_embedding
+               As palm, but N leaves out position embeddings, and the token embedding unless it is also the
                head: what is looked up costs nothing.            nanoGPT model.py; nanochat, torchtitan alike
     megatron   6 × the weights of attention, feed-forward and head, no routers, norms or biases;
                attention 6 L H Q T, half of the mask.            Megatron-LM training.py
@@ -27,11 +28,12 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from barograph.core.options import RENAMED_FORMULAS
 from barograph.probes.speed.architecture import Architecture, FlopsError, parameters
 
 FORMULAS: dict[str, str] = {
     "palm": "6 N + 12 L H Q T, N every parameter a token meets with its embeddings",
-    "nanogpt": "6 N + 12 L H Q T, N without embeddings that are only looked up",
+    "palm_non_embedding": "6 N + 12 L H Q T, N without embeddings that are only looked up",
     "megatron": "6 × matrices without routers + 6 L H Q T, half of the causal mask",
     "kempner": "6 × matrices without routers + 12 L dim T",
     "surogate": "6 × matrices with routers + 6 L H Q T, half of the causal mask",
@@ -56,6 +58,7 @@ class FlopsParts(NamedTuple):
 
 def parts(arch: Architecture, formula: str = "surogate") -> FlopsParts:
     """FLOPs a token of each part, by a formula's id; see above. FlopsError for an id that is not there."""
+    formula = dict(RENAMED_FORMULAS).get(formula, formula)
     if formula not in FORMULAS:
         raise FlopsError(f"there is no formula {formula!r}; there are {', '.join(FORMULAS)}.")
     known = parameters(arch)
@@ -68,7 +71,7 @@ def parts(arch: Architecture, formula: str = "surogate") -> FlopsParts:
         attention = each * arch.spans(causal=formula in ("megatron", "surogate"))
     if formula == "palm":
         weights = known.active - head
-    elif formula == "nanogpt":
+    elif formula == "palm_non_embedding":
         weights = known.active - head - known.positions - (0 if arch.tied else known.embedding)
     elif formula == "surogate":
         weights = known.active_blocks

@@ -210,7 +210,7 @@ def devices() -> tuple[Peak, ...]:
 
 
 def peaks_table() -> str:
-    """The table as Markdown, as it stands in docs/reference/throughput.md."""
+    """The table as Markdown, as it is in docs/reference/throughput.md."""
     lines = [
         "| device | TF32 | BF16 | FP16 | FP8 | FP4 | memory, TB/s | figures are for a | source |",
         "|---|---:|---:|---:|---:|---:|---:|---|---|",

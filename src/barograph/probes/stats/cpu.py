@@ -34,12 +34,12 @@ ROW = 1024  # values; at most 64 float32 additions follow one another in each la
 PIECE = 1 << 20  # values in one operation spread over all threads: 4 MB, or half of it a core
 SHARED = 1 << 21  # values in the operations that several threads run at once, 1 << 20 each at most
 SMALL = 1 << 16  # tensors with fewer values are copied together
-COUNTED = 1 << 13  # … those with a sketch: sorting so many values takes as long as counting into all buckets
+COUNTED = 1 << 13  # … those with a sketch: sorting this many values takes as long as counting into all buckets
 TAILS = 1 << 16  # values of incomplete rows that are measured at once
 HELD = 1 << 16  # rows whose results are held before they are added up
 FULL = -0x7F7F7F7F7F7F7F80  # eight bytes of 128 each: a row without a zero
 
-# mean² above so many variances: measured again around the mean. Below, the error of a row's sum of squares
+# mean² above this many variances: measured again around the mean. Below, the error of a row's sum of squares
 # (2e-7) grows at most fivefold on its way into the variance.
 SHIFTED = 4.0
 # extremes whose squares float32 can't add up: below, squares of the smaller values underflow

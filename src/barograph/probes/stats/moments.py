@@ -75,7 +75,7 @@ def combine(one: Moments, two: Moments) -> Moments:
 
 
 def zeros_only(amounts: Counts) -> Moments:
-    """Moments of tensors that hold so many zeros and nothing else."""
+    """Moments of tensors that hold this many zeros and nothing else."""
     found = nothing(len(amounts))
     found.finite, found.zeros = amounts.copy(), amounts.copy()
     found.low[amounts > 0] = found.high[amounts > 0] = 0.0

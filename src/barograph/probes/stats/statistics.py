@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from barograph.probes.stats.cpu import read
+from barograph.probes.stats.device import queue
 from barograph.probes.stats.moments import Moments, combine, nothing, zeros_only
 from barograph.probes.stats.sketch import NEGATIVE, Sketches, gather, merge_sketches
 
@@ -114,8 +116,8 @@ def tensor_statistics(tensors: Sequence[Any], *, sketch: bool = False, names: Se
 
     On a device nothing waits: the work goes to the current stream, the answer comes in one transfer a device
     and is picked up by `Pending.result`. The tensors may be overwritten by later work on the same stream.
-    `names` [n] stand in error messages and in the answer. A DTensor counts with its local part; see `merge`.
-    Raises TypeError for what is no tensor, ValueError for a tensor whose elements can't be read: on the meta
+    `names` [n] are in error messages and in the answer. A DTensor counts with its local part; see `merge`.
+    Raises TypeError for what is not a tensor, ValueError for a tensor whose elements can't be read: on the meta
     device, of a quantized or unknown dtype, or a DTensor of partial sums. Calls must come from one thread at a time.
     """
     if names and len(names) != len(tensors):
@@ -133,13 +135,9 @@ def tensor_statistics(tensors: Sequence[Any], *, sketch: bool = False, names: Se
         chosen = [number for number, flat in enumerate(flats) if flat.device == device]
         several = [flats[number] for number in chosen]
         if device.type == "cpu":
-            from barograph.probes.stats.cpu import read
-
             answer = read(several, sketch)
             answers.append((chosen, lambda answer=answer: answer, lambda: True))  # type: ignore[misc]
         else:
-            from barograph.probes.stats.device import queue
-
             transfer = queue(several, sketch)
             answers.append((chosen, transfer.wait, transfer.arrived))
 
@@ -232,7 +230,7 @@ def _readable(dtype: Any) -> bool:
 
 
 def _with_zeros(entry: Entries, amount: int) -> Entries:
-    """A sketch with so many more zeros."""
+    """A sketch with this many more zeros."""
     places, counts = entry
     at = int(np.searchsorted(places, NEGATIVE))
     if at < len(places) and places[at] == NEGATIVE:

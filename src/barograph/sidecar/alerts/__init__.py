@@ -1,1 +1,1 @@
-"""Alerts: thresholds over metrics, who is told of them, and what a training may do about them."""
+"""Alerts: thresholds over metrics, who is notified of them, and what a training may do about them."""

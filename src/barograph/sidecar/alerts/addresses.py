@@ -4,7 +4,7 @@ In:   an address such as `slack://token/token/token`, or a text in which parts o
 Out:  what may be shown and kept of it.
 
 A password, a token, a topic may stand anywhere in an address. So nothing of it is shown but its kind, and its
-host where the kind has one and it can be told for sure.
+host where the kind has one and it is certain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def masked(address: str) -> str:
         return HIDDEN
     if kind.lower() in _WITH_HOST:
         before, at, after = rest.partition("@")
-        if at and (re.search(r"[/?#]", before) or "@" in after):  # whose `@` it is can't be told
+        if at and (re.search(r"[/?#]", before) or "@" in after):  # whose `@` it is can't be determined
             return f"{kind}://{HIDDEN}"
         host = _HOST.match(after if at else rest)
         if host is not None:

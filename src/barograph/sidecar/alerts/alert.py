@@ -7,7 +7,7 @@ Out:  the fields of an `alert` record, a line for the console, the title and bod
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LEVELS = ("info", "warning", "critical")
@@ -49,6 +49,13 @@ class Alert:
         """It in one line."""
         told = f"{self.title}: {self.text}" if self.text and self.text != self.title else self.title
         return f"{'recovered' if self.recovered else self.level}: {told} (step {self.step})"
+
+
+def alert_of(fields: Mapping[str, Any]) -> Alert:
+    """An alert of a request to the loop."""
+    names = {each.name for each in dataclasses.fields(Alert)}
+    known = {name: value for name, value in fields.items() if name in names}
+    return Alert(**({"title": "", "text": "", "level": "warning", "cause": ""} | known))
 
 
 def level_of(word: object) -> str | None:

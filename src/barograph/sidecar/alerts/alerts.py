@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,7 +36,7 @@ CLOSE_SECONDS = 10.0
 _MOST_FINDINGS = 10_000  # remembered as reported
 _OLD_SECONDS = 3600.0  # of an alert that nobody needs to be woken for any more
 _STOPPING = ("patience", "min_delta", "metric", "mode", "divergence", "target", "patience_steps", "finite", "least")
-_CONCLUSIONS = frozenset({"finding", "goodput", "energy"})  # their times say when a sidecar read
+_CONCLUSIONS = frozenset({"finding", "goodput", "energy", "sidecar"})  # their times say when a sidecar read
 _SENDING = ("title", "text", "level", "cause", "metric", "value", "cooldown")
 
 
@@ -91,6 +92,32 @@ class _Plan:
         return dataclasses.replace(plan, stop_on=getattr(settings, "stop_on", None) or "none")
 
 
+class _Deliveries:
+    """The deliveries to addresses, one of each address and lowest level. make: a Delivery of an address."""
+
+    def __init__(self, make: Callable[..., Delivery]):
+        self._make = make
+        self._known: dict[tuple[str, str], Delivery] = {}
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(tuple(self._known.values()))
+
+    def open(self, routes: tuple[tuple[str, str], ...]) -> tuple[Delivery, ...]:
+        for address, level in routes:
+            if (address, level) not in self._known:
+                self._known[(address, level)] = self._make(Address(address), lowest=level)
+        return self.find(routes)
+
+    def find(self, routes: tuple[tuple[str, str], ...]) -> tuple[Delivery, ...]:
+        return tuple(self._known[route] for route in routes if route in self._known)
+
+
+def _about(run: AlertRun) -> str:
+    name = getattr(run, "name", "") or run.dir.name
+    project = getattr(run, "project", "")
+    return clean(f"run {name}" + (f" of {project}" if project else "") + f", {os.uname().nodename}:{run.dir}")
+
+
 class Alerts:
     """One run's alerts, a consumer.
 
@@ -111,7 +138,7 @@ class Alerts:
         deliver: Callable[..., Delivery] = Delivery,
     ):
         settings = run.settings if settings is None else settings
-        self._run, self._ask, self._make = run, ask, deliver
+        self._run, self._ask = run, ask
         self._plan = _Plan.of(settings)
         thresholds = read_thresholds(getattr(settings, "alerts", None))
         routes = read_routes(getattr(settings, "notify", None))
@@ -120,8 +147,10 @@ class Alerts:
         self._gate, self._watching = Gate(), Watching()
         self._closed = self._stop_asked = False
         self._reported: dict[tuple[Any, ...], tuple[int, int]] = {}  # finding → rank sent (-1: none), its last step
-        self._deliveries: dict[tuple[str, str], Delivery] = {}
-        self._routes = self._open(routes)
+        self._deliveries = _Deliveries(
+            partial(deliver, warn=run.warn, about=partial(_about, run), digest=self._plan.digest)
+        )
+        self._routes = self._deliveries.open(routes)
         for threshold in thresholds:
             self._add(threshold)
 
@@ -136,7 +165,7 @@ class Alerts:
 
     def _add(self, threshold: Threshold) -> None:
         if threshold.notify is not None:
-            self._open(threshold.notify)
+            self._deliveries.open(threshold.notify)
         self._watching.add(threshold, self.now)
 
     def stop_early(self, stopper: EarlyStopping) -> EarlyStopping:
@@ -206,7 +235,7 @@ class Alerts:
             return
         for key, sentence in self._watching.doubts():
             self._run.warn(sentence, key=f"alert {key}")
-        for delivery in tuple(self._deliveries.values()):
+        for delivery in self._deliveries:
             delivery.check()
 
     def finish(self) -> None:
@@ -296,7 +325,7 @@ class Alerts:
     def report(self, finding: Trouble, over: bool = False) -> bool:
         """A finding of the doctor's, as often as it learns of it; `over`: it is gone. Whether it goes out.
 
-        The same finding is told once, again if it becomes graver; another one of the same rule and key after the
+        The same finding is sent once, again if it becomes more severe; another one of the same rule and key after the
         cool-down.
         """
         try:
@@ -353,32 +382,13 @@ class Alerts:
         if self._closed or time.time() - alert.time / 1e6 > _OLD_SECONDS:
             return
         own = threshold.notify if threshold is not None else None
-        for delivery in self._routes if own is None else self._find(own):
+        for delivery in self._routes if own is None else self._deliveries.find(own):
             delivery.put(alert)
 
     def _request_stop(self, reason: str, step: int) -> None:
         if not self._stop_asked:
             self._stop_asked = True
             self._ask("stop", clean(reason, 500), step, {})
-
-    # -- targets ---------------------------------------------------------------------------------------
-
-    def _open(self, routes: tuple[tuple[str, str], ...]) -> tuple[Delivery, ...]:
-        for address, level in routes:
-            if (address, level) not in self._deliveries:
-                self._deliveries[(address, level)] = self._delivery(Address(address), level)
-        return self._find(routes)
-
-    def _find(self, routes: tuple[tuple[str, str], ...]) -> tuple[Delivery, ...]:
-        return tuple(self._deliveries[one] for one in routes if one in self._deliveries)
-
-    def _delivery(self, target: Any, lowest: str) -> Delivery:
-        return self._make(target, warn=self._run.warn, about=self._about, lowest=lowest, digest=self._plan.digest)
-
-    def _about(self) -> str:
-        name = getattr(self._run, "name", "") or self._run.dir.name
-        project = getattr(self._run, "project", "")
-        return clean(f"run {name}" + (f" of {project}" if project else "") + f", {os.uname().nodename}:{self._run.dir}")
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -388,7 +398,7 @@ class Alerts:
         if self._closed:
             return True
         self._closed = True
-        every = list(self._deliveries.values())
+        every = list(self._deliveries)
         for delivery in every:
             delivery.end()
         deadline = time.monotonic() + timeout
@@ -397,7 +407,7 @@ class Alerts:
     @property
     def owes(self) -> int:
         """Alerts that are still to be sent."""
-        return sum(delivery.waiting for delivery in self._deliveries.values())
+        return sum(delivery.waiting for delivery in self._deliveries)
 
 
 def _title_of_finding(finding: Trouble) -> str:

@@ -21,7 +21,7 @@ from barograph.sidecar.alerts.targets import Target, TargetError
 
 MOMENT = 0.2  # seconds: consequences of one trouble come together
 PAUSES = (2.0, 8.0, 30.0)  # seconds before each further try
-STALLED = 60.0  # seconds after which a try that has not come back is told of; Apprise's own limits are 4 to 15 s
+STALLED = 60.0  # seconds after which a try that has not come back is reported; Apprise's own limits are 4 to 15 s
 LIMIT = 200  # alerts that wait for one target
 
 _END: Final = None

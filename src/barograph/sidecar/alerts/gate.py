@@ -1,4 +1,4 @@
-"""Which news of a trouble go out: once a cause, not again before a cool-down, and its end if its start was told.
+"""Which messages about a cause are sent: once a cause, not again before a cool-down, and its end if its start was sent.
 
 In:   a cause that stands, or is over; the moment in seconds of any clock that only goes forward.
 Out:  whether to say so.
@@ -23,9 +23,9 @@ class _State:
 class Gate:
     """Pure: no clock and no thread of its own.
 
-    A cause is told when it begins. While it stands it is not told again, but for a graver level. Within
-    `cooldown` seconds of the last word on it a new beginning is kept back; if it still stands after that, it is told
-    then. An end is told exactly where the beginning was.
+    A cause is sent when it begins. While it lasts it is not sent again, but for a more severe level. Within
+    `cooldown` seconds of the last message on it a new beginning is held back; if it still lasts after that, it is sent
+    then. An end is sent exactly where the beginning was.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Gate:
         return True
 
     def over(self, cause: str) -> bool:
-        """The cause is gone. Whether to tell it: it was told that it was there."""
+        """The cause is gone. Whether to send that: its beginning was sent."""
         state = self._states.get(cause)
         if state is None or state.told < 0:
             return False

@@ -43,6 +43,14 @@ def read_thresholds(entries: Any, place: str = "alerts") -> list[Threshold]:
     return [read_threshold(entry, f"{place}[{at}]") for at, entry in enumerate(listed)]
 
 
+def rule_fields(entries: Any) -> list[dict[str, Any]]:
+    """The entries as fields of `alert-rule` records, without addresses: they hold passwords. Raises ConfigError."""
+    read_thresholds(entries)
+    listed = [entries] if isinstance(entries, (str, Mapping)) else entries or ()
+    rules = [_from_text(entry, "alerts") if isinstance(entry, str) else dict(entry) for entry in listed]
+    return [{name: value for name, value in rule.items() if name != "notify"} for rule in rules]
+
+
 _EXAMPLE = "{metric: train/loss, above: 10, for: 5}"
 
 

@@ -122,18 +122,18 @@ class Address:
 # -- trying one out ------------------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class TargetTest(NamedTuple):
     """Whether a target took a message, and a sentence for people."""
 
     taken: bool
     sentence: str
 
 
-def test_target(address: str, timeout: float = 30.0) -> Answer:
+def test_target(address: str, timeout: float = 30.0) -> TargetTest:
     """Send a message to the address now; `barograph alerts test`. Waits at most `timeout` seconds."""
     target, problem = Address(address), []
     if target.name == "****":
-        return Answer(False, "That is no address; write one such as mailto://user:password@gmail.com.")
+        return TargetTest(False, "That is not an address; write one such as mailto://user:password@gmail.com.")
 
     def attempt() -> None:
         try:
@@ -148,10 +148,10 @@ def test_target(address: str, timeout: float = 30.0) -> Answer:
     thread.start()
     thread.join(timeout)
     if thread.is_alive():
-        return Answer(False, f"{target.name} did not answer within {timeout:g} s.")
+        return TargetTest(False, f"{target.name} did not answer within {timeout:g} s.")
     if problem:
-        return Answer(False, f"{target.name} did not take the message: {problem[0]}.")
-    return Answer(True, f"{target.name} took the message.")
+        return TargetTest(False, f"{target.name} did not take the message: {problem[0]}.")
+    return TargetTest(True, f"{target.name} took the message.")
 
 
 test_target.__test__ = False  # type: ignore[attr-defined]  # for pytest, which calls what begins like that

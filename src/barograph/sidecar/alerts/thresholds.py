@@ -173,9 +173,9 @@ class Watched:
 
 
 class Normal:
-    """The median of the last `window` values that were normal; NaN until there are so many.
+    """The median of the last `window` values that were normal; NaN until there are that many.
 
-    Values that differ are kept aside. Once as many have come in a row as the window holds, they are the normal.
+    Values that differ are kept aside. Once a whole window of them has come in a row, they are the normal.
     """
 
     def __init__(self, window: int):

@@ -15,7 +15,7 @@ from barograph.sidecar.alerts.thresholds import Answer, Threshold, Watched
 
 _MOST_NAMES = 20_000  # whose thresholds are remembered; others are matched again
 _MOST_WATCHED = 1_000  # metrics under one pattern
-_SOON = 100  # rows after which a name that nobody logs is told of
+_SOON = 100  # rows after which a name that is not logged is reported
 _ALIKE = 0.85  # share of letters: a slip of the pen
 
 

@@ -3,8 +3,8 @@
 In:   the end of the run's log and block files; the models that are watched; findings, exceptions, SIGTERM.
 Out:  a folder `blackbox/{step}-{reason}` in the run's folder for each incident, at most `keep` of them.
 
-Nothing is held but the states of random number generators, taken every ten seconds. When the training is about to end it
-waits until the box is written, two seconds at most, by a thread that nobody else waits for.
+Nothing is held but the states of random number generators, taken every ten seconds. When the training is about to end
+it waits until the box is written, two seconds at most, by a thread that nobody else waits for.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In:   open black boxes.
 Out:  a call of each box's `ended_by` or `terminated`; then whatever would have happened without us.
 
 The handler that stood before is called after ours. Without one the process ends of SIGTERM as it always did. A
-main thread that stands in C code (a collective that never returns) runs no Python handler, where it would have died
+main thread that is in C code (a collective that never returns) runs no Python handler, where it would have died
 at once before: so a thread of ours is woken by the interpreter's wakeup file descriptor, writes the boxes, and
 after `PATIENCE` lets the signal have its way. Handlers are set by the main thread alone, and taken away with
 the last box, if they are still ours.
@@ -91,7 +91,7 @@ class _Signal:
             self.installed = False
 
     def forget(self) -> None:
-        """In a forked child: what is heard there must not be told to the parent."""
+        """In a forked child: signals there must not reach the parent."""
         if self._ears is not None:
             with contextlib.suppress(ValueError, OSError):
                 before = signal.set_wakeup_fd(-1)

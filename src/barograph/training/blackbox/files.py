@@ -31,7 +31,7 @@ _number = itertools.count()
 _STRAY = re.compile(r"\.box-(?P<host>.+)-(?P<pid>\d+)-\d+")
 
 
-class Table(NamedTuple):
+class BoxTable(NamedTuple):
     """Rows of the same names: `steps` and `times` [rows], `values` [rows, names]."""
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class Box(NamedTuple):
     path: Path
     about: dict[str, Any]
     records: list[Record]
-    tables: list[Table]
+    tables: list[BoxTable]
     damage: str = ""
 
     @property
@@ -209,11 +209,11 @@ def _read(path: Path) -> Box:
         about = restore_non_finite(_object(path / "box.json"))
         written = json.loads((path / "records.json").read_bytes())
         if not isinstance(written, list) or not all(isinstance(item, dict) for item in written):
-            raise ValueError("records.json is no list of records")
+            raise ValueError("records.json is not a list of records")
         records = [decode(item) for item in written]
         tables = _read_tables(path) if about.get("tables") else []
     except FileNotFoundError as error:
-        return Box(path, {}, [], [], f"the black box {path.name} is not whole: {Path(error.filename).name} is missing")
+        return Box(path, {}, [], [], f"the black box {path.name} is incomplete: {Path(error.filename).name} is missing")
     except Exception as error:  # a damaged archive may raise anything
         said = (str(error).splitlines() or [""])[0][:200]
         return Box(path, {}, [], [], f"the black box {path.name} is damaged: {said or type(error).__name__}")
@@ -223,11 +223,11 @@ def _read(path: Path) -> Box:
 def _object(path: Path) -> dict[str, Any]:
     found = json.loads(path.read_bytes())
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is no object")
+        raise ValueError(f"{path.name} is not an object")
     return found
 
 
-def _read_tables(path: Path) -> list[Table]:
+def _read_tables(path: Path) -> list[BoxTable]:
     import numpy
 
     names = _object(path / "wide.json")["names"]
@@ -237,5 +237,5 @@ def _read_tables(path: Path) -> list[Table]:
             steps, times, values = (arrays[f"{part}_{number}"] for part in ("steps", "times", "values"))
             if values.shape != (len(steps), len(columns)) or times.shape != steps.shape:
                 raise ValueError("wide.npz does not fit its names")
-            found.append(Table(tuple(map(str, columns)), steps, times, values))
+            found.append(BoxTable(tuple(map(str, columns)), steps, times, values))
     return found

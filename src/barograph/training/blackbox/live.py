@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from barograph.probes.model.blocks import plain
+from barograph.probes.model.norms import norms
+from barograph.probes.model.parameters import local
 from barograph.training.blackbox.nonfinite import Bad
 
 
 def look(model: Any, optimizers: Iterable[Any], step: int, give: Callable[[Bad], Any]) -> None:
     """Call `give` with each kind's first tensor that is not finite, as it is found. Raises what torch raises."""
     import torch
-
-    from barograph.probes.model.blocks import plain
 
     with torch.no_grad():
         weights = {plain(name): parameter for name, parameter in model.named_parameters()}
@@ -43,9 +44,6 @@ def look(model: Any, optimizers: Iterable[Any], step: int, give: Callable[[Bad],
 
 def _give(what: str, tensors: Mapping[str, Any], step: int, give: Callable[[Bad], Any]) -> None:
     import torch
-
-    from barograph.probes.model.norms import norms
-    from barograph.probes.model.parameters import local
 
     chosen = {name: local(tensor) for name, tensor in tensors.items() if _has_numbers(tensor)}
     found = norms(list(chosen.values())).cpu()

@@ -6,7 +6,7 @@ Out:  for loss, gradients, weights, activations and optimizer state the first st
 
 Within a step the order is that of cause and effect: weights that came into it, activations, the loss, gradients
 (backward comes from the output, so the last layer's was the first), optimizer state, weights that it left behind.
-What is finite again at a later step is over: a GradScaler's probing of its scale is no incident.
+What is finite again at a later step is over: a GradScaler's probing of its scale is not an incident.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Bad(NamedTuple):
         return self.what.removesuffix(" before")
 
     def fields(self) -> dict[str, Any]:
-        """As it stands in a box."""
+        """As it is written into a black box."""
         return self._asdict() | {"what": self.kind}
 
 

@@ -73,7 +73,7 @@ class Ring:
         return len(self._details)
 
     def begin_branch(self, step: int) -> None:
-        """The run begins or goes back: what follows is no continuation of the steps that are held."""
+        """The run begins or goes back: what follows does not continue the steps that are held."""
         with self._lock:
             self._branch += 1
             self._newest = step

@@ -1,4 +1,4 @@
-"""States of random number generators, and what the optimizers were told.
+"""States of random number generators, and the optimizers' settings.
 
 In:   Python's, NumPy's and torch's global generators, where those libraries are loaded; torch optimizers.
 Out:  a short digest of each generator, its full state as JSON, hyper-parameters by group.

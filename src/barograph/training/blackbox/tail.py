@@ -57,7 +57,7 @@ def read_tail(log_file: Path | None, folder: Path, stem: str, steps: int, limit_
 
 
 def _records(log_file: Path | None, steps: int) -> list[tuple[int, Record]]:
-    """The records of the log's end with the ends of each: of so many steps, if they are there."""
+    """The records of the log's end with the ends of each: of this many steps, if they are there."""
     found: list[tuple[int, Record]] = []
     if log_file is None:
         return found

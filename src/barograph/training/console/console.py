@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from barograph.core.record import Record
 from barograph.core.terminal import Terminal, TextLine, TextPart, line, plain
 from barograph.core.text import escape
-from barograph.training.console import lines, styles
+from barograph.training.console import lines, rows, styles
 from barograph.training.console.course import Course, number
 
 _QUIET, _DEFAULT, _VERBOSE = -1, 0, 1
@@ -54,12 +54,14 @@ class Console:
         self.rank = rank
         self._course = Course(total_steps, total_tokens)
         self._clock = clock
-        self._terminal = Terminal(stream, patient)
+        self._terminal, self._patient = Terminal(stream, patient), patient
         self._lock = threading.Lock()
         self._jammed = False
+        self._pace = rows.RowPace()
         self._process = os.getpid()
         self._heading = ""  # of the block that the last line shown belongs to
         self._section: str | None = None  # whose start was the last line shown
+        self._typed: set[str] = set()  # kinds that the loop logs by their own calls, not by `run.log`
 
     @property
     def total_steps(self) -> Any:
@@ -95,9 +97,13 @@ class Console:
 
     def draw(self, record: Record) -> None:
         """Show the record if it is to be shown. Never raises; takes microseconds whatever the reader does."""
-        if record.kind not in _DRAWN:
+        if record.kind not in _DRAWN and record.kind != "metrics":
             return
         try:
+            if record.kind == "metrics" and not (
+                self._shows(_QUIET) and (self._patient or self._pace.is_due(record, self._clock()))
+            ):
+                return
             if not self._acquire():
                 self._terminal.lose(1)
                 return
@@ -111,7 +117,7 @@ class Console:
             return
 
     def say(self, shown: list[str], level: str = "INFO") -> None:
-        """Show lines that are no record, each behind its level, on rank 0. Never raises, waits for nothing."""
+        """Show lines that are not records, each behind its level, on rank 0. Never raises, waits for nothing."""
         if not self._shows() or not self._acquire():
             return
         try:
@@ -147,8 +153,13 @@ class Console:
         self._jammed = not got
         return got
 
-    def _draw(self, record: Record) -> list[TextLine]:
+    def _draw(self, record: Record, typed: bool = True) -> list[TextLine]:
         """The record's lines, in this console's style, at its verbosity, for its rank."""
+        if record.kind == "metrics":
+            found = [made for made in rows.described(record) if made.kind not in self._typed]
+            return [shown for made in found for shown in self._draw(made, typed=False)]
+        if typed and record.kind in ("step", "eval"):
+            self._typed.add(record.kind)
         handler = _DRAWN.get(record.kind)
         shown = handler(self, record) if handler is not None else []
         if not shown:
@@ -227,8 +238,8 @@ class Console:
         return lines.sample_lines(record) if self._shows() else []
 
     def _finding(self, record: Record) -> list[TextLine]:
-        remark = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
-        return [] if remark or not self._shows() else lines.finding_lines(record)
+        hidden = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
+        return [] if hidden or not self._shows() else lines.finding_lines(record)
 
     def _alert(self, record: Record) -> list[TextLine]:
         title, told = escape(record.fields.get("title", ""), 200), escape(record.fields.get("text", ""), 400)

@@ -1,7 +1,7 @@
 """The course of a run: what a console's line needs from the records before it.
 
 In:   step, evaluation, router and speed-of-light records, in order, and the clock's time at each.
-Out:  a `Step` or an `Evaluation`: the record's own numbers with trend, spike, gap, progress, pace.
+Out:  a `ShownStep` or an `Evaluation`: the record's own numbers with trend, spike, gap, progress, pace.
 
 NaN and infinity are reported where they appear and enter no average, so one bad step blinds nothing.
 """
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from barograph.core.record import Record
+from barograph.core.text import escape
+from barograph.core.utilization import PERCENT_NAMES, mfu_fraction
 
 
 def number(value: Any) -> float | None:
@@ -29,6 +31,15 @@ def number(value: Any) -> float | None:
         return None
 
 
+def mfu_percent(fields: Mapping[str, Any]) -> float | None:
+    """The model FLOPs utilisation of a step in percent, under any of the names that it may have."""
+    for name in ("mfu", *PERCENT_NAMES):
+        value = number(fields.get(name))
+        if value is not None:
+            return mfu_fraction(value, name, fields) * 100
+    return None
+
+
 def finite(value: float | None) -> bool:
     """Whether there is a value, neither NaN nor infinite."""
     return value is not None and math.isfinite(value)
@@ -41,7 +52,7 @@ def positive(value: Any) -> float | None:
 
 
 @dataclass(slots=True)
-class Step:
+class ShownStep:
     """A training step as lines show it; None is "not known"."""
 
     step: int
@@ -72,6 +83,7 @@ class Evaluation:
     """An evaluation as lines show it."""
 
     step: int
+    name: str  # of the data set, where there are several
     total: float | None
     loss: float | None
     gap: float | None  # evaluation loss - mean training loss since the evaluation before
@@ -90,11 +102,12 @@ class Course:
         self.total_tokens = total_tokens
         self._previous_loss: float | None = None
         self._norms = NormAverage()
-        self._smoothed = Smoothed()
+        self._smoothed = DebiasedMean()
         self._losses = Mean()
         self._best: dict[str, float] = {}  # least finite val_loss and val_bpb
         self._compared: tuple[int, float | None] | None = None
-        self._router: tuple[int, float | None, float | None] | None = None
+        self._router: tuple[int | None, float | None, float | None] = (None, None, None)  # step, and what it had
+        self._unseen = False  # no line has shown the router's figures yet
         self._light: float | None = None  # tokens per second at the speed of light
         self._pace = Pace()
         self._trained = Elapsed()
@@ -105,17 +118,18 @@ class Course:
         self._light = positive(record.fields.get("tps"))
 
     def moe(self, record: Record) -> None:
-        """Take in router statistics: the same step's line shows them."""
+        """Take in router statistics: the next line shows them, and so does one of the same step."""
         fields = record.fields
+        self._unseen = True
         self._router = (record.step, number(fields.get("aux_loss")), number(fields.get("load_imbalance")))
 
-    def step(self, record: Record, now: float) -> Step:
+    def step(self, record: Record, now: float) -> ShownStep:
         """Take in a training step; `now` in seconds of any clock."""
         fields, step = record.fields, _bounded(record.step)
         loss, norm = number(fields.get("loss")), number(fields.get("norm"))
         tokens, duration = number(fields.get("step_tokens")), number(fields.get("duration_ms"))
         epoch = number(fields.get("epoch"))
-        speed = _speed(tokens, duration)
+        speed = _speed(fields, tokens, duration)
         spent = duration / 1000 if duration is not None and 0 <= duration < math.inf else 0.0
         self._pace.add(now, step, tokens if tokens is not None and 0 <= tokens < math.inf else 0.0, spent)
         self._trained.add(step, spent)
@@ -124,7 +138,7 @@ class Course:
         trained = number(fields.get("training_time_ms"))
         warm = number(fields.get("total_training_time"))
         aux, imbalance = self._routing(record)
-        return Step(
+        return ShownStep(
             step=step,
             total=total,
             progress=self._progress(step, epoch),
@@ -142,7 +156,7 @@ class Course:
             sol=100 * speed / self._light if speed is not None and self._light else None,
             eta=self._pace.eta(total, positive(self.total_tokens)),
             trained_ms=trained if trained is not None else 1000 * self._trained.seconds,
-            step_ms=trained / max(step, 1) if trained is not None else 1000 * self._trained.mean,
+            step_ms=self._step_ms(fields, trained, step),
             warm_seconds=warm if warm is not None else self._warm.seconds,
             warm_eta=max(0.0, total - step) * self._warm.mean if total and step > 10 else None,
             fields=fields,
@@ -153,7 +167,7 @@ class Course:
         fields, step = record.fields, _bounded(record.step)
         loss, duration = number(fields.get("loss")), number(fields.get("duration_ms"))
         for name, value in (("val_loss", loss), ("val_bpb", number(fields.get("val_bpb", fields.get("bpb"))))):
-            if value is not None and math.isfinite(value):
+            if value is not None and math.isfinite(value) and not fields.get("name"):
                 self._best[name] = min(value, self._best.get(name, value))
         if self._losses.count or self._compared is None or self._compared[0] != step:
             self._compared = (step, self._losses.value if self._losses.count else None)
@@ -162,13 +176,14 @@ class Course:
         trained = number(fields.get("training_time_ms"))
         return Evaluation(
             step=step,
+            name=escape(fields.get("name") or "", 60),
             total=positive(self.total_steps),
             loss=loss,
             gap=loss - mean if loss is not None and mean is not None else None,
-            tokens_per_second=_speed(number(fields.get("eval_tokens")), duration),
+            tokens_per_second=_speed(fields, number(fields.get("eval_tokens")), duration),
             duration_ms=duration,
             trained_ms=trained if trained is not None else 1000 * self._trained.seconds,
-            step_ms=trained / max(step, 1) if trained is not None else 1000 * self._trained.mean,
+            step_ms=self._step_ms(fields, trained, step),
             fields=fields,
         )
 
@@ -197,6 +212,12 @@ class Course:
             if best is not None and math.isfinite(best):
                 self._best[name] = best
 
+    def _step_ms(self, fields: Mapping[str, Any], trained: float | None, step: int) -> float:
+        given = number(fields.get("step_avg_ms"))
+        if given is not None:
+            return given
+        return trained / max(step, 1) if trained is not None else 1000 * self._trained.mean
+
     def _trend(self, loss: float | None) -> str:
         if loss is None or not math.isfinite(loss):
             return " "
@@ -219,7 +240,8 @@ class Course:
 
     def _routing(self, record: Record) -> tuple[float | None, float | None]:
         aux, imbalance = (number(record.fields.get(name)) for name in ("moe_aux_loss", "moe_load_imbalance"))
-        if aux is None and imbalance is None and self._router and self._router[0] == record.step:
+        fresh, self._unseen = self._unseen, False
+        if aux is None and imbalance is None and (fresh or self._router[0] == record.step):
             return self._router[1:]
         return aux, imbalance
 
@@ -229,8 +251,11 @@ def _bounded(step: int) -> int:
     return max(-(1 << 63), min(step, (1 << 63) - 1))
 
 
-def _speed(tokens: float | None, duration_ms: float | None) -> float | None:
-    """Tokens per second, as the Surogate metrics guide defines it; None where it has no meaning."""
+def _speed(fields: Mapping[str, Any], tokens: float | None, duration_ms: float | None) -> float | None:
+    """Tokens per second, as given, or as the Surogate metrics guide defines it; None where it has no meaning."""
+    given = number(fields.get("tokens_per_second"))
+    if given is not None:
+        return given
     if tokens is None or duration_ms is None or not duration_ms > 0:
         return None
     return tokens / duration_ms * 1000
@@ -275,7 +300,7 @@ class NormAverage:
         return spike
 
 
-class Smoothed:
+class DebiasedMean:
     """An exponential average with beta 0.9, debiased: after n finite values divided by 1 - 0.9^n (picoLLM)."""
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """Surogate's lines, to the character, and the lines of the kinds that every style shares.
 
-In:   a `Step` or an `Evaluation` of the course, or a record's fields.
+In:   a `ShownStep` or an `Evaluation` of the course, or a record's fields.
 Out:  lines in parts. Nothing here remembers anything or writes anywhere.
 
-Where a value is missing its column holds `-`; NaN and infinity stand in the column in red.
+Where a value is missing its column holds `-`; NaN and infinity are red.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barograph.core.record import Record
 from barograph.core.terminal import TextLine, TextPart, line
 from barograph.core.text import escape
 from barograph.core.values import text
-from barograph.training.console.course import Evaluation, Step, finite, number, positive
+from barograph.training.console.course import Evaluation, ShownStep, finite, number, positive
 
 _MEBI = 1 << 20
 # What NVML-based loggers write for "not supported" into unsigned fields.
@@ -57,7 +57,7 @@ def news(value: float | None, colour: str = "") -> str:
     return "red" if value is not None and not math.isfinite(value) else colour
 
 
-def step_line(step: Step) -> TextLine:
+def step_line(step: ShownStep) -> TextLine:
     """A training step, dense or with a mixture of experts' `aux` and `imbal`."""
     parts = [
         TextPart(f":: step {step.step:7d}"),
@@ -88,7 +88,7 @@ def step_line(step: Step) -> TextLine:
 def evaluation_line(evaluation: Evaluation) -> TextLine:
     """An evaluation, with its gap to the training loss."""
     return (
-        TextPart(f">> eval{' ' * 22}", "bold"),
+        TextPart(f">> {f'eval {evaluation.name}':<25} ", "bold"),
         TextPart(f"loss {fixed(evaluation.loss, 6, 4)}", f"bold {news(evaluation.loss)}"),
         TextPart(f" | gap {fixed(evaluation.gap, 7, 4, '+')}", "bold", 1),
         TextPart(f" | {thousands(evaluation.tokens_per_second)}", "bold", 2),

@@ -1,21 +1,21 @@
 """The styles of the lines for steps and evaluations, by name, with those of modded-nanogpt, KempnerForge, picoLLM.
 
-In:   a `Step` or an `Evaluation` of the course.
+In:   a `ShownStep` or an `Evaluation` of the course.
 Out:  a line in parts; a value that is not known is left out with its name.
 
 Beside a step's own fields they show these extras of it: `lrm`, `pq`, `rg` (picoLLM), `mfu`, `peak_gb`,
-`total_gb` (KempnerForge). `mfu` is a fraction, or percent where it is above 1; `bf16_mfu` is percent always.
+`total_gb` (KempnerForge).
 `training_time_ms` (speedrun-mup) and `total_training_time` in seconds (picoLLM) replace the console's own sums, for
 loops that keep them in their checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from barograph.core.terminal import TextLine, TextPart
-from barograph.training.console.course import Evaluation, Step, finite, number
+from barograph.training.console.course import Evaluation, ShownStep, finite, mfu_percent, number
 from barograph.training.console.lines import evaluation_line, fixed, news, step_line
 from barograph.training.console.plain import plain_evaluation, plain_step
 
@@ -23,7 +23,7 @@ from barograph.training.console.plain import plain_evaluation, plain_step
 class Style(NamedTuple):
     """How steps and evaluations are drawn."""
 
-    step: Callable[[Step], TextLine]
+    step: Callable[[ShownStep], TextLine]
     evaluation: Callable[[Evaluation], TextLine]
 
 
@@ -39,15 +39,6 @@ def find(name: str) -> Style | None:
     )
 
 
-def _percent(fields: Mapping[str, Any]) -> float | None:
-    """Model FLOPs utilisation in percent."""
-    exact = number(fields.get("bf16_mfu"))
-    if exact is not None:
-        return exact
-    value = number(fields.get("mfu"))
-    return value * 100 if value is not None and value <= 1 else value
-
-
 def _grouped(value: float | None, whole: bool = False) -> str:
     """A count with commas; `whole`: what is after the point is dropped, not rounded."""
     if value is None or not finite(value):
@@ -58,7 +49,7 @@ def _grouped(value: float | None, whole: bool = False) -> str:
 # -- modded-nanogpt --------------------------------------------------------------------------------
 
 
-def _speedrun(at: Step | Evaluation, middle: TextPart | None) -> TextLine:
+def _speedrun(at: ShownStep | Evaluation, middle: TextPart | None) -> TextLine:
     total = f"/{at.total:.0f}" if at.total is not None else ""
     parts = [TextPart(f"step:{at.step}{total}")]
     if middle is not None:
@@ -68,7 +59,7 @@ def _speedrun(at: Step | Evaluation, middle: TextPart | None) -> TextLine:
     return tuple(parts)
 
 
-def speedrun_step(step: Step) -> TextLine:
+def speedrun_step(step: ShownStep) -> TextLine:
     """`step:1000/1750 train_time:180420.0ms step_avg:180.42ms`"""
     return _speedrun(step, None)
 
@@ -76,13 +67,14 @@ def speedrun_step(step: Step) -> TextLine:
 def speedrun_evaluation(evaluation: Evaluation) -> TextLine:
     """The same with `val_loss:3.2847` after the step."""
     colour = f"bold {news(evaluation.loss)}"
-    return _speedrun(evaluation, TextPart(f" val_loss:{fixed(evaluation.loss, 0, 4)}", colour))
+    lead = f"{evaluation.name}/" if evaluation.name else ""
+    return _speedrun(evaluation, TextPart(f" {lead}val_loss:{fixed(evaluation.loss, 0, 4)}", colour))
 
 
 # -- picoLLM ---------------------------------------------------------------------------------------
 
 
-def pico_step(step: Step) -> TextLine:
+def pico_step(step: ShownStep) -> TextLine:
     """`step 05567/05568 (99.98%) | loss: 2.336916 | lrm: 0.05 | dt: 997.40ms | …`; the loss is smoothed."""
     of = f"/{step.total:05.0f}" if step.total is not None else ""
     percent = f" ({fixed(100 * step.step / step.total, 0, 2)}%)" if step.total is not None else ""
@@ -96,7 +88,7 @@ def pico_step(step: Step) -> TextLine:
         if value is not None:
             parts.append(TextPart(f" | {name}: {shown}", "", spare))
 
-    lrm, mfu = number(step.fields.get("lrm")), _percent(step.fields)
+    lrm, mfu = number(step.fields.get("lrm")), mfu_percent(step.fields)
     add("lrm", lrm, fixed(lrm, 0, 2), 4)
     add("dt", step.duration_ms, f"{fixed(step.duration_ms, 0, 2)}ms", 6)
     add("tok/sec", step.tokens_per_second, _grouped(step.tokens_per_second, whole=True), 3)
@@ -109,7 +101,7 @@ def pico_step(step: Step) -> TextLine:
     return tuple(parts)
 
 
-def _position(step: Step) -> str:
+def _position(step: ShownStep) -> str:
     """`epoch: 1 pq: 122 rg: 80`. picoLLM counts epochs from 1, so 0.25 is in the first and 1.25 in the second."""
     words = []
     if step.epoch is not None and finite(step.epoch):
@@ -125,6 +117,7 @@ def pico_evaluation(evaluation: Evaluation) -> TextLine:
     """`Step 00250 | Validation bpb: 1.086329`, or the loss where bits per byte are not given."""
     bits = number(evaluation.fields.get("val_bpb", evaluation.fields.get("bpb")))
     name, value = ("bpb", bits) if bits is not None else ("loss", evaluation.loss)
+    name = f"{evaluation.name} {name}".lstrip()
     shown = TextPart(f"Validation {name}: {fixed(value, 0, 6)}", f"bold {news(value)}")
     return (TextPart(f"Step {evaluation.step:05d} | ", "bold"), shown)
 
@@ -132,7 +125,7 @@ def pico_evaluation(evaluation: Evaluation) -> TextLine:
 # -- KempnerForge ----------------------------------------------------------------------------------
 
 
-def kempner_step(step: Step) -> TextLine:
+def kempner_step(step: ShownStep) -> TextLine:
     """`[step 100] loss=2.3456 | lr=2.00e-04 | grad_norm=0.123 | tok/s=125,300 | mfu=45.2% | …`"""
     shown: list[tuple[str, float | None, str, int]] = [
         ("loss", step.loss, fixed(step.loss, 0, 4), 0),
@@ -140,7 +133,7 @@ def kempner_step(step: Step) -> TextLine:
         ("grad_norm", step.norm, fixed(step.norm, 0, 3), 0),
         ("tok/s", step.tokens_per_second, _grouped(step.tokens_per_second), 1),
     ]
-    mfu, fields = _percent(step.fields), step.fields
+    mfu, fields = mfu_percent(step.fields), step.fields
     shown.append(("mfu", mfu, f"{fixed(mfu, 0, 1)}%", 2))
     peak, held = number(fields.get("peak_gb")), number(fields.get("total_gb"))
     memory = fixed(peak, 0, 1) + (f"/{fixed(held, 0, 0)}GB" if held is not None else "GB")
@@ -153,8 +146,9 @@ def kempner_step(step: Step) -> TextLine:
 def kempner_evaluation(evaluation: Evaluation) -> TextLine:
     """`[step 500] eval/loss=2.1234 | tok/s=145,200 | step_time=0.23s`"""
     seconds = evaluation.duration_ms / 1000 if evaluation.duration_ms is not None else None
+    lead = f"eval/{evaluation.name}" if evaluation.name else "eval"
     shown: list[tuple[str, float | None, str, int]] = [
-        ("eval/loss", evaluation.loss, fixed(evaluation.loss, 0, 4), 0),
+        (f"{lead}/loss", evaluation.loss, fixed(evaluation.loss, 0, 4), 0),
         ("tok/s", evaluation.tokens_per_second, _grouped(evaluation.tokens_per_second), 1),
         ("step_time", seconds, f"{fixed(seconds, 0, 2)}s", 2),
     ]

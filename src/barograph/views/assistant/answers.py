@@ -20,13 +20,19 @@ from typing import Any
 import msgspec
 import numpy
 
+from barograph.analysis.compare import comparison
 from barograph.core.aliases import Names
+from barograph.core.columns import thin_indices
 from barograph.core.record import format_time, mark_non_finite
-from barograph.query import catalog, filters, tables
+from barograph.doctor.diagnosis import diagnose
+from barograph.query import catalog, filters, goodput, tables
+from barograph.query import sql as query_sql
 from barograph.query.leaves import flat, plain_text, sound
 from barograph.query.rows import recorded_findings
 from barograph.query.shelf import RunEntry, latest
 from barograph.query.stored import StoredRun
+from barograph.views.report import command as report_command
+from barograph.views.report import markdown
 
 MOST_BYTES = 50_000  # of one answer: what an assistant can read without losing sight of its task
 MOST_POINTS = 1000
@@ -67,8 +73,6 @@ class Answers:
         return {"folder": str(self.dir), "matching": len(found), "runs": rows} | _shown(len(found), len(rows), "runs")
 
     def run_summary(self, run: str) -> dict[str, Any]:
-        from barograph.query.goodput import fields
-
         found = self.find(run)
         about = found.manifest
         keys = ("notes", "created", "finished", "wall_seconds", "gpu_hours", "cost", "world_size", "total_steps",
@@ -82,7 +86,7 @@ class Answers:
             "uncommitted_changes": git.get("dirty"),
             "config": found.config,
             "segments": [segment.fields() for segment in found.segments],
-            "goodput": fields(found.goodput()),
+            "goodput": goodput.fields(found.goodput()),
             "energy": found.cost(),
             "findings": [_finding(record.step, record.fields, short=True) for record in recorded_findings(found)],
             "series": {name: _facts(found, name) for name in _telling(names)[:_ROWS_OF_SUMMARY]},
@@ -100,7 +104,6 @@ class Answers:
         self, run: str, name: str, points: int = 200, x: str = "step",
         first_step: int | None = None, last_step: int | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        from barograph.core.columns import thin_indices
 
         found = self.find(run)
         series = found.series(name, x=x)
@@ -129,7 +132,6 @@ class Answers:
         return {"run": found.id, "recorded_while_it_trained": told}
 
     def doctor(self, run: str) -> dict[str, Any]:
-        from barograph.doctor.diagnosis import diagnose
 
         found = self.find(run)
         result = diagnose(found)
@@ -162,20 +164,13 @@ class Answers:
     def compare(self, runs: Sequence[str], metric: str | None = None, axis: str | None = None) -> dict[str, Any]:
         if len(runs) < 2:
             raise ValueError("name two runs or more; the first is the baseline")
-        try:
-            from barograph.analysis.compare.comparison import compare
-        except ImportError:
-            raise ValueError("this Barograph has no comparison; config_diff and series work without it") from None
-        made = compare(*[self.find(one) for one in runs], metric=metric, x=axis)
+        made = comparison.compare(*[self.find(one) for one in runs], metric=metric, x=axis)
         return {"text": made.text(100), **made.as_dict()}
 
     def report(self, runs: Sequence[str], section: str | None = None) -> dict[str, Any]:
-        from barograph.views.report import markdown
-        from barograph.views.report.command import content
-
         if not runs:
             raise ValueError("name a run, or several for their comparison")
-        made = content([self.find(one) for one in runs])
+        made = report_command.content([self.find(one) for one in runs])
         known = [one.slug for one in made.sections]
         if section is not None and section not in known:
             raise KeyError(f"the report has no section {section[:80]!r}; it has {', '.join(known)}")
@@ -187,10 +182,8 @@ class Answers:
         return {"tables": tables.schema_text()}
 
     def sql(self, query: str, limit: int = 100) -> dict[str, Any]:
-        from barograph.query.sql import answer
-
         most = _between(limit, 1, MOST_ROWS)
-        found = answer(query, self.dir, most_rows=most, seconds=SQL_SECONDS)
+        found = query_sql.answer(query, self.dir, most_rows=most, seconds=SQL_SECONDS)
         columns = [column.to_pylist() for column in found.table.columns]
         said: dict[str, Any] = {
             "columns": found.table.column_names,

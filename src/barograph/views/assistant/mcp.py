@@ -26,37 +26,32 @@ _INSTRUCTIONS = (
 _LONGEST = 2000  # characters of a sentence that says why there is no answer
 
 
-def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
-    """The server over a folder of runs (default: `BAROGRAPH_DIR`, else `runs`). Raises ImportError without the SDK."""
-    made, annotations, refusal = _sdk()
-    server = made("barograph", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
-    told = _teller(refusal)
-    answers = Answers(dir)
+class _Tools:
+    """What an assistant can ask, each with the description that it is shown."""
 
-    def tool(function: Callable[..., str]) -> None:
-        server.add_tool(function, annotations=annotations(readOnlyHint=True, openWorldHint=False),
-                        structured_output=False)  # fmt: skip
+    def __init__(self, answers: Answers, answered: Callable[[Callable[[], Any]], str]):
+        self._answers, self._answered = answers, answered
 
-    def list_runs(where: str | None = None, limit: int = 50) -> str:
+    def list_runs(self, where: str | None = None, limit: int = 50) -> str:
         """The runs, the newest first: id, project, status, last step, losses, tags.
 
         where: a condition, such as `config.lr > 1e-3 and status = finished and tag = sweep`. Fields: id, name,
         project, status, tag, created, step, loss, eval_loss, config.NAME and others; signs: = != < <= > >= ~ in.
-        limit: at most so many runs (500).
+        limit: at most this many runs (500).
         """
-        return told(lambda: answers.list_runs(where, limit))
+        return self._answered(lambda: self._answers.list_runs(where, limit))
 
-    def run_summary(run: str) -> str:
+    def run_summary(self, run: str) -> str:
         """What one run was and where it stands: configuration, hardware, time and cost, findings, its main series
         with first, last, least and greatest values."""
-        return told(lambda: answers.run_summary(run))
+        return self._answered(lambda: self._answers.run_summary(run))
 
-    def list_series(run: str, pattern: str = "*") -> str:
+    def list_series(self, run: str, pattern: str = "*") -> str:
         """The names of a run's series. pattern: a shell pattern, such as `train/*` or `*grad*`."""
-        return told(lambda: answers.list_series(run, pattern))
+        return self._answered(lambda: self._answers.list_series(run, pattern))
 
     def series(
-        run: str, name: str, points: int = 200, x: str = "step",
+        self, run: str, name: str, points: int = 200, x: str = "step",
         first_step: int | None = None, last_step: int | None = None,
     ) -> str:  # fmt: skip
         """One series of a run, with exact facts of all its points and at most `points` (1000) of them; minima, maxima
@@ -65,47 +60,56 @@ def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
         name: such as train/loss, or just loss. x: step, time, relative, tokens, or another series.
         first_step, last_step: only this stretch.
         """
-        return told(lambda: answers.series(run, name, points, x, first_step, last_step))
+        return self._answered(lambda: self._answers.series(run, name, points, x, first_step, last_step))
 
-    def findings(run: str) -> str:
+    def findings(self, run: str) -> str:
         """What the doctor recorded while the run trained: what was wrong, since when, likely causes, remedies."""
-        return told(lambda: answers.findings(run))
+        return self._answered(lambda: self._answers.findings(run))
 
-    def doctor(run: str) -> str:
+    def doctor(self, run: str) -> str:
         """Examine a run now by every rule: what is wrong, since when, likely causes, remedies. Takes some seconds."""
-        return told(lambda: answers.doctor(run))
+        return self._answered(lambda: self._answers.doctor(run))
 
-    def config_diff(runs: list[str]) -> str:
+    def config_diff(self, runs: list[str]) -> str:
         """What differs between two runs or more: configuration, installed packages, commit."""
-        return told(lambda: answers.config_diff(runs))
+        return self._answered(lambda: self._answers.config_diff(runs))
 
-    def compare(runs: list[str], metric: str | None = None, axis: str | None = None) -> str:
+    def compare(self, runs: list[str], metric: str | None = None, axis: str | None = None) -> str:
         """Compare runs, the first being the baseline: what differs, whether that lets anything be concluded, curves
         on one axis, differences with intervals, and a verdict. metric: a series, axis: step, tokens, samples, time
         or flops; both are chosen so that they do not mislead if not given."""
-        return told(lambda: answers.compare(runs, metric, axis))
+        return self._answered(lambda: self._answers.compare(runs, metric, axis))
 
-    def report(runs: list[str], section: str | None = None) -> str:
+    def report(self, runs: list[str], section: str | None = None) -> str:
         """The report of a run, or of several runs' comparison, as Markdown: settings, losses, gradients, layers,
         speed, evaluations, findings, forecast, cost, each figure with its source. section: only this one, such as
         loss or findings; an answer names them all. Takes some seconds."""
-        return told(lambda: answers.report(runs, section))
+        return self._answered(lambda: self._answers.report(runs, section))
 
-    def schema() -> str:
+    def schema(self) -> str:
         """The tables and columns that `sql` can ask about."""
-        return told(answers.schema)
+        return self._answered(self._answers.schema)
 
-    def sql(query: str, limit: int = 100) -> str:
+    def sql(self, query: str, limit: int = 100) -> str:
         """One SELECT, in DuckDB's SQL, over the tables runs, points, all_points, configs, findings, checkpoints and
-        evaluations (see `schema`); naming series and runs in WHERE keeps it fast. limit: at most so many rows (500).
+        evaluations (see `schema`); naming series and runs in WHERE keeps it fast. limit: at most this many rows (500).
         Example: select run, arg_max(value, step) from points where name = 'train/loss' group by run
         """
-        return told(lambda: answers.sql(query, limit))
+        return self._answered(lambda: self._answers.sql(query, limit))
 
-    for one in (
-        list_runs, run_summary, list_series, series, findings, doctor, config_diff, compare, report, schema, sql,
+
+def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
+    """The server over a folder of runs (default: `BAROGRAPH_DIR`, else `runs`). Raises ImportError without the SDK."""
+    made, annotations, refusal = _sdk()
+    server = made("barograph", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
+    tools = _Tools(Answers(dir), _teller(refusal))
+    for function in (
+        tools.list_runs, tools.run_summary, tools.list_series, tools.series, tools.findings, tools.doctor,
+        tools.config_diff, tools.compare, tools.report, tools.schema, tools.sql,
     ):  # fmt: skip
-        tool(one)
+        server.add_tool(
+            function, annotations=annotations(readOnlyHint=True, openWorldHint=False), structured_output=False
+        )
     return server
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from barograph.analysis.compare import equality, statistics
 from barograph.analysis.compare.comparison import Comparison, compare
 from barograph.core.record import json_text
+from barograph.core.terminal import wants_colour
 
 FORMATS = ("text", "md", "html", "json")
 UNEQUAL = 3
@@ -72,7 +73,6 @@ def _written(made: Comparison, to: str, to_file: bool) -> str:
         return made.html()
     if to == "json":
         return json_text(made.as_dict())
-    from barograph.core.terminal import wants_colour
 
     width = 100 if to_file else min(120, shutil.get_terminal_size((100, 24)).columns)
     return made.text(width, not to_file and sys.stdout.isatty() and wants_colour())

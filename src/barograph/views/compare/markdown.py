@@ -35,9 +35,9 @@ def document(made: Comparison) -> str:
         blocks.append(_differences(made))
     if made.rows:
         blocks += ["## Figures", _figures(made)]
-    remarks = [*made.cautions, *made.notes]
-    if remarks:
-        blocks += ["## Remarks", "\n".join(f"- {words(sentence)}" for sentence in remarks)]
+    notes = [*made.cautions, *made.notes]
+    if notes:
+        blocks += ["## Notes", "\n".join(f"- {words(sentence)}" for sentence in notes)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -49,7 +49,7 @@ def _differences(made: Comparison) -> str:
         for one in shown
     ]
     heads = ("", "part", "key", *(letter(at) for at in range(min(6, len(made.sides)))))
-    parts = [table(heads, rows)] if rows else ["Nothing that is known."]
+    parts = [table(heads, rows)] if rows else ["No known difference."]
     if found.files:
         parts.append(f"Uncommitted changes differ in {words(', '.join(found.files[:10]))}.")
     if found.same:

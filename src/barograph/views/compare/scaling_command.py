@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from barograph.analysis.scaling.fit import fit_scaling
 from barograph.core.record import json_text
 from barograph.query.stored import StoredRun
+from barograph.views.compare.scaling_page import optimum_lines, page, prediction_lines
 
 
 def run_scaling(
@@ -44,7 +45,6 @@ def run_scaling(
         told["optima"] = [one.as_dict() for one in optima]
         print(json_text(told))
         return 0
-    from barograph.views.compare.scaling_page import optimum_lines, page, prediction_lines
 
     columns = min(120, shutil.get_terminal_size((100, 24)).columns)
     lines = [line for one in predictions for line in prediction_lines(one, made, columns)]
@@ -65,7 +65,7 @@ def amount(word: str, option: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{option} {word} is no number above 0; write it as 7e9 or 7B")
+        raise ValueError(f"{option} {word} is not a number above 0; write it as 7e9 or 7B")
     return value
 
 

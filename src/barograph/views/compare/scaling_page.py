@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from barograph.analysis.scaling.fit import FAR
 from barograph.analysis.scaling.runs import spans
 from barograph.core.text import compact, escape, fit, number, percent, width, wrapped
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAMES = {"E": "E", "A": "A", "B": "B", "alpha": "α", "beta": "β"}
 _MEANS = {
-    "E": "what no size and no data take away",
+    "E": "irreducible loss",
     "A": "",
     "B": "",
     "alpha": "by parameters",
@@ -36,7 +37,7 @@ def page(made: Scaling, columns: int = 100) -> str:
     """Everything but predictions. columns: at least 60 are used."""
     columns = max(60, columns)
     parts = [_head(made, columns), _coefficients(made, columns), _chart(made, columns), _runs(made, columns)]
-    parts.append(_remarks(made, columns))
+    parts.append(_notes(made, columns))
     return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
 
 
@@ -144,7 +145,7 @@ def _runs(made: Scaling, columns: int) -> Iterator[str]:
         yield f"  … and {len(order) - _MOST_RUNS:,} runs more; --json has them all"
 
 
-def _remarks(made: Scaling, columns: int) -> Iterator[str]:
+def _notes(made: Scaling, columns: int) -> Iterator[str]:
     for name, why in made.unidentified.items():
         yield from wrapped(f"! {_NAMES[name]} is not identified: {why}.", columns, "  ")
     for one in made.cautions:
@@ -176,18 +177,15 @@ def optimum_lines(one: ScalingOptimum, made: Scaling, columns: int = 100) -> lis
         )
     )
     if made.unidentified.keys() & {"alpha", "beta"}:
-        found += wrapped("! An exponent is not identified, so this split is little more than a guess.", columns, "  ")
+        found += wrapped("! An exponent is not identified, so this split is very uncertain.", columns, "  ")
     return found + _far(one.beyond, made, columns)
 
 
 def _far(beyond: float, made: Scaling, columns: int) -> list[str]:
-    from barograph.analysis.scaling.fit import FAR
 
     if beyond <= FAR:
         return []
-    return list(
-        wrapped(f"! That is {beyond:,.0f} times beyond the largest run: the law is not tested there.", columns, "  ")
-    )
+    return list(wrapped(f"! That is {beyond:,.0f} times the largest run: the law is not tested there.", columns, "  "))
 
 
 def _of(one: Interval) -> str:

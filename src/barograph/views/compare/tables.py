@@ -1,7 +1,7 @@
 """A comparison on a terminal.
 
 In:   a comparison, the terminal's width, whether it shows colours.
-Out:  text whose lines fit: who, what differs, the verdict, the table, the difference along the way, remarks.
+Out:  text whose lines fit: who, what differs, the verdict, the table, the difference along the way, notes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def page(made: Comparison, columns: int = 100, colour: bool = False) -> str:
     """The whole comparison. columns: at least 60 are used."""
     columns = max(60, columns)
     parts = [_sides(made, columns), _differences(made, columns), _verdict(made, columns)]
-    parts += [_table(made, columns), _list(made, columns), _along(made, columns), _remarks(made, columns)]
+    parts += [_table(made, columns), _list(made, columns), _along(made, columns), _notes(made, columns)]
     text = "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
     return text if colour else _plain(text)
 
@@ -80,13 +80,13 @@ def _differences(made: Comparison, columns: int) -> Iterator[str]:
     for one in told[:8]:
         yield f"{_DIM}{_difference(one, size, columns, ' ')}{_END}"
     if not shown and not told:
-        yield "  nothing that is known" if found.unknown else "  nothing"
+        yield "  no known difference" if found.unknown else "  nothing"
     if found.files:
         yield f"    in {_names(found.files, 5, columns - 8)}"
     aside = []
     packages = sum(one.part == "packages" for one in other)
     if packages:
-        aside.append(f"{count(packages, 'package')} that shape no training")
+        aside.append(f"{count(packages, 'package')} that do not affect training")
     names = [one.key for one in other if one.role == "bookkeeping"]
     if names:
         aside.append(f"names and places ({_names(names, 3, 40)})")
@@ -217,24 +217,24 @@ def _one_along(one: Contrast, columns: int) -> Iterator[str]:
     yield f"  {names}  {drawn}  {ends}"
     sure = [place for place in range(len(curve.x)) if curve.low[place] > 0 or curve.high[place] < 0]
     if curve.kind == "seeds":
-        told = f"{len(sure)} of {len(curve.x)} places have an interval that leaves zero out, each by itself"
+        told = f"{len(sure)} of {len(curve.x)} points have an interval without zero, each tested alone"
         yield f"  {_DIM}{told}{_END}"
     elif curve.kind:
-        told = f"{len(sure)} of {len(curve.x)} places differ by more than the noise within the runs"
-        for line in wrapped(f"{told}; of seeds that says nothing", columns, "  "):
+        told = f"{len(sure)} of {len(curve.x)} points differ by more than the noise within the runs"
+        for line in wrapped(f"{told}; the variation between seeds is not known", columns, "  "):
             yield f"{_DIM}{line}{_END}"
 
 
-def _remarks(made: Comparison, columns: int) -> Iterator[str]:
+def _notes(made: Comparison, columns: int) -> Iterator[str]:
     window = made.place.window if made.place is not None else 0.0
     lines = [*made.cautions, *made.notes]
     if window and made.axis is not None:
         unit = UNITS[made.axis]
         lines.append(
-            f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
+            f"Smoothed alike for all: means over {amount(window, unit)} {unit}; a final value is the last such mean."
         )
     if lines:
-        yield _head("REMARKS")
+        yield _head("NOTES")
     for sentence in lines:
         yield from wrapped(escape(sentence), columns, "  ")
 

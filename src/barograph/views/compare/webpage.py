@@ -1,7 +1,7 @@
 """A comparison as one HTML file that opens from the disk: no script, no network, dark and light, fit for print.
 
 In:   a comparison.
-Out:  the file's text: verdict, what differs, curves and their difference as SVG, figures, remarks.
+Out:  the file's text: verdict, what differs, curves and their difference as SVG, figures, notes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def document(made: Comparison) -> str:
     """The whole file."""
     labels = [escape(side.label, 400) for side in made.sides]
     title = " and ".join(labels[:3]) + (" …" if len(labels) > 3 else "")
-    parts = [_verdict(made), _legend(made), _differences(made), _charts(made), _figures(made), _remarks(made)]
+    parts = [_verdict(made), _legend(made), _differences(made), _charts(made), _figures(made), _notes(made)]
     return page(title, "\n".join(part for part in parts if part))
 
 
@@ -74,7 +74,7 @@ def _differences(made: Comparison) -> str:
     ]
     heads = ["", "", "", *(letter(at) for at in range(min(6, len(made.sides))))]
     body = _table(heads, rows, dim={at for at, one in enumerate(shown) if one.change is None}) if rows else ""
-    lines = [] if rows else ["Nothing that is known."]
+    lines = [] if rows else ["No known difference."]
     if found.files:
         lines.append(f"Uncommitted changes differ in {', '.join(found.files[:10])}.")
     if found.same:
@@ -116,15 +116,15 @@ def _figures(made: Comparison) -> str:
     return f"<h2>Figures</h2>{_table(heads, rows, right=set(range(1, len(heads))))}{second}"
 
 
-def _remarks(made: Comparison) -> str:
+def _notes(made: Comparison) -> str:
     lines = [*made.cautions, *made.notes]
     window = made.place.window if made.place is not None else 0.0
     if window and made.axis is not None:
         unit = UNITS[made.axis]
         lines.append(
-            f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
+            f"Smoothed alike for all: means over {amount(window, unit)} {unit}; a final value is the last such mean."
         )
-    return "<h2>Remarks</h2>" + "".join(f"<p>{html(line)}</p>" for line in lines) if lines else ""
+    return "<h2>Notes</h2>" + "".join(f"<p>{html(line)}</p>" for line in lines) if lines else ""
 
 
 # -- charts ---------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def _charts(made: Comparison) -> str:
 
 
 def _kind(one: Contrast) -> str:
-    words = {"seeds": "with the interval over seeds at each place", "within runs": "with the noise within the runs"}
+    words = {"seeds": "with the interval over seeds at each point", "within runs": "with the noise within the runs"}
     return words.get(one.curve.kind if one.curve is not None else "", "without an interval")
 
 

@@ -380,6 +380,6 @@ def described(curves: Sequence[ChartCurve]) -> str:
         greatest = least if curve.top is None else _finite([curve.top])
         words.append(
             f"{curve.label} from {number(least[0])} to {number(least[-1])}, "
-            f"least {number(least.min())}, greatest {number(greatest.max())}"
+            f"minimum {number(least.min())}, maximum {number(greatest.max())}"
         )
     return "; ".join(words)

@@ -54,6 +54,6 @@ def _hash(content: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that can't end the element it stands in."""
+    """JSON that can't end the element around it."""
     content = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return content.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

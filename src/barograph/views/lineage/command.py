@@ -12,6 +12,7 @@ from pathlib import Path
 
 from barograph.analysis.lineage.tree import lineage
 from barograph.core.record import json_text
+from barograph.core.terminal import wants_colour
 from barograph.query.stored import StoredRun
 from barograph.views.lineage.drawing import lines
 
@@ -25,7 +26,6 @@ def run_lineage(run: StoredRun, *, dir: str | None = None, as_json: bool = False
     if as_json:
         print(json_text(made.as_dict()))
         return 0
-    from barograph.core.terminal import wants_colour
 
     colour = sys.stdout.isatty() and wants_colour()
     print("\n".join(lines(made, min(120, shutil.get_terminal_size((100, 24)).columns), colour)))

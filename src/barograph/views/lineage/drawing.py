@@ -1,9 +1,9 @@
-"""A lineage on a terminal: runs and segments as a tree over the steps, what was kept and thrown away, the sums.
+"""A lineage on a terminal: runs and segments as a tree over the steps, what was kept and discarded, the sums.
 
 In:   a lineage, the terminal's width, whether it shows colours.
 Out:  lines that fit.
 
-    ━ steps that count   ╌ steps that were thrown away   · a fork's history, which belongs to its source
+    ━ steps that count   ╌ steps that were discarded   · a fork's history, which belongs to its source
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def lines(made: Lineage, columns: int = 100, colour: bool = False, most_runs: in
     scale = _Scale(last, bar)
     drawn = [f"  {padded('LINEAGE', labels)} {scale.head()}"]
     if made.lost is not None:
-        drawn.append(f"  {padded(f'forked from {escape(made.lost.name)}, which is not there', columns - 4)}")
+        drawn.append(f"  {padded(f'forked from {escape(made.lost.name)}, which is missing', columns - 4)}")
     drawn += _runs(made, scale, labels, most_runs, colour)
     drawn += ["", *_sums(made)]
     return drawn
 
 
 class _Scale:
-    """Steps 0 to `last` on so many columns."""
+    """Steps 0 to `last` on this many columns."""
 
     def __init__(self, last: int, bar: int):
         self.last, self.bar = max(1, last), bar
@@ -113,13 +113,13 @@ def _said(part: TrackPart) -> str:
     whole = f"{part.first:,}–{part.last:,}"
     if not part.thrown:
         return whole
-    return f"{whole}, all thrown away" if part.kept_to is None else f"{whole}, kept to {part.kept_to:,}"
+    return f"{whole}, all discarded" if part.kept_to is None else f"{whole}, kept to {part.kept_to:,}"
 
 
 def _sums(made: Lineage) -> Iterator[str]:
     asked, everyone = made.asked, list(made.trunk.walk())
     rows: list[tuple[str, Spent, float | None]] = []
-    for name, spent in (("kept", asked.kept), ("thrown away", asked.thrown)):
+    for name, spent in (("kept", asked.kept), ("discarded", asked.thrown)):
         share = spent.seconds / asked.wall if spent.seconds is not None and asked.wall else None
         rows.append((name, spent, share))
     if asked.wall and asked.kept.seconds is not None and asked.thrown.seconds is not None:
@@ -137,7 +137,7 @@ def _sums(made: Lineage) -> Iterator[str]:
     if len(everyone) > 1:
         rows += [
             (f"kept, all {len(everyone)} runs", made.kept, None),
-            (f"thrown away, all {len(everyone)} runs", made.thrown, None),
+            (f"discarded, all {len(everyone)} runs", made.thrown, None),
         ]
     columns = [("STEPS", [f"{one.steps:,}" if one.steps else "" for _, one, _ in rows])]
     for title, cells in (

@@ -17,6 +17,7 @@ from typing import Any
 
 from barograph.query.stored import StoredRun, stored_run
 from barograph.views.notebook.sources import ComparisonSource, PanelSource, RunSource
+from barograph.views.notebook.still import page
 
 
 class Charts:
@@ -67,7 +68,6 @@ def of_comparison(made: Any) -> dict[str, Any]:
 
 def still(source: PanelSource) -> str:
     """The HTML alone."""
-    from barograph.views.notebook.still import page
 
     return page(source)
 

@@ -34,7 +34,7 @@ class PanelSource(Protocol):
         """Whether more may come."""
 
     def panels(self, most: int, low: float | None = None, high: float | None = None) -> list[Panel]:
-        """The charts in a range of the axis, in at most so many buckets."""
+        """The charts in a range of the axis, in at most this many buckets."""
 
 
 class RunSource:

@@ -29,12 +29,12 @@ from barograph.views.report.subject import Subject
 
 _WORDS = {
     "productive": "productive", "data": "waiting for data", "communication": "communication",
-    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "steps done again",
+    "evaluation": "evaluation", "checkpoint": "checkpoints", "startup": "start-up", "redone": "repeated steps",
     "downtime": "down after a crash", "other": "other", "idle": "idle time",
 }  # fmt: skip
 _STATUS = {
     "finished": ("good", "finished"), "failed": ("bad", "failed"), "crashed": ("bad", "crashed"),
-    "killed": ("bad", "was killed"), "out of memory": ("bad", "was killed for want of memory"),
+    "killed": ("bad", "was killed"), "out of memory": ("bad", "was killed because memory ran out"),
     "hung": ("bad", "hangs: its process is there, and no step comes"), "terminated": ("warn", "was terminated"),
     "interrupted": ("warn", "was interrupted"), "running": ("", "is still running"),
     "silent": ("warn", "is still running, and has logged nothing for a while"),
@@ -79,10 +79,10 @@ def _standing(subject: Subject) -> Iterator[Sentence]:
     mood, words = _STATUS.get(subject.status, ("", ""))
     last, planned = subject.last_step, subject.planned
     if subject.main is None:
-        yield say("The run logged no step: there is nothing to say of its training.", "warn")
+        yield say("The run logged no step.", "warn")
     elif len(subject.main) == 1:
         step = figures.count(last or 0, f"step of {subject.main.name}")
-        yield say("The run logged a single step, step {step}: it has values, and no curves.", "warn", step=step)
+        yield say("The run logged a single step, step {step}: it has values but no curves.", "warn", step=step)
     if words and last is not None and subject.main is not None and len(subject.main) > 1:
         step = figures.count(last, f"last step of {subject.main.name}")
         if planned and planned > 0:
@@ -94,13 +94,13 @@ def _standing(subject: Subject) -> Iterator[Sentence]:
         else:
             yield say(f"{{name}} {words} at step {{step}}.", mood, name=name, step=step)
     if subject.is_alive:
-        yield say("Everything here is as it stood when this report was made.", "dim")
+        yield say("The values are those at the time of this report.", "dim")
     if not subject.config:
         yield say("No configuration is recorded: hyper-parameters and the planned length are not known.", "dim")
     if subject.source is not None:
-        yield say("The run was read from another tool's log; what that log does not hold is left out here.", "dim")
+        yield say("The run was read from another tool's log; what that log lacks is missing here.", "dim")
     for problem in subject.run.problems[:5]:
-        yield Sentence((f"A file could not be read whole: {figures.word(problem, '').text}",), "warn", "store")
+        yield Sentence((f"A file could not be read completely: {figures.word(problem, '').text}",), "warn", "store")
 
 
 def _command(about: Mapping[str, Any]) -> Figure | None:
@@ -140,7 +140,7 @@ def hardware(subject: Subject) -> Section | None:
         names = sorted({str(one.get("name")) for one in models if one.get("name")})
         rows.append(("GPUs", figures.word(", ".join(names), "gpu-model records")))
     elif found:
-        rows.append(("GPUs", figures.word("none seen", "manifest: hardware")))
+        rows.append(("GPUs", figures.word("none recorded", "manifest: hardware")))
     cpu = found.get("cpu")
     if isinstance(cpu, dict) and cpu:
         cores = f"{cpu['cores']} cores" if cpu.get("cores") else ""
@@ -168,7 +168,7 @@ def _peak(light: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     if isinstance(peak, (int, float)) and peak > 0:
         origin = str(light.get("mfu_peak_source") or "source not recorded")
         shown = text.number(peak)
-        yield "peak that MFU is measured by", figures.word(f"{shown} TFLOP/s ({origin})", "sol record: mfu_peak_tflops")
+        yield "peak FLOP/s used for MFU", figures.word(f"{shown} TFLOP/s ({origin})", "sol record: mfu_peak_tflops")
     flops = light.get("flops_per_token")
     if isinstance(flops, (int, float)) and flops > 0:
         yield "FLOPs a token", figures.amount(flops, "sol record: flops_per_token")
@@ -212,7 +212,7 @@ def runtime(subject: Subject, price: float | None) -> Section | None:
     if totals.redone_steps:
         steps = figures.count(totals.redone_steps, "goodput: redone_steps", "step")
         again = figures.duration(totals.redone, "goodput: redone")
-        blocks.append(say("{steps} were done again after a resume or rewind, which took {again}.", "warn",
+        blocks.append(say("{steps} were repeated after a resume or rewind, which took {again}.", "warn",
                           steps=steps, again=again))  # fmt: skip
     if totals.crashes:
         times = figures.count(totals.crashes, "goodput: crashes", "time")
@@ -323,7 +323,7 @@ def environment(subject: Subject) -> Section | None:
         blocks.append(say("{number} were installed; the manifest lists them all.", "dim", number=number))
     variables = found.get("variables")
     if isinstance(variables, dict) and variables:
-        blocks.append(Heading("Environment variables that shape a training"))
+        blocks.append(Heading("Environment variables that affect the training"))
         table = tuple((figures.word(key, "manifest: environment"), figures.word(value, "manifest: environment"))
                       for key, value in list(variables.items())[:60])  # fmt: skip
         blocks.append(ReportTable("Environment variables", ("variable", "value"), table))

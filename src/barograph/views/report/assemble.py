@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from barograph import __version__
 from barograph.analysis.compare.member import direction
 from barograph.core import text
-from barograph.core.text import count
 from barograph.query.stored import StoredRun
 from barograph.views.report import about, depth, figures, judgement, learning, outcomes, pace
 from barograph.views.report.content import Block, Chart, Figure, Flag, Report, Sentence, Tiles, quote
@@ -102,7 +101,7 @@ def _flagged(block: Block, flags: list[Flag], families: list[str]) -> Block:
 
 
 def _worst(subject: Subject) -> Iterator[Sentence]:
-    """The findings that are worse than remarks, first of all; at most three."""
+    """The findings that are worse than info, first of all; at most three."""
     for one in subject.findings[:3]:
         if one["severity"] != "info":
             said = judgement.of_finding(0, one).message
@@ -152,8 +151,8 @@ def _tiles(subject: Subject, price: float | None) -> Iterator[tuple[str, Figure,
         yield "cost", figures.money(cost["cost"], "energy: cost"), words
     if subject.diagnosis["checked"]:
         number = sum(subject.counted[severity] for severity in ("critical", "warning"))
-        remarks = subject.counted["info"]
-        words = f"and {count(remarks, 'remark')}" if remarks else "no remarks"
+        infos = subject.counted["info"]
+        words = f"and {infos} info" if infos else "no info"
         yield "findings", figures.count(number, "doctor"), words
 
 

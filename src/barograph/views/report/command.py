@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from barograph.analysis.compare.comparison import compare
 from barograph.core.manifest import write_json
 from barograph.core.record import json_text
+from barograph.importing.resolve import resolve
 from barograph.query.stored import HasFolder, StoredRun, stored_run
 from barograph.views.report import markdown, webpage
+from barograph.views.report.assemble import assemble
 from barograph.views.report.content import FactList, Figure, Report, ReportFinding, ReportTable, Sentence, Tiles
+from barograph.views.report.versus import versus
 
 INDEX = "report.json"  # which files of the folder are a report's: those of an older one go
 
@@ -32,7 +36,6 @@ def run_report(
     price: float | None = None,
 ) -> int:
     """`report` of the runs that words, folders and logs of any kind mean. Raises as `resolve` does."""
-    from barograph.importing.resolve import resolve
 
     runs: dict[Path, StoredRun] = {}
     for path in paths or [""]:
@@ -89,17 +92,13 @@ def report(
 def content(runs: Sequence[StoredRun], price: float | None = None) -> Report:
     """What the report of a run says; of several runs, what their comparison says."""
     if len(runs) == 1:
-        from barograph.views.report.assemble import assemble
-
         return assemble(runs[0], price)
-    from barograph.analysis.compare.comparison import compare
-    from barograph.views.report.versus import versus
 
     return versus(compare(*runs))
 
 
 def write(out: Path, files: dict[str, str]) -> None:
-    """The files of a report into its folder; files of the report before that are no more are taken away."""
+    """The files of a report into its folder; files of the report before that it no longer has are removed."""
     out.mkdir(parents=True, exist_ok=True)
     try:
         earlier = json.loads((out / INDEX).read_bytes())

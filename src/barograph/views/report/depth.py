@@ -85,7 +85,7 @@ def _heat(subject: Subject, slug: str, key: tuple[str, str], title: str) -> Heat
     if len(names) > MOST_ROWS:
         labels, rows = _by_block(names, rows, lowest)
         one = figures.count(len(names), "series"), figures.count(len(labels), "rows")
-        said.append(say("{layers} layers are put together into {rows} rows, a block each.", "dim",
+        said.append(say("{layers} layers are merged into {rows} rows, a block each.", "dim",
                         layers=one[0], rows=one[1]))  # fmt: skip
     if len(labels) > MOST_ROWS:
         half = MOST_ROWS // 2

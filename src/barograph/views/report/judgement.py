@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PARTS = (0.15, 0.3, 0.6)  # of the plan, at which a forecast is made that could have been made then
 MOST_FINDINGS = 40
 _PLURAL = {"critical": ("critical finding", "critical findings"), "warning": ("warning", "warnings"),
-           "info": ("remark", "remarks")}  # fmt: skip
+           "info": ("info", "info")}  # fmt: skip
 
 
 # -- findings ---------------------------------------------------------------------------------------------
@@ -67,21 +67,21 @@ def findings(subject: Subject) -> Section | None:
     rules = figures.count(checked, "doctor: checked", "rule")
     silent = figures.count(abstained, "doctor: abstained", "rule")
     if not checked:
-        words = "None of the doctor's {silent} could look at the run: it has not the series that they need."
+        words = "None of the doctor's {silent} could check the run: it lacks the series that they need."
         return section("findings", "Findings", [say(words, "dim", silent=silent)])
     blocks: list[Block | None] = []
     if not found:
-        blocks.append(say("The doctor found nothing: {rules} looked at the run.", "good", rules=rules))
+        blocks.append(say("The doctor found no problems: {rules} checked the run.", "good", rules=rules))
     else:
-        blocks.append(say("The doctor found {findings}; {rules} looked at the run.",
+        blocks.append(say("The doctor found {findings}; {rules} checked the run.",
                           findings=counted(subject), rules=rules))  # fmt: skip
     if abstained:
-        blocks.append(say("{silent} could not look, for lack of what they need: `barograph doctor --all` names them.",
+        blocks.append(say("{silent} could not run because data are missing: `barograph doctor --all` names them.",
                           "dim", silent=silent))  # fmt: skip
     if subject.every > 1:
         every = figures.count(subject.every, "report")
-        blocks.append(say("Of the statistics of layers one look in {every} was given to the doctor here; "
-                          "`barograph doctor` looks at all.", "dim", every=every))  # fmt: skip
+        blocks.append(say("Of the layer statistics one record in {every} was checked here; "
+                          "`barograph doctor` checks all.", "dim", every=every))  # fmt: skip
     blocks += [of_finding(number, one) for number, one in enumerate(found[:MOST_FINDINGS], 1)]
     if len(found) > MOST_FINDINGS:
         more = figures.count(len(found) - MOST_FINDINGS, "doctor", "more")
@@ -134,7 +134,7 @@ def forecast(subject: Subject) -> Section | None:
     blocks: list[Block | None] = []
     if planned is not None and subject.done < 0.99 * planned:
         blocks.append(say("The run ended at step {last} of {planned} planned: the loss at the end of its plan is not "
-                          "known, so no forecast can be held against it.", last=figures.count(last, "steps"),
+                          "known, so a forecast can't be compared with it.", last=figures.count(last, "steps"),
                           planned=figures.count(planned, "configuration: planned steps")))  # fmt: skip
         return section("forecast", title, blocks, "Forecast")
     plan = planned if planned is not None else last
@@ -144,7 +144,7 @@ def forecast(subject: Subject) -> Section | None:
     if outcome is None or not math.isfinite(outcome):
         reason = whole.reason or "the loss at its end is not a number"
         blocks.append(
-            quote(f"No forecast can be held against the outcome: {reason[:1].lower()}{reason[1:]}", "forecast")
+            quote(f"A forecast can't be compared with the outcome: {reason[:1].lower()}{reason[1:]}", "forecast")
         )
         return section("forecast", title, blocks, "Forecast")
     blocks += _against(subject, plan, planned is None, outcome)
@@ -180,8 +180,10 @@ def _against(subject: Subject, plan: int, guessed: bool, outcome: float) -> list
     if middle is not None and middle[0].final is not None:
         made, inside = middle
         low, high = made.low or 0.0, made.high or 0.0
-        verdict = "it came to {came}, inside that interval." if inside else "it came to {came}, outside that interval."
-        said.append(say("At {share} of its steps a final loss of {guess} was to be expected ({coverage} interval {low} "
+        verdict = (
+            "it ended at {came}, inside that interval." if inside else "it ended at {came}, outside that interval."
+        )
+        said.append(say("At {share} of its steps the forecast of the final loss was {guess} ({coverage} interval {low} "
                         "to {high}); " + verdict, "" if inside else "warn", came=came,
                         share=figures.percent(PARTS[1], "part of the plan"),
                         guess=figures.number(made.final or 0.0, "forecast: final"),
@@ -195,11 +197,14 @@ def _against(subject: Subject, plan: int, guessed: bool, outcome: float) -> list
         if reason:
             said.append(quote(reason, "forecast", "dim"))
     heads = ("seen", "up to step", "forecast of the final loss", "interval", "outcome inside", "off by")
-    said.append(ReportTable("Forecasts that could have been made, against the outcome", heads, tuple(rows),
+    said.append(ReportTable("Forecasts at earlier steps, and the outcome", heads, tuple(rows),
                       frozenset({0, 1, 2, 3, 5})))  # fmt: skip
     if guessed:
         said.append(
-            say("The run's plan is not recorded; its own length is taken for it, which nobody knew then.", "dim")
+            say(
+                "The run's plan is not recorded; its own length is taken for it, which was not known at that time.",
+                "dim",
+            )
         )
     return said
 
@@ -247,7 +252,7 @@ def cost(subject: Subject, price: float | None) -> Section | None:
     blocks.append(FactList(tuple(facts)) if facts else None)
     rate = _rate(subject, found)
     blocks += list(_worth(subject, rate))
-    return section("cost", "Cost, and whether it was worth it", blocks, "Cost")
+    return section("cost", "Cost and benefit", blocks, "Cost")
 
 
 def _rate(subject: Subject, found: dict[str, Any]) -> float | None:
@@ -261,7 +266,7 @@ def _worth(subject: Subject, rate: float | None) -> Iterator[Sentence]:
     totals = subject.totals
     if rate is not None and totals is not None:
         lost = max(0.0, totals.held - totals.productive)
-        yield say("{money} of that, {share}, was time that brought the training nothing: see the run time.",
+        yield say("{money} of that, {share}, was time without progress of the training: see the run time.",
                   money=figures.money(lost * rate, "goodput: not productive × price"),
                   share=figures.percent(lost / totals.held, "goodput: not productive / held"))  # fmt: skip
     name = subject.loss
@@ -270,7 +275,7 @@ def _worth(subject: Subject, rate: float | None) -> Iterator[Sentence]:
         series = subject.series(name)
         after = int((series.step >= gone).sum())
         yield say("From step {step} on the loss is not a finite number: {after} logged steps, {share} of all{spent}, "
-                  "brought the training nothing.", "bad", step=figures.count(gone, name),
+                  "were without effect.", "bad", step=figures.count(gone, name),
                   share=figures.percent(after / len(series), name), after=figures.count(after, name),
                   spent=_spent(subject, gone, rate))  # fmt: skip
         return

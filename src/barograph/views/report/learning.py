@@ -30,7 +30,7 @@ _MULTIPLIER = re.compile(r"(?:^|[/_])(?:lrm|lr_multiplier)$")
 _SMOOTHED = 60  # points, from which on a smoothed line says more than the values
 _WINDOW = 0.02  # of a series' points, and no fewer than ten: what a smoothed line is a mean over
 _WIDEST = 1_000.0  # points: a longer mean would lag behind the loss where it falls fastest
-_NOISE = 2.0  # standard errors: less than these is no change
+_NOISE = 2.0  # standard errors: less than these is not a change
 _WIDENED = 0.05  # of the loss: a gap to the evaluation that grows by less is not worth a word
 _MANY_TIMES = 10.0  # the median: what a gradient norm is called a spike from
 _SPANNING = 30.0  # largest over smallest, from which an axis opens logarithmic
@@ -235,7 +235,7 @@ def _finite(found: Spread) -> Iterator[Sentence]:
     name = figures.word(found.name, "series")
     if found.odd and not found.few:
         points = figures.count(found.points, found.name, "point")
-        yield say("{name} was never a finite number in {points}: nothing can be said of its course.", "bad",
+        yield say("{name} was never finite in {points}.", "bad",
                   name=name, points=points)  # fmt: skip
     elif found.odd:
         odd, points = figures.count(found.odd, found.name), figures.count(found.points, found.name, "value")
@@ -254,7 +254,7 @@ def _finite(found: Spread) -> Iterator[Sentence]:
 
 
 def gradients(subject: Subject) -> Section | None:
-    """The gradient's norm, and how often it was clipped."""
+    """The gradient norm, and how often it was clipped."""
     name = subject.first_of(NORMS)
     if name is None:
         return section("gradients", "Gradient norm", [say("No gradient norm is recorded.", "dim")])

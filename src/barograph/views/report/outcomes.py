@@ -201,7 +201,7 @@ _PLACES = re.compile(r"(?:^|/)(?:epoch|pq|rg|lrm|\w*_smooth|smooth\w*|step|step_
 
 
 def others(subject: Subject, drawn: set[str]) -> Section | None:
-    """Series that no chart above shows: charts of those that users log themselves, and a table of all."""
+    """Series without a chart above: charts of those that users log themselves, and a table of all."""
     left = [name for name in subject.single if name not in drawn and len(subject.series(name))]
     if not left:
         return None
@@ -225,7 +225,7 @@ def others(subject: Subject, drawn: set[str]) -> Section | None:
             figures.count(found.odd, name) if found.odd else "",
         ))  # fmt: skip
     heads = ("series", "points", "first", "last", "least", "greatest", "not finite")
-    blocks.append(ReportTable("Series that no chart above shows", heads, tuple(rows), frozenset(range(1, 7))))
+    blocks.append(ReportTable("Series without a chart above", heads, tuple(rows), frozenset(range(1, 7))))
     if len(left) > MOST_SERIES:
         blocks.append(say("{shown} of {all} are listed.", "dim", shown=figures.count(len(rows), "report"),
                           all=figures.count(len(left), "series")))  # fmt: skip

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from barograph.core import text
+from barograph.core.utilization import mfu_fraction
 from barograph.views.report import figures
 from barograph.views.report.content import Block, Chart, ReportLine, ReportTable, Section, Sentence, say, section
 from barograph.views.report.learning import of_series
@@ -37,7 +38,7 @@ _OF_MACHINE = (
 )
 MOST_DEVICES = 8
 _SLOWER = 0.05  # a smaller change of speed is not worth a warning
-_LONG = 5.0  # medians, from which on a step is told as the slowest
+_LONG = 5.0  # medians, from which on a step is listed as slowest
 
 
 def throughput(subject: Subject) -> Section | None:
@@ -78,7 +79,7 @@ def _overall(subject: Subject) -> Iterator[Sentence]:
     found = subject.throughput
     tokens, steps = found.get("tokens_per_second"), found.get("steps_per_second")
     if tokens is not None and tokens > 0:
-        yield say("Over its training time the run took in {tokens} tokens a second.",
+        yield say("Over its training time the run processed {tokens} tokens a second.",
                   tokens=figures.amount(tokens, "tokens trained on / time of the steps"))  # fmt: skip
     elif steps is not None and steps > 0:
         yield say("Over its training time the run made {steps} steps a second; its tokens are not recorded.",
@@ -116,7 +117,7 @@ def _steps(subject: Subject, name: str) -> Iterator[Sentence]:
                 yield say("Its steps became faster: the last tenth took {much} less than the second, in the median.",
                           much=much)  # fmt: skip
             else:
-                yield say("The time of a step held: the last tenth differs by {much} from the second, in the median.",
+                yield say("The step time did not change: the last tenth differs by {much} from the second (medians).",
                           much=much)  # fmt: skip
 
 
@@ -149,7 +150,8 @@ def _mfu(subject: Subject, name: str) -> Iterator[Sentence]:
     values = values[np.isfinite(values)]
     if not len(values):
         return
-    median = figures.percent(float(np.median(values)), f"{name}: median")
+    middle = mfu_fraction(float(np.median(values)), name, subject.names)
+    median = figures.percent(middle, f"{name}: median")
     light = next(iter(subject.records["sol"]), None)
     peak = light.fields.get("mfu_peak_tflops") if light is not None else None
     formula = light.fields.get("mfu_formula") if light is not None else None
@@ -160,7 +162,7 @@ def _mfu(subject: Subject, name: str) -> Iterator[Sentence]:
     else:
         yield say("Model FLOPs utilisation was {median} in the median, as the run logged it; by which formula and "
                   "peak is not recorded.", median=median)  # fmt: skip
-    if float(np.median(values)) > 1:
+    if middle > 1:
         yield say("More than the whole peak is not possible: the peak or the FLOPs are not this machine's.", "warn")
 
 

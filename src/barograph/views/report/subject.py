@@ -4,7 +4,7 @@ In:   a stored run.
 Out:  `Subject`.
 
 Statistics of layers may be thousands of series. Each is read once, kept as the cells of a heat map and as the rows
-that the doctor looks at: all of them, or of more than `MOST_LOOKS` every so many and those that are not finite.
+that the doctor looks at: all of them, or of more than `MOST_LOOKS` every n-th and those that are not finite.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import numpy as np
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, is_evaluation
 from barograph.core import liveness
 from barograph.core.record import Record
+from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
+from barograph.doctor.kernel.ranks import chosen_rank
 from barograph.log.read import records_of
-from barograph.query.stored import Rank, Series, StoredRun
-from barograph.views.report.snapshot import Snapshot
+from barograph.query.stored import Series, StoredRun, at_one_moment
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class Subject:
     """A run with what a report asks of it. What a run does not have is None or empty; nothing raises for that."""
 
     def __init__(self, run: StoredRun):
-        run = self.run = Snapshot(run)
+        run = self.run = at_one_moment(run)
         self.about = run.manifest
         self.member = ComparedMember(run)
         self.status = self.member.status
@@ -62,7 +63,7 @@ class Subject:
         self.segments = run.segments
         self._cells: dict[str, tuple[Floats, NDArray[np.bool_]]] = {}
         self._looks: dict[str, Columns] = {}
-        self.every = 1  # of the looks at layers, the doctor was given one in so many
+        self.every = 1  # of the looks at layers, the doctor was given one in this many
 
     # -- what it is ---------------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class Subject:
 
     @cached_property
     def single(self) -> list[str]:
-        """Common names of all series that are no layer's."""
+        """Common names of all series that are not a layer's."""
         own = {series for layers in self.layered.values() for series in layers.values()}
         return [name for name, series in self.names.items() if series not in own]
 
@@ -234,9 +235,23 @@ class Subject:
     @cached_property
     def diagnosis(self) -> dict[str, Any]:
         """What the doctor says of the run."""
-        from barograph.doctor.diagnosis import diagnose
 
-        return diagnose(_Spared(self))
+        return diagnose(self.run, columns=self._layers_as_read())
+
+    def _layers_as_read(self) -> dict[str, Columns]:
+        """The series that rules look at: of layers what was read of them already, thinned."""
+        layers = {name for found in self.layered.values() for name in found.values()}
+        found: dict[str, Columns] = {}
+        for name in sorted(filter(is_wanted, self.names.values())):
+            if name in layers:
+                columns = self._looks[name] if name in self._looks else self._read_layer(name)
+            else:
+                columns = self.run.columns(name, "all", chosen_rank)
+                if not len(columns[0]):
+                    columns = self.run.columns(name, "all")
+            if len(columns[0]):
+                found[name] = columns
+        return found
 
     @property
     def findings(self) -> list[dict[str, Any]]:
@@ -251,30 +266,3 @@ class Subject:
 _ABOUT_EVALUATION = re.compile(r"(?:^|[/_.])(?:epoch|step|eval_tokens|tokens|duration_ms|runtime|tokens_per_second|"
                                r"samples_per_second|steps_per_second|runtime_seconds|seconds)$")  # fmt: skip
 _NOT_LAYERED = frozenset({"gpu", "span", "goodput", "allocator", "host", "ranks", "speed", "energy", "sol", "memory"})
-
-
-class _Spared(Snapshot):
-    """The subject's run as the doctor reads it: layers from what the subject has read of them."""
-
-    def __init__(self, subject: Subject):
-        super().__init__(subject.run)
-        self._subject = subject
-
-    def all_columns(self, branch: str = "live", rank: Rank = None) -> dict[str, Columns]:
-        subject = self._subject
-        layers = {name for found in subject.layered.values() for name in found.values()}
-        found: dict[str, Columns] = {}
-        for name in sorted(subject.names.values()):
-            if not is_wanted(name):
-                continue
-            if name in layers and branch == "all":
-                if name not in subject._looks:
-                    subject._read_layer(name)
-                columns = subject._looks[name]
-            else:
-                columns = self.columns(name, branch, rank)
-                if not len(columns[0]) and rank is not None:
-                    columns = self.columns(name, branch)
-            if len(columns[0]):
-                found[name] = columns
-        return found

@@ -38,8 +38,8 @@ from barograph.views.report.learning import of_series
 from barograph.views.report.subject import NORMS, RATES, STEP_TIMES, THROUGHPUTS
 
 _KINDS = {
-    "seeds": "with the interval over seeds at each place",
-    "within runs": "with the noise within the runs, which does not say what another seed would do",
+    "seeds": "with the interval over seeds at each point",
+    "within runs": "with the noise within the runs, not the variation between seeds",
 }
 MOST_SIDES = 8  # drawn: one for each colour
 MOST_DIFFERENCES = 200
@@ -58,8 +58,8 @@ def versus(made: Comparison) -> Report:
         _differences(made),
         section("curves", "Curves", list(_curves(made))),
         _figures(made),
-        section("more", "The runs as they logged it", list(_beside(made)), "As logged"),
-        section("remarks", "Remarks", list(_remarks(made))),
+        section("more", "Each run as logged", list(_beside(made)), "As logged"),
+        section("notes", "Notes", list(_notes(made))),
     ]
     kept = tuple(one for one in found if one is not None)
     return Report(title, f"comparison of {runs} runs", kept, made_by())
@@ -103,7 +103,7 @@ def _differences(made: Comparison) -> Section | None:
             left = figures.count(len(shown) - len(rows), "comparison", "more difference")
             blocks.append(say("{left} are not listed.", "dim", left=left))
     else:
-        blocks.append(say("Nothing differs of what is known."))
+        blocks.append(say("No known difference."))
     if found.files:
         files = ", ".join(escape(one, 200) for one in found.files[:10])
         blocks.append(quote(f"Uncommitted changes differ in {files}.", "comparison"))
@@ -116,7 +116,7 @@ def _differences(made: Comparison) -> Section | None:
 def _curves(made: Comparison) -> Iterator[Block]:
     x, curves = made.curves(400)
     if not len(x) or made.axis is None:
-        yield say("There is no stretch that the runs have in common: no curve can be laid beside another.", "dim")
+        yield say("The runs have no range in common, so their curves can't be compared.", "dim")
         return
     axis = made.axis
     unit = {"step": "step", "time": "seconds", "tokens": "token", "samples": "sample", "flops": "FLOP"}[axis]
@@ -128,7 +128,7 @@ def _curves(made: Comparison) -> Iterator[Block]:
     window = made.place.window if made.place is not None else 0.0
     said: list[Sentence] = []
     if window:
-        said.append(quote(f"Smoothed for all alike: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
+        said.append(quote(f"Smoothed alike for all: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
                           "comparison", "dim"))  # fmt: skip
     if len(made.sides) > MOST_SIDES:
         shown = figures.count(MOST_SIDES, "report"), figures.count(len(made.sides), "comparison", "side")
@@ -150,7 +150,7 @@ def _curves(made: Comparison) -> Iterator[Block]:
         if curve.kind:
             low_, high_ = (ReportLine(name, "", curve.x, edge, 0) for edge in (curve.low, curve.high))
             bands.append((low_, high_))
-    words = _KINDS.get(kinds[0], "of its interval nothing is known")
+    words = _KINDS.get(kinds[0], "its interval is not known")
     # a band belongs to the line in its place: with a line that has none, none is drawn
     kept = tuple(bands) if len(bands) == len(drawn) else ()
     yield Chart("difference", f"Difference from {letter(0)}", tuple(drawn), (quote(f"{words[:1].upper()}{words[1:]}.",
@@ -214,8 +214,8 @@ def _wide(lines: Sequence[ReportLine]) -> bool:
     return len(values) > 0 and float(values.min()) > 0 and float(values.max() / values.min()) > 30
 
 
-def _remarks(made: Comparison) -> Iterator[Block]:
+def _notes(made: Comparison) -> Iterator[Block]:
     for sentence in [*made.cautions, *made.notes]:
         yield quote(escape(sentence, 2_000), "comparison")
     if made.target is not None and made.metric is not None:
-        yield FactList((("value whose reaching was timed", figures.number(made.target, f"{made.metric}: target")),))
+        yield FactList((("target value", figures.number(made.target, f"{made.metric}: target")),))

@@ -27,6 +27,7 @@ from barograph.views.draw import page as draw
 from barograph.views.draw.chart import SMALL, WIDE, ChartAxes, ChartCurve, ChartMark, described, keys, picture, span_of
 from barograph.views.draw.palette import COLOURS
 from barograph.views.draw.table import Markup, as_html
+from barograph.views.report.assemble import assemble
 from barograph.views.report.content import (
     MOST_POINTS,
     Block,
@@ -47,19 +48,17 @@ from barograph.views.report.content import (
 
 SCRIPT = Path(__file__).parents[2] / "assets" / "report.js"
 HOW_TO_BUILD = (
-    "The charts of this report stand still: this copy of Barograph lacks the page's script. "
+    "The charts of this report are static: this copy of Barograph lacks the page's script. "
     "`cd web && npm ci && node build.mjs` builds it (with Node.js), and so does `pip install .`."
 )
 # Points of all lines together: of some 16 bytes each, so that a page stays below 3 MB.
 POINTS = 80_000
 _FEWEST = 400
 _TALL = 18  # rows of a table, from which on it scrolls
-_SEVERITY = {"critical": "critical", "warning": "warning", "info": "remark"}
 
 
 def report_html(run: StoredRun, price: float | None = None) -> str:
     """The report of one run as one HTML file. price: of an hour of a device; the run's own where it is not given."""
-    from barograph.views.report.assemble import assemble
 
     return page(assemble(run, price))
 
@@ -82,7 +81,7 @@ def page(report: Report) -> str:
     return draw.page(
         report.title, body, subtitle=report.subtitle, notice="" if code else HOW_TO_BUILD,
         nav=f'<nav aria-label="Sections"><ul>{links}</ul></nav>',
-        foot=f"{report.made}. A figure's source stands in its tooltip.", code=code, data=writer.data,
+        foot=f"{report.made}. A figure's source is in its tooltip.", code=code, data=writer.data,
     )  # fmt: skip
 
 
@@ -206,7 +205,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def _words(text: str, own: bool) -> str:
-    """Words as HTML; in those that Barograph wrote, what stands in backticks is code."""
+    """Words as HTML; in those that Barograph wrote, what is in backticks is code."""
     return _CODE.sub(r"<code>\1</code>", html(text)) if own else html(text)
 
 
@@ -254,7 +253,7 @@ def _finding(one: ReportFinding) -> str:
     sure = f", {percent(one.confidence, 0)} sure" if one.confidence is not None else ""
     parts = [
         f'<div class="finding {html(one.severity)}" id="finding-{one.number}"><h3>'
-        f'<span class="severity">{one.number} · {_SEVERITY.get(one.severity, "remark")}</span>{html(one.message)}</h3>'
+        f'<span class="severity">{one.number} · {html(one.severity)}</span>{html(one.message)}</h3>'
         f'<p class="dim">{span} · {html(one.rule)}{sure}</p>'
     ]
     for label, lines in (("Then", one.story), ("Likely causes", one.causes), ("What to try", one.remedies)):

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.core.record import encode_fields
+from barograph.views.server.addresses import is_loopback
+from barograph.views.server.frames import MEDIA
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -65,9 +67,6 @@ def packed_before(request: Request, body: bytes, etag: str) -> Response:
 def frame_answer(request: Request, body: bytes) -> Response:
     """Columns: to another machine packed; on this one that would take longer than sending them."""
     from starlette.responses import Response
-
-    from barograph.views.server.frames import MEDIA
-    from barograph.views.server.security import is_loopback
 
     client = request.client
     if client is not None and is_loopback(client.host):

@@ -17,6 +17,7 @@ import msgspec
 
 import barograph
 from barograph.core.record import encode_fields, mark_non_finite
+from barograph.query.stored import StoredRun
 from barograph.views.server import details, edits, layers, names, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
 from barograph.views.server.events import Hub
@@ -54,7 +55,7 @@ class Server:
         self.series = series.SeriesAnswers(self.reading, Memory(ANSWER_BYTES))
         self.slow = SlowAnswers()  # seconds: findings, comparisons, reports
         self.quick = SlowAnswers(4)  # less than that: overviews don't wait behind the others
-        self.table = RunTable(self.places)
+        self.table = RunTable(self.places, diagnose=_diagnosis)
         self.hub = Hub(self.table)
         self.table.changed = self.hub.rows_changed
         self.page = Page(assets)
@@ -139,9 +140,7 @@ class Server:
 
     def findings(self, request: Request, place: RunPlace) -> Response:
         def work() -> bytes:
-            from barograph.doctor import diagnose
-
-            return msgspec.json.encode(mark_non_finite(diagnose(self.reading.run(place))))
+            return msgspec.json.encode(mark_non_finite(_diagnosis(self.reading.run(place))))
 
         return json_answer(request, self.slow.get(("findings", place.key), self.reading.state(place), work))
 
@@ -186,7 +185,7 @@ class Server:
             if baseline in keys:
                 baseline = runs[keys.index(baseline)]
             elif baseline is not None and ("/" in baseline or baseline.startswith((".", "~"))):
-                raise KeyError(f"the baseline {baseline[:200]!r} is none of the runs")
+                raise KeyError(f"the baseline {baseline[:200]!r} is not one of the runs")
             made = compare(
                 *runs, metric=options["metric"], x=options["x"], group=options["group"], baseline=baseline
             ).as_dict()
@@ -228,30 +227,42 @@ class Server:
         return json_answer(request, {"trash": edits.trashed(self.places.root)})
 
 
+def _answering(handler: Handler) -> Handler:
+    """Whatever goes wrong becomes a sentence."""
+
+    @wraps(handler)
+    async def handled(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:
+            return answer_to(error)
+
+    return handled
+
+
+def _threaded(work: Callable[[Request], Response]) -> Handler:
+    """On a thread of its own."""
+    from starlette.concurrency import run_in_threadpool
+
+    @wraps(work)
+    async def handled(request: Request) -> Response:
+        return await run_in_threadpool(work, request)
+
+    return _answering(handled)
+
+
+def _diagnosis(run: StoredRun) -> dict[str, Any]:
+    """What the doctor says of a run; its rules are loaded when they are asked."""
+    from barograph.doctor import diagnose
+
+    return diagnose(run)
+
+
 def _application(server: Server) -> Starlette:
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
-
-    def told(handler: Handler) -> Handler:
-        """Whatever goes wrong becomes a sentence."""
-
-        @wraps(handler)
-        async def handled(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except Exception as error:
-                return answer_to(error)
-
-        return handled
-
-    def threaded(work: Callable[[Request], Response]) -> Handler:
-        @wraps(work)
-        async def handled(request: Request) -> Response:
-            return await run_in_threadpool(work, request)
-
-        return told(handled)
 
     of_run: dict[str, Callable[[Request, RunPlace], Response]] = {
         "": server.run, "names": server.names, "layers": server.layers, "histograms": server.histograms,
@@ -262,7 +273,7 @@ def _application(server: Server) -> Starlette:
         place, action = run_and_action(server.places, request)
         return of_run[action](request, place)
 
-    @told
+    @_answering
     async def edit_run(request: Request) -> Response:
         body = await body_of(request)
         place, action = await run_in_threadpool(run_and_action, server.places, request)
@@ -272,18 +283,18 @@ def _application(server: Server) -> Starlette:
             return await run_in_threadpool(server.delete, request, place)
         return await run_in_threadpool(server.edit, request, place, body)
 
-    @told
+    @_answering
     async def read_series(request: Request) -> Response:
         asked = series.parse(await body_of(request))
         with server.table.at_work():
             return frame_answer(request, await run_in_threadpool(server.series.answer, asked))
 
-    @told
+    @_answering
     async def save_layout(request: Request) -> Response:
         body = await body_of(request)
         return await run_in_threadpool(server.put_layout, request, body)
 
-    @told
+    @_answering
     async def live(request: Request) -> Response:
         events = server.hub.stream(request.query_params.getlist("run") or None)
         first = await anext(events)  # what is refused is refused before the answer begins
@@ -310,18 +321,18 @@ def _application(server: Server) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/api/about", threaded(server.about)),
-            Route("/api/runs", threaded(server.runs)),
-            Route("/api/runs/{path:path}", threaded(read_run), methods=["GET"]),
+            Route("/api/about", _threaded(server.about)),
+            Route("/api/runs", _threaded(server.runs)),
+            Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
             Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
             Route("/api/series", read_series, methods=["POST"]),
-            Route("/api/compare", threaded(server.compare)),
-            Route("/api/projects/{project:path}/layout", threaded(server.layout), methods=["GET"]),
+            Route("/api/compare", _threaded(server.compare)),
+            Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
             Route("/api/projects/{project:path}/layout", save_layout, methods=["PUT"]),
-            Route("/api/trash", threaded(server.trashed)),
-            Route("/api/trash/{entry}/restore", threaded(server.restore), methods=["POST"]),
+            Route("/api/trash", _threaded(server.trashed)),
+            Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
             Route("/api/live", live),
-            Route("/assets/{path:path}", threaded(asset)),
-            Route("/{path:path}", threaded(page)),
+            Route("/assets/{path:path}", _threaded(asset)),
+            Route("/{path:path}", _threaded(page)),
         ]
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from barograph.analysis.compare.member import ComparedMember
+from barograph.core.columns import align, strides
 from barograph.views.server.places import RunPlace
 from barograph.views.server.reading import SeriesPoints, SeriesReading, State
 
@@ -45,7 +47,6 @@ class Axis:
         steps, values = self._pairs()
         if self._x in _SEEN:  # a count that goes on: on the line between what is known, as comparisons have it
             return numpy.interp(points.step, steps, values) if len(steps) else numpy.full(len(points), numpy.nan)
-        from barograph.core.columns import align
 
         return align(points.step, steps, values)
 
@@ -66,8 +67,6 @@ class Axis:
         """Tokens or samples so far, as they were logged; else as `comparing` counts them."""
         import numpy
 
-        from barograph.core.columns import strides
-
         names = [*_SEEN[self._x], *(["train/step_tokens"] if self._x == "tokens" else [])]
         for name, found in self._reading.series(self._place, names, self._rank, False, self._state).items():
             live = found.live()
@@ -83,8 +82,6 @@ class Axis:
     def _compared(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Where the configuration alone says how many there are in each step."""
         import numpy
-
-        from barograph.analysis.compare.member import ComparedMember
 
         axes = ComparedMember(self._reading.run(self._place)).axes
         reason = "it has logged no step" if axes is None else axes.reason(self._x)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barograph.query.catalog import DEFAULT_DIR
+from barograph.views.server.addresses import is_loopback, own_names
+from barograph.views.server.security import Access
 
 if TYPE_CHECKING:
     from barograph.views.server.app import Server
@@ -47,13 +49,12 @@ def view(
     except ImportError:
         raise ValueError('the page needs starlette and uvicorn: pip install "barograph[view]"') from None
     from barograph.views.server.app import Server
-    from barograph.views.server.security import Access, is_loopback, own_names
 
     local = is_loopback(host)
     if port is not None and not 0 <= port < 1 << 16:
         raise ValueError(f"a port is a number from 0 to 65535, not {port}")
     if token is not None and len(token) < _SHORTEST_TOKEN:
-        raise ValueError(f"a token of {len(token)} characters is soon guessed; give {_SHORTEST_TOKEN} or more")
+        raise ValueError(f"a token of {len(token)} characters is too short; give {_SHORTEST_TOKEN} or more")
     if token is not None and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("a token has letters, digits, - and _")
     if token is None and not local:
@@ -128,7 +129,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
             reason = error
     said = reason.strerror if reason is not None else "no port"
     free = "leave out --port for a free one" if port else "end another server first"
-    raise OSError(f"can't listen at {host}:{port or PORT} ({said}); {free}")
+    raise OSError(f"can't listen on {host}:{port or PORT} ({said}); {free}")
 
 
 def _shown(host: str, local: bool) -> str:
@@ -162,8 +163,5 @@ def _warm(server: Server) -> None:
     """Load what the first request would wait for, and look at the runs."""
     import numpy  # noqa: F401
     import pyarrow.compute  # noqa: F401
-
-    from barograph.core import columns  # noqa: F401
-    from barograph.store import run  # noqa: F401
 
     server.table.refresh()

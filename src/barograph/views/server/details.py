@@ -13,8 +13,9 @@ from typing import Any
 from barograph.core import liveness
 from barograph.log.read import records_of
 from barograph.query.causes import CAUSES, fields, money
+from barograph.query.stored import StoredRun
 from barograph.views.server.names import families
-from barograph.views.server.places import RunPlace, ServedRun
+from barograph.views.server.places import RunPlace
 from barograph.views.server.reading import SeriesReading
 from barograph.views.server.rows import RunRow
 from barograph.views.server.table import RunTable
@@ -51,7 +52,7 @@ def overview(reading: SeriesReading, table: RunTable, row: RunRow) -> dict[str, 
     }
 
 
-def _lineage(table: RunTable, row: RunRow, run: ServedRun) -> dict[str, Any]:
+def _lineage(table: RunTable, row: RunRow, run: StoredRun) -> dict[str, Any]:
     """The run's parent and its children, by their keys; `source`: the folder of a parent that is not served."""
     key = row.place.key
     children = [
@@ -67,7 +68,7 @@ def _lineage(table: RunTable, row: RunRow, run: ServedRun) -> dict[str, Any]:
     }
 
 
-def _samples(run: ServedRun) -> list[dict[str, Any]]:
+def _samples(run: StoredRun) -> list[dict[str, Any]]:
     """Generated texts: the first ones and the last ones."""
     found = []
     for path in run.log_files()[:1]:
@@ -156,7 +157,7 @@ def _ranks(reading: SeriesReading, place: RunPlace, names: list[str]) -> list[di
     return [found[rank] for rank in sorted(found)]
 
 
-def _devices(reading: SeriesReading, place: RunPlace, run: ServedRun, names: list[str]) -> list[dict[str, Any]]:
+def _devices(reading: SeriesReading, place: RunPlace, run: StoredRun, names: list[str]) -> list[dict[str, Any]]:
     """Each device with its last readings, and the series to draw them from."""
     found: dict[str, dict[str, Any]] = {}
     for path in run.log_files()[:64]:
@@ -180,7 +181,7 @@ def _devices(reading: SeriesReading, place: RunPlace, run: ServedRun, names: lis
     return [found[key] for key in sorted(found, key=lambda one: (not one.isdigit(), int(one) if one.isdigit() else 0))]
 
 
-def _throttles(run: ServedRun, found: dict[str, dict[str, Any]]) -> None:
+def _throttles(run: StoredRun, found: dict[str, dict[str, Any]]) -> None:
     """What held each device's clock down, as its last record says."""
     if not found:
         return
@@ -200,7 +201,7 @@ def _last_of(reading: SeriesReading, place: RunPlace, names: Iterable[str], lead
     return found
 
 
-def _records(run: ServedRun, kind: str) -> list[dict[str, Any]]:
+def _records(run: StoredRun, kind: str) -> list[dict[str, Any]]:
     found = []
     for path in run.log_files()[:64]:
         for record, _ in records_of(path, (kind,)):

@@ -15,6 +15,7 @@ import msgspec
 from barograph.core import manifest
 from barograph.core.record import mark_non_finite
 from barograph.query import curation
+from barograph.query import trash as keeping
 from barograph.views.server.places import RunPlace, is_inside
 from barograph.views.server.table import RunTable
 
@@ -40,7 +41,6 @@ def edit(place: RunPlace, changes: dict[str, Any]) -> None:
 
 def trash(place: RunPlace, root: Path) -> str:
     """Move a run to the trash; the id to restore it by. Raises ValueError for a run that is written."""
-    from barograph.query import trash as keeping
 
     if place.dir == root:
         raise ValueError("the run that is served itself can't be deleted from its own page; serve its project's folder")
@@ -49,7 +49,6 @@ def trash(place: RunPlace, root: Path) -> str:
 
 def restore(root: Path, entry: str) -> Path:
     """Bring a run back. Raises KeyError, ValueError or OSError with a sentence."""
-    from barograph.query import trash as keeping
 
     if entry not in {one.id for one in keeping.trashed(root)}:
         raise KeyError(f"there is no {entry[:200]!r} in the trash")
@@ -58,7 +57,6 @@ def restore(root: Path, entry: str) -> Path:
 
 def trashed(root: Path) -> list[dict[str, Any]]:
     """What lies in the trash, without the folders' own paths."""
-    from barograph.query import trash as keeping
 
     shown = ("id", "deleted", "project", "run", "name")
     return [{key: value for key, value in one.as_dict().items() if key in shown} for one in keeping.trashed(root)]

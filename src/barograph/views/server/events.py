@@ -4,7 +4,7 @@ In:   the table of runs, listeners.
 Out:  server-sent events.
 
 Files are looked at only while somebody listens: the logs of runs in progress ten times a second, all others once a
-second or, where there are so many that it takes long, so rarely that it takes a fiftieth of the time. What waits for a
+second or, where there are many that it takes long, so rarely that it takes a fiftieth of the time. What waits for a
 listener is at most one entry for each run, so one that does not read costs nothing more.
 """
 
@@ -35,7 +35,7 @@ _MOST_ROWS = 500  # in one event
 
 
 class TooMany(Exception):
-    """There are as many listeners as there may be."""
+    """The number of listeners is at its limit."""
 
 
 class _Listener:
@@ -71,7 +71,7 @@ class Hub:
         Raises TooMany.
         """
         if len(self._listeners) >= MOST_LISTENERS:
-            raise TooMany(f"{MOST_LISTENERS} pages are open already; close one of them")
+            raise TooMany(f"{MOST_LISTENERS} pages are already open; close one of them")
         listener = _Listener(None if runs is None else frozenset(runs))
         self._loop = asyncio.get_running_loop()
         self._listeners.add(listener)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from barograph.query import curation
 from barograph.query.filters import FilterError, matches, parse
 from barograph.query.stored import StoredRun
-from barograph.views.server.places import Places, ServedRun
+from barograph.views.server.places import Places, served_run
 from barograph.views.server.rows import RunRow
 
 LONGEST = 2_000
@@ -37,7 +37,7 @@ def select(rows: Iterable[RunRow], said: str, places: Places) -> list[RunRow]:
             raise
         words = said.lower().split()
         return [row for row in rows if all(word in _text(row) for word in words)]
-    return [row for row in rows if matches(condition, cast(StoredRun, _Known(row, places)))]
+    return [row for row in rows if matches(condition, cast(StoredRun, _RowRun(row, places)))]
 
 
 def _text(row: RunRow) -> str:
@@ -48,7 +48,7 @@ def _text(row: RunRow) -> str:
     ).lower()
 
 
-class _Known:
+class _RowRun:
     """A run as conditions see it, by what its row knows already."""
 
     def __init__(self, row: RunRow, places: Places):
@@ -56,7 +56,7 @@ class _Known:
         self.id, self.name, self.project = data["id"], data["name"], data["project"]
         self.status, self.tags = data["status"], data["tags"]
         self.dir = row.place.dir
-        self._run = ServedRun(row.place, places.root)
+        self._run = served_run(row.place, places.root)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:

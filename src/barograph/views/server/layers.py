@@ -2,7 +2,7 @@
 
 In:   a run's names and columns.
 Out:  frames: layers × steps, histograms, layers × steps × experts. Empty ones for a run that has nothing of the kind;
-      who asks for something by a name that the run hasn't got is told so.
+      who asks for something by a name that the run hasn't got gets an error that says so.
 
 A series `TABLE/LAYER/FIELD` belongs to a table if the name of its field is a plain word; a layer may have slashes.
 """

@@ -29,7 +29,7 @@ def matching(names: list[str], pattern: str, limit: int) -> dict[str, Any]:
         hits = pyarrow.compute.match_substring_regex(column, pattern=pattern, ignore_case=pattern == pattern.lower())
     except (pyarrow.ArrowException, ValueError) as error:
         said = str(error).split("expression: ")[-1].splitlines()[0]
-        raise ValueError(f"{pattern[:100]!r} is no regular expression: {said[:200]}") from None
+        raise ValueError(f"{pattern[:100]!r} is not a regular expression: {said[:200]}") from None
     places = pyarrow.compute.indices_nonzero(hits)
     return {"names": [names[at] for at in places.slice(0, limit).to_pylist()], "total": len(places)}
 

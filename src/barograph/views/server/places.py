@@ -14,15 +14,12 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
 from barograph.core.segments import is_run
 from barograph.query.stored import StoredRun
-
-if TYPE_CHECKING:
-    from barograph.store.run import Look
 
 _SETTLED_SECONDS = 2.0  # a folder changed within this may change again within its clock's tick
 _GROUPS_BYTES = 8 << 20  # decoded row groups that an open run keeps; columns are kept elsewhere
@@ -151,23 +148,11 @@ def _links_stay(folder: str, root: Path, depth: int) -> bool:
     return True
 
 
-class ServedRun(StoredRun):
-    """A stored run that reads no file outside the served folder, whatever its own files say."""
+def served_run(place: RunPlace, root: Path) -> StoredRun:
+    """A stored run that reads no file outside the served folder, whatever its own files say.
 
-    cache_bytes = _GROUPS_BYTES
-
-    def __init__(self, place: RunPlace, root: Path):
-        super().__init__(place.dir)
-        self._root = root
-        if not stays_inside(place.dir, root):
-            raise KeyError(f"run {place.key!r} has files that are links to places outside of the served folder")
-
-    def _may_open(self, path: Path) -> bool:
-        return is_inside(path, self._root)
-
-    def _origin_of(self, look: Look) -> tuple[StoredRun, int] | None:
-        found = super()._origin_of(look)
-        if found is None or not stays_inside(found[0].dir, self._root):
-            return None
-        place = RunPlace("", Path(os.path.realpath(found[0].dir)), self._root)
-        return ServedRun(place, self._root), found[1]
+    Raises KeyError where files of it are links to other places.
+    """
+    if not stays_inside(place.dir, root):
+        raise KeyError(f"run {place.key!r} has files that are links to places outside of the served folder")
+    return StoredRun(place.dir, may_open=partial(stays_inside, root=root), cache_bytes=_GROUPS_BYTES)

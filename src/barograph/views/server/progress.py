@@ -21,7 +21,7 @@ from barograph.log.spool import best_copy
 
 WHOLE_BYTES = 4 << 20  # a log up to this is read from its start: 0.1 s
 _TAIL_BYTES = 1 << 20  # of a longer one this much of its end
-_PACE = 64  # steps from which the pace is told
+_PACE = 64  # steps from which the pace is computed
 _NAMES = 4_000  # series whose last value is kept
 SEVERITIES = ("critical", "warning", "info")
 

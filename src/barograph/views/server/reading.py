@@ -22,7 +22,7 @@ from barograph.core import segments
 from barograph.log.files import is_log_name
 from barograph.query.stored import Rank, StoredRun
 from barograph.views.server.memory import Memory
-from barograph.views.server.places import Places, RunPlace, ServedRun
+from barograph.views.server.places import Places, RunPlace, served_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,7 +151,7 @@ class SeriesReading:
     def __init__(self, places: Places, memory: Memory):
         self.places = places
         self._memory = memory
-        self._open: OrderedDict[str, tuple[ServedRun, threading.Lock]] = OrderedDict()
+        self._open: OrderedDict[str, tuple[StoredRun, threading.Lock]] = OrderedDict()
         self._names: OrderedDict[Any, Any] = OrderedDict()
         self._ahead: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
@@ -160,9 +160,9 @@ class SeriesReading:
         """Equal as long as the run has no new points."""
         return _state(str(place.dir), self.places.root, 0)
 
-    def run(self, place: RunPlace) -> ServedRun:
+    def run(self, place: RunPlace) -> StoredRun:
         """The stored run, opened for this caller alone."""
-        return ServedRun(place, self.places.root)
+        return served_run(place, self.places.root)
 
     def read_ahead(self, place: RunPlace) -> None:
         """Begin to read what the page of a run asks for first, while its browser still loads the page's script."""
@@ -175,7 +175,7 @@ class SeriesReading:
                 names = self.names(place)
                 losses = [name for name in names if name.endswith("loss")][:_FIRST_LOSSES]
                 self._series(place, [*losses, *(name for name in _FIRST if name in names)], None, False, None)
-            except (KeyError, OSError, ValueError):  # whoever asks for it is told
+            except (KeyError, OSError, ValueError):  # whoever asks for it gets the error
                 pass
             finally:
                 del self._ahead[place.key]
@@ -250,11 +250,11 @@ class SeriesReading:
         with lock:
             return read_series(run, names, rank, timed)
 
-    def _opened(self, place: RunPlace) -> tuple[ServedRun, threading.Lock]:
+    def _opened(self, place: RunPlace) -> tuple[StoredRun, threading.Lock]:
         with self._lock:
             known = self._open.get(place.key)
             if known is None:
-                known = self._open[place.key] = ServedRun(place, self.places.root), threading.Lock()
+                known = self._open[place.key] = served_run(place, self.places.root), threading.Lock()
             self._open.move_to_end(place.key)
             while len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)

@@ -91,6 +91,6 @@ def answer_to(error: BaseException) -> Response:
         said = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if status == 500 and not isinstance(error, OSError):
         logging.getLogger("barograph.server").error("a request failed", exc_info=error)
-        said = f"the server failed at this ({type(error).__name__}); its terminal says more"
+        said = f"the server failed ({type(error).__name__}); its terminal has the details"
     headers = {"retry-after": "2"} if status == 503 else None
     return error_answer(status, str(said)[:1000], headers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from barograph.core.record import mark_non_finite, parse_time
 from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.leaves import flat
-from barograph.views.server.places import RunPlace, ServedRun
-from barograph.views.server.progress import Progress, last_step, sidecar_logs
+from barograph.query.stored import StoredRun
+from barograph.views.server.places import RunPlace, served_run
+from barograph.views.server.progress import SEVERITIES, Progress, last_step, sidecar_logs
 
 MOST_METRICS = 40
 _MOST_CONFIG = 500  # values of a configuration in a row; the run's own page has them all
@@ -47,6 +49,7 @@ class RunRow:
         self.signature: Signature = ()
         self.live = False
         self.is_filled = False
+        self.is_diagnosed = True  # or there is nothing to ask the doctor
         self.checked = 0.0
         self.written = 0.0
         self.progress: Progress | None = None
@@ -113,7 +116,7 @@ class RunRow:
         elif not progress.whole:
             progress.read_findings()
         self.data["findings"] = progress.counts()
-        run = ServedRun(self.place, root)
+        run = served_run(self.place, root)
         if not self.data["last"]:
             self.data["last"], step = _last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
@@ -123,6 +126,14 @@ class RunRow:
             if self.live:
                 progress.best.update(best)
         self.is_filled = True
+        self.is_diagnosed = self.live or bool(sidecar_logs(self.place.dir))
+        self.encode()
+
+    def diagnose(self, root: Path, diagnose: Callable[[StoredRun], dict[str, Any]]) -> None:
+        """Ask the doctor about a run that no sidecar has watched, such as an imported one. May raise."""
+        self.is_diagnosed = True
+        severities = [finding["severity"] for finding in diagnose(served_run(self.place, root))["findings"]]
+        self.data["findings"] = {severity: severities.count(severity) for severity in SEVERITIES}
         self.encode()
 
     def advance(self) -> bool:
@@ -274,7 +285,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
 
 
-def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
+def _last_values(run: StoredRun) -> tuple[dict[str, float], int | None]:
     """Last values, and the last step, of a run that was killed, or keeps its numbers in columns alone."""
     import numpy
 
@@ -288,7 +299,7 @@ def _last_values(run: ServedRun) -> tuple[dict[str, float], int | None]:
     return found, last
 
 
-def _best_values(run: ServedRun, last: dict[str, Any]) -> dict[str, float]:
+def _best_values(run: StoredRun, last: dict[str, Any]) -> dict[str, float]:
     """The lowest or highest finite value on the live branch, of the series of which it is known which is better."""
     import numpy
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.core.columns import buckets
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -46,8 +48,6 @@ def sampled(
     each bucket's minimum and maximum. log: buckets as wide as pixels of a logarithmic x axis.
     """
     import numpy
-
-    from barograph.core.columns import buckets
 
     x, y, step, smoothed = _in_order(x, y, step, smoothed)
     first = 0 if low is None else int(numpy.searchsorted(x, low, "left"))

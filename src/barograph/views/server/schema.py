@@ -4,7 +4,7 @@ In:   nothing.
 Out:  a struct for each answer. `python -m barograph.views.server.typescript` writes them as TypeScript, and
       `tests/test_server_schema.py` holds real answers to them.
 
-Numbers that are not finite stand in JSON as the words of `Num`. A field that may be missing has `UNSET` as its
+Numbers that are not finite are in JSON the words of `Num`. A field that may be missing has `UNSET` as its
 default. Documentation of a class or field that the page's programmer needs is its docstring or `doc`.
 """
 
@@ -109,7 +109,7 @@ class RestoredJson(AnswerJson, kw_only=True):
 
 
 class RowsEventJson(AnswerJson, kw_only=True):
-    """Live: rows that changed, keys of runs that are no more."""
+    """Live: rows that changed, keys of runs that are gone."""
 
     rows: list[RowJson]
     gone: list[Key]

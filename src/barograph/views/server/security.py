@@ -14,11 +14,11 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
-import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
+from barograph.views.server.addresses import is_loopback
 from barograph.views.server.answers import error_answer
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MOST_BODY = 1 << 20
 MOST_HEAD = 64 << 10
 EDIT_HEADER = b"x-barograph-token"
-_LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
@@ -60,23 +59,6 @@ class Access:
     def cookie(self) -> str:
         # cookies are shared by all ports of a host
         return f"barograph-{self.port}"
-
-
-def own_names(host: str) -> frozenset[str]:
-    """The names under which this machine may be asked for, when it does not listen on loopback alone."""
-    names = {host.lower(), socket.gethostname().lower()}
-    names.add(socket.getfqdn().lower())
-    return frozenset(name.rstrip(".") for name in names if name)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or name leads to this machine alone."""
-    if host.lower() in _LOCAL_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]").split("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 class Guard:

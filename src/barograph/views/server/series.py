@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from barograph.core import columns
 from barograph.views.server.axes import TIMED, Axis
 from barograph.views.server.frames import Frame
 from barograph.views.server.memory import Memory
@@ -188,9 +189,7 @@ def _answer_key(one: SeriesWanted, request: Request) -> Any:
 def _sampled(points: SeriesPoints, axis: Axis, request: Request) -> Sampled:
     smoothed: NDArray[Any] | None = None
     if request.smooth > 0.0:
-        from barograph.core.columns import smooth
-
-        smoothed = smooth(points.value, request.smooth)  # of the whole column, so that a zoom changes nothing
+        smoothed = columns.smooth(points.value, request.smooth)  # of the whole column, so that a zoom changes nothing
     low, high, most = request.low, request.high, request.buckets
     return sampled(axis.of(points), points.value, points.step, smoothed, low, high, most, request.places, request.log)
 

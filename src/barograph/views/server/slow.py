@@ -16,7 +16,7 @@ from typing import Any
 PATIENCE_SECONDS = 25.0  # browsers and proxies give up on a silent answer after half a minute or more
 _KEPT = 64
 _KEPT_BYTES = 32 << 20
-_SHARE = 20  # an answer about a run that goes on is made anew after so many times what it took
+_SHARE = 20  # an answer about a run that goes on is made anew after this many times what it took
 
 
 class StillWorking(Exception):
@@ -57,7 +57,7 @@ class SlowAnswers:
         except TimeoutError:
             if going.done():
                 raise
-            raise StillWorking("this is still being worked out; ask again in a moment") from None
+            raise StillWorking("this is still being computed; try again in a moment") from None
 
     def close(self) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from barograph.core.segments import is_run
+from barograph.query.stored import StoredRun
 from barograph.views.server.places import Places, RunPlace, key_of
 from barograph.views.server.rows import RunRow, signature
 
@@ -27,16 +28,26 @@ _PATIENCE_SECONDS = 1.0
 
 
 class RunTable:
-    """All rows. Any thread may call. `changed`: is told the keys of rows that were filled in."""
+    """All rows. Any thread may call.
 
-    def __init__(self, places: Places, changed: Callable[[list[str]], None] = lambda keys: None):
+    changed: is told the keys of rows that were filled in. diagnose: the doctor's word on a run that no sidecar watched.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        changed: Callable[[list[str]], None] = lambda keys: None,
+        diagnose: Callable[[StoredRun], dict[str, Any]] | None = None,
+    ):
         self.places = places
+        self._diagnose = diagnose
         self.changed = changed
         self.version = 0
         self.working = 0
         self._rows: dict[str, RunRow] = {}
         self._lock = threading.RLock()
         self._waiting: dict[str, None] = {}
+        self._undiagnosed: dict[str, None] = {}
         self._filler: threading.Thread | None = None
         self._looked = -FRESH_SECONDS
         self._closed = False
@@ -131,6 +142,7 @@ class RunTable:
         with self._lock:
             self._closed = True
             self._waiting.clear()
+            self._undiagnosed.clear()
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -185,14 +197,21 @@ class RunTable:
         told, done = time.monotonic(), []
         while True:
             with self._lock:
-                key = next(iter(self._waiting), None)
+                queue = self._waiting or self._undiagnosed
+                key = next(iter(queue), None)
                 if key is None:
                     self._filler = None
                     break
-                del self._waiting[key]
+                del queue[key]
                 row = self._rows.get(key)
             if row is not None and not row.is_filled:
                 self._fill(row)
+                done.append(key)
+                if self._diagnose is not None and not row.is_diagnosed:  # after all that is quicker
+                    self._undiagnosed[key] = None
+            elif row is not None and self._diagnose is not None and not row.is_diagnosed:
+                with contextlib.suppress(Exception):  # whatever a damaged run does, the list stays
+                    row.diagnose(self.places.root, self._diagnose)
                 done.append(key)
             if done and time.monotonic() - told > 0.5:
                 self._tell(done)

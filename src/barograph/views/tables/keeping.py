@@ -84,7 +84,7 @@ def run_mark(
 
 def _folder_of(which: str, dir: str | None) -> StoredRun:
     if Path(which).is_file():
-        raise ValueError(f"{which} is a log file without a run's folder, so there is nowhere to keep this; import it")
+        raise ValueError(f"{which} is a log file without a run's folder, so this can't be stored; import it first")
     return catalog.find(which, dir)
 
 
@@ -98,7 +98,7 @@ def _marks(row: Mapping[str, Any]) -> list[str]:
         lines.append(f"  tags   {', '.join(escape(tag) for tag in row['tags'])}")
     for at, line in enumerate(row["notes"].splitlines()):
         lines.append(f"  {'notes' if not at else '':<6} {escape(line)}")
-    return lines if len(lines) > 1 or words else [f"{head}   no name, tags or notes of its own"]
+    return lines if len(lines) > 1 or words else [f"{head}   no name, tags or notes"]
 
 
 # -- deleting and bringing back ---------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def run_delete(
     if not yes:
         what = escape(found[0].id) if len(found) == 1 else f"{len(found)} runs"
         if not sys.stdin.isatty():
-            raise ValueError(f"to delete {what} without being asked, add --yes")
+            raise ValueError(f"to delete {what} without confirmation, add --yes")
         if input(f"Move {what} to the trash? [y/N] ").strip().lower() not in ("y", "yes"):
             print("Nothing was deleted.")
             return 1
@@ -228,7 +228,7 @@ def run_search(words: Sequence[str], runs: Sequence[StoredRun], *, as_json: bool
         for hit in found.hits[:_MOST_HITS]:
             print("\n".join(_hit(hit)))
         if len(found.hits) > _MOST_HITS:
-            print(f"… and {len(found.hits) - _MOST_HITS:,} more; another word makes them fewer")
+            print(f"… and {len(found.hits) - _MOST_HITS:,} more; add a word to narrow the search")
     return 0 if found.hits else NOTHING_FOUND
 
 

@@ -21,6 +21,7 @@ from barograph.core.record import mark_non_finite
 from barograph.core.text import clip, escape, number, padded
 from barograph.core.text import width as text_width
 from barograph.query import tables
+from barograph.query.sql import answer
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,8 +52,7 @@ def run_sql(
         raise ValueError("say what to ask, such as: barograph sql 'select run, status, loss from runs'")
     chosen = format or _format_of(out)
     if chosen == "parquet" and out is None:
-        raise ValueError("Parquet is no text; name a file with --out")
-    from barograph.query.sql import answer
+        raise ValueError("Parquet is not text; name a file with --out")
 
     try:
         found = answer(query, dir)

@@ -17,11 +17,14 @@ from pathlib import Path
 from barograph.core import liveness
 from barograph.core.terminal import wants_colour
 from barograph.core.text import fit
+from barograph.importing.resolve import resolve
 from barograph.query.catalog import find, runs
 from barograph.query.stored import StoredRun
+from barograph.views.top.keys import KeyReader
 from barograph.views.top.page import PAGES, Viewer
 from barograph.views.top.place import TopPlace
 from barograph.views.top.screen import Screen, plain
+from barograph.views.top.terminal import Gone, TopTerminal
 
 _LEAST, _MOST = 0.1, 3600.0
 _ONCE_SECONDS = 30.0  # that a printed page waits for what is slow to read
@@ -40,7 +43,7 @@ def top(
     """Show a run, live; returns the exit code.
 
     run: an id, a name, a folder, a log; None: the newest run that is live, else a list to choose from.
-    once: print one page and end, as where standard output is no terminal. every: seconds between two looks.
+    once: print one page and end, as where standard output is not a terminal. every: seconds between two looks.
     page: the one shown first. ascii: no characters beyond ASCII in charts.
     Raises KeyError, ValueError and OSError with one sentence.
     """
@@ -68,7 +71,6 @@ def _meant(run: str, dir: str | None) -> StoredRun:
     except KeyError:
         if not path.exists():
             raise
-    from barograph.importing.resolve import resolve
 
     found = [one for one, _ in resolve(run, dir)]
     if not found:
@@ -106,8 +108,6 @@ def _print(viewer: Viewer) -> int:
 
 
 def _watch(viewer: Viewer, every: float) -> int:
-    from barograph.views.top.keys import KeyReader
-    from barograph.views.top.terminal import Gone, TopTerminal
 
     keys = KeyReader()
     stopped: int | None = None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BUCKETS = 8192
-RECENT = 16_384  # points kept one by one: as many are sorted into columns in a millisecond
+RECENT = 16_384  # points kept one by one: that many are sorted into columns in a millisecond
 
 
 class FoldColumns(NamedTuple):

@@ -12,7 +12,7 @@ _CODES = {
     "[5~": "pageup", "[6~": "pagedown", "[Z": "backtab",
 }  # fmt: skip
 _PLAIN = {"\t": "tab", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace"}
-_LONGEST = 16  # of a code; longer is no key of ours
+_LONGEST = 16  # of a code; longer is not a key of ours
 
 
 class KeyReader:

@@ -49,7 +49,7 @@ def time_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Ro
         told += cost_lines(cost)
         page += [[Span(_plain(line, at), "" if line[:2] == "  " else "bold")] for line in told]
     if not page:
-        return _none("no step was timed, and nothing tells where the time went")
+        return _none("no step was timed, and there is no record of where the time went")
     return _scrolled(page, at, rows)
 
 
@@ -117,7 +117,9 @@ def machine_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list
     page: list[Row] = []
     gpus, models = _devices(watch, "gpu"), _devices(watch, "gpu-model")
     if gpus:
-        head = f"  {'GPU':<4} {'UTIL':>5} {'':<{_SPARK}} {'MEMORY':>15} {'POWER':>9} {'TEMP':>5} {'MHZ':>6}  HELD DOWN"
+        head = (
+            f"  {'GPU':<4} {'UTIL':>5} {'':<{_SPARK}} {'MEMORY':>15} {'POWER':>9} {'TEMP':>5} {'MHZ':>6}  THROTTLED BY"
+        )
         page += [[], [Span(head, "bold")]]
         page += [_gpu(watch, at, which, record, models.get(which)) for which, record in gpus.items()]
         names = {short(one.fields.get("name", ""), 40) for one in models.values()} - {""}
@@ -135,7 +137,7 @@ def machine_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list
     if stats is not None:
         page += _segments(stats.fields.get("stats"), at, columns)
     if not page:
-        return _none("nothing was recorded of the machine: it is watched while a run of Barograph goes on")
+        return _none("the machine was not recorded: it is sampled while a run is recorded")
     return _scrolled(page, at, rows)
 
 
@@ -225,7 +227,7 @@ def _segments(stats: Any, at: TopPlace, columns: int) -> list[Row]:
     }
     found = {name: held for name, held in found.items() if held > 0}
     most = max(found.values(), default=0.0)
-    rows: list[Row] = [[], [Span("  WHO HOLDS IT", "bold")]] if found else []
+    rows: list[Row] = [[], [Span("  HELD BY", "bold")]] if found else []
     for name, held in sorted(found.items(), key=lambda one: -one[1])[:10]:
         drawn = padded(bar(held / most, _SPARK, at.braille), _SPARK)
         rows.append([Span(f"  {padded(short(name), 15)} "), Span(drawn, "cyan"), Span(f" {size(held):>10}")])
@@ -240,7 +242,7 @@ def ranks_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[R
     waits, pulses = watch.logbook.waits, {one.rank: one for one in watch.pulses}
     ranks = sorted(waits.keys() | pulses.keys())
     if not ranks:
-        return _none("the run has one rank, or its ranks wrote no sign of life and compared nothing")
+        return _none("the run has one rank, or its ranks recorded no heartbeat and no comparison")
     head = f"  {'RANK':>5} {'HOST':<16} {'STATE':<8} {'STEP':>9} {'STEP TIME':>10} {'WAITS':>10} {'OWN WORK':>10}"
     page: list[Row] = []
     straggler = watch.logbook.latest.get(("straggler", "0"))
@@ -282,7 +284,7 @@ def _straggler(record: Record) -> Row:
     if fields.get("recovered"):
         return [Span(f"  rank {rank} was slow, and has recovered at step {record.step:,}", "dim")]
     told = f"  the others wait for rank {rank} ({short(fields.get('host', ''))})"
-    told += f": {percent(behind)} more work of its own" if math.isfinite(behind) else ""
+    told += f": {percent(behind)} more time of its own" if math.isfinite(behind) else ""
     return [Span(f"{told}, since step {narrow(as_float(fields.get('since')))}", "bold yellow")]
 
 
@@ -331,7 +333,7 @@ def experts_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list
             [],
             [
                 Span(
-                    f"  {'LOAD OVER ITS FAIR SHARE':<24} {'LEAST':>7} {'MOST':>7} {'UNUSED':>7}  EACH EXPERT, IN ORDER",
+                    f"  {'LOAD / MEAN LOAD':<24} {'LEAST':>7} {'MOST':>7} {'UNUSED':>7}  EACH EXPERT, IN ORDER",
                     "bold",
                 )
             ],
@@ -339,7 +341,7 @@ def experts_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list
         for layer in sorted(watch.loads, key=_depth):
             page += [_layer(layer, watch.loads[layer], at, room)]
     if len(page) == 1:
-        return _none("nothing was recorded of the experts")
+        return _none("no experts were recorded")
     return _scrolled(page, at, rows)
 
 

@@ -47,7 +47,7 @@ def metrics(watch: RunWatch, count: int) -> list[str]:
 
 
 def table_rows(rows: int) -> int:
-    """How many metrics a page of so many rows lists."""
+    """How many metrics a page of `rows` rows lists."""
     return max(3, min(_MOST, (rows - 4) * 2 // 5))
 
 
@@ -75,7 +75,7 @@ def draw(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row]:
     """The page."""
     listed = metrics(watch, _MOST)
     if not listed:
-        return [[], [Span("  no series yet: the run has logged no number", "dim")]]
+        return [[], [Span("  no series yet: the run has logged no metric", "dim")]]
     at.chosen = min(at.chosen, len(listed) - 1)
     name = listed[at.chosen]
     count = min(table_rows(rows), len(listed))
@@ -182,7 +182,7 @@ def _table(watch: RunWatch, at: TopPlace, listed: list[str], first: int, count: 
             row.append(Span(f"{_value(name, extreme) if fold.points > fold.odd else '':>{_FIGURE}} ", "dim"))
         if fold.first_step is not None and fold.last_step is not None:
             low, high = span_of(fold.first_step, fold.last_step, at.window, live=watch.live)
-            # few points stand one beside the other; many are put into as many columns as there is room
+            # few points stand one beside the other; many are put into columns as there is room
             row += sparkline(fold.columns(low, high, max(1, min(spark, int(high - low)))), at.braille)
         rows.append(row)
     return rows

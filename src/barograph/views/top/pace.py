@@ -24,7 +24,7 @@ class TopPace:
         return time.monotonic() >= self._next
 
     def hurry(self) -> None:
-        """It is time now: what was known is no longer so."""
+        """It is time now: what was computed before is out of date."""
         self._next = 0.0
 
     def __enter__(self) -> TopPace:

@@ -39,7 +39,7 @@ _PLAIN = {"…": "~", "↑": "^", "↓": "v", "×": "x", "µ": "u", "°": "'", "
 
 
 def _ascii(text: str) -> str:
-    """The text where there is nothing but ASCII, in as many cells."""
+    """The text where there is nothing but ASCII, one cell a character."""
     return "".join(one if one.isascii() else _PLAIN.get(one, "?" * columns_of(one)) for one in text)
 
 
@@ -221,7 +221,7 @@ class Viewer:
         if self.place.page == "runs":
             told = " ↑↓ choose  enter open  ? help  q quit"
         else:
-            told = " ? help  q quit  tab page  ↑↓ choose  +- steps  l log  n p run  space hold"
+            told = " ? help  q quit  tab page  ↑↓ choose  +- steps  l log  n p run  space pause"
         if not self.place.braille:
             told = told.replace("↑↓", "arrows")
         return [Span(padded(told, columns - 1), "dim")]

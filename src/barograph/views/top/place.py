@@ -31,7 +31,7 @@ class TopPlace:
             self.page, self.chosen, self.scroll = page, 0, 0
 
     def move(self, lines: int) -> None:
-        """So many lines down."""
+        """This many lines down."""
         self.chosen = max(0, self.chosen + lines)
         self.scroll = max(0, self.scroll + lines)
 

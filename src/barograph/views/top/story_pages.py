@@ -45,9 +45,9 @@ class Examination:
         self._thread.join(seconds)
 
     def _work(self, run: StoredRun) -> None:
-        try:
-            from barograph.doctor import diagnose
+        from barograph.doctor import diagnose
 
+        try:
             # an object of its own: a stored run is read from one thread
             self.findings = by_examination(
                 diagnose(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir))
@@ -63,13 +63,13 @@ def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, looked
     said = _state(watch, looked)
     if not found:
         examined = looked is not None and looked.findings is not None
-        nothing = "nothing is wrong" if examined else "the run has logged no finding"
+        nothing = "no problems found" if examined else "the run has logged no finding"
         return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(looked)]
     at.chosen = min(at.chosen, len(found) - 1)
     counts = [sum(one["severity"] == name for one in found) for name in SEVERITIES]
-    words = ("critical", "warning", "remark")
+    words = ("critical", "warning", "info")
     told = ", ".join(
-        f"{n} {word}{'s' if n > 1 and word != 'critical' else ''}" for n, word in zip(counts, words, strict=True) if n
+        f"{n} {word}{'s' if n > 1 and word == 'warning' else ''}" for n, word in zip(counts, words, strict=True) if n
     )
     page.append([Span(f"  {told}", "bold"), Span(f"   {said}", "dim")])
     room = min(len(found), max(3, rows // 3))
@@ -84,14 +84,14 @@ def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, looked
 
 def _state(watch: RunWatch, looked: Examination | None) -> str:
     if looked is not None and looked.running:
-        return "the doctor is looking …"
+        return "the doctor is checking …"
     if looked is not None and looked.failed:
-        return f"the doctor could not look: {short(looked.failed, 60)}"
+        return f"the doctor failed: {short(looked.failed, 60)}"
     return "earlier findings are being read …" if watch.logbook.searching else ""
 
 
 def _hint(looked: Examination | None) -> list[Row]:
-    return [] if looked is not None else [[], [Span("  d lets the doctor look at the whole run", "dim")]]
+    return [] if looked is not None else [[], [Span("  d runs the doctor on the whole run", "dim")]]
 
 
 def _line(finding: Mapping[str, Any], chosen: bool, at: TopPlace, columns: int) -> Row:
@@ -116,7 +116,7 @@ def _story(finding: Mapping[str, Any], columns: int) -> list[Row]:
             rows.append([Span(f"  {lead if not at else '':<9} ", "dim"), Span(line, style)])
 
     until = f" to {finding['last_step']:,}" if finding.get("last_step", 0) > finding["step"] else ""
-    sure = f", {round(100 * finding.get('confidence', 0))}% sure" if finding["severity"] != "info" else ""
+    sure = f", confidence {round(100 * finding.get('confidence', 0))}%" if finding["severity"] != "info" else ""
     tell(
         f"{finding['severity']}, step {finding['step']:,}{until}, {finding['rule']}{sure}",
         "",
@@ -151,15 +151,15 @@ def log_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row
 HELP = (
     ("1 … 7, tab", "the pages"),
     ("↑ ↓  j k", "another metric in the chart; a finding; scroll"),
-    ("+ -", "the last half of the steps shown; twice as many"),
-    ("0", "the whole run again"),
+    ("+ -", "zoom in and out"),
+    ("0", "zoom out to the whole run"),
     ("l", "logarithmic charts"),
-    ("n p  → ←", "the next run, the one before"),
+    ("n p  → ←", "next and previous run"),
     ("r", "the list of runs"),
-    ("d", "let the doctor look at the whole run"),
-    ("space", "hold still"),
-    ("ctrl-l", "draw everything again"),
-    ("q", "quit; the training goes on"),
+    ("d", "run the doctor on the whole run"),
+    ("space", "pause updates"),
+    ("ctrl-l", "redraw"),
+    ("q", "quit; the training continues"),
 )
 
 

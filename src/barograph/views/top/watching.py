@@ -155,9 +155,8 @@ class RunWatch:
 
     def _take(self, entries: Sequence[Entry]) -> None:
         """What was logged since the last look."""
-        if self._follower.restarted or self._follower.missed:
+        if self._follower.restarted:
             self._follower.restarted.clear()
-            self._follower.missed.clear()
             self._forget()
         columns: dict[str, list[tuple[int, float, int]]] = {}
         for entry in entries:

@@ -29,9 +29,9 @@ class AttentionLogits(Rule):
     """The largest attention logit is large and grows: softmax is about to see one key alone.
 
     Logits are the exponents of softmax, so their size means the same in all models: at 50 a key outweighs another by
-    e^50. Many large models run well above 50, so that informs; above 100, where QK-clip cuts, it warns. It warns too
-    where the largest logit of a layer is three times the largest of its last 16 tables (four at least) and above 30, or
-    doubles over 16 tables while above 100; and where that comes to 1,000 it is critical.
+    e^50. Many large models run well above 50, so that is an info finding; above 100, where QK-clip acts, it is a
+    warning, as where the largest logit of a layer is three times the largest of its last 16 tables (four at least) and
+    above 30, or doubles over 16 tables while above 100; and where that comes to 1,000 it is critical.
 
     What to do: QK-norm, or QK-clip at 100; a lower learning rate; look at who sets the scale of attention.
     """
@@ -122,14 +122,15 @@ class AttentionLogits(Rule):
             segment=segment,
             evidence={"layer": names[worst], "logit": largest, "before": past},
             causes=causes,
-            remedies=["add QK-norm, or clip queries and keys at a logit of 100", "see who sets the scale of attention",
+            remedies=["add QK-norm, or clip queries and keys at a logit of 100", 
+                      "check where the attention scale is set",
                       half_rate(seen, step, time, segment), *(saved_before(seen, step) if strong else [])],
             confidence=0.75 if strong else 0.6 if state == "high" else 0.3,
         )  # fmt: skip
 
 
 class AttentionEntropy(Rule):
-    """Attention looks at one key alone.
+    """Attention concentrates on a single key.
 
     Entropy is divided by the logarithm of the number of keys: 1 is even, 0 is one key. A layer below 0.1 in five tables
     in a row is an info finding; one that was above 0.3 in the median before, falls below 0.05, and stays there for
@@ -139,7 +140,7 @@ class AttentionEntropy(Rule):
     name, family, kind, severity = "attention_entropy", "model", "attention", "warning"
     needs = ("activations/*/attention_entropy",)
     least = 5
-    about = "Attention looks at one key alone."
+    about = "Attention concentrates on a single key."
     sources = ("attention entropy",)
     thresholds: ClassVar = {"low": (0.1, "ours"), "was": (0.3, "ours"), "fell": (0.05, "ours")}
     causes = ("attention temperature", "learning rate too high")
@@ -170,7 +171,7 @@ class AttentionEntropy(Rule):
                 if len(steps) == need and (one.segment, key) not in self._said:
                     self._said |= {(one.segment, key), (one.segment, "low")}
                     yield self.finding(
-                        steps[0], f"The entropy of attention in {name} is {value:.3g} of its most since step "
+                        steps[0], f"The entropy of attention in {name} is {value:.3g} of its maximum since step "
                         f"{steps[0]}.",
                         severity="warning" if key == "fell" else "info", found=one.step, key=key,
                         segment=one.segment, evidence={"layer": name, "entropy": value},
@@ -181,7 +182,7 @@ class AttentionEntropy(Rule):
 
 
 class OutputLogits(SeriesRule):
-    """The output's log Z leaves 0: logits drift, which cross-entropy does not see and half precision does.
+    """The output's log Z leaves 0: logits drift, which does not change the cross-entropy but overflows half precision.
 
     log Z is the mean over tokens of the logarithm of the sum of the exponentials. It begins near the logarithm of the
     vocabulary and may wander. It is an info finding where it is more than 5 above its first value, and has risen in
@@ -193,7 +194,7 @@ class OutputLogits(SeriesRule):
     series, waits = "=model/log_z", False
     needs = ("=model/log_z",)
     least = 8
-    about = "The output logits drift away."
+    about = "The output logits drift."
     sources = ("small-scale proxies: divergence of output logits", "PaLM: z-loss of 1e-4")
     thresholds: ClassVar = {
         "rise": (5.0, "ours"),
@@ -201,7 +202,7 @@ class OutputLogits(SeriesRule):
         "far": (100.0, "ours"),
         "ratio": (5.0, "ours"),
     }
-    causes = ("no z-loss: nothing holds the output logits", "learning rate too high")
+    causes = ("no z-loss: nothing bounds the output logits", "learning rate too high")
 
     def reset(self) -> None:
         self._past: list[tuple[int, float]] = []
@@ -248,11 +249,11 @@ def _middle(values: list[float]) -> float:
 
 
 class ActivationDrift(TableRule):
-    """A block's output has another size than it had.
+    """The root mean square of a block's output has changed by a large factor.
 
     The root mean square of each block's output is compared with the median of its last eight tables (four at least).
-    Five times as much or more, or a fifth or less, in a third of the layers, is an info finding; it warns if it is so
-    in the next table too and the loss is above what it was. OPT-175B's drift of activation norms came before its
+    Five times as much or more, or a fifth or less, in a third of the layers, is an info finding, and a warning if it is
+    so in the next table too and the loss has risen. OPT-175B's drift of activation norms came before its
     divergences, and showed a changed line of code.
     """
 
@@ -260,7 +261,7 @@ class ActivationDrift(TableRule):
     tables = (("activations", "rms"),)
     needs = ("activations/*/rms",)
     least = 5
-    about = "Activations change their size."
+    about = "Activations change in magnitude."
     sources = ("OPT: its log book", "OLMo 2: growth exponent")
     thresholds: ClassVar = {
         "ratio": (5.0, "ours"),

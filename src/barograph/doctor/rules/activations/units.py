@@ -22,27 +22,28 @@ if TYPE_CHECKING:
 
 
 class DeadUnits(Rule):
-    """Units of an MLP answer to nothing.
+    """Units of an MLP are dead.
 
-    A unit is dead in a table if no token of the batch moved it. Half of a layer's units or more is what SageMaker
-    warns of; on small batches, and in models that use few units for each token, that is common, so it informs. Nine
-    tenths in two tables in a row warn: such a layer is nearly not there.
+    A unit is dead in a table if no token of the batch activated it. Half of a layer's units or more is what SageMaker
+    warns of; on small batches, and in models that use few units for each token, that is common, so it is an info
+    finding. Nine tenths in two tables in a row are a warning: such a layer does almost nothing.
 
-    What to do: smaller learning rate, smaller biases at the start, a function that leaks (GELU, SiLU, leaky ReLU).
+    What to do: smaller learning rate, smaller biases at the start, an activation function with a gradient below zero
+    (GELU, SiLU, leaky ReLU).
     """
 
     name, family, kind, severity = "dead_units", "model", "dead", "warning"
     needs = ("activations/*/dead",)
     least = 2
-    about = "Units of an MLP answer to nothing."
+    about = "Units of an MLP are dead."
     sources: ClassVar[tuple[str, ...]] = (
         "SageMaker Debugger: DeadRelu, 50% of a layer",
         "AutoTrainer: 70% without gradient",
     )
     thresholds: ClassVar = {"informs": (0.5, "SageMaker"), "warns": (0.9, "ours"), "tables": (2.0, "in a row; ours")}
-    quantity, words = "dead", "units that answer to nothing"
+    quantity, words = "dead", "dead: inactive for every input"
     reasons = (
-        "bad initialisation: biases or weights keep units from answering",
+        "bad initialisation: biases or weights keep units inactive",
         "learning rate too high",
         "dead units",
     )
@@ -81,8 +82,8 @@ class DeadUnits(Rule):
                     severity="warning" if level == "warns" else "info", found=one.step, key=level,
                     segment=one.segment, evidence={"layers": in_order(due)[:8], "share": worst},
                     causes=list(self.reasons[:2]),
-                    remedies=[half_rate(seen, one.step, one.time, one.segment), "begin with smaller biases, or "
-                    "another function"],
+                    remedies=[half_rate(seen, one.step, one.time, one.segment), "start with smaller biases, or "
+                    "use another activation function"],
                     confidence=0.75 if level == "warns" else 0.3,
                 )  # fmt: skip
 
@@ -90,8 +91,8 @@ class DeadUnits(Rule):
 class SaturatedUnits(DeadUnits):
     """A bounded function (sigmoid, tanh) is at its bounds, where it has no gradient.
 
-    Half of the outputs of a layer or more is what SageMaker warns of, and informs here; nine tenths in two tables in a
-    row warn.
+    Half of the outputs of a layer or more is what SageMaker warns of, and an info finding here; nine tenths in two
+    tables in a row are a warning.
 
     What to do: smaller weights at the start, normalisation before the function, or a function without bounds.
     """
@@ -101,5 +102,5 @@ class SaturatedUnits(DeadUnits):
     least = 2
     about = "A bounded activation function is at its bounds."
     sources = ("SageMaker Debugger: SaturatedActivation, 50% of a layer",)
-    quantity, words = "saturated", "at the bounds of their function"
-    reasons = ("gradients vanish: saturated functions have none", "bad initialisation", "learning rate too high")
+    quantity, words = "saturated", "saturated: at the bounds of their activation function"
+    reasons = ("gradients vanish: saturated functions pass none", "bad initialisation", "learning rate too high")

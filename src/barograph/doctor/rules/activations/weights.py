@@ -1,4 +1,4 @@
-"""Rules over the weights: layers that are not trained any more, weights that grow or are no numbers, spectra.
+"""Rules over the weights: layers that no longer train, weights that grow or are not finite, spectra.
 
 In:   tables of gradients, updates, weights and spectra by layer, and the norm of all parameters.
 Out:  findings of the family `model`.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FrozenLayers(Rule):
-    """Layers that were trained are not trained any more, while the others go on.
+    """Layers that were trained no longer are, while the others still train.
 
     A layer is out of training in a table of gradients if it has no row or its norm is exactly zero, and in a table of
     updates if the step did not move it at all. Layers that were there in each of the last five tables (at least), and
@@ -31,13 +31,13 @@ class FrozenLayers(Rule):
     one parameter, an info finding for one alone or for experts, which may have got no token. Layers that never were in
     training are frozen on purpose, or not: one info finding names them.
 
-    What to do: see who sets `requires_grad`, detaches a tensor or leaves out a module from that step on.
+    What to do: check what sets `requires_grad`, detaches a tensor or leaves out a module from that step on.
     """
 
     name, family, kind, severity = "frozen_layer", "model", "frozen", "warning"
     needs = ("gradients/*/norm|updates/*/ratio",)
     least = 5
-    about = "Layers are not trained any more, while others are."
+    about = "Some layers no longer train while others do."
     sources = ("SageMaker Debugger: AllZero", "stability guide: problem 4", "TrainCheck", "mmpretrain#702")
     thresholds: ClassVar = {
         "tables": (2.0, "in a row; ours"),
@@ -103,14 +103,14 @@ class FrozenLayers(Rule):
             state.said.add(block)
             serious = len([name for name in some if not _is_expert(name)]) > 1
             first = min(began[name] for name in some)
-            what = "gets no gradient" if family == "gradients" else "is not moved"
+            what = "no longer gets a gradient" if family == "gradients" else "no longer changes"
             yield self.finding(
-                first, f"{shown(some)} {what} any more since about step {first}, while other layers are trained.",
+                first, f"{shown(some)} {what} since about step {first}, while other layers are trained.",
                 key=block,
                 severity="warning" if serious else "info", found=one.step, segment=one.segment,
                 evidence={"layers": in_order(some)[:8], "count": len(some), "seen_in": family},
                 causes=["layer frozen: no gradient is asked for, or the path to it is cut", "gradients vanish"],
-                remedies=[f"see who sets `requires_grad` or detaches a tensor of {block} at step {first}",
+                remedies=[f"check what sets `requires_grad` or detaches a tensor of {block} at step {first}",
                           *saved_before(seen, first)], confidence=0.85 if serious else 0.3,
             )  # fmt: skip
 
@@ -214,17 +214,17 @@ class WeightNonFinite(Rule):
 class WeightNormGrowth(Rule):
     """Weights grow suddenly.
 
-    The stability guide: a norm that is more than ten times what it was, or layers that part by more than a thousand
-    times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all parameters
-    grows by half or more from one row to the next (after eight rows): a warning. The ratio of a layer's norm to its
-    first one, largest over smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters by 10%
-    in 1,000 steps is usual in the first tenth of a training and an info finding later.
+    The stability guide: a norm that is more than ten times what it was, or layers whose norms diverge by more than a
+    thousand times, are red flags. Here: a layer's norm is ten times that of its table before, or the norm of all
+    parameters grows by half or more from one row to the next (after eight rows): a warning. The ratio of a layer's norm
+    to its first one, largest over smallest of all matrices, above 1000: a warning. Growth of the norm of all parameters
+    by 10% in 1,000 steps is usual in the first tenth of a training and an info finding later.
     """
 
     name, family, kind, severity = "weight_norm_growth", "model", "weight_growth", "warning"
     needs = ("=model/param_norm|param_norm|weights/*/norm|updates/*/weight_norm",)
     least = 2
-    about = "Weights grow suddenly, or layers' norms part."
+    about = "Weights grow suddenly, or layers' norms diverge."
     sources = ("stability guide: sudden spikes above 10 times, divergence above 1000 times",)
     thresholds: ClassVar = {
         "sudden": (10.0, "stability guide"),
@@ -316,7 +316,7 @@ class WeightNormGrowth(Rule):
         earlier = numpy.full(len(one.value), numpy.nan)
         earlier[: len(before)] = before[: len(one.value)]
         with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # a layer that began at zero grows to the size of the others: that is no trouble
+            # a layer that began at zero grows to the size of the others: that is not a problem
             use &= numpy.isfinite(one.value)
             usual_of = numpy.median(earlier[use & (earlier > 0)]) if (use & (earlier > 0)).any() else math.inf
             sudden = use & (one.value > self.at["sudden"] * earlier) & (earlier > 1e-6) & (one.value > 3 * usual_of)
@@ -341,7 +341,7 @@ class WeightNormGrowth(Rule):
         ):
             self._said.add(("apart", one.segment))
             yield self.finding(
-                one.step, f"Layers' weights part: some grew {float(growth.max()):.3g} times, some "
+                one.step, f"Layers' weight norms diverge: some grew {float(growth.max()):.3g} times, some "
                 f"{float(growth.min()):.3g}.",
                 key="apart", segment=one.segment, evidence={"largest": float(growth.max()),
                 "smallest": float(growth.min())},
@@ -352,7 +352,7 @@ class WeightNormGrowth(Rule):
 
 
 class SpectralChange(Rule):
-    """A weight matrix loses its rank, or its largest singular value runs away.
+    """A weight matrix loses its rank, or its largest singular value grows without bound.
 
     The stable rank is (Frobenius norm / spectral norm)². An info finding is made where it falls below a tenth of its
     first value and below 2, in three tables in a row; and where the spectral norm is ten times that of the median of
@@ -362,7 +362,7 @@ class SpectralChange(Rule):
     name, family, kind, severity = "spectral_change", "model", "weight_growth", "warning"
     needs = ("spectral/*/norm|spectral/*/stable_rank",)
     least = 3
-    about = "A weight matrix loses its rank, or its spectral norm runs away."
+    about = "A weight matrix loses rank, or its spectral norm grows without bound."
     thresholds: ClassVar = {
         "rank": (2.0, "ours"),
         "share": (0.1, "of the first; ours"),
@@ -393,7 +393,7 @@ class SpectralChange(Rule):
                 of_role, value = roles[role_of(names[at])], float(one.value[at])
                 usual_of = float(numpy.median(of_role))
                 high = len(of_role) > 2 and value > self.at["ratio"] * usual_of > 0
-                text = f"The spectral norm of {names[at]} is {value:.3g}, of its like {usual_of:.3g}."
+                text = f"The spectral norm of {names[at]} is {value:.3g}, of similar layers {usual_of:.3g}."
                 yield from self._note(
                     seen, f"norm {names[at]}", high, one, text, {"norm": value, "median_of_role": usual_of}
                 )

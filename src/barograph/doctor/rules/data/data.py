@@ -28,7 +28,7 @@ class RepeatedBatches(SeriesRule):
     name, family, kind, severity = "repeated_batches", "data", "repeated_data", "warning"
     series = "=data/repeats"
     needs = ("=data/repeats",)
-    about = "Batches come again that were seen in the same epoch."
+    about = "Batches repeat within an epoch."
     thresholds: ClassVar = {
         "batches": (3.0, "ours"),
         "records": (16.0, "all of them repeat: the data are exhausted; ours"),
@@ -60,8 +60,8 @@ class RepeatedBatches(SeriesRule):
             )
             told.evidence = {"batches": self._count, "in_a_row": self._streak}
             causes = [
-                "data replayed: the loader began anew",
-                "data exhausted: it began again without telling the epoch",
+                "data replayed: the loader restarted",
+                "data exhausted: the loader restarted without a new epoch number",
             ]
             told.causes = causes[::-1] if exhausted else causes
             told.remedies = [
@@ -77,11 +77,11 @@ class RepeatedBatches(SeriesRule):
 
 
 class RepeatedRows(SeriesRule):
-    """Rows of a batch come again that were seen before in the epoch, though the batch is another.
+    """Rows of a batch repeat earlier rows of the epoch, though the batch as a whole is new.
 
     From `data/repeated_rows_share` of the batch probe. Two records in a row in which half of the rows are repeats,
-    after 32 in which hardly any were, are batches that someone made of one row, or that were taken twice. Where the
-    mean of 16 records has risen from below 0.1 to above 0.4 within 48, a few rows are mixed in again and again: such
+    after 32 in which hardly any were, are batches built from one row, or used twice. Where the
+    mean of 16 records has risen from below 0.1 to above 0.4 within 48, the same few rows are mixed in repeatedly: such
     as those of the evaluation. Rows drawn with replacement repeat too, but their share grows slowly.
     """
 
@@ -89,7 +89,7 @@ class RepeatedRows(SeriesRule):
     series = "=data/repeated_rows_share"
     needs = ("=data/repeated_rows_share",)
     least = 34
-    about = "Rows of a batch come again that were seen before."
+    about = "Rows of a batch repeat earlier rows."
     thresholds: ClassVar = {
         "half": (0.5, "of the rows of two batches in a row; ours"),
         "share": (0.4, "mean of 16 records; ours"),
@@ -126,9 +126,9 @@ class RepeatedRows(SeriesRule):
         if mixed:
             begin = _risen_at(past)
             leaked = "validation leak: rows of a small set, such as the evaluation's, are mixed in"
-            causes = [leaked, "data replayed: the loader began anew", "data exhausted"]
+            causes = [leaked, "data replayed: the loader restarted", "data exhausted"]
             if self._told is not None:
-                causes = ["data exhausted: the same rows again and again", leaked]
+                causes = ["data exhausted: the same rows repeat", leaked]
             self._told = self._say(self._steps[begin], step, segment, "mixed", sum(late) / 16, causes)
             yield again(self._told)
         elif burst and self._told is None:
@@ -210,7 +210,7 @@ class IgnoredLabels(_Share):
     name, kind, severity = "ignored_labels", "padding", "critical"
     series = "=data/ignored_share"
     needs = ("=data/ignored_share",)
-    about = "No label takes part in the loss."
+    about = "All labels are ignored."
     thresholds: ClassVar = {"share": (0.999, "all labels"), "records": (5.0, "ours")}
     causes = ("loss masked out: no label is left",)
 
@@ -221,7 +221,7 @@ class IgnoredLabels(_Share):
             found=found,
             confidence=0.95,
             evidence={"ignored_share": rounded(value)},
-            remedies=[f"Look at how the batch of step {step} was labelled: chat template, response mask, truncation."],
+            remedies=[f"Check how the batch of step {step} was labelled: chat template, response mask, truncation."],
         )
 
 
@@ -260,7 +260,7 @@ class StepTokens(SeriesRule):
     series = "step_tokens"
     needs = ("step_tokens",)
     least = 32
-    about = "The tokens of a step change for good."
+    about = "The tokens per step change permanently."
     thresholds: ClassVar = {"change": (0.1, "ours"), "empty": (5.0, "rows without tokens; ours")}
 
     def reset(self) -> None:

@@ -33,13 +33,13 @@ _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the
 
 
 class Overfitting(Rise):
-    """The evaluation gets worse while the training loss goes on falling: the model learns its examples by heart.
+    """The evaluation gets worse while the training loss goes on falling: the model memorizes its examples.
 
-    The last three evaluations behind the best are above it, the median of them by 3% (an info finding) or by 10% (a
+    The last three evaluations after the best are above it, the median of them by 3% (an info finding) or by 10% (a
     warning), and by twice the largest rise between two evaluations before; the training loss is not above what it was
     then. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance. With
     five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss, the
-    model is only too sure of itself: an info finding. The step is that of the best evaluation: its checkpoint is the
+    model is only overconfident: an info finding. The step is that of the best evaluation: its checkpoint is the
     one to keep.
     """
 
@@ -50,7 +50,7 @@ class Overfitting(Rise):
     sources = ("stability guide: val_loss_increase 10%", "SageMaker Debugger: Overfit, ratio 0.1")
     thresholds: ClassVar = {
         "increase": (0.1, "stability guide"),
-        "remark": (0.03, "ours"),
+        "info": (0.03, "ours"),
         "nats": (0.1, "ours: a perplexity 10% higher; of five evaluations, while the training loss falls by 10%"),
         "evaluations": (3.0, "ours"),
     }
@@ -65,7 +65,7 @@ class Overfitting(Rise):
         level = median(other.value for other in last)
         floor = self.floor(best)
         rise = level / floor - 1
-        if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["remark"]) or rise < self.at["remark"]:
+        if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["info"]) or rise < self.at["info"]:
             return
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
         if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:
@@ -126,14 +126,14 @@ class Overfitting(Rise):
         """Heart-learning takes its time: a rise from one evaluation to the next, or a training loss that drops as
         fast, has another cause.
         """
-        causes = ["overfitting: the examples are learnt by heart", "data exhausted: the same examples come again"]
+        causes = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         if sudden is None:
             return causes
         last = course[course.index(sudden) - 1]
         if not sudden.train > 0 or sudden.train > 0.8 * last.train:
             return [
                 "tokenizer mismatch: evaluation uses another vocabulary",
-                "evaluation mode left on: or off, with dropout in the evaluation",
+                "evaluation mode left on: or training mode, with dropout, in the evaluation",
                 "labels shifted: in the evaluation, or in the training alone",
                 causes[0],
             ]
@@ -143,10 +143,10 @@ class Overfitting(Rise):
 class ValidationDivergence(Rise):
     """The evaluation gets worse, and the training with it.
 
-    As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: nothing
-    is learnt by heart, the model gets worse, or its data are others. Since both say so, 3% and twice the largest rise
-    between two evaluations before are enough. Where the learning rate or the tokens of a step grew since, it is an info
-    finding.
+    As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
+    model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
+    rise between two evaluations before are enough. Where the learning rate or the tokens of a step grew since, it is an
+    info finding.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"

@@ -1,7 +1,7 @@
 """Evaluations, one by one, with the training at that time.
 
 In:   the series of the evaluation loss and of the loss.
-Out:  `EvaluationPoint`; `Walker`, a rule that is told of each; `Rise`, one that is told of those behind the best.
+Out:  `EvaluationPoint`; `Walker`, a rule that gets each of them; `Rise`, one that gets those behind the best.
 """
 
 from __future__ import annotations

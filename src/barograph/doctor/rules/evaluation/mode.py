@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class EvaluationMode(TableRule):
-    """Parameters that normalisation makes useless get a gradient.
+    """Parameters without effect in training mode get a gradient, as they do in evaluation mode.
 
-    Batch norm in training mode takes the mean of each batch away, so a bias in front of it has no effect, and its
-    gradient is rounding: a millionth of the others'. In evaluation mode the kept statistics are taken instead, the
-    bias counts, and its gradient is like the others'. Layers whose norm was below 1e-5 of the table's median in five
-    tables at least, and is above 1e-2 of it in two in a row, say that the model is trained in evaluation mode since
-    then: nobody called `model.train()` after an evaluation.
+    Batch norm in training mode subtracts the mean of each batch, so a bias in front of it has no effect, and its
+    gradient is rounding: a millionth of the others'. In evaluation mode the running statistics are used instead, the
+    bias has an effect, and its gradient is like the others'. Layers whose norm was below 1e-5 of the table's median in
+    five tables at least, and is above 1e-2 of it in two in a row, say that the model is trained in evaluation mode
+    since
+    then: `model.train()` was not called after an evaluation.
 
     What to do: `model.train()` at the end of each evaluation.
     """
@@ -44,7 +45,7 @@ class EvaluationMode(TableRule):
         "before": (5.0, "tables; ours"),
         "tables": (2.0, "in a row; ours"),
     }
-    causes = ("evaluation mode left on: batch norm uses its kept statistics, dropout is off",)
+    causes = ("evaluation mode left on: batch norm uses its running statistics, dropout is off",)
     remedies = ("call `model.train()` at the end of each evaluation",)
 
     def reset(self) -> None:
@@ -87,7 +88,8 @@ class EvaluationMode(TableRule):
         earlier = steps[steps <= began]
         since = f", after the evaluation of step {int(earlier[-1])}" if len(earlier) else ""
         yield self.finding(
-            began, f"{shown(names)} had no gradient for batch norm took it, and {'has' if len(names) == 1 else 'have'} "
-            f"one since step {began}{since}: the model is in evaluation mode.", found=one.step,
+            began, f"{shown(names)} had no gradient because batch norm cancels it, and "
+            f"{'has' if len(names) == 1 else 'have'} one since step {began}{since}: "
+            "the model is in evaluation mode.", found=one.step,
             segment=one.segment, confidence=0.85, evidence={"layers": names[:8], "count": len(names)},
             )  # fmt: skip

@@ -25,10 +25,10 @@ def _log_ratio(new: float, old: float) -> float:
 
 
 class EvaluationJump(Walker):
-    """The evaluation leaps from one time to the next, and the training does not.
+    """The evaluation loss jumps between two evaluations, and the training loss does not.
 
     The change of ln evaluation loss is more than ln 1.15 and more than 6 times the usual one of the evaluations before
-    (four at least), and three times as much as any of the last three; a rise after four falls is held against how the
+    (four at least), and three times as much as any of the last three; a rise after four falls is compared with how the
     changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they
     change by 3% anyway, a third) makes it a warning: another evaluation set, another tokenizer, dropout left on, or,
     downwards, evaluation data that were trained on. One that comes back is an info finding, and so is one
@@ -37,7 +37,7 @@ class EvaluationJump(Walker):
 
     name, kind, severity = "evaluation_jump", "eval", "warning"
     least = 5
-    about = "The evaluation loss leaps while the training loss does not."
+    about = "The evaluation loss jumps while the training loss does not."
     thresholds: ClassVar = {"jump": (1.15, "ratio; ours"), "times": (6.0, "times the usual change; ours")}
 
     def begin(self) -> None:
@@ -90,7 +90,7 @@ class EvaluationJump(Walker):
         causes = (
             [
                 "tokenizer mismatch: evaluation uses another vocabulary",
-                "evaluation mode left on: or off, with dropout in the evaluation",
+                "evaluation mode left on: or training mode, with dropout, in the evaluation",
                 "labels shifted: in the evaluation alone",
             ]
             if up
@@ -191,8 +191,8 @@ class EvaluationNonFinite(Walker):
 class EvaluationFrozen(Walker):
     """An evaluation that gives the same number, to the last digit, five times, while the training loss moves.
 
-    It looks at other weights than those that are trained. Numbers of fewer than four digits, and losses below 0.01,
-    are passed over.
+    It evaluates other weights than those that are trained. Numbers of fewer than four digits, and losses below 0.01,
+    are ignored.
     """
 
     name, kind, severity = "evaluation_frozen", "frozen", "warning"
@@ -280,7 +280,7 @@ class EvaluationGap(Walker):
     about = "The evaluation loss is much higher than the training loss."
     sources = ("stability guide: validation loss much higher than training loss",)
     thresholds: ClassVar = {"ratio": (1.5, "ours; the stability guide says much higher")}
-    causes = ("overfitting", "tokenizer mismatch: or other preparation of the evaluation data")
+    causes = ("overfitting", "tokenizer mismatch: or the evaluation data are prepared differently")
     remedies = ("Evaluate on a held-out part of the training data: if the gap stays, it is overfitting.",)
 
     def begin(self) -> None:

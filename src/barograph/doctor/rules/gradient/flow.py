@@ -25,10 +25,10 @@ class VanishingGradient(Rule):
     """Gradients get smaller and smaller on their way to the first layers.
 
     Of all weight matrices the median gradient norm of the third with the smallest is compared with that of the third
-    with the largest, and the first block's norm with the last block's. Below 1% from block to block informs (stability
-    guide). Below one thousandth, with a norm of the smallest third below 1e-4, in five tables in a row over 64 steps,
-    warns (AutoTrainer's numbers). Layers without a gradient, or with one that is exactly zero, are frozen and count
-    nowhere. Adapters and gates that begin at zero have such gradients for some steps, and then no more.
+    with the largest, and the first block's norm with the last block's. Below 1% from first to last block is an info
+    finding (stability guide). Below one thousandth, with a norm of the smallest third below 1e-4, in five tables in a
+    row over 64 steps, is a warning (AutoTrainer's numbers). Layers without a gradient, or with one that is exactly
+    zero, are frozen and count nowhere. Adapters and gates that begin at zero have such gradients for some steps only.
 
     What to do: residual connections, normalisation before each block, another initialisation, no saturating
     functions.
@@ -93,7 +93,7 @@ class VanishingGradient(Rule):
                 "another.",
                 found=one.step, segment=one.segment, key="layers", confidence=0.8,
                 evidence={"smallest_third": first, "largest_third": last, "ratio": first / last},
-                causes=["gradients vanish: on the way through the depth", "bad initialisation"],
+                causes=["gradients vanish with depth: each layer shrinks them", "bad initialisation"],
                 remedies=["add residual connections, and normalisation before each block",
                           "replace sigmoid and tanh by functions that don't saturate", "reduce the depth"],
             )  # fmt: skip
@@ -104,13 +104,14 @@ class GradientSpread(Rule):
 
     The stability guide warns where they differ by more than 100 times over the depth, AutoTrainer where the first
     block's is more than 70 times the last's. Biases and norms' scales have other norms than matrices in every healthy
-    model, and optimizers with a second moment make up for it, so this informs: once, after three tables in a row.
+    model, and optimizers with a second moment compensate for it, so this is an info finding: once, after three tables
+    in a row.
     """
 
     name, family, kind, severity = "gradient_spread", "gradient", "exploding", "info"
     needs = ("=model/flow_spread|=model/flow_first_last",)
     least = 3
-    about = "Gradient norms of layers lie far apart."
+    about = "Gradient norms differ widely between layers."
     sources = ("stability guide: 100 times", "AutoTrainer: 70 times from the last block to the first")
     thresholds: ClassVar = {"spread": (100.0, "stability guide"), "ratio": (70.0, "AutoTrainer")}
 
@@ -143,14 +144,14 @@ class LayerGradientSpike(Rule):
     """One layer's gradient jumps while the others' do not.
 
     More than five times the median of its last 16 tables (Surogate's factor), and more than eight robust
-    deviations of its logarithm, in at most a quarter of the layers. It is an info finding: where to look when the loss
-    jumps.
+    deviations of its logarithm, in at most a quarter of the layers. It is an info finding: the layer to check when the
+    loss jumps.
     """
 
     name, family, kind, severity = "layer_gradient_spike", "gradient", "spike", "info"
     needs = ("gradients/*/norm",)
     least = 12
-    about = "One layer's gradient jumps alone."
+    about = "The gradient norm of a single layer jumps."
     sources = (
         "AdaGC: per tensor, against its moving average",
         "Surogate metrics guide: above 5 times the moving average",
@@ -193,7 +194,7 @@ class LayerGradientSpike(Rule):
         ratio = float(numpy.exp(min(rise[worst], 700.0)))
         names = [table.names[at] for at in high]
         return self.finding(
-            one.step, f"The gradient of {shown(names)} is {ratio:.3g} times its usual at step {one.step}.",
+            one.step, f"The gradient of {shown(names)} is {ratio:.3g} times its usual norm at step {one.step}.",
             key=layer,
             segment=one.segment, evidence={"layers": in_order(names)[:5], "ratio": ratio}, confidence=0.3,
         )  # fmt: skip
@@ -203,8 +204,8 @@ class ZeroLayers(Rule):
     """Gradients are computed for most layers, and are exactly zero.
 
     Half of the weight matrices or more have a gradient whose norm is exactly zero, in each of three tables in a row,
-    while some layer's is not: nothing passes through the units before the last layers, because they answer to nothing
-    or are multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
+    while some layer's is not: no gradient passes through the units before the last layers, because they are inactive
+    or multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
     without a token. Gates and adapters that begin at zero let gradients through after their first step.
 
     What to do: look at the initialisation (biases far below zero before a rectifier, a scale of zero), and at masks.
@@ -216,10 +217,10 @@ class ZeroLayers(Rule):
     about = "Most layers' gradients are exactly zero."
     sources = ("SageMaker Debugger: AllZero", "AutoTrainer: 70% without a gradient")
     thresholds: ClassVar = {"share": (0.5, "of the weight matrices; ours"), "tables": (3.0, "in a row; ours")}
-    causes = ("bad initialisation: units answer to nothing", "gradients vanish", "layer frozen")
+    causes = ("bad initialisation: units are inactive", "gradients vanish", "layer frozen")
     remedies = (
         "look at biases before rectifiers, scales and masks at the start",
-        "use a function that leaks (GELU, SiLU, leaky ReLU)",
+        "use an activation function with a gradient below zero (GELU, SiLU, leaky ReLU)",
     )
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""Rules over the gradient's norm: not finite, spikes, out of range, exploding, decayed, zero, clipped, scaled.
+"""Rules over the gradient norm: not finite, spikes, out of range, exploding, decayed, zero, clipped, scaled.
 
 In:   the norm each step, the loss beside it, the clip coefficient, the loss scale.
 Out:  findings of the family `gradient`.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.blocks import BlockReader
+from barograph.doctor.kernel.blocks import NewBlocks
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     exp,
@@ -58,7 +58,7 @@ def clip_value(seen: RunHistory, step: int, time: int, segment: int) -> str:
 _WAIT = 64  # rows of the loss in which a table of the layers comes, which is written later
 
 
-class _Run:
+class _InvalidRows:
     """Rows in a row that are not finite: the steps of the first 16."""
 
     __slots__ = ("channel", "segment", "step", "steps", "time", "value")
@@ -85,7 +85,7 @@ class NonFiniteGradient(Rule):
     name, family, kind, severity = "non_finite_gradient", "gradient", "nonfinite", "critical"
     prompt = True
     needs = ("norm|=model/grad_norm",)
-    about = "The gradient's norm is NaN or infinite."
+    about = "The gradient norm is NaN or infinite."
     sources = ("SageMaker Debugger: ExplodingTensor", "PyTorch AMP: a step that the scaler skips is harmless")
     thresholds: ClassVar = {
         "rows": (3.0, "rows in a row, with a finite loss, that warn; one may be a skipped step"),
@@ -95,8 +95,8 @@ class NonFiniteGradient(Rule):
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._counts: dict[str, list[int]] = {}  # finite rows, other rows
-        self._open: list[_Run] = []
-        self._last: dict[str, _Run | None] = {}
+        self._open: list[_InvalidRows] = []
+        self._last: dict[str, _InvalidRows | None] = {}
 
     def examine(self, seen: RunHistory) -> Iterator[Finding]:
         channel = seen.role("norm") or seen.channel("model/grad_norm")
@@ -127,7 +127,7 @@ class NonFiniteGradient(Rule):
                 if counts[0] < 2 or gaps:
                     counts[1] += high - low
                     continue
-                last = _Run(
+                last = _InvalidRows(
                     name, int(rows.step[low]), int(rows.time[low]), int(rows.segment[low]), float(rows.value[low])
                 )
                 self._last[name] = last
@@ -135,7 +135,7 @@ class NonFiniteGradient(Rule):
             counts[1] += high - low
             last.steps += rows.step[low : min(high, low + 16 - len(last.steps))].tolist()
 
-    def _judge(self, seen: RunHistory, run: _Run) -> Finding:
+    def _judge(self, seen: RunHistory, run: _InvalidRows) -> Finding:
         loss = seen.role("loss")
         broken, later, limit, until = None, 0, math.inf, math.inf
         if loss is not None:
@@ -156,35 +156,35 @@ class NonFiniteGradient(Rule):
         evidence: dict[str, Any] = {"value": str(run.value), "rows": count}
         if layers:
             evidence["layers"] = layers
-        causes = ["non-finite gradient: " + (where or "one bad element makes the whole norm one"),
+        causes = ["non-finite gradient: " + (where or "one element that is not finite makes the whole norm so"),
                   "overflow in a layer", "learning rate too high"]  # fmt: skip
         if broken == run.step:  # the loss comes first: what it is made of overflowed on the way forward
             causes[:2] = ["overflow in a layer: the loss of the same step is not finite", "non-finite gradient"]
         if scaled_loss(seen, until):
-            causes = ["fp16 overflow: a number left the range of half precision", *causes[1:2], causes[0]]
-        remedies = [*saved_before(seen, run.step), f"look at the batch of step {run.step} and leave it out",
+            causes = ["fp16 overflow: a value left the range of half precision", *causes[1:2], causes[0]]
+        remedies = [*saved_before(seen, run.step), f"look at the batch of step {run.step} and skip it",
                     half_rate(seen, run.step, run.time, run.segment)]  # fmt: skip
         if where:
             remedies.insert(0, f"look at {where}")
         if broken is not None:
             message = (
-                f"The gradient's norm is {what} at step {run.step}, and the loss is not finite from step {broken} on."
+                f"The gradient norm is {what} at step {run.step}, and the loss is not finite from step {broken} on."
             )
             return self.finding(run.step, message, last_step=max(last_step, broken), found=broken, confidence=0.95,
                                 evidence=evidence, causes=causes, remedies=remedies, segment=run.segment)  # fmt: skip
         if scaled_loss(seen, until):
-            message = f"The gradient's norm is {what} at step {run.step}; the loss scaler leaves such steps out."
+            message = f"The gradient norm is {what} at step {run.step}; the loss scaler skips such steps."
             return self.finding(run.step, message, severity="info", last_step=last_step, confidence=0.8,
                                 evidence=evidence, causes=["fp16 overflow: the scaler lowers its scale"],
                                 segment=run.segment)  # fmt: skip
         if count >= need:
             message = (
-                f"The gradient's norm is {what} for {count} steps from step {run.step} on, though the loss is finite."
+                f"The gradient norm is {what} for {count} steps from step {run.step} on, though the loss is finite."
             )
             return self.finding(run.step, message, severity="warning", last_step=last_step, found=some[need - 1],
                                 evidence=evidence, causes=causes, remedies=remedies, confidence=0.7,
                                 segment=run.segment)  # fmt: skip
-        message = f"The gradient's norm is {what} at step {run.step}."
+        message = f"The gradient norm is {what} at step {run.step}."
         return self.finding(run.step, message, severity="info", last_step=last_step, evidence=evidence,
                             causes=causes, remedies=remedies, segment=run.segment)  # fmt: skip
 
@@ -210,12 +210,13 @@ def first_layer(seen: RunHistory, step: int, segment: int, until: float) -> tupl
 
 
 class GradientSpike(Rule):
-    """The norm of the gradient jumps far out of its noise for a step or a few.
+    """The gradient norm jumps far above its usual variation for one or a few steps.
 
-    z = (log norm − level) / spread, with level and spread from the rows before (a robust line through the last 128,
-    and the median distance from it). A spike has z above 8 and at least three times the level. Alone it informs:
-    gradients have heavy tails, and clipping takes care of them. At ten times the level it warns where the loss jumps
-    with it (z above 6 within two rows), and where nothing clipped it; with both, at a hundred times, it is critical.
+    z = (log norm − level) / deviation, with level and robust standard deviation from the rows before (a robust line
+    through the last 128, and the median distance from it). A spike has z above 8 and at least three times the level.
+    Alone it is an info finding: gradients have heavy tails, and clipping handles them. At ten times the level it is a
+    warning where the loss jumps with it (z above 6 within two rows), and where nothing clipped it; with both, at a
+    hundred times, it is critical.
 
     What to do: clip, look at the batch, lower the learning rate if it comes again.
     """
@@ -223,7 +224,7 @@ class GradientSpike(Rule):
     name, family, kind, severity = "gradient_spike", "gradient", "spike", "warning"
     needs = ("norm|=model/grad_norm_before",)
     least = 32
-    about = "The gradient's norm jumps far above its own noise."
+    about = "The gradient norm jumps far above its usual variation."
     sources = (
         "OLMo-core: 6 standard deviations over 128 values",
         "Surogate metrics guide: a factor of 5 (alone it is noise)",
@@ -305,7 +306,7 @@ class GradientSpike(Rule):
         if strong and open_valve and ratio > self.at["large"] ** 2:
             severity = "critical"
         causes = ["bad batch: this step's data are unlike the others", "learning rate too high"]
-        remedies = [f"look at the batch of step {step}, and leave it out if it is broken"]
+        remedies = [f"look at the batch of step {step}, and skip it if it is corrupt"]
         rate, usual_rate = (
             known(seen.role("lr"), step, time, segment),
             usual(seen.role("lr"), step - 8, time, segment, 32),
@@ -314,10 +315,10 @@ class GradientSpike(Rule):
             causes.reverse()
             remedies.insert(0, half_rate(seen, step, time, segment))
         if open_valve:
-            causes.insert(0, "clipping off: the step was taken at its full length")
+            causes.insert(0, "clipping off: the gradient was not clipped")
         if open_valve or limit != limit:
             remedies.insert(0, clip_value(seen, step, time, segment))
-        message = f"The gradient's norm is {value:.3g} at step {step}, {ratio:.3g} times its level (z = {z:.3g})"
+        message = f"The gradient norm is {value:.3g} at step {step}, {ratio:.3g} times its level (z = {z:.3g})"
         message += f"; the loss jumps with it (z = {beside:.3g})." if strong else "."
         return self.finding(
             step, message, severity=severity, last_step=step, found=at if strong else step, segment=segment,
@@ -331,14 +332,14 @@ class GradientNormRange(Rule):
 
     The stability guide's table calls 0.1 to 10 healthy, below 0.01 and above 100 a red flag; its `ALERT_THRESHOLDS` say
     0.001 and 100, its red alerts 1000. Where they contradict each other all are kept, as grades of one info finding.
-    The norm depends on the loss's scale, the batch and the size of the model, so absolute bounds inform; a bound that
-    you set yourself warns. Judged by the median of 16 rows.
+    The norm depends on the loss's scale, the batch and the size of the model, so absolute bounds give info findings; a
+    bound that you set yourself warns. Judged by the median of 16 rows.
     """
 
     name, family, kind, severity = "gradient_norm_range", "gradient", "exploding", "warning"
     needs = ("norm|=model/grad_norm",)
     least = 16
-    about = "The gradient's norm is outside the range that is usual."
+    about = "The gradient norm is outside the usual range."
     sources = ("stability guide: grad_norm_max and grad_norm_min, the gradient table, the red alerts",)
     thresholds: ClassVar = {
         "high": (100.0, "stability guide, grad_norm_max"),
@@ -350,7 +351,7 @@ class GradientNormRange(Rule):
     def __init__(self, **changed: float):
         super().__init__(**changed)
         self._changed = set(changed)
-        self._blocks = BlockReader()
+        self._blocks = NewBlocks()
 
     def examine(self, seen: RunHistory) -> Iterable[Finding]:
         new = self._blocks.new(seen, seen.role("norm") or seen.channel("model/grad_norm"))
@@ -367,7 +368,7 @@ class GradientNormRange(Rule):
             if not self.first(segment, name):
                 continue
             high = name in ("red", "high")
-            message = (f"The gradient's norm is {middle:.3g} in the median of steps {step} to {last_step}, "
+            message = (f"The gradient norm is {middle:.3g} in the median of steps {step} to {last_step}, "
                        f"{'above' if high else 'below'} {at[name]:.3g}.")  # fmt: skip
             found.append(self.finding(
                 step, message, severity="warning" if name in self._changed else "info", key=name,

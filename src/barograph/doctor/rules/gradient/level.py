@@ -1,4 +1,4 @@
-"""Rules over the level of the gradient's norm: exploding, decayed, zero, scaled by a factor.
+"""Rules over the level of the gradient norm: exploding, decayed, zero, scaled by a factor.
 
 In:   the norm each step, and the loss beside it.
 Out:  findings of the family `gradient`.
@@ -43,11 +43,11 @@ class ExplodingGradient(BlockRule):
     """The norm of the gradient has risen tenfold over its own median, and stays there.
 
     Medians of 16 rows are compared with the median over the whole course so far (at least 64 rows of it). Two in a row
-    beyond ten times of it make a finding, or two beyond three times of which the second passes five times and is larger
-    by 30%: a norm on its way to ten times. It is a warning if the loss is not 3% lower than in the 32 rows before the
-    rise, else an info finding, for a norm may rise while a model learns. Where it rises block after block, in three
-    blocks or in a straight line (correlation above 0.99), gradients may be added up from step to step: the first cause
-    is then a missing `zero_grad`.
+    above ten times that median make a finding; so do two above three times, of which the second is above five times and
+    larger by 30%: a norm on its way to ten times. It is a warning if the loss is not 3% lower than in the 32 rows
+    before the rise, else an info finding, for a norm may rise while a model learns. Where it rises block after block,
+    in three blocks or in a straight line (correlation above 0.99), gradients may be added up from step to step: the
+    first cause is then a missing `zero_grad`.
 
     What to do: lower the learning rate, clip, go back to a checkpoint from before the rise.
     """
@@ -55,7 +55,7 @@ class ExplodingGradient(BlockRule):
     name, family, kind, severity = "exploding_gradient", "gradient", "exploding", "warning"
     needs = ("norm|=model/grad_norm",)
     least = 96
-    about = "The gradient's norm has risen tenfold and stays high."
+    about = "The gradient norm has risen tenfold and stays high."
     sources = ("AutoTrainer: exploding gradients",)
     thresholds: ClassVar = {
         "ratio": (10.0, "ours"),
@@ -135,7 +135,7 @@ class ExplodingGradient(BlockRule):
         if line:
             causes = ["zero_grad missing: the norm grows from step to step", *causes[:2]]
         self._said = self.finding(
-            began, f"The gradient's norm has been {middle / self._base:.3g} times its usual {self._base:.3g} "
+            began, f"The gradient norm has been {middle / self._base:.3g} times its usual {self._base:.3g} "
             f"since about step {began}" + (", while the loss still falls." if falls else "."),
             severity="info" if falls or is_policy(seen) else "warning", found=step, segment=segment,
             evidence={"norm": middle, "usual": self._base, "loss": now, "loss_before": before}, causes=causes,
@@ -158,17 +158,17 @@ def _is_line(values: Any) -> bool:
 
 
 class GradientDecay(BlockRule):
-    """The norm of the gradient has fallen below a tenth of what it began with, and the loss has not moved.
+    """The norm of the gradient has fallen below a tenth of its initial value, and the loss has not changed.
 
-    The stability guide warns at a tenth of the starting value. A norm that falls while the loss falls is what training
-    looks like, so only a loss that is still above 95% of what it began with makes a finding. The start is the median of
+    The stability guide warns at a tenth of the starting value. A norm that falls while the loss falls is usual,
+    so only a loss that is still above 95% of what it began with makes a finding. The start is the median of
     the first 16 rows, now is the median of the last 16, four times in a row. Losses of policies are left out.
     """
 
     name, family, kind, severity = "gradient_decay", "gradient", "vanishing", "warning"
     needs = ("norm|=model/grad_norm", "loss")
     least = 80
-    about = "The gradient's norm has decayed while the loss stands still."
+    about = "The gradient norm has decayed while the loss does not fall."
     sources = ("stability guide: below 0.1 times the starting value, with a stagnating loss",)
     thresholds: ClassVar = {
         "share": (0.1, "stability guide"),
@@ -177,7 +177,7 @@ class GradientDecay(BlockRule):
     }
     causes = ("gradients vanish", "bad initialisation", "learning rate too high", "layer frozen")
     remedies = (
-        "look at the layers' gradients: where do they end?",
+        "look at the gradient norms by layer: where do they vanish?",
         "add residual connections or normalisation, or reduce the depth",
     )
 
@@ -215,7 +215,7 @@ class GradientDecay(BlockRule):
             self._said = True
             middle = float(new.middle[at])
             yield self.finding(
-                self._low[0], f"The gradient's norm has fallen from {self._start:.3g} to {middle:.3g}, and "
+                self._low[0], f"The gradient norm has fallen from {self._start:.3g} to {middle:.3g}, and "
                 "the loss "
                 f"is {now:.3g} after {self._loss:.3g}.", found=step, segment=segment,
                 evidence={"norm": middle, "norm_at_start": self._start, "loss": now, "loss_at_start": self._loss},
@@ -227,7 +227,7 @@ class ZeroGradient(SeriesRule):
     """The norm of the gradient is exactly zero.
 
     Three rows in a row after norms that were not. No batch of real data gives that: labels are all ignored, the loss
-    does not depend on the weights any more, or the gradients were cleared before the step. In reinforcement learning it
+    no longer depends on the weights, or the gradients were cleared before the step. In reinforcement learning it
     happens when all rewards of a group are equal, so there it is an info finding. So it is where norms are logged with
     few digits and were near zero.
     """
@@ -236,7 +236,7 @@ class ZeroGradient(SeriesRule):
     waits = False
     needs = ("norm|=model/grad_norm",)
     least = 4
-    about = "The gradient's norm is exactly zero."
+    about = "The gradient norm is exactly zero."
     sources = ("SageMaker Debugger: AllZero",)
     thresholds: ClassVar = {
         "rows": (3.0, "in a row; ours"),
@@ -275,16 +275,14 @@ class ZeroGradient(SeriesRule):
         loss = known(seen.role("loss"), step, time, self._segment)
         rounded = not before > self.at["usual"]
         severity = "info" if is_policy(seen) or rounded or (loss == loss and abs(loss) < 1e-6) else "critical"
-        causes = ["loss masked out: no label counts any more", "optimizer holds other parameters", "layer frozen"]
+        causes = ["loss masked out: all labels are ignored", "optimizer holds other parameters", "layer frozen"]
         if is_policy(seen):
-            causes = [
-                "reward hacking or KL blow-up: all rewards of a group are the same, so nothing is left to learn from"
-            ]
+            causes = ["reward hacking or KL blow-up: all rewards of a group are equal, so the advantage is zero"]
         return self.finding(
-            began, f"The gradient's norm is exactly 0 since step {began}; before it was {before:.3g}.",
+            began, f"The gradient norm is exactly 0 since step {began}; before it was {before:.3g}.",
             severity=severity,
             found=step, segment=self._segment, evidence={"usual": before, "loss": loss}, causes=causes,
-            remedies=["count the labels of a batch that are not ignored", "see that the loss depends on the weights",
+            remedies=["count the labels of a batch that are not ignored", "check that the loss depends on the weights",
                       *saved_before(seen, began)], confidence=0.9 if severity == "critical" else 0.4,
         )  # fmt: skip
 
@@ -292,13 +290,14 @@ class ZeroGradient(SeriesRule):
 class GradientScaleJump(Rule):
     """Gradient and loss are multiplied by one whole number from a step on.
 
-    Data never do that; a program that adds the losses of micro-batches where it averaged them before does, or one that
-    divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within a
-    quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it neither
-    grows nor shrinks in these rows. Where the loss is so noisy that the number can't be told, a factor above 3.5 of
-    both makes a warning. Where the norm alone jumps by more than 3.5 and the loss stays (within 5%), an info finding
-    says so: another batch size or another mixture of data does that too. The loss of a policy has no factor: there a
-    level that shifts by six spreads, while the norm grows 3.5 times, warns that the objective is another.
+    Data never cause that; a program that adds the losses of micro-batches where it averaged them before does, or one
+    that divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within
+    a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it
+    neither grows nor shrinks in these rows. Where the loss is so noisy that the number can't be determined, a factor
+    above 3.5 of both makes a warning. Where the norm alone jumps by more than 3.5 and the loss does not change (within
+    5%), it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
+    factor: there a level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning:
+    the objective has changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
@@ -361,9 +360,9 @@ class GradientScaleJump(Rule):
             word = f"{whole} times as large" if up else f"1/{whole} as large"
             times = "added, not averaged" if up else "divided twice"
             yield self.finding(
-                shift.step, f"Loss and gradients are {'' if sure else 'about '}{word} from step {shift.step} on: "
-                f"{old:.3g} became "
-                f"{new:.3g}, the norm {shift.before:.3g} became {shift.after:.3g}.",
+                shift.step, f"Loss and gradients are {'' if sure else 'about '}{word} since step {shift.step}: "
+                f"the loss went from {old:.3g} to "
+                f"{new:.3g}, the gradient norm from {shift.before:.3g} to {shift.after:.3g}.",
                 kind="exploding" if up else "jump_down", severity="critical" if sure else "warning",
                 found=shift.found, segment=shift.segment, evidence=evidence,
                 causes=[f"gradient accumulation scaled wrongly: losses of micro-batches are {times}"],
@@ -374,8 +373,8 @@ class GradientScaleJump(Rule):
             return
         if max(shift.ratio, 1 / shift.ratio) > self.at["alone"] and size < 1.05:
             yield self.finding(
-                shift.step, f"The gradient's norm is {shift.ratio:.3g} times what it was from step {shift.step} "
-                "on; the loss stays.",
+                shift.step, f"The gradient norm is {shift.ratio:.3g} times what it was from step {shift.step} "
+                "on; the loss does not change.",
                 severity="info", kind="exploding" if up else "vanishing", found=shift.found, segment=shift.segment,
                 evidence=evidence, confidence=0.4,
                 causes=["gradient accumulation scaled wrongly", "another batch size or mixture of data"],
@@ -394,7 +393,7 @@ class GradientScaleJump(Rule):
             return
         yield self.finding(
             shift.step, f"The objective changed at step {shift.step}: the loss went from {old:.3g} to "
-            f"{new:.3g}, and the gradient's norm from {shift.before:.3g} to {shift.after:.3g}.",
+            f"{new:.3g}, and the gradient norm from {shift.before:.3g} to {shift.after:.3g}.",
             kind="rl", severity="warning", found=shift.found, segment=shift.segment,
             confidence=0.75,
             evidence={"norm_factor": shift.ratio, "loss": new, "loss_before": old, "spread": spread},

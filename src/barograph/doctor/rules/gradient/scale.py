@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class ClipSaturation(Rule):
-    """Clipping, which was rare, has become the rule.
+    """Clipping, which was rare, now affects most steps.
 
     A step is clipped where the clip coefficient is below 0.999, or, without it, where the norm reaches the clip value
-    in the configuration. Clipping most steps from the start on is a choice: the clip value is then the length of the
-    step, and an info finding says so after 300 rows. A run in which fewer than 1% of at least 300 steps were clipped,
-    and then more than half of 100 are, has left the region it was in: a warning. Between the two (above 5% of the last
-    300) nothing is said.
+    in the configuration. Clipping most steps from the start on is a choice: the clip value then sets the
+    size of the update, and there is an info finding after 300 rows. A run in which fewer than 1% of at least 300 steps
+    were clipped, and then more than half of 100 are, has left its stable region: a warning. Between the two (above 5%
+    of the last 300) there is no finding.
     """
 
     name, family, kind, severity = "clip_saturation", "gradient", "clipping", "warning"
@@ -96,29 +96,29 @@ class ClipSaturation(Rule):
         causes = ["learning rate too high", "bad batch", "gradient accumulation scaled wrongly"]
         if enough and earlier < self.at["rare"] and share > self.at["often"] and "often" not in self._said:
             self._said.add("often")
-            message = f"{share:.0%} of steps {first} to {last} were clipped; of all before it were {earlier:.1%}."
+            message = f"{share:.0%} of steps {first} to {last} were clipped, {earlier:.1%} of all before."
             yield self.finding(began, message, found=last, segment=self._segment, causes=causes,
                 key="often",
                                  evidence={"share": share, "share_before": earlier}, confidence=0.6,
-                                 remedies=["look at the loss beside it", "lower the learning rate"])  # fmt: skip
+                                 remedies=["check the loss at the same steps", "lower the learning rate"])  # fmt: skip
             return
         whole = self._clipped / self._rows
         if self._rows >= self.at["rows"] and whole > self.at["often"] and not self._said:
             self._said.add("always")
-            message = f"{whole:.0%} of all steps so far were clipped: the clip value sets the length of a step."
+            message = f"{whole:.0%} of all steps so far were clipped: the clip value sets the size of each update."
             yield self.finding(first, message, severity="info", found=last, segment=self._segment,
-                                 causes=["clipping by choice"], key="always", evidence={"share": whole},
-                                 confidence=0.3)  # fmt: skip
+                                 causes=["the clip value is below the usual norm"], key="always",
+                                 evidence={"share": whole}, confidence=0.3)  # fmt: skip
             return
 
 
 class LossScaleCollapse(Rule):
-    """The loss scale of half-precision training falls and falls, or step after step is skipped.
+    """The loss scale of half-precision training keeps falling, or many steps in a row are skipped.
 
     A scaler begins too high, is halved by the first overflows, and is halved now and then later: that is how it finds
-    its value. Once it has stood for 32 rows, five halvings within 32 rows are a warning. So are five rows in a row
-    whose norm is not finite, or five steps skipped at once; ten are critical: the training stands still. A scale of 1
-    or less is critical: half precision has no room left.
+    its value. Once it has been stable for 32 rows, five halvings within 32 rows are a warning. So are five rows in a
+    row whose norm is not finite, or five steps skipped at once; ten are critical: nothing is trained. A scale of 1
+    or less is critical: small gradients are lost in half precision.
 
     What to do: bf16, if the device has it; else find the layer whose activations grow, lower the learning rate, go
     back.
@@ -197,8 +197,8 @@ class LossScaleCollapse(Rule):
             before, self._last = self._last, scale
             if fell and scale <= self.at["least"] < before:
                 yield self.finding(
-                    self._falls[0][1], f"The loss scale has fallen to {scale:.3g}: half precision has no room "
-                    "left.",
+                    self._falls[0][1], f"The loss scale has fallen to {scale:.3g}: small gradients are lost in half "
+                    "precision.",
                     found=step, segment=segment, evidence={"scale": scale}, key="least", confidence=0.9,
                     causes=_OVERFLOW, remedies=_REMEDIES,
                 )  # fmt: skip
@@ -207,7 +207,7 @@ class LossScaleCollapse(Rule):
                 yield self.finding(
                     self._falls[0][1], f"The loss scale was halved {len(self._falls)} times from step "
                     f"{self._falls[0][1]} to "
-                    f"{step}, after it had stood still.", severity="warning", found=step,
+                    f"{step}, after it had been stable.", severity="warning", found=step,
                     segment=segment,
                     evidence={"scale": scale}, key="falls", confidence=0.7, causes=_OVERFLOW, remedies=_REMEDIES,
                 )  # fmt: skip

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class LossJumpDown(SeriesRule):
     """A loss that falls at once, and stays down, while the evaluation does not follow.
 
-    Such a fall is no learning: the labels became visible in the inputs, the loss is divided once more or masked, or
+    Such a fall is not learning: the labels became visible in the inputs, the loss is divided once more or masked, or
     data come again. A fall begins where z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of
     the next 8 rows is below 0.9 of the old level too. Falls at the border of an epoch, right after the learning rate
     was cut, or in a new segment are expected and silent.
@@ -37,7 +37,7 @@ class LossJumpDown(SeriesRule):
     name, family, kind, severity = "loss_jump_down", "loss", "jump_down", "warning"
     needs = ("loss",)
     least = 24
-    about = "The loss falls suddenly without a reason in the schedule."
+    about = "The loss drops suddenly with no change of the schedule."
     thresholds: ClassVar = {
         "z": (10.0, "ours"),
         "fall": (0.9, "ratio; ours"),
@@ -47,9 +47,9 @@ class LossJumpDown(SeriesRule):
     causes = (
         "labels shifted: the targets can be seen in the inputs",
         "gradient accumulation scaled wrongly: the loss is divided once more",
-        "loss masked out: most labels take no part",
+        "loss masked out: most labels are ignored",
         "data replayed: batches that were seen before",
-        "data exhausted: the same batch again and again",
+        "data exhausted: the same batch at every step",
     )
 
     def reset(self) -> None:
@@ -192,13 +192,13 @@ _EMPTY: tuple[NDArray[Any], ...] = (numpy.empty(0), numpy.empty(0, numpy.int64),
 
 
 class LossSlide(SeriesRule):
-    """A loss that had settled begins to fall fast, while the evaluation gets worse.
+    """A loss that had nearly stopped falling drops fast, while the evaluation gets worse.
 
-    Labels that can be seen in the inputs, or the same batch again and again, are learnt within some dozen steps: the
+    Labels that can be seen in the inputs, or the same batch at every step, are learnt within some dozen steps: the
     median of 9 rows falls below 0.6 of what it was 64 rows before, while in the 64 rows before that it fell by less
-    than a tenth. It is looked at when the next evaluation is there: if that is worse by 2% than the one before the fall
-    it is a warning; if it fell too, the model has understood something, and the rule is silent. It is critical where
-    the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is given.
+    than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall it is a
+    warning; if it fell too, the model has learnt something, and there is no finding. It is critical where
+    the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is in the inputs.
     """
 
     name, family, kind, severity = "loss_slide", "loss", "jump_down", "warning"
@@ -212,7 +212,7 @@ class LossSlide(SeriesRule):
     }
     causes = (
         "labels shifted: the targets can be seen in the inputs",
-        "data exhausted: the same batch again and again",
+        "data exhausted: the same batch at every step",
     )
 
     def reset(self) -> None:
@@ -286,6 +286,6 @@ class LossSlide(SeriesRule):
                     "evaluation_after": rounded(behind),
                 },
                 remedies=[
-                    f"Compare batches before and after step {step}: inputs, labels, and whether they differ at all."
+                    f"Compare batches before and after step {step}: inputs, labels, and whether batches differ at all."
                 ],
             )

@@ -8,42 +8,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, param_norm_of
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
+from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.follower import Follower
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.optimizer.early import began_blank
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
 _BEGINNING = 100  # steps within which a training begins
 
 
-class NotLearning(Follower):
-    """A loss that never leaves its start.
+class NotLearning(CurveRule):
+    """The loss stays at its initial value.
 
     After 50 rows and 200 steps (20 rows where rows are further apart) the smoothed loss is within 2% of the first
     rows', and its lowest point is too. A model that goes on from a checkpoint has such a curve as well, so this is an
-    info finding, unless the loss is that of a guess: within 2% of ln of the vocabulary; where that isn't known, between
-    4 and 12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of outputs that
-    say nothing of the targets, since it began as log Z (within 10%). Then it is a warning, and critical after four
-    times as many rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning too, until two
-    fifths are gone. While the learning rate is still below a tenth of the highest seen, or 0, the rows don't count.
-    Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
+    info finding, unless the loss is that of a uniform guess: within 2% of ln of the vocabulary; where that isn't known,
+    between 4 and 12.2, where no trained model begins, or within 0.3% of ln 2, 3, 10, 100, 1000 classes, or that of
+    outputs without information about the targets, since it began as log Z (within 10%). Then it is a warning, and
+    critical after four times the rows. One that has lost less than 7% after 150 steps, the warm-up over, is a warning
+    too, until it has lost two fifths. While the learning rate is still below a tenth of the highest seen, or 0, the
+    rows don't count. Where each row has its evaluation and rows are numbered one by one they are epochs: 20 are enough.
 
-    Of a classifier whose accuracy is logged loss and accuracy tell together: a loss within 3% of ln n and an accuracy
-    within a third of 1/n, still after 130 rows, are those of a guess among n, wherever the loss began.
+    For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
+    accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began.
     """
 
     name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"
     least = 20
-    about = "The training loss stays at its start."
+    about = "The training loss does not fall from its initial value."
     sources = ("TrainCheck: its cases", "accelerate#2665")
     thresholds: ClassVar = {
         "near": (0.02, "of ln of the vocabulary; ours"),
@@ -68,7 +71,7 @@ class NotLearning(Follower):
         self._last_step = tick.step
 
     _last_step = 0
-    _channels, _classifier = -1, False  # whether an accuracy is logged, of so many series
+    _channels, _classifier = -1, False  # whether an accuracy is logged, of this number of series
 
     def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
         self._last_step = tick.step
@@ -88,7 +91,7 @@ class NotLearning(Follower):
             return
         if len(self._first) < 5:
             self._first.append(tick.level)
-            return  # medians of few rows are no lowest point
+            return  # medians of few rows do not make a lowest point
         start = sorted(self._first)[len(self._first) // 2]
         self._low, self._high = min(self._low, tick.level), max(self._high, tick.level)
         self._sum, self._ticks = self._sum + tick.level, self._ticks + 1
@@ -132,12 +135,10 @@ class NotLearning(Follower):
         if self._told is not None and order.index(severity) <= order.index(self._told.severity):
             return
         level = exp(tick.level)
-        message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, as at its start"
-        message += f": that of a guess among {guess}" if guess else ""
-        message += ": then it was log Z, as of outputs that say nothing of the targets" if blank else ""
-        causes = suspects(seen, tick)
-        slow = [cause for cause in causes if not cause.startswith("learning rate too high")]
-        raised = causes[0] == slow[0]  # advice to raise the rate goes with causes that it mends
+        message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, its initial value"
+        message += f": that of a uniform guess among {guess}" if guess else ""
+        message += ": it began as log Z, so the outputs carry no information about the targets" if blank else ""
+        causes, remedies = _advice(suspects(seen, tick), rates)
         self._told = self.finding(
             self._begin.step,
             message,
@@ -145,14 +146,9 @@ class NotLearning(Follower):
             last_step=tick.step,
             found=self._told.found if self._told else tick.step,
             segment=tick.segment,
-            causes=slow if raised and len(rates) else causes,
+            causes=causes,
             evidence={"loss": rounded(level), "start": rounded(exp(start)), "steps": steps, "rows": tick.nth + 1},
-            remedies=[
-                "Check that a step changes the weights, and that labels belong to inputs: try to overfit one batch."
-            ]
-            + (
-                [f"Raise the learning rate; the highest so far was {rates.max():.2g}."] if raised and len(rates) else []
-            ),
+            remedies=remedies,
             confidence=0.85 if guess or blank else 0.35,
         )
         yield again(self._told)
@@ -169,7 +165,7 @@ class NotLearning(Follower):
         if self._told is None or tick.level >= sorted(self._first)[len(self._first) // 2] + math.log(0.93):
             return
         self._told.severity = "info"
-        self._told.message += f"; it moved by step {tick.step}"
+        self._told.message += f"; it had fallen by step {tick.step}"
         yield again(self._told)
         self._told = None
 
@@ -231,7 +227,7 @@ class NotLearning(Follower):
             self._chances = 0
             if self._guessed is not None:
                 self._guessed.severity = "info"
-                self._guessed.message += f"; it learnt by step {tick.step}"
+                self._guessed.message += f"; it had improved by step {tick.step}"
                 yield again(self._guessed)
                 self._guessed = None
             return
@@ -243,7 +239,7 @@ class NotLearning(Follower):
         self._guessed = self.finding(
             self._since,
             f"After {steps} steps the loss is {exp(tick.level):.4g} and the accuracy {chance:.3g}: "
-            f"those of a guess among {count}",
+            f"those of a uniform guess among {count}",
             severity="warning",
             found=tick.step,
             segment=tick.segment,
@@ -276,6 +272,15 @@ class NotLearning(Follower):
         return 0
 
 
+def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str]]:
+    """Causes and remedies that don't contradict each other: a rate is raised where it may be too low."""
+    remedies = ["Check that a step changes the weights, and that labels match inputs: try to overfit one batch."]
+    if not len(rates) or causes[0].startswith("learning rate too high"):
+        return causes, remedies
+    kept = [cause for cause in causes if not cause.startswith("learning rate too high")]
+    return kept, [*remedies, f"Raise the learning rate; the highest so far was {rates.max():.2g}."]
+
+
 def suspects(seen: RunHistory, tick: Tick) -> list[str]:
     """Why nothing is learnt, the likeliest first, by how far the weights were moved.
 
@@ -286,7 +291,7 @@ def suspects(seen: RunHistory, tick: Tick) -> list[str]:
     still, low, high = (
         "optimizer holds other parameters: no weight changes",
         "learning rate too low",
-        "learning rate too high: the model forgets what it sees",
+        "learning rate too high: updates undo each other",
     )
     rest = ["labels shuffled: nothing can be learnt", "gradients vanish", "bad initialisation", "epsilon too big"]
     updates = between(seen.channel("model/update_p50"), 0, tick.step + 1, tick.segment)
@@ -327,15 +332,15 @@ class InitialLoss(Rule):
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
     needs = ("loss", "vocabulary")
-    about = "The first loss is above that of a guess."
+    about = "The initial loss is above that of a uniform guess."
     thresholds: ClassVar = {
         "above": (0.5, "nats; ours"),
         "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
     }
     causes = (
         "bad initialisation: output weights are too large",
-        "learning rate too high: the first step was too long",
-        "gradient accumulation scaled wrongly: the loss is a sum",
+        "learning rate too high: the first step was too large",
+        "gradient accumulation scaled wrongly: the loss is summed",
     )
     remedies = ("Scale the output layer's initial weights down, or start it at zero; check that the loss is a mean.",)
 
@@ -359,7 +364,7 @@ class InitialLoss(Rule):
         step = int(rows.step[0])
         yield self.finding(
             step,
-            f"The first loss is {loss:.4g}; a guess among {vocabulary} tokens has {guess:.4g}",
+            f"The first loss is {loss:.4g}; a uniform guess among {vocabulary} tokens gives {guess:.4g}",
             severity="warning" if loss > self.at["times"] * guess else "info",
             segment=int(rows.segment[0]),
             evidence={"loss": rounded(loss), "guess": rounded(guess), "vocabulary": vocabulary},

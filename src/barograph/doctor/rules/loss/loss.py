@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class NonFiniteLoss(SeriesRule):
-    """A loss that is NaN or infinite: the weights are, or soon will be, and no later step repairs them.
+    """A loss that is NaN or infinite: the weights are too, or will be, and no later step repairs them.
 
     The first row that is not finite is the step. It is critical at once. If the loss comes back within 3 rows the batch
     or the log line was at fault and the finding is lowered to an info finding; if it comes back after more rows it is a
     warning. What lasts to the end of a launch stays critical, whatever the next one does. Rows before the first finite
-    value are only told of when no finite value follows. Where single rows have
+    value are only reported when no finite value follows. Where single rows have
     been NaN before, the series is one that is not logged at each row, and only a stretch four times as long as any
     before counts.
 
@@ -98,17 +98,17 @@ class NonFiniteLoss(SeriesRule):
         sort = "NaN" if math.isnan(value) else "infinite"
         evidence: dict[str, Any] = {"rows": length, "value": str(value)}
         causes = [
-            "learning rate too high: the loss left the range of numbers",
-            "fp16 overflow: half precision ends at 65,504",
+            "learning rate too high: the loss overflowed",
+            "fp16 overflow: float16 ends at 65,504",
             "bad batch: an example without tokens, or with numbers that are not finite",
         ]
         remedies = []
         if self._good is None:
             message = f"The loss is {sort} from the first row on (step {step})"
             causes = [
-                "loss masked out: a mean over no label is NaN",
+                "loss masked out: a mean over zero labels is NaN",
                 "bad initialisation: weights or inputs hold numbers that are not finite",
-                "fp16 overflow: half precision ends at 65,504",
+                "fp16 overflow: float16 ends at 65,504",
             ]
         else:
             evidence |= {"last_finite": rounded(self._good[1]), "last_finite_step": self._good[0]}
@@ -159,12 +159,11 @@ class NonFiniteLoss(SeriesRule):
             told.evidence |= {"rows": length, "finite_again": int(rows.step[low])}
             told.last_step = self._last_step
             count = f"{length} row{'s' * (length > 1)}"
-            told.message = (
-                f"The loss was not finite for {count} from step {told.step}, and is again from {rows.step[low]}"
-            )
+            told.message = f"The loss was not finite for {count} from step {told.step}, and is finite again from step "
+            told.message += f"{rows.step[low]}"
             told.causes = [
                 "bad batch: one without labels, or whose loss overflowed",
-                "fp16 overflow: the scaler left the step out",
+                "fp16 overflow: the scaler skipped the step",
             ]
             yield again(told)
             self._lasting = told if told.severity == "warning" else None
@@ -176,12 +175,13 @@ class NonFiniteLoss(SeriesRule):
 
 
 class LossLevel(SeriesRule):
-    """The stability guide's rule: a loss of ten times its moving average is worth a look, one of a hundred a stop.
+    """The stability guide's rule: a loss of ten times its moving average is a warning, one of a hundred times a reason
+    to stop.
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
     Where the validation loss did not rise with it, it is an info finding.
-    A loss that is up there from one row to the next was taken there by its batch, sooner than by the weights.
+    Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
     name, family, kind, severity = "loss_level", "loss", "spike", "critical"
@@ -243,7 +243,10 @@ class LossLevel(SeriesRule):
         step, times = int(rows.step[at]), value / self._average
         self._below = 0
         if self._told is None:
-            causes = ["learning rate too high: the weights left the valley", "bad batch: other data than the rest"]
+            causes = [
+                "learning rate too high: the weights left the stable region",
+                "bad batch: its data differ from the rest",
+            ]
             last = seen.role("loss")
             near = last.rows(rows.first + at - 1, rows.first + at).value if last is not None else numpy.empty(0)
             if len(near) and float(near[0]) < 2 * self._average:
@@ -284,8 +287,8 @@ class LossLevel(SeriesRule):
 
 class SpikeScore(SeriesRule):
     """OLMo 2's spike score: the share of rows that are at least seven standard deviations from the mean of the last
-    1,000. It is told at the end of the run where it is above 0.1%, with the number of rows; it says how restless a
-    run was, and compares runs.
+    1,000. It is reported at the end of the run where it is above 0.1%, with the number of rows; it measures how
+    stable a run was, to compare runs.
 
     Mean and deviation are those of blocks of 1,000 rows before the row's own, so that a spike is not part of what it
     is measured against.
@@ -294,10 +297,10 @@ class SpikeScore(SeriesRule):
     name, family, kind, severity = "spike_score", "loss", "spike", "info"
     needs = ("loss",)
     least = 2000
-    about = "A share of steps has a loss far off the mean of the thousand before."
+    about = "Some steps have a loss far from the mean of the 1,000 steps before."
     sources = ("OLMo 2: 7 standard deviations, 1,000 values",)
     thresholds: ClassVar = {"deviations": (7.0, "OLMo 2"), "share": (0.001, "ours; OLMo 2 went from 0.4% to 0.03%")}
-    causes = ("learning rate too high: it was near what is stable", "bad batch: n-grams that repeat make spikes")
+    causes = ("learning rate too high: close to the stability limit", "bad batch: repeated n-grams cause spikes")
     remedies = ("Look at the single spikes; filter repeated n-grams; try Adam's epsilon 1e-8 and QK-norm.",)
 
     def reset(self) -> None:
@@ -337,7 +340,7 @@ class SpikeScore(SeriesRule):
             share = self._spikes / self._rows
             yield self.finding(
                 self._first or 0,
-                f"{100 * share:.2g}% of the steps have a loss seven standard deviations off the mean",
+                f"{100 * share:.2g}% of the steps have a loss at least seven standard deviations from the mean",
                 found=channel.last_step,
                 confidence=0.8,
                 segment=1,

@@ -15,8 +15,8 @@ import numpy
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
+from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.follower import Follower
 from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
 
 if TYPE_CHECKING:
@@ -44,22 +44,23 @@ def bend(y: NDArray[Any]) -> int:
     return place
 
 
-class Divergence(Follower):
+class Divergence(CurveRule):
     """A loss that rises and stays up.
 
     The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
-    lowest point must be more than 0.1 (10%) and more than 3, 2.25 or 1.75 spreads of single rows. The share of the
-    descent from the start that is lost again says how bad it is:
+    lowest point must be more than 0.1 (10%) and more than 3, 2.25 or 1.75 robust standard deviations of single rows.
+    The severity follows from the share of the decrease since the start that is lost again:
 
     - a quarter or more, or a loss above its start, for an eighth of the rows so far (4 to 16 rows): a warning; from a
       half on, or above the start, critical;
-    - less, for a quarter of the rows (12 to 200): an info finding; a warning where the rise is above 0.15, 6 spreads, a
-      twentieth of the descent, and not on its way back.
+    - less, for a quarter of the rows (12 to 200): an info finding; a warning where the rise is above 0.15, 6
+    deviations, a
+      twentieth of the decrease, and not on its way back.
 
     What explains a rise makes it an info finding: a validation loss that did not rise with it (regularisers, masking,
     summed losses and curricula lift the training loss alone), a learning rate that is warmed up again to no more than
-    it was, and losses of players or policies, which are not looked at. Data that come in epochs drift up within one:
-    with several epochs only the share counts. A rise that is over lowers the finding to an info finding.
+    it was, and losses of games (GANs) or policies, which are not checked. With several epochs the loss drifts up within
+    each: then only the share counts. A rise that is over lowers the finding to an info finding.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -70,8 +71,8 @@ class Divergence(Follower):
     sources = ("BLOOM: the 104B run", "levanter#391", "marin#2830")
     thresholds: ClassVar = {
         "rise": (0.1, "in ln; ours"),
-        "share": (0.25, "of the descent so far; ours"),
-        "critical_share": (0.5, "of the descent so far; ours"),
+        "share": (0.25, "of the decrease so far; ours"),
+        "critical_share": (0.5, "of the decrease so far; ours"),
         "long": (200.0, "rows of a slow rise; ours"),
     }
 
@@ -215,7 +216,7 @@ class Divergence(Follower):
         excuse: str,
     ) -> Iterator[Finding]:
         low, now, start = exp(best.level), exp(tick.level), exp(self._start)
-        message = f"The loss rises since step {onset}: from {low:.4g} to {now:.4g} at step {tick.step}"
+        message = f"The loss has been rising since step {onset}: from {low:.4g} to {now:.4g} at step {tick.step}"
         if now > start:
             message += f", above its start of {start:.4g}"
         if excuse:
@@ -229,9 +230,9 @@ class Divergence(Follower):
             "spread": rounded(best.spread, 3),
         }
         causes = [
-            "learning rate too high: the loss rises although the gradient is followed",
+            "learning rate too high: the updates overshoot",
             "labels shifted: targets changed",
-            "labels shuffled: targets no longer belong to inputs",
+            "labels shuffled: targets no longer match inputs",
             "zero_grad missing: gradients of all steps add up",
             "weight decay too high",
         ]
@@ -239,7 +240,7 @@ class Divergence(Follower):
         leap = self._leap(channel, rate, onset, tick)
         if leap:  # other targets can be learnt, none cannot
             labels = causes[2:0:-1] if leap == "stays" else causes[1:3]
-            causes = [*labels, "bad batch: other data since this step", causes[0]]
+            causes = [*labels, "bad batch: different data since this step", causes[0]]
         remedies = []
         lr_best, lr_onset = before(rate, best.step + 1, tick.segment), before(rate, onset + 1, tick.segment)
         if math.isfinite(lr_onset) and lr_onset > 0:
@@ -248,7 +249,7 @@ class Divergence(Follower):
             remedies.append(f"Try a learning rate of {stable / 3:.2g}; at {stable:.2g} the loss was lowest.")
             first = between(rate, 0, best.step + 1, tick.segment)
             if len(first) > 1 and first[0] >= 0.95 * first.max() and tick.nth < 512:
-                causes.insert(1, "no warm-up: the rate is at its highest from the first step on")
+                causes.insert(1, "no warm-up: the learning rate is at its maximum from the first step on")
         checkpoint = seen.checkpoint_before(onset)
         if checkpoint:
             remedies.insert(0, f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
@@ -276,22 +277,22 @@ class Divergence(Follower):
         if self._best is None or self._start - self._best.level > 0.05 or not long:
             told.severity, told.confidence = "info", 0.5
         told.evidence["back_at"] = tick.step
-        told.message += f"; it was back at step {tick.step}"
+        told.message += f"; it had recovered by step {tick.step}"
         self._told = None
         yield again(told)
 
 
-class LossPlateau(Follower):
-    """A loss that stands where it is.
+class LossPlateau(CurveRule):
+    """A loss that no longer changes.
 
     Two medians of the smoothed curve over the last third of the rows, one of each half, differ by less than 0.3% and
     less than their own noise, in at least 64 rows (200 where steps are logged one by one) and a third of the run so
-    far, while the learning rate is above a tenth of its highest. Most trainings end so: it is an info finding, told
-    once in a segment, with the step from which on nothing was gained.
+    far, while the learning rate is above a tenth of its highest. Most trainings end that way: it is an info finding,
+    once in a segment, with the step after which the loss did not improve.
 
     It is a warning where the model is far from what it must reach: a language model from scratch (first loss within
-    1 of ln of the vocabulary, or between 9 and 12 where it isn't known) that has learnt for 1,000 steps and stands
-    above 0.6 of its first loss knows word frequencies and nothing more.
+    1 of ln of the vocabulary, or between 9 and 12 where it isn't known) that has learnt for 1,000 steps and stays
+    above 0.6 of its first loss has learnt word frequencies and nothing more.
     """
 
     name, family, kind, severity = "plateau", "loss", "plateau", "warning"
@@ -345,7 +346,7 @@ class LossPlateau(Follower):
                 self._told.severity, self._told.confidence, self._told.last_step = "warning", 0.7, tick.step
                 yield again(self._told)
             # two medians of noise differ by 1.8 of its deviations, and are compared again and again; a loss that falls
-            # leaves the level that was told, too
+            # leaves the level that was reported, too
             if gain > max(2 * self.at["gain"], 1.8 * noise) and late < self._level - 2 * self.at["gain"]:
                 self._told.evidence["over_at"], self._told.severity = tick.step, "info"
                 self._told.message += f"; it fell again by step {tick.step}"
@@ -363,20 +364,20 @@ class LossPlateau(Follower):
         poor = self._poor(seen, tick, level)
         self._told = self.finding(
             since.step,
-            f"The loss stands at {level:.4g} since step {since.step}",
+            f"The loss has stayed at {level:.4g} since step {since.step}",
             severity="warning" if poor else "info",
             found=tick.step,
             segment=tick.segment,
             evidence={"level": rounded(level), "gain": rounded(gain, 3), "start": rounded(start), "rows": len(part)},
             causes=[
-                "learning rate too high: steps jump over what is left to gain",
+                "learning rate too high: steps are too large to improve further",
                 "learning rate too low",
                 "gradients vanish: deep layers don't learn",
             ]
             if poor
-            else ["learning rate too high: decay it to go on", "learning rate too low"],
+            else ["learning rate too high: decay it", "learning rate too low"],
             remedies=[
-                f"Decay the learning rate: {rates[-1]:.2g} keeps the loss where it is."
+                f"Decay the learning rate: {rates[-1]:.2g} no longer lowers the loss."
                 if len(rates)
                 else "Decay the learning rate, or stop."
             ],

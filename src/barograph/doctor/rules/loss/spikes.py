@@ -28,13 +28,14 @@ _YOUNG = 256  # rows of a segment that are looked at with their neighbours on bo
 
 
 class LossSpike(SeriesRule):
-    """A loss that leaves its course upwards within a few rows.
+    """A loss that rises above its course within a few rows.
 
-    z = (ln loss − level) / spread, with level and spread of the 128 rows before (medians, so that no spike hides
-    itself), and the lift e^(ln loss − level). A spike begins where z passes the threshold and the lift 1.15; where a
-    curve's own noise has heavy tails the threshold is 1.3 times its furthest dip and 1.5 times its third furthest rise
-    in the last 1,024 rows. The step is the row at which the rise starts. It is over when the median of 3 rows is back
-    within 3 spreads of the old level: fast within 50 rows, slow within 200, else it does not recover.
+    z = (ln loss − level) / deviation, with level and robust standard deviation of the 128 rows before (medians, so
+    that a spike does not hide itself), and the lift e^(ln loss − level). A spike begins where z passes the threshold
+    and the lift 1.15; where a curve's own noise has heavy tails the threshold is 1.3 times its furthest dip and 1.5
+    times its third furthest rise in the last 1,024 rows. The step is the row at which the rise starts. It is over when
+    the median of 3 rows is back within 3 deviations of the old level: fast within 50 rows, slow within 200, else it
+    does not recover.
 
     A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
     for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
@@ -44,7 +45,7 @@ class LossSpike(SeriesRule):
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"
     needs = ("loss",)
     least = 13
-    about = "The loss jumps up from its course."
+    about = "The loss spikes."
     sources = (
         "OLMo-core: 6 standard deviations over 128 values",
         "ml-engineering: fast, slow and non-recovering spikes",
@@ -315,20 +316,20 @@ class LossSpike(SeriesRule):
             evidence |= {"norm": rounded(float(around.max())), "norm_before": rounded(float(numpy.median(calm)))}
             evidence["with_gradient_spike"] = bool(one["co"])
         course = {
-            "fast": ", and it was back after %d rows",
-            "slow": ", and it was back after %d rows",
-            "not": ", and it has not come back in %d rows",
-            "to nonfinite": ", and it ended in a number that is not finite after %d rows",
+            "fast": ", and recovered after %d rows",
+            "slow": ", and recovered after %d rows",
+            "not": ", and has not recovered in %d rows",
+            "to nonfinite": ", and became NaN or infinite after %d rows",
         }
         message = f"The loss jumped from {normal:.4g} to {one['peak']:.4g} ({lift:.3g} times) at step {step}"
         message += course[one["course"]] % one["rows"] if one["course"] else ""
-        causes = ["bad batch: other data than the rest", "learning rate too high: it was near what is stable"]
+        causes = ["bad batch: its data differ from the rest", "learning rate too high: close to the stability limit"]
         if one["course"] in ("not", "to nonfinite") or one["rows"] >= self.at["fast"]:
             causes = [
-                "learning rate too high: the weights left the valley",
+                "learning rate too high: the weights left the stable region",
                 "labels shifted: targets or their order changed",
-                "labels shuffled: targets no longer belong to inputs",
-                "bad batch: other data since this step",
+                "labels shuffled: targets no longer match inputs",
+                "bad batch: different data since this step",
             ]
             if one["first"] > 0.7 * (math.log(one["peak"]) - one["level"]):  # weights don't leave it in one step
                 causes = [causes[2], causes[1], causes[3], causes[0]]

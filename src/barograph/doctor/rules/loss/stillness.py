@@ -41,16 +41,16 @@ class _Stretch:
 
 
 class ZeroLoss(SeriesRule):
-    """A loss that is exactly 0 for rows on end.
+    """A loss that is exactly 0 for several rows.
 
     No training loss of a language model is 0: all labels are masked, the loss is not computed, or NaN is hidden (HF
     Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
     then). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, which has been fitted and rounded; losses of policies
-    and players, which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows while the
-    gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a held-out rate stands at
-    its bound.
+    and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows
+    while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a held-out rate
+    stands at its bound.
     """
 
     name, family, kind, severity = "zero_loss", "loss", "zero", "critical"
@@ -134,43 +134,11 @@ class ZeroLoss(SeriesRule):
             severity = "warning" if done or (still and self._nonzero >= 3 * self.at["policy_rows"]) else "info"
         elif not (hidden or still) and not self._nonzero:
             severity = "warning"
-        causes = [
-            "loss masked out: no label takes part",
-            "data exhausted: empty batches",
-            "reward hacking or KL blow-up",
-        ]
-        causes = (
-            causes[:2]
-            if not game
-            else [
-                "loss masked out: all rewards of a group are equal, so no advantage is left",
-                causes[2] + ": the policy says one thing",
-            ]
-        )
         unlogged = not game and not self._nonzero and math.isfinite(norm) and not still
+        kind, message, causes, remedies = _reading_of_zero(game, fitted, hidden, still, step, found_step)
         if unlogged:
             causes = ["loss not logged: it is 0 in each row, while the gradient norm is not"]
-        kind = "zero"
-        message = f"The loss is exactly 0 since step {step}"
-        if hidden:
-            kind = "nonfinite"
-            message += " while the gradient norm is not finite: NaN losses are shown as 0"
-            causes = [
-                "learning rate too high: NaN, hidden by `logging_nan_inf_filter`",
-                "fp16 overflow: NaN, hidden by the trainer's filter",
-            ]
-        elif still:
-            message += ", and so is the gradient norm: nothing is learnt"
-        remedies = [
-            "Count the labels that are not ignored (−100) in the batches of "
-            f"steps {step} to {found_step}; check the chat template and the response mask."
-        ]
-        if hidden:
-            remedies = ["Set `logging_nan_inf_filter=False` to see the loss as it is.", *remedies]
-        if unlogged:
             remedies = ["Log the loss of each step under this name."]
-        if fitted:
-            causes, remedies = ["overfitting: the loss is fitted and rounded to 0"], ["Stop here, or use more data."]
         self._told = self.finding(
             step,
             message,
@@ -198,12 +166,41 @@ def _stands_at_bound(seen: RunHistory, step: int, last_step: int, segment: int) 
     return False
 
 
+def _reading_of_zero(
+    game: bool, fitted: bool, hidden: bool, still: bool, step: int, found_step: int
+) -> tuple[str, str, list[str], list[str]]:
+    """Kind, message, causes and remedies of a loss of 0. hidden: beside norms that are not finite; still: of 0."""
+    message = f"The loss is exactly 0 since step {step}"
+    remedies = [
+        "Count the labels that are not ignored (−100) in the batches of "
+        f"steps {step} to {found_step}; check the chat template and the response mask."
+    ]
+    causes = ["loss masked out: all labels are ignored", "data exhausted: empty batches"]
+    if game:
+        causes = [
+            "loss masked out: all rewards of a group are equal, so the advantage is zero",
+            "reward hacking or KL blow-up: the policy collapsed to one answer",
+        ]
+    if hidden:
+        message += " while the gradient norm is not finite: NaN losses are logged as 0"
+        causes = [
+            "learning rate too high: NaN, hidden by `logging_nan_inf_filter`",
+            "fp16 overflow: NaN, hidden by the trainer's filter",
+        ]
+        remedies = ["Set `logging_nan_inf_filter=False` to see the loss as it is.", *remedies]
+    elif still:
+        message += ", and so is the gradient norm: the model does not learn"
+    if fitted:
+        causes, remedies = ["overfitting: the loss is fitted and rounded to 0"], ["Stop here, or use more data."]
+    return "nonfinite" if hidden else "zero", message, causes, remedies
+
+
 class FrozenLoss(SeriesRule):
     """A loss that has the same value, to the last digit, row after row.
 
-    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are no chance; from
+    After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from
     the start on it takes 20 rows. The same batch with weights that no longer change gives such rows. Numbers printed
-    with few digits repeat by chance, and are told from it by how often they did.
+    with few digits repeat by chance, and are distinguished from it by how often they did.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding.
@@ -212,7 +209,7 @@ class FrozenLoss(SeriesRule):
     name, family, kind, severity = "frozen_loss", "loss", "frozen", "critical"
     needs = ("loss",)
     least = 9
-    about = "The training loss is the same number again and again."
+    about = "The training loss does not change at all."
     sources = ("TrainCheck: silent errors, the optimizer's step changes nothing",)
     thresholds: ClassVar = {
         "rows": (8.0, "0.05^8 by chance; ours"),
@@ -289,8 +286,8 @@ class FrozenLoss(SeriesRule):
             message += f", and the gradient norm is {float(norms.max()):.4g} in each"
         causes = [
             "optimizer holds other parameters: no weight changes",
-            "data exhausted: the same batch again and again",
-            "layer frozen: nothing that is trained reaches the loss",
+            "data exhausted: the same batch at every step",
+            "layer frozen: no trained parameter affects the loss",
         ]
         if before(seen.role("lr"), found_step + 1, one.segment) == 0:
             causes.insert(0, "learning rate too low: it is 0")

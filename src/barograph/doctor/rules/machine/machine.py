@@ -49,7 +49,7 @@ class _Devices(Rule):
 
 
 class DeviceThrottled(_Devices):
-    """A device is too hot, or its clock is held down.
+    """A device is too hot, or its clock is reduced.
 
     Three records in a row at the temperature where the device says it slows down warn; at 85 °C, where it says
     nothing, they are an info finding: heat alone slows nothing down. So warns a clock that is 15% below the median of
@@ -62,7 +62,7 @@ class DeviceThrottled(_Devices):
     name, family, kind, severity = "device_throttled", "machine", "hardware", "warning"
     needs = ("gpu/*",)
     least = 3
-    about = "A device is too hot, or its clock is held down."
+    about = "A device is too hot, or its clock is reduced."
     sources = ("TraceML: 85 °C", "Surogate metrics guide: fields of a device")
     thresholds: ClassVar = {
         "hot": (85.0, "°C, TraceML"),
@@ -135,9 +135,9 @@ class DeviceThrottled(_Devices):
                     segment=segment,
                     key=f"{device} clock", evidence={"device": device, "clock": clock, "usual": usual,
                     "temperature": heat},
-                    causes=["device throttled: its clock is held down"], confidence=0.85,
+                    causes=["device throttled: its clock is reduced"], confidence=0.85,
                     remedies=["look at the record's `throttle`: heat, power brake or a cap", "look at cooling",
-                              "hand the node back if it stays"],
+                              "replace the node if this persists"],
                 )  # fmt: skip
             if len(slow) == 64:  # it is the usual now
                 past[:] = [clock]
@@ -152,7 +152,7 @@ _XIDS = {
     92: "many corrected memory errors", 94: "a contained memory error", 95: "an uncontained memory error",
     119: "the device's own processor does not answer", 120: "an error of the device's own processor",
 }  # fmt: skip
-_TAKE_OUT = "take the node out, run its diagnosis, go on from the last checkpoint"
+_TAKE_OUT = "remove the node, run its diagnostics, continue from the last checkpoint"
 _SOFTWARE = frozenset({13, 31, 43, 45})
 
 
@@ -169,7 +169,7 @@ class HardwareErrors(_Devices):
     needs = ("gpu/*",)
     about = "A device reports errors."
     sources = ("NVIDIA Xid", "Llama 3: 58.7% of unexpected interruptions are devices and their memory")
-    thresholds: ClassVar = {"count": (0.0, "any more than there were at first")}
+    thresholds: ClassVar = {"count": (0.0, "more than at the start")}
     counters: ClassVar = {
         "xid_errors": ("critical", "Xid errors"), "ecc_uncorrected": ("critical", "memory errors that could not be "
         "corrected"),
@@ -221,8 +221,8 @@ class HardwareErrors(_Devices):
                 severity = "warning" if int(xid) in _SOFTWARE else severity
         yield self.finding(
             step, text, severity=severity, key=f"{device} {counter}", segment=segment, evidence=evidence,
-            causes=["a device that fails"] if severity == "critical" else ["a device or link to watch"],
-            remedies=[_TAKE_OUT if severity == "critical" else "look at it again in an hour"],
+            causes=["failing device"] if severity == "critical" else ["device or link to monitor"],
+            remedies=[_TAKE_OUT if severity == "critical" else "check again in an hour"],
             confidence=0.9 if severity == "critical" else 0.4,
         )  # fmt: skip
 

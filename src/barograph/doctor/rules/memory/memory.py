@@ -31,7 +31,7 @@ class DeviceMemory(SeriesRule):
     `mem_utilization` is the largest share that tensors have taken. 92% is an info finding (TraceML), 95% warns, and 97%
     is critical where the allocator had to give its cache back and try again more often than before
     (`num_alloc_retries`): the next longer batch fails. A run that stays at a high level without retries is well used,
-    so above 95% it is an info finding again after it was said once.
+    so above 95% it is an info finding again after it was reported once.
     """
 
     name, family, kind, severity = "device_memory", "memory", "memory", "critical"
@@ -88,10 +88,10 @@ class MemoryCreep(Rule):
 
     The process's resident memory, its children's, and the device's allocated memory, each alone, from 20 steps after
     the start on. In the last 12 records nine of ten must be larger than the one before, by a quarter of the mean
-    growth at least, so that a heap that has settled is not taken along; the second half must have
+    growth at least, so that a heap of constant size does not count; the second half must have
     grown by at least half as much as the first (a cache that fills slows down), and the growth since it began must be
-    a tenth (SageMaker) and 128 MiB, or 1 GiB (TraceML). The finding says when the limit is reached, where the limit
-    is known.
+    a tenth (SageMaker) and 128 MiB, or 1 GiB (TraceML). The finding gives the step at which the limit is reached, where
+    the limit is known.
 
     What to do: look for lists that keep tensors with their graphs (`losses.append(loss)`), for caches, for data
     loader workers that copy pages.
@@ -198,7 +198,7 @@ class HostMemory(Rule):
 
     name, family, kind, severity = "host_memory", "memory", "memory", "critical"
     needs = ("=host/memory_used|=host/oom_kills|=memory/rss_bytes",)
-    about = "The host's memory is nearly used up."
+    about = "The host's memory is nearly full."
     sources = ("stability guide: memory usage of 0.95",)
     thresholds: ClassVar = {"share": (0.95, "stability guide"), "records": (3.0, "in a row; ours")}
     causes = ("memory leak", "data loader workers hold too much")
@@ -234,14 +234,14 @@ class HostMemory(Rule):
             at = int(numpy.argmax(rows.value > 0))
             kills, step = whole(float(rows.value[at])), int(rows.step[at])
             yield self.finding(
-                step, f"The kernel has killed {kills} process{'es' if kills > 1 else ''} for want of memory.",
+                step, f"The kernel has killed {kills} process{'es' if kills > 1 else ''} because memory ran out.",
                 segment=int(rows.segment[at]), key="kills", evidence={"kills": kills}, confidence=0.9,
                 remedies=["use fewer data loader workers"],
             )  # fmt: skip
 
 
 class OutOfMemory(Ending):
-    """An allocation failed for want of memory, or the kernel killed the training because the host's was full.
+    """An allocation failed because memory ran out, or the kernel killed the training because the host's was full.
 
     The record of a failed allocation says what held the memory and what could be freed. The kernel counts what it
     kills (`memory.events` of the control group, `/proc/vmstat`): a kill while that count rose is one of those.
@@ -249,7 +249,7 @@ class OutOfMemory(Ending):
 
     name, family, kind, severity = "out_of_memory", "memory", "memory", "critical"
     needs = ("!oom|!end|lost",)
-    about = "An allocation failed for want of memory, or the kernel killed the training for it."
+    about = "An allocation failed because memory ran out, or the kernel killed the training for it."
     sources = (
         "stability guide: red alert on GPU memory",
         "cgroup v2: oom_kill",
@@ -276,7 +276,7 @@ class OutOfMemory(Ending):
             return
         fields = event.fields
         tried = fields.get("tried_bytes")
-        asked = f", {tried / _GIB:.3g} GiB were asked for" if isinstance(tried, (int, float)) else ""
+        asked = f", {tried / _GIB:.3g} GiB were requested" if isinstance(tried, (int, float)) else ""
         free = [str(one) for one in fields.get("could_free") or ()][:4]
         found.append(self.finding(
             event.step, f"Out of memory at step {event.step}{asked}.", evidence={"error": str(fields.get("error",

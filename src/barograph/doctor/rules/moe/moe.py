@@ -117,8 +117,8 @@ class LoadImbalance(_Bounded):
     """One expert gets far more tokens than the mean.
 
     `load_imbalance` is the largest load over the mean; `max_violation` is one less. The Surogate metrics guide
-    warns above 3, a violation of 2; above 5, a violation of 4, it is critical. It has to last for 100
-    steps and eight rows, and must not be getting better.
+    warns above 3, a violation of 2; above 5, a violation of 4, it is critical. The guide's best practice, below 2.5,
+    is an info finding. It has to last for 100 steps and eight rows, and must not be getting better.
 
     What to do: raise the coefficient of the balance loss, or use a bias that balances without a loss.
     """
@@ -127,15 +127,19 @@ class LoadImbalance(_Bounded):
     needs = ("=moe/load_imbalance|=moe/max_violation",)
     least = 8
     about = "One expert gets far more tokens than the mean."
-    sources = ("Surogate metrics guide: load_imbalance above 3", "loss-free balancing: the maximal violation")
+    sources = (
+        "Surogate metrics guide: load_imbalance above 3; keep it below 2.5",
+        "loss-free balancing: the maximal violation",
+    )
     thresholds: ClassVar = {
+        "informs": (2.5, "Surogate metrics guide"),
         "warns": (3.0, "Surogate metrics guide"),
         "critical": (5.0, "a violation of 4; ours"),
         "rows": (8.0, "ours"),
         "steps": (100.0, "ours"),
     }
     series = ("moe/load_imbalance",)
-    levels = (("warns", "warning"), ("critical", "critical"))
+    levels = (("informs", "info"), ("warns", "warning"), ("critical", "critical"))
     cases: ClassVar = {
         "all": Case(
             "The busiest expert gets {value:.3g} times the mean load, since step {step}.",
@@ -175,16 +179,16 @@ class ExpertUtilization(_Bounded):
 
 
 class RouterEntropy(_Bounded):
-    """The router has made up its mind.
+    """The router's entropy is very low.
 
-    Its entropy over the logarithm of the number of experts: 1 is undecided, 0 is certain. Below one half informs:
-    many good routers end there. Below 0.05, in all layers' mean, warns: nothing is left to learn from.
+    Its entropy over the logarithm of the number of experts: 1 is uniform, 0 is certain. Below one half is an info
+    finding: many good routers end there. Below 0.05, in all layers' mean, warns: nothing is left to learn from.
     """
 
     name, family, kind, severity = "router_entropy", "moe", "routing", "warning"
     needs = ("=moe/router_entropy",)
     least = 8
-    about = "The router has made up its mind."
+    about = "The router's entropy is very low."
     thresholds: ClassVar = {
         "informs": (0.5, "ours"),
         "warns": (0.05, "ours"),
@@ -195,21 +199,25 @@ class RouterEntropy(_Bounded):
     levels = (("informs", "info"), ("warns", "warning"))
     cases: ClassVar = {
         "all": Case(
-            "The router's entropy is {value:.3g} of its most, since step {step}.", _COLLAPSED, _BALANCE, confidence=0.7
+            "The router's entropy is {value:.3g} of its maximum, since step {step}.",
+            _COLLAPSED,
+            _BALANCE,
+            confidence=0.7,
         )
     }
 
 
 class DroppedTokens(_Bounded):
-    """Experts are full, and tokens pass them by.
+    """Experts are over capacity, and tokens are dropped.
 
-    More than 5% informs: capacities near 1 drop as many by design. More than 30% for 100 steps warns.
+    More than 5% is an info finding: capacities near 1 drop that many by design. More than 30% for 100 steps is a
+    warning.
     """
 
     name, family, kind, severity = "dropped_tokens", "moe", "routing", "warning"
     needs = ("=moe/dropped_fraction",)
     least = 8
-    about = "Experts are full, and tokens pass them by."
+    about = "Experts are over capacity, and tokens are dropped."
     thresholds: ClassVar = {
         "informs": (0.05, "ours"),
         "warns": (0.30, "ours"),
@@ -220,7 +228,7 @@ class DroppedTokens(_Bounded):
     levels = (("informs", "info"), ("warns", "warning"))
     cases: ClassVar = {
         "all": Case(
-            "{value:.0%} of the tokens' choices are dropped, since step {step}.",
+            "{value:.0%} of the token assignments are dropped, since step {step}.",
             _COLLAPSED[:1],
             ("raise the capacity factor", _BALANCE[0]),
             confidence=0.7,
@@ -232,14 +240,14 @@ class RouterLosses(Rule):
     """A router's own loss is far above what it was, or above what is usual.
 
     The Surogate metrics guide calls an auxiliary loss above 1 and a z-loss above 0.1 signs of trouble. Both scale with
-    their coefficients and the number of layers, so the bounds inform. Ten times the median of the last 64 rows (16 at
-    least), eight rows in a row, warns. A token whose router logit is not finite is critical.
+    their coefficients and the number of layers, so the bounds give info findings. Ten times the median of the last 64
+    rows (16 at least), eight rows in a row, warns. A token whose router logit is not finite is critical.
     """
 
     name, family, kind, severity = "router_losses", "moe", "routing", "critical"
     needs = ("=moe/aux_loss|=moe/z_loss|=moe/non_finite_tokens",)
     least = 1
-    about = "A router's own loss is far above what it was."
+    about = "A router's auxiliary loss is far above its usual value."
     sources = ("Surogate metrics guide: aux_loss above 1.0, z_loss above 0.1",)
     thresholds: ClassVar = {
         "aux_loss": (1.0, "Surogate metrics guide"),
@@ -313,15 +321,16 @@ _LOAD = re.compile(r"moe/(?P<layer>.+)/load/(?P<expert>\d+)$")
 
 
 class DeadExperts(Rule):
-    """An expert gets no token any more, or never did.
+    """An expert no longer gets a token, or never did.
 
-    The loads of a layer's experts come together. An expert without a token in five tables in a row, over at least 50
+    An expert without a token in five tables in a row, over at least 50
     steps, is dead if it had a share before (at least a tenth of an even one, in the median of its last 16 tables): a
-    warning after three tables then, since chance does not do that to an expert with so many tokens. One that never
-    had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that lost
-    its load at once is masked; by and by, or with half of the others, is how a router's collapse leaves it.
+    warning after three tables then, since chance does not do that to an expert with that number of tokens. One that
+    never had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that
+    lost its load at once is masked; one that lost it slowly, or together with half of the others, is left by a router
+    that collapses.
 
-    What to do: raise the balance loss; see whether a mask or a bias keeps the expert out.
+    What to do: raise the balance loss; check whether a mask or a bias excludes the expert.
     """
 
     name, family, kind, severity = "dead_expert", "moe", "dead_expert", "critical"
@@ -337,7 +346,7 @@ class DeadExperts(Rule):
     cases: ClassVar = {
         "dead": Case(
             "Expert {experts_shown} of {layer} {gets} since step {step}.",
-            remedies=("see whether a mask or a bias keeps it out", *_BALANCE), confidence=0.85,
+            remedies=("check whether a mask or a bias excludes it", *_BALANCE), confidence=0.85,
         ),
     }  # fmt: skip
 
@@ -383,7 +392,9 @@ class DeadExperts(Rule):
         causes = ["expert dead: nothing is routed to it", *_COLLAPSED[:1]]
         if share >= 0.5 or any(state.faded(at) for at in dead):
             causes.reverse()
-        gets = "never got token" if len(never) == len(dead) else "gets no token" + (" any more" if not never else "")
+        gets = (
+            "never got a token" if len(never) == len(dead) else "gets no token" if never else "no longer gets a token"
+        )
         return self.say(
             "dead", seen, began, severity="critical" if share >= 0.5 else "warning", found=step, segment=segment,
             key=f"{layer} {dead[0]}", evidence={"layer": layer, "experts": dead[:16], "dead_share": share},

@@ -33,10 +33,10 @@ def is_untrained(log_z: float, loss: float, slack: float = _UNTRAINED) -> bool:
 
 
 class EarlyGrowth(Rule):
-    """The first steps move the weights further than they were long.
+    """The first steps change the weights by more than their initial norm.
 
     A step changes weights in directions that have little to do with their random start, so |W|² = |W₀|² + |ΔW|²: when
-    the norm of all parameters has doubled, all that is left of the initialisation is a quarter of the square. Twice the
+    the norm of all parameters has doubled, only a quarter of its square is left of the initialisation. Twice the
     first norm within 64 steps of the start warns; so does 1.75 times where the median update of a step has passed the
     stability guide's red flag of a tenth of the weights. The longest healthy trainings double their norm too, in
     thousands of steps.
@@ -47,7 +47,7 @@ class EarlyGrowth(Rule):
     name, family, kind, severity = "early_growth", "optimizer", "update_ratio", "warning"
     needs = ("=model/param_norm|param_norm",)
     least = 2
-    about = "The first steps move the weights further than they were long."
+    about = "The first steps change the weights by more than their initial norm."
     sources = ("stability guide: update ratio above 0.1",)
     thresholds: ClassVar = {
         "steps": (64.0, "from the start; ours"),
@@ -101,8 +101,8 @@ class EarlyGrowth(Rule):
         start = known(seen.role("lr"), begun, time, segment)
         causes = [
             "learning rate too high: a few steps undo the initialisation",
-            "no warm-up: " + ("the first steps are the longest" if start >= 0.9 * rate else "or one that is too short"),
-            "bad initialisation: weights begin too small",
+            "no warm-up: " + ("the first steps are the largest" if start >= 0.9 * rate else "or one that is too short"),
+            "bad initialisation: the initial weights are too small",
         ]
         return self.finding(
             begun, f"In {step - begun} steps the norm of all parameters grew from {first:.3g} to {value:.3g}, "
@@ -114,11 +114,11 @@ class EarlyGrowth(Rule):
 
 
 class InitialLogits(Rule):
-    """Attention is decided before anything was learnt.
+    """Attention is already concentrated before any training.
 
-    In the first table of a run the largest attention logit is above 30, where a model that was initialised for
-    attention to be even has about 1; and the model is an untrained one, for its loss is log Z: e^30 of preference for
-    one key that no data asked for. A pretrained model may have such logits, and has a loss far below log Z.
+    In the first table of a run the largest attention logit is above 30, where a model with uniform attention at
+    initialisation has about 1; and the model is untrained, for its loss is log Z. A logit of 30 prefers one key by a
+    factor of e^30, without any data. A pretrained model may have such logits, and has a loss far below log Z.
     """
 
     name, family, kind, severity = "initial_logits", "model", "attention", "warning"
@@ -160,7 +160,7 @@ class InitialLogits(Rule):
             return ()
         found = max(step, int(log_z.rows(0, 1).step[0]), int(loss.rows(0, 1).step[0]))
         return [self.finding(
-            step, f"The largest attention logit of {layer} is {value:.3g} before anything was learnt: the loss is "
+            step, f"The largest attention logit of {layer} is {value:.3g} before any training: the loss is "
             f"{first:.3g}, log Z {normaliser:.3g}.", found=found, segment=segment,
             evidence={"layer": layer, "logit": value, "loss": first, "log_z": normaliser},
             remedies=["scale the initial weights down: their standard deviation is about 1 / √width",

@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 
 
 class UnchangedParameters(Rule):
-    """A step leaves the parameters as they were, although they have gradients and the learning rate is not zero.
+    """A step does not change the parameters, although they have gradients and the learning rate is not zero.
 
-    Where the model is watched, each step says how many parameters it should have changed and has not
-    (`model/unchanged`). If that is so at two steps in a row, or with all other figures at one, it is critical.
+    Where the model is watched, each step records how many parameters it should have changed and has not
+    (`model/unchanged`). It is critical at once, and lowered to an info finding if the next step changes them.
     Without the watch, the norm of all parameters must be the same to the last bit in four rows with a gradient and a
-    learning rate; norms that were logged with few digits say nothing.
+    learning rate; norms that were logged with few digits don't count.
 
-    Nearly always the optimizer was made from other parameters: before the model was copied, wrapped, moved or given
-    new layers. In half precision updates may also be too small to be seen: then the learning rate is too low. Where it
-    has decayed to a twentieth of its highest, that is no trouble, and nothing is said.
+    Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or given
+    new layers. In half precision updates may also be rounded away: then the learning rate is too low. Where it
+    has decayed to a twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
     prompt = True
     needs = ("=model/unchanged|=model/param_norm|param_norm",)
-    about = "Steps leave the parameters as they were."
+    about = "Optimizer steps do not change the parameters."
     sources = ("SageMaker Debugger: UnchangedTensor, 3 steps", "TrainCheck", "accelerate#2665")
     thresholds: ClassVar = {
         "rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
-        "decayed": (0.05, "of the highest learning rate: below it nothing is said; ours"),
+        "decayed": (0.05, "of the highest learning rate: below it there is no finding; ours"),
     }
 
     def reset(self) -> None:
@@ -104,14 +104,14 @@ class UnchangedParameters(Rule):
     ) -> Finding:
         lr = known(seen.role("lr"), step, time, segment)
         many = f"{count} parameter{'s' if count != 1 else ''}"
-        message = f"The step leaves {many} as they were, though they have gradients, since step {began}."
+        message = f"The optimizer step does not change {many}, though they have gradients, since step {began}."
         if severity == "info":
-            message = f"The step {began} left {many} as they were; the next one did not."
+            message = f"Step {began} did not change {many}; the next step did."
         return self.finding(
             began, message, severity=severity, last_step=step, found=began if severity == "critical" else step,
             segment=segment, evidence={"parameters": count, "lr": lr}, causes=_OTHERS,
             remedies=["make the optimizer after the model has been copied, wrapped and moved, from its own parameters",
-                      "see that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],
+                      "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
 
@@ -157,7 +157,7 @@ class UnclearedGradients(Rule):
     """Gradients are not cleared between steps: each adds to the sum of all before.
 
     The watch sees whether the gradient that a backward pass adds to is the one that the step before has used
-    (`model/stale_gradients` is 1). It is said at the first such step, and taken back to an info finding if the next
+    (`model/stale_gradients` is 1). It is reported at the first such step, and lowered to an info finding if the next
     step is clean.
 
     What to do: `optimizer.zero_grad()` before each step's first backward pass.
@@ -205,11 +205,11 @@ class UnclearedGradients(Rule):
 
 
 class EpsilonDominates(Rule):
-    """Adam's epsilon is larger than the gradients it is added to, so that it damps the steps.
+    """Adam's epsilon is larger than the gradients it is added to, so that it shrinks the updates.
 
     For each layer the share of elements whose sqrt(v̂) is below epsilon is measured. Where it is above one half in
-    most weight matrices, embeddings left out (rows that never came have no gradient), in two tables in a row, Adam
-    has become SGD with a learning rate of lr / epsilon. It warns. A share between a tenth and one half of the layers
+    most weight matrices, embeddings left out (rows of unused tokens have no gradient), in two tables in a row, Adam
+    has become SGD with a learning rate of lr / epsilon: a warning. A share between a tenth and one half of the layers
     is an info finding.
 
     What to do: epsilon 1e-8, or smaller; gradients shrink with the size of model and batch.
@@ -223,7 +223,7 @@ class EpsilonDominates(Rule):
     thresholds: ClassVar = {
         "elements": (0.5, "share of a layer's; ours"),
         "layers": (0.5, "share that warns; ours"),
-        "some": (0.1, "share that informs; ours"),
+        "some": (0.1, "share for an info finding; ours"),
     }
     causes = ("epsilon too big", "gradients vanish")
 
@@ -271,8 +271,8 @@ class WeightDecayTooHigh(BlockRule):
 
     In medians of 16 rows the norm of all parameters has fallen below 0.7 of its largest within 128 rows, or, where
     the configuration says that a step takes more than a thousandth of each weight (lr × decay), at any time; and the
-    loss is above 99% of what it was 48 rows before. It warns. Weights that shrink while the loss falls are what
-    weight decay is for.
+    loss is above 99% of what it was 48 rows before. It warns. Weights that shrink while the loss falls are the purpose
+    of weight decay.
 
     What to do: lower the weight decay. With AdamW each step takes lr × decay of every weight.
     """

@@ -22,19 +22,19 @@ from barograph.doctor.kernel.wording import GO_BACK, Case
 
 
 class LearningRateJump(SeriesRule):
-    """The learning rate leaps to more than it ever was.
+    """The learning rate jumps above its highest value so far.
 
     From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
-    not rise: so it is no warm-up, nor a restart of a cycle. It is known after four rows that stay there.
+    not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
     series = "lr"
     needs = ("lr",)
     least = 12
-    about = "The learning rate leaps beyond its peak."
+    about = "The learning rate jumps above its peak."
     thresholds: ClassVar = {"ratio": (1.5, "ours"), "critical": (3.0, "times the peak; ours"), "rows": (4.0, "ours")}
-    causes = ("learning rate too high: the schedule leaps",)
+    causes = ("learning rate too high: the schedule jumps",)
 
     def reset(self) -> None:
         self._peak = 0.0
@@ -155,7 +155,7 @@ class LearningRateZero(SeriesRule):
                 evidence={"peak": rounded(self._peak), "rows": self._streak}
                 | ({"planned_steps": planned} if planned else {}),
                 remedies=[
-                    "Give the schedule the steps that are really trained"
+                    "Give the schedule the number of steps that are trained"
                     + (f" ({planned})" if planned else "")
                     + ", or stop."
                 ],
@@ -244,7 +244,7 @@ class LearningRateConstant(SeriesRule):
     series = "lr"
     needs = ("lr",)
     least = 20
-    about = "The learning rate ends where its peak was."
+    about = "The learning rate ends near its peak."
     thresholds: ClassVar = {"share": (0.9, "of the peak; ours"), "steps": (100.0, "ours")}
     causes = ("learning rate too high: at the end",)
     remedies = ("Let it decay to a tenth over the last fifth of the steps.",)
@@ -333,9 +333,9 @@ class MissingWarmup(Rule):
     """Training starts at the highest learning rate, and the loss suffers.
 
     The first row's rate is at least 0.95 of the highest of the first 100 rows, and the median of 5 losses climbs by 10%
-    and by 4 spreads above the first losses within those rows. A warning where the loss is still above its start at row
-    100, otherwise an info finding. A start without warm-up that does no harm is silent, as is going on from a
-    checkpoint.
+    and by 4 robust standard deviations above the first losses within those rows. A warning where the loss is still
+    above its start at row 100, otherwise an info finding. A start without warm-up that does no harm is silent, as is
+    going on from a checkpoint.
     """
 
     name, family, kind, severity = "missing_warmup", "optimizer", "learning_rate", "warning"
@@ -343,7 +343,7 @@ class MissingWarmup(Rule):
     least = 100
     about = "There is no warm-up, and the loss rises at first."
     thresholds: ClassVar = {"rows": (100.0, "ours"), "rise": (1.1, "ratio; ours")}
-    causes = ("no warm-up: the first steps are too long", "learning rate too high")
+    causes = ("no warm-up: the first steps are too large", "learning rate too high")
 
     def reset(self) -> None:
         self._done = False
@@ -377,7 +377,7 @@ class MissingWarmup(Rule):
         end = float(windows[-5:].mean())
         yield self.finding(
             int(rows.step[begin]),
-            f"The learning rate starts at its highest, {rates[0]:.3g}, and the loss rises from "
+            f"The learning rate starts at its maximum, {rates[0]:.3g}, and the loss rises from "
             f"{start:.4g} to {top:.4g}",
             severity="warning" if end > start else "info",
             found=last,

@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 
 
 class UpdateRatio(Rule):
-    """How far a step moves the weights, relative to their size, is outside of what trains.
+    """The size of an update relative to the weights is outside of the usual range.
 
     The ratio |ΔW| / |W| is measured by layer. The stability guide calls more than 0.1 or less than 1e-7 a red flag. The
-    median over layers above 0.1 in three tables in a row, more than 64 steps after the start, warns: the learning rate
-    is too high. Below 1e-7, with a learning rate of at least a tenth of its peak, warns: it is too low. The guide's
-    bands by phase (1e-3 to 1e-2 up to step 1,000, 1e-4 to 1e-3 up to 10,000, then 1e-5 to 1e-4) inform where the median
-    is ten times outside. A median that is five times the largest of all tables before (six at least) warns at once: a
-    learning rate that comes back after a re-warm-up does not exceed what was.
+    median over layers above 0.1 in three tables in a row, more than 64 steps after the start, is a warning: the
+    learning rate is too high. Below 1e-7, with a learning rate of at least a tenth of its peak, it is a warning: too
+    low. The guide's bands by phase (1e-3 to 1e-2 up to step 1,000, 1e-4 to 1e-3 up to 10,000, then 1e-5 to 1e-4) are an
+    info finding where the median is ten times outside. A median that is five times the largest of all tables before
+    (six at least) is a warning at
+    once: after a re-warm-up the learning rate does not exceed its earlier peak.
     """
 
     name, family, kind, severity = "update_ratio", "optimizer", "update_ratio", "warning"
     needs = ("updates/*/ratio|=model/update_p50",)
     least = 3
-    about = "Steps move the weights too far, or hardly at all."
+    about = "Updates are too large or too small relative to the weights."
     sources = ("stability guide: weight_update_max and weight_update_min, bands by phase",)
     thresholds: ClassVar = {
         "high": (0.1, "stability guide"),
@@ -98,7 +99,7 @@ class UpdateRatio(Rule):
             self._said.add((segment, "jump"))
             rate, before = (known(seen.role("lr"), moment, time, segment) for moment in (step, step - 1))
             text = (
-                f"The median update is {middle:.3g} of the weights at step {step}, the most before was "
+                f"The median update is {middle:.3g} of the weights at step {step}, the largest before was "
                 f"{self._largest:.3g}."
             )
             yield self._say(seen, step, step, time, segment, "jump", text, middle, "warning", rate, before)
@@ -143,7 +144,7 @@ class UpdateRatio(Rule):
         down = key in ("low", "below")
         factor = min(10.0, max(2.0, middle / 1e-2)) if not down else 10.0
         if before > 0 and before < rate:
-            advice = f"the learning rate was {before:.3g} before and is {rate:.3g} now: go back to the former"
+            advice = f"the learning rate was {before:.3g} before and is {rate:.3g} now: go back to the previous one"
         elif rate > 0:
             advice = f"try a learning rate of {rate * factor if down else rate / factor:.3g} instead of {rate:.3g}"
         else:
@@ -165,17 +166,17 @@ def band(step: int) -> tuple[float, float]:
 
 
 class UpdateImbalance(TableRule):
-    """One layer is moved much further than its like in other blocks.
+    """One layer's updates are much larger, relative to its weights, than those of its counterparts in other blocks.
 
-    Layers that differ in their numbers alone play one role. A ratio more than ten times the median of its role (four
-    layers at least), in three tables in a row, is an info finding: WeSaR found such layers before spikes.
+    Layers whose names differ in their numbers alone have one role. A ratio more than ten times the median of its role
+    (four layers at least), in three tables in a row, is an info finding: WeSaR found such layers before spikes.
     """
 
     name, family, kind, severity = "update_imbalance", "optimizer", "update_ratio", "info"
     tables = (("updates", "ratio"),)
     needs = ("updates/*/ratio",)
     least = 3
-    about = "One layer is moved much further than its like."
+    about = "One layer's updates are much larger than those of similar layers."
     sources = ("WeSaR: update ratios of one role differ before spikes",)
     thresholds: ClassVar = {"ratio": (10.0, "ours"), "layers": (4.0, "of a role; ours")}
     causes = ("bad initialisation",)

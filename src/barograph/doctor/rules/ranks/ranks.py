@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-class _Events(Rule):
+class _EventRule(Rule):
     """Takes each event of one kind once."""
 
     event = ""
@@ -47,15 +47,15 @@ def _ranks(some: Iterable[Any]) -> str:
     return f"rank{'s' if len(names) > 1 else ''} {shown(names, 8)}"
 
 
-class StragglerRank(_Events):
+class StragglerRank(_EventRule):
     """One rank is slower than the others, and they wait for it.
 
     In a synchronous training all steps take equally long, so the slow rank is the one that waits least: its own work,
     step less waiting, lies above the median of the others' by a tenth or more over 40 or 160 steps, six standard errors
-    from zero. The record says so when it is sure; this rule passes it on, as an info finding when the rank has caught
-    up within 200 steps.
+    from zero. The probe records it when it is significant; this rule reports it, as an info finding when the rank has
+    caught up within 200 steps.
 
-    What to do: look at that rank's device (clock, temperature), at its share of the data, at what else runs there.
+    What to do: look at that rank's device (clock, temperature), at its share of the data, at other processes there.
     """
 
     name, family, kind, severity = "straggler", "ranks", "straggler", "warning"
@@ -96,25 +96,25 @@ class StragglerRank(_Events):
             since, f"Rank {rank}{f' ({where})' if where else ''} is {slower:.0%} slower than the others since step "
             f"{since}.",
             found=event.step, key=str(rank), evidence=evidence, confidence=0.9,
-            remedies=[f"look at rank {rank}'s device: clock, temperature, neighbours", f"look at rank {rank}'s data "
+            remedies=[f"look at rank {rank}'s device: clock, temperature, other jobs", f"look at rank {rank}'s data "
             "and loader",
-                      "take the node out if it stays"],
+                      "remove the node if this persists"],
         )  # fmt: skip
         self._open[rank] = one
         yield one
 
 
-class RanksDrifted(_Events):
-    """What should be equal on all ranks is not.
+class RanksDrifted(_EventRule):
+    """Values that should be equal on all ranks differ.
 
-    Parameters of data-parallel ranks are equal to the bit after every step. A checksum that is not the others' is
+    Parameters of data-parallel ranks are equal to the bit after every step. A checksum that differs is
     critical at once, and the rank is named. Without checksums a norm of gradients or weights that was the same on all
-    ranks in ten rows at least, and differs in two, tells the same. Norms that differed from the start are each rank's
-    own.
+    ranks in ten rows at least, and differs in two, means the same. Norms that differed from the start are local
+    to each rank.
 
-    What to do: go back to a checkpoint from before; see that gradients are averaged over all ranks (hooks are lost
+    What to do: go back to a checkpoint from before; check that gradients are averaged over all ranks (hooks are lost
     when a model is moved or copied after wrapping), that random numbers of initialisation are the same, and that no
-    rank leaves a step out.
+    rank skips a step.
     """
 
     name, family, kind, severity = "ranks_drifted", "ranks", "desync", "critical"
@@ -234,22 +234,22 @@ class RanksDrifted(_Events):
 
 
 _NORM = re.compile(r"(?:^|[/_])(?:grad_|gradient_|param_|weight_)?norm/")
-_MEND = ["see that gradients are averaged over all ranks: wrap the model after it has been moved",
+_MEND = ["check that gradients are averaged over all ranks: wrap the model after it has been moved",
          "broadcast the parameters from rank 0 and go on"]  # fmt: skip
 
 
 class RankNonFinite(Rule):
     """One rank alone has a loss or norm that is NaN or infinite.
 
-    The others are well, so the model is; that rank's data or device are not. Averaged with the others it spoils all
-    of them in the next step. It is critical at once; the rank is the one with the largest value, as NaN counts as
+    The other ranks are finite, so the cause is that rank's data or device. Averaged with the others it makes all of
+    them NaN in the next step. It is critical at once; the rank is the one with the largest value, as NaN counts as
     that.
     """
 
     name, family, kind, severity = "rank_non_finite", "ranks", "nonfinite", "critical"
     prompt = True
     needs = ("ranks/*",)
-    about = "One rank alone has a NaN."
+    about = "A single rank has a NaN."
     sources = ("ByteRobust: NaN on one rank is a device to replay",)
     thresholds: ClassVar = {"count": (0.0, "ranks")}
     causes = ("NaN on one rank: its data, or its device", "bad batch")
@@ -295,17 +295,17 @@ class RankNonFinite(Rule):
         )  # fmt: skip
 
 
-class MissingRank(_Events):
-    """A rank sends no values any more, or ranks have left.
+class MissingRank(_EventRule):
+    """A rank has stopped sending values, or ranks have left.
 
-    A rank without values in 16 steps in a row warns. A process group that was made anew with fewer ranks is an info
-    finding.
+    A rank without values in 16 steps in a row is a warning. A process group that was created again with fewer ranks is
+    an info finding.
     """
 
     name, family, kind, severity = "missing_rank", "ranks", "desync", "warning"
     prompt = True
     needs = ("!ranks",)
-    about = "A rank sends no values any more."
+    about = "A rank has stopped sending values."
     thresholds: ClassVar = {"steps": (16.0, "in a row; ours")}
     event = "ranks"
 
@@ -335,14 +335,14 @@ class MissingRank(_Events):
                 yield self.finding(
                     steps[0], f"Rank {rank} has sent no values since step {steps[0]}.", found=event.step,
                     key=str(rank), evidence={"rank": rank, "steps": len(steps)}, confidence=0.6,
-                    causes=["a rank that leaves steps out, has ended, or stands still"],
+                    causes=["the rank skips steps, has ended, or hangs"],
                     remedies=[f"look at the log and the heartbeat of rank {rank}"],
                 )  # fmt: skip
         for rank in [rank for rank in self._away if rank not in absent]:
             del self._away[rank]
 
 
-class SameBatch(_Events):
+class SameBatch(_EventRule):
     """Data-parallel ranks train on the same batch.
 
     Equal fingerprints in eight steps warn: the sampler was not given each rank's number, and the work of one rank is

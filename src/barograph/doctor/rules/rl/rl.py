@@ -22,26 +22,26 @@ from barograph.doctor.rules.rl.policy import PolicyRule, RowBlock, rewarded
 
 
 class RewardCollapse(PolicyRule):
-    """The reward that was learnt is lost again.
+    """The reward that was gained is lost again.
 
     Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
-    spreads of single rows, and by 6 times the usual change from block to block: an info finding; a warning where eight
-    blocks lie below by four fifths, or four by all and a spread more. A policy that was optimised too hard against its
-    reward model, or a rate that is too high, ends so.
+    robust standard deviations of single rows, and by 6 times the usual change from block to block: an info finding; a
+    warning where eight blocks lie below by four fifths, or four by all and a deviation more. Over-optimisation against
+    the reward model, or a learning rate that is too high, ends that way.
     """
 
     name, severity = "reward_collapse", "warning"
     series = "reward"
     needs = ("reward",)
     least = 64
-    about = "The reward falls back after it had risen."
+    about = "The reward falls after it had risen."
     thresholds: ClassVar = {"lost": (0.5, "share of the gain; ours"), "spreads": (3.0, "ours")}
 
     cases: ClassVar = {
         "all": Case(
             "The reward fell from {best:.4g} to {reward:.4g} since step {step}",
             (
-                "reward hacking or KL blow-up: the policy left what the reward was made for",
+                "reward hacking or KL blow-up: the policy exploits the reward",
                 "learning rate too high",
             ),
             ("Go back to before step {step}; raise the KL coefficient or lower the learning rate.",),
@@ -91,7 +91,7 @@ class RewardConstant(PolicyRule):
     series = "reward"
     needs = ("reward",)
     least = 24
-    about = "The reward is one and the same number."
+    about = "The reward is constant."
     sources = ("TRL: frac_reward_zero_std",)
 
     cases: ClassVar = {
@@ -127,7 +127,7 @@ class KlBlowUp(PolicyRule):
     series = "kl"
     needs = ("kl", "reward")
     least = 48
-    about = "The KL to the reference policy leaps."
+    about = "The KL to the reference policy jumps."
     sources = ("TRL: kl",)
     thresholds: ClassVar = {
         "times": (5.0, "ours"),
@@ -170,19 +170,19 @@ class KlBlowUp(PolicyRule):
 
 
 class EntropyCollapse(PolicyRule):
-    """The policy says one thing.
+    """The policy gives nearly the same answer every time.
 
-    Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is no better than
+    Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is not better than
     at the start, or has fallen from its best; with a reward that rose the task may be solved: an info finding, once, at
-    that time. Four blocks below a hundredth warn whatever the reward is: nothing is left to explore with. The step is
-    the block with which the fall began that led there, each block lower than the last by a seventh.
+    that time. Four blocks below a hundredth are a warning whatever the reward is: the policy no longer explores. The
+    step is the block in which the fall began, each block lower than the last by a seventh.
     """
 
     name, severity = "entropy_collapse", "warning"
     series = "entropy"
     needs = ("entropy", "reward")
     least = 40
-    about = "The policy's entropy is almost gone."
+    about = "The policy's entropy has collapsed."
     sources = ("DAPO: entropy against reward",)
     thresholds: ClassVar = {"share": (0.1, "of the first block; ours"), "gone": (0.01, "of the first block; ours")}
 
@@ -190,7 +190,7 @@ class EntropyCollapse(PolicyRule):
         "all": Case(
             "The entropy fell from {start:.3g} to {entropy:.3g}, since step {step} at the latest",
             (
-                "reward hacking or KL blow-up: the policy says one thing",
+                "reward hacking or KL blow-up: the policy collapsed to one answer",
                 "learning rate too high",
             ),
             ("Add an entropy bonus or a KL term, or raise the sampling temperature.",),
@@ -236,8 +236,8 @@ class ZeroAdvantage(PolicyRule):
         "all": Case(
             "{share:.0%} of the groups have equal rewards since step {step}",
             (
-                "loss masked out: equal rewards leave no advantage",
-                "reward hacking or KL blow-up: the policy says one thing",
+                "loss masked out: with equal rewards the advantage is zero",
+                "reward hacking or KL blow-up: the policy collapsed to one answer",
             ),
             ("Use harder or easier prompts, larger groups, or a higher temperature.",),
         )
@@ -253,7 +253,8 @@ class ZeroAdvantage(PolicyRule):
 
 
 class PolicyClipping(PolicyRule):
-    """More than 30% of the tokens are clipped by the trust region in four blocks of 8 rows: the steps are too long."""
+    """More than 30% of the tokens are clipped by the trust region in four blocks of 8 rows: the updates are too
+    large."""
 
     name, severity = "policy_clipping", "warning"
     series = "clip_ratio"
@@ -315,22 +316,23 @@ class ClippedCompletions(PolicyRule):
     """Completions run into the length limit.
 
     More than half of them, in four blocks of 8 rows, with at least 0.3 more than in the first block: a warning, since a
-    policy that earns by length is the commonest hack. As many from the start on: an info finding, the limit is low.
+    policy that earns by length is the commonest hack. The same share from the start on: an info finding, the limit is
+    low.
     """
 
     name, severity = "clipped_completions", "warning"
     pattern = r"completions?/clipped_ratio"
     needs = ("reward",)
     least = 32
-    about = "Most completions are cut at the length limit."
+    about = "Most completions are truncated at the length limit."
     sources = ("TRL: completions/clipped_ratio",)
     thresholds: ClassVar = {"share": (0.5, "ours"), "more": (0.3, "ours")}
 
     cases: ClassVar = {
         "all": Case(
-            "{share:.0%} of the completions are cut since step {step}",
+            "{share:.0%} of the completions are truncated since step {step}",
             ("reward hacking or KL blow-up: length is rewarded",),
-            ("Read completions from step {step} on; punish length, or raise the limit.",),
+            ("Read completions from step {step} on; penalize length, or raise the limit.",),
         )
     }
 

@@ -77,7 +77,7 @@ class Crashed(Ending):
     """
 
     name, family = "crashed", "run"
-    about = "The training did not end as it should."
+    about = "The training ended abnormally."
     sources = ("torchelastic: exit codes and signals",)
 
     def is_mine(self, status: str) -> bool:
@@ -97,8 +97,8 @@ class Crashed(Ending):
             message = f"The training was ended by {fields.get('signal') or 'a signal'} after step {step}."
             causes, remedies = _about_signal(fields)
         else:
-            why = str(fields.get("reason") or "the process is gone and has not said why")
-            message = f"The run ended after step {step} without a word: {why}."
+            why = str(fields.get("reason") or "the process ended without giving a reason")
+            message = f"The run ended after step {step} without finishing the run: {why}."
             causes, remedies = _about_signal(fields)
         return self.finding(
             step,
@@ -112,16 +112,16 @@ class Crashed(Ending):
 
 
 class Hung(Rule):
-    """No step came for a long time while the processes live.
+    """No step for a long time while the processes are alive.
 
     The sidecar waits for ten times the median step, 120 s at least, and twice the longest pause so far; then it has
-    every process write where it is. It is critical until steps come again.
+    every process write its stacks. It is critical until there are steps again.
     """
 
     name, family, kind, severity = "hung", "run", "stall", "critical"
     prompt = True
     needs: ClassVar[tuple[str, ...]] = ("!hang",)
-    about = "The training stands still."
+    about = "The training hangs."
     sources = ("MegaScale: stacks of all ranks when a training stands still",)
 
     def __init__(self, **changed: float):
@@ -144,15 +144,19 @@ class Hung(Rule):
         message = str(fields.get("summary") or f"No step for {waited} s after step {step}.")
         evidence: dict[str, Any] = {"waited_seconds": waited}
         places = fields.get("ranks")
-        if isinstance(places, Mapping):
-            evidence["ranks"] = [f"{rank}: {where}" for rank, where in list(places.items())[:_MOST_PLACES]]
+        stood = [f"{rank}: {where}" for rank, where in places.items()] if isinstance(places, Mapping) else []
+        if self._open is not None and self._open.step == step:  # each host's sidecar says where its own ranks are
+            stood = [*self._open.evidence.get("ranks", []), *stood]
+            message = f"{self._open.message} {message.partition('. ')[2]}".rstrip()
+        if stood:
+            evidence["ranks"] = stood[:_MOST_PLACES]
         waits = "waits in" in message or "wait in" in message
         self._open = self.finding(
             step, message, evidence=evidence, confidence=0.9,
             causes=["a collective that one rank did not enter"] if waits else
-                   ["the code that the stacks name does not come back"],
+                   ["the code at the top of the stacks does not return"],
             remedies=["read the stacks in the record `hang`: the rank that is not in the collective is the one to "
-                      "look at"] if waits else ["look at the line that the stacks name"],
+                      "look at"] if waits else ["look at the line at the top of the stacks"],
         )  # fmt: skip
         found.append(self._open)
 
@@ -160,7 +164,7 @@ class Hung(Rule):
         if self._open is not None:
             stood = fields.get("stood_seconds")
             self._open.severity = "warning"
-            self._open.message = f"The training stood still for {stood} s after step {self._open.step}; it goes on."
+            self._open.message = f"No step for {stood} s after step {self._open.step}; it has continued."
             self._open.evidence = self._open.evidence | {"stood_seconds": stood}
             found.append(self._open)
             self._open = None
@@ -181,12 +185,12 @@ def evidence_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _about_signal(fields: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     name = str(fields.get("signal") or "")
     if name == "SIGKILL":
-        return ["somebody, the scheduler or the kernel killed it"], ["look into the scheduler's log and `dmesg`"]
+        return ["killed by a user, the scheduler or the kernel"], ["look at the scheduler's log and `dmesg`"]
     if name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGXCPU", "SIGUSR1"):
         return ["the scheduler ended the job: preemption, a time limit"], ["go on from the last checkpoint"]
     if name in ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL"):
         return ["a fault in native code: a kernel, a driver, a library"], ["look at the core dump and the last lines"]
-    return ["the process ended without telling the run"], ["read the last lines of the training's output"]
+    return ["the process ended without calling `run.finish()`"], ["read the last lines of the training's output"]
 
 
 RULES = (Crashed, Hung)

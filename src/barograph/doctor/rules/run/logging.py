@@ -37,14 +37,14 @@ class _Steps(SeriesRule):
 class MissingRows(_Steps):
     """Steps are missing: the distance to the next row is four times the usual one, or more.
 
-    The usual distance is the commonest so far. A log that is thinned out from a step on is no gap.
+    The usual distance is the commonest so far. A log that is thinned out from a step on is not a gap.
     """
 
     name = "missing_rows"
     least = 20
     about = "Steps are missing in the log."
     thresholds: ClassVar = {"times": (4.0, "ours")}
-    causes = ("logging: a writer that died or was stopped for a while",)
+    causes = ("logging: the writing process died or was paused",)
     remedies = ("Look whether the training went on between these steps.",)
 
     def reset(self) -> None:
@@ -93,14 +93,15 @@ class MissingRows(_Steps):
 
 
 class StepsGoBack(_Steps):
-    """Steps go back, or come twice, within a segment: several writers in one file, or a restart that nobody noted.
+    """Steps go back, or are logged twice, within a segment: several writers in one file, or a restart that was not
+    recorded.
 
-    Rows are taken in the order in which they were logged all the same.
+    Rules still take the rows in the order in which they were logged.
     """
 
     name = "steps_go_back"
     about = "Steps are not in order."
-    causes = ("logging: several processes write one series", "logging: a restart without a mark")
+    causes = ("logging: several processes write one series", "logging: a restart that is not recorded as one")
     remedies = ("Log from rank 0 alone, or give each writer its own file.",)
 
     def reset(self) -> None:
@@ -129,7 +130,7 @@ class StepsGoBack(_Steps):
         told.last_step = max(told.last_step, int(rows.step[1:][bad].max()))
         told.evidence = {"back": self._back, "twice": self._twice}
         told.message = (
-            f"Steps went back {self._back} times and came twice {self._twice} times, first at step {told.step}"
+            f"Steps went back {self._back} times and were logged twice {self._twice} times, first at step {told.step}"
         )
         yield again(told)
 
@@ -141,10 +142,10 @@ class ClockSkew(_Steps):
     """
 
     name = "clock_skew"
-    about = "Times go back."
+    about = "Timestamps go backwards."
     thresholds: ClassVar = {"seconds": (1.0, "ours")}
-    causes = ("logging: a clock was set",)
-    remedies = ("Let the machines keep their clocks with NTP.",)
+    causes = ("logging: a clock was changed",)
+    remedies = ("Synchronize the machines' clocks with NTP.",)
 
     def steps(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         apart = numpy.diff(rows.time)

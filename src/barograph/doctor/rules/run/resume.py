@@ -136,16 +136,17 @@ class _Borders(SeriesRule):
 
 
 class ResumeDiscontinuity(_Borders):
-    """The loss does not go on after a resume where it was.
+    """After a resume the loss does not continue at its level.
 
-    The highest median of three among the first 16 rows is above the level before by 10% and by four spreads. If the old
-    segment logged the same steps, they are what it is compared with. If half of the leap is gone after 64 rows the
-    optimizer's state was most likely not restored; if not, weights or data are others. A leap back to the run's first
-    loss means that no weights were loaded, and is critical. A leap below 30% that decays is an info finding.
+    The highest median of three among the first 16 rows is above the level before by 10% and by four robust
+    standard deviations. If the old segment logged the same steps, it is compared with those. If half of the jump is
+    gone after 64 rows the optimizer's state was most likely not restored; if not, weights or data differ. A jump back
+    to the run's first loss means that no weights were loaded, and is critical. A jump below 30% that decays is an info
+    finding.
     """
 
     name, kind, severity = "resume_discontinuity", "resume", "critical"
-    about = "The loss leaps up when a run is resumed."
+    about = "The loss jumps when a run is resumed."
     sources = ("ml-engineering: a checkpoint without optimizer state",)
     thresholds: ClassVar = {"leap": (0.1, "in ln; ours"), "spreads": (4.0, "ours"), "large": (0.26, "in ln: 30%; ours")}
 
@@ -191,8 +192,8 @@ class ResumeDiscontinuity(_Borders):
             if scratch
             else [
                 "optimizer state lost: its moments begin at zero",
-                "learning rate too high: the schedule did not go on",
-                "labels shifted: data are prepared in another way",
+                "learning rate too high: the schedule was not restored",
+                "labels shifted: data are prepared differently",
             ],
             remedies=[
                 f"Check what the checkpoint before step {border.step} holds: weights, optimizer, schedule, scaler, "
@@ -223,7 +224,7 @@ class ResumeDiscontinuity(_Borders):
 
 
 class DataReplay(_Borders):
-    """After a resume the data begin anew.
+    """After a resume the data start again from the beginning.
 
     Three signs, each enough: the probe of the data counts repeated batches from before the resume (`data/repeats`); the
     losses behind the border rise and fall with those at the beginning of the segment before, row by row (correlation
@@ -231,12 +232,12 @@ class DataReplay(_Borders):
     standard errors of 32 rows, and by 2%, and rises again later, which is info alone. A counter of tokens or
     epochs that goes back is one more.
 
-    A segment that repeats steps of the old one reads the same batches again on purpose: there the correlation says
-    nothing.
+    A segment that repeats steps of the old one reads the same batches again on purpose: there the correlation does not
+    count.
     """
 
     name, kind, severity = "data_replay", "replay", "warning"
-    about = "After a resume batches come again that were trained on."
+    about = "After a resume, batches repeat that were already trained on."
     sources = ("ml-engineering: a step down after resume, a step up later", "lightning#18780")
     thresholds: ClassVar = {"correlation": (0.7, "five standard errors of 48 rows; ours"), "rows": (24.0, "ours")}
 
@@ -284,13 +285,13 @@ class DataReplay(_Borders):
             strong = "repeats" in evidence or "correlation" in evidence
             yield self.finding(
                 border.step,
-                f"After the resume at step {border.step} data come again: {'; '.join(signs)}",
+                f"After the resume at step {border.step} data repeat: {'; '.join(signs)}",
                 severity="warning" if strong else "info",
                 found=found,
                 segment=border.segment,
                 evidence=evidence,
                 confidence=0.9 if strong else 0.5,
-                causes=["data replayed: the loader began anew"],
+                causes=["data replayed: the loader restarted"],
                 remedies=[
                     "Restore the loader's state with the checkpoint, or skip the batches that were used.",
                     f"Weights after step {border.step} have seen these batches twice.",
@@ -325,15 +326,15 @@ def _apart(values: NDArray[Any]) -> NDArray[Any]:
 
 
 class ResumedSchedule(_Borders):
-    """After a resume the learning rate is not what it was: by more than a quarter. An info finding.
+    """After a resume the learning rate differs by more than a quarter from what it was: an info finding.
 
     It is compared with the same step of the old segment if that was logged, else with its last value. Warming up again
-    after a resume may be meant; a schedule that begins anew seldom is.
+    after a resume may be intended; a schedule that starts again rarely is.
     """
 
     name, kind, severity = "resumed_schedule", "resume", "info"
     needs: ClassVar[tuple[str, ...]] = ("loss", "lr")
-    about = "The learning rate leaps when a run is resumed."
+    about = "The learning rate jumps when a run is resumed."
     thresholds: ClassVar = {"ratio": (1.25, "ours")}
     _rows = 4
     remedies = ("Restore the scheduler's state, or its step count, with the checkpoint.",)
@@ -363,9 +364,9 @@ class ResumedSchedule(_Borders):
             confidence=0.6,
             evidence={"lr_before": rounded(old), "lr_after": rounded(new)},
             causes=[
-                "learning rate too high: the schedule began anew"
+                "learning rate too high: the schedule restarted"
                 if new > old
-                else "learning rate too low: the schedule began anew, or went on too far",
+                else "learning rate too low: the schedule restarted, or continued too far",
                 "optimizer state lost",
             ],
         )

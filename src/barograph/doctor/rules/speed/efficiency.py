@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.core.aliases import Names
-from barograph.doctor.kernel.blocks import BlockColumns, BlockReader
+from barograph.core.utilization import mfu_fraction
+from barograph.doctor.kernel.blocks import BlockColumns, NewBlocks
 from barograph.doctor.kernel.cursor import newest, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import BlockRule
@@ -43,12 +43,12 @@ _PAST = 512  # rows of the share of waiting that are kept
 class InputBound(Rule):
     """Steps wait for their batches.
 
-    The phase `data` as a share of the step, median of the last 20 rows. A tenth informs, a fifth informs again, and a
-    third warns (TraceML warns at a tenth and calls a fifth critical; on small models loading is a large part of
-    nothing). It also warns from a fifth on if the share has risen by three times or more over what it was. A loader
-    that stops for a moment now and then moves no median.
+    The phase `data` as a share of the step, median of the last 20 rows. A tenth is an info finding, a fifth another,
+    and a third a warning (TraceML warns at a tenth and calls a fifth critical; on small models loading is a large part
+    of a short step). From a fifth on it is a warning too if the share has risen by three times or more over what it
+    was. A loader with rare short stops does not change the median.
 
-    What to do: more workers, prefetching, decoding and tokenising beforehand, data nearer to the machine.
+    What to do: more workers, prefetching, decoding and tokenising beforehand, data closer to the machine.
     """
 
     name, family, kind, severity = "input_bound", "speed", "input_bound", "warning"
@@ -67,7 +67,7 @@ class InputBound(Rule):
     remedies = (
         "use more workers and prefetch",
         "decode and tokenise beforehand",
-        "move the data nearer to the machine",
+        "move the data closer to the machine",
     )
 
     def reset(self) -> None:
@@ -159,22 +159,24 @@ def _share(part: ChannelRows, whole: ChannelRows) -> NDArray[numpy.float64]:
     return numpy.array(found)
 
 
-_PERCENT = 2.0  # an MFU above this is a percentage
-
-
 class ImpossibleUtilization(BlockRule):
     """The model FLOPs utilisation can't be true.
 
     A median of 16 rows above 1 warns: the formula, the peak or the count of devices is wrong. Above 0.75 for a dense
-    model is an info finding: nobody has published so much.
+    model is an info finding: nobody has published so much. Values above 5, and series whose name says so, are percent.
     """
 
     name, family, kind, severity = "impossible_mfu", "speed", "efficiency", "warning"
     needs = ("mfu|=speed/mfu",)
     least = 16
-    about = "The MFU can't be true."
+    about = "The MFU is impossible or improbable."
     thresholds: ClassVar = {"warns": (1.0, "more than the device can do"), "informs": (0.75, "ours")}
-    causes = ("the peak of another device or precision", "the count of devices", "a formula that counts too much")
+    causes = (
+        "peak FLOP/s of another device or precision",
+        "wrong number of devices",
+        "a formula that counts too many FLOPs",
+        "logged in percent: an MFU is a fraction",
+    )
 
     def reset(self) -> None:
         super().reset()
@@ -185,14 +187,11 @@ class ImpossibleUtilization(BlockRule):
 
     def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
         channel = self.channel(seen)
-        unit = Names().canonical(channel.name).factor if channel is not None else 1.0  # a name may say percent
+        name = channel.name if channel is not None else "mfu"
         for at in numpy.flatnonzero(new.middle > self.at["informs"]):
-            middle = float(new.middle[at])
-            middle *= unit if unit != 1.0 else 0.01 if middle > _PERCENT else 1.0
-            if middle <= self.at["informs"]:
-                continue
+            middle = mfu_fraction(float(new.middle[at]), name, seen.channels)
             grade = "warns" if middle > self.at["warns"] else "informs"
-            if grade in self._said:
+            if grade in self._said or middle <= self.at["informs"]:
                 continue
             self._said |= {grade, "informs"}
             yield self.finding(
@@ -217,10 +216,10 @@ class LowEfficiency(Rule):
     about = "The training is far below the speed of light."
     sources = ("Surogate metrics guide: sustained below 60%",)
     thresholds: ClassVar = {"share": (0.6, "Surogate metrics guide"), "blocks": (6.0, "of 16 rows; ours")}
-    causes = ("loader slow", "small batches or kernels", "communication that nothing hides")
+    causes = ("loader slow", "small batches or kernels", "communication that is not overlapped with computation")
 
     def reset(self) -> None:
-        self._blocks = BlockReader()
+        self._blocks = NewBlocks()
         self._low: list[int] = []
         self._seen, self._said = 0, False
 

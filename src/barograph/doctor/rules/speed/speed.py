@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.blocks import BlockCourse, BlockReader
+from barograph.core.text import compact
+from barograph.doctor.kernel.blocks import BlockCourse, NewBlocks
 from barograph.doctor.kernel.cursor import RowCursor, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.shifts import Shift, Shifts
@@ -32,24 +33,24 @@ def pace_of(seen: RunHistory) -> tuple[Channel | None, int]:
 
 
 class ThroughputDrop(Rule):
-    """Training has become slower, for good.
+    """Training has become permanently slower.
 
-    Tokens a second (without them: milliseconds a step) leave their level and stay away from it: at least 80% of the
+    Tokens a second (without them: milliseconds a step) leave their level and do not return: at least 80% of the
     rows that confirm it, and their median, must be below. Half of what it was for 12 rows warns, a fifth is critical
-    (both from the stability guide). Three quarters for 40 rows, where the level was quiet enough to tell, warns as
-    well; a tenth less for 40 rows is an info finding. Pauses for checkpoints and evaluations do not last, and slow
-    first steps are none. Where only durations are known, a step that takes twice or more times as long may be a larger
+    (both from the stability guide). Three quarters for 40 rows, where the level was steady enough, is a warning
+    too; a tenth less for 40 rows is an info finding. Pauses for checkpoints and evaluations do not count, nor do
+    slow first steps. Where only durations are known, a step that takes twice or more times as long may be a larger
     batch, so a whole factor is an info finding. All of it is an info finding until ten seconds have been lost, and
-    stays one if the level comes back before: on a machine shared with others milliseconds come and go.
+    stays one if the level comes back before: on a shared machine step times vary by milliseconds.
 
-    What to do: look at devices (temperature, clock), at the time that a batch is waited for, at neighbours on the
-    machine.
+    What to do: look at devices (temperature, clock), at the time that steps wait for a batch, at other jobs on
+    the machine.
     """
 
     name, family, kind, severity = "throughput_drop", "speed", "slowdown", "critical"
     needs = ("throughput|duration_ms|=speed/step_ms",)
     least = 48
-    about = "Training has become slower, for good."
+    about = "Training has become permanently slower."
     sources = ("FALCON: changes of 10%", "stability guide: throughput_drop 0.5, red alert at 80%")
     thresholds: ClassVar = {
         "share": (0.5, "of what it was; stability guide, throughput_drop"),
@@ -62,8 +63,8 @@ class ThroughputDrop(Rule):
     }
     remedies = (
         "look at the device's clock, temperature and throttling",
-        "look at the time a batch is waited for",
-        "see what else runs on the machine since then",
+        "look at the time that steps wait for a batch",
+        "check what else runs on the machine since then",
     )
 
     def reset(self) -> None:
@@ -134,7 +135,8 @@ class ThroughputDrop(Rule):
             severity = "info"
         what = "Throughput" if sign < 0 else "Speed"
         message = (
-            f"{what} is {share:.0%} of what it was since step {shift.step}: {shift.before:.3g} became {shift.after:.3g}"
+            f"{what} since step {shift.step} is {share:.0%} of what it was before: "
+            f"{compact(shift.before)} became {compact(shift.after)}"
         )
         message += f", until step {shift.back}." if shift.back is not None else "."
         causes = _slow_causes(seen, shift)
@@ -161,7 +163,7 @@ def _slow_causes(seen: RunHistory, shift: Shift) -> list[str]:
         step_ms = usual(duration_of(seen), shift.step - 1, shift.time, shift.segment, 64)
         if after - before > 0.3 * step_ms * abs(max(shift.ratio, 1 / shift.ratio) - 1):
             return [
-                f"loader slow: a batch is waited for {after:.3g} ms, it was {before:.3g}",
+                f"loader slow: the wait for a batch is {after:.3g} ms, it was {before:.3g}",
                 *device,
                 "rank slow",
             ]
@@ -170,7 +172,7 @@ def _slow_causes(seen: RunHistory, shift: Shift) -> list[str]:
 
 
 class StepTimeOutliers(Rule):
-    """Single steps take far longer than their neighbours.
+    """Single steps take far longer than the steps around them.
 
     More than three times the level, and more than five robust deviations. When three quarters of the distances
     between them are the same (or multiples of one), they are periodic: checkpoints, evaluations, garbage collection.
@@ -180,7 +182,7 @@ class StepTimeOutliers(Rule):
     name, family, kind, severity = "step_time_outliers", "speed", "slowdown", "info"
     needs = ("duration_ms|=speed/step_ms",)
     least = 48
-    about = "Single steps take far longer than their neighbours."
+    about = "Single steps take far longer than the steps around them."
     sources = ("SageMaker Debugger: StepOutlier, 5 sigma",)
     thresholds: ClassVar = {"z": (5.0, "SageMaker"), "ratio": (3.0, "ours"), "count": (4.0, "ours")}
 
@@ -236,17 +238,17 @@ def _period(rows: list[int]) -> int:
 
 
 class Stalled(Rule):
-    """No step came for a long time.
+    """No step was logged for a long time.
 
     A record of stacks says so while it lasts: the watchdog waits for ten times the median step, 120 s at least; it is
-    critical until steps come again. Without one, two rows further apart than half an hour (SageMaker) and fifty times
-    the median distance are an info finding when they are read: a pause, or a stall that is over.
+    critical until there are steps again. Without one, two rows further apart than half an hour (SageMaker) and fifty
+    times the median distance are an info finding when they are read: a pause, or a stall that is over.
     """
 
     name, family, kind, severity = "stalled", "speed", "stall", "critical"
     prompt = True
     needs = ("loss|!stacks",)
-    about = "No step came for a long time."
+    about = "No step was logged for a long time."
     sources = (
         "SageMaker Debugger: StalledTrainingRule, 1800 s",
         "MegaScale: stacks of all ranks",
@@ -275,9 +277,7 @@ class Stalled(Rule):
         if fields.get("resumed") and self._open is not None:
             stood = fields.get("stood_seconds")
             self._open.severity = "warning"
-            self._open.message = (
-                f"The training stood still for {stood} s after step {self._open.step}; steps come again."
-            )
+            self._open.message = f"No step for {stood} s after step {self._open.step}; steps are logged again."
             self._open.evidence = self._open.evidence | {"stood_seconds": stood}
             yield self._open
             self._open = None
@@ -294,13 +294,13 @@ class Stalled(Rule):
         if isinstance(places, dict):
             evidence["ranks"] = [f"{rank}: {place}" for rank, place in list(places.items())[:16]]
         causes = (
-            ["loader slow: it stands still"]
+            ["loader slow: it hangs"]
             if "data" in str(fields.get("where", ""))
             else ["a collective that one rank did not enter"]
         )
         self._open = self.finding(
             step, str(where), evidence=evidence, causes=causes, confidence=0.9,
-            remedies=["read the stacks: the rank that is not in the collective is the one to look at"],
+            remedies=["read the stacks: look at the rank that is not in the collective"],
         )  # fmt: skip
         yield self._open
 
@@ -343,7 +343,7 @@ class StepTimeDrift(Rule):
     remedies = ("look at what grows: lists of tensors, caches, logs", "compare a profile of now with one of the start")
 
     def reset(self) -> None:
-        self._blocks = BlockReader()
+        self._blocks = NewBlocks()
         self._course = BlockCourse()
         self._began = 0
         self._said: set[str] = set()
@@ -373,7 +373,7 @@ class StepTimeDrift(Rule):
             self._said |= {grade, "informs"}
             step = int(new.last_step[at])
             yield self.finding(
-                self._began, f"A step takes {ratio:.3g} times as long as at first, and longer all the time.",
+                self._began, f"A step takes {ratio:.3g} times as long as at the start, and keeps growing.",
                 key=grade,
                 severity="warning" if grade == "warns" else "info", found=step,
                 segment=int(new.segment[at]),

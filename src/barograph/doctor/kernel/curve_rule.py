@@ -1,7 +1,7 @@
 """A rule that walks along the smoothed loss curve.
 
 In:   the series of the loss.
-Out:  `Follower`, told of each point of the curve, of a new segment, and of the end.
+Out:  `CurveRule`, told of each point of the curve, of a new segment, and of the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
 
 
-class Follower(SeriesRule):
+class CurveRule(SeriesRule):
     """A rule that walks along the smoothed loss curve."""
 
     needs = ("loss",)

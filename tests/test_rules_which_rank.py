@@ -1,0 +1,73 @@
+"""Of several ranks that log one series the same one counts beside the run as in a reading of the whole."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from sidecar_runs import Writer, describe
+
+from barograph.core.options import Settings
+from barograph.doctor import diagnose
+from barograph.doctor.kernel.ranks import HEARD, RankChoice, RankRow, chosen_rank
+from barograph.query.stored import StoredRun
+from barograph.sidecar.loop import Sidecar
+
+ROWS = some.lists(
+    some.tuples(some.integers(0, 3), some.sampled_from([("a",), ("b",), ("a", "b"), ("b", "a", "c")])), max_size=80
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(ROWS)
+def test_rows_as_they_come_give_the_rank_that_all_of_them_give(rows: list[tuple[int, tuple[str, ...]]]) -> None:
+    choice, given_rows = RankChoice(), []
+    every: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for time, (rank, names) in enumerate(rows):
+        values = [float(1000 * rank + time)] * len(names)
+        row = RankRow(names, struct.pack(f"<{len(names)}d", *values), time, time, 1)
+        if choice.drops(rank, names):
+            assert choice.take(rank, row) == []
+        given_rows += choice.take(rank, row)
+        for name in names:
+            every[name].append((time, rank))
+    given_rows += choice.finish()
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in given_rows:
+        for name, value in zip(row.names, struct.unpack(f"<{len(row.names)}d", row.values), strict=True):
+            found[name].append(value)
+    for name, points in every.items():
+        times, ranks = map(np.array, zip(*points, strict=True))
+        rank = chosen_rank(times, ranks)
+        assert found[name] == [1000 * rank + time for time, of in points if of == rank]
+
+
+def test_a_loss_that_the_last_stage_alone_logs_is_watched_as_in_replay(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    describe(folder, world_size=4, config={"lr": 1e-3})
+    writers = [Writer(folder, rank=rank) for rank in range(4)]
+    sidecar = Sidecar(folder, Settings(machine=False, watchdog=False))
+    assert sidecar.health is not None
+    told: list[tuple[str, int, str]] = []
+    sidecar.health.tell.append(lambda finding: told.append((finding.rule, finding.step, finding.severity)))
+    for step in range(1, 120):
+        for rank, writer in enumerate(writers):
+            values = {"train/lr": 1e-3, "train/grad_norm": 1.0 + rank}
+            if rank == 3:
+                values["train/loss"] = float("nan") if step > 100 else 3.0 - step / 100
+            writer.row(step, values, 0.5)
+        sidecar.read()
+    assert any(step == 101 and severity == "critical" for _, step, severity in told), told
+    for writer in writers:
+        writer.close()
+    sidecar.read()
+    sidecar.health.finish()
+    sidecar.close()
+    live = {(one.rule, one.step) for one in sidecar.health._examiner.incidents()}
+    replayed = {(one["rule"], one["step"]) for one in diagnose(StoredRun(folder))["findings"]}
+    assert live == replayed and any(step == 101 for _, step in live)
+    assert HEARD < 101

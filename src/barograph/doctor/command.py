@@ -1,7 +1,8 @@
 """The command `barograph doctor`.
 
 In:   runs, files and folders as typed.
-Out:  a report, or JSON; an exit code: 0, or 1 if a path can't be read, or 3 if a finding is as bad as --fail-on.
+Out:  a report, or JSON; an exit code: 0, or 1 if a path can't be read, 3 if a finding is as bad as --fail-on, or 4 if
+      a run has no loss to judge it by.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from barograph.doctor.pages import page_of
 from barograph.importing.resolve import resolve
 
 FOUND = 3
+NO_VERDICT = 4
 
 
 def run_doctor(
@@ -67,7 +69,7 @@ def run_doctor(
         for finding in result["findings"]
     ):
         return FOUND
-    return code
+    return code or (NO_VERDICT if any(result["judged_by"] is None for result in results) else 0)
 
 
 def explain(name: str) -> str:

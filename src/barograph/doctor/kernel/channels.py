@@ -76,6 +76,8 @@ class Channel:
     def __init__(self, name: str, keep: int = KEEP):
         self.name = name
         self.end = 0
+        self.first = float("nan")  # its first value
+        self.began = 0, 0  # segment and step of its first row
         self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep)
         self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
 
@@ -91,6 +93,9 @@ class Channel:
         """Rows [n], or one row, behind those that are there. Arrays must not be changed later."""
         count = len(value) if isinstance(value, numpy.ndarray) else 1
         self._waiting.append((count, step, value, time, segment))
+        if not self.end and count:
+            self.first, first_step, first_segment = (float(numpy.ravel(one)[0]) for one in (value, step, segment))
+            self.began = int(first_segment), int(first_step)
         self.end += count
         if len(self._waiting) >= _WAITING:
             self._known()

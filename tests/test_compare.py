@@ -457,7 +457,7 @@ def test_a_repeat_that_stopped_early_is_left_out(tmp_path: Path) -> None:
     seeds_of(tmp_path, "b", 1.9, changed(lr=2e-3), range(20, 23))
     make_run(tmp_path, "b_short", falling(9.0, 5), steps=20, config=changed(lr=2e-3, seed=30))
     made = compare(tmp_path, group="lr")
-    assert "b_short ended at step 20, before the others: left out" in said(made)
+    assert "b_short ended at step 20, and optimizer.lr = 0.002 goes on to 60: left out" in said(made)
     assert made.contrasts[0].runs == (3, 3) and made.at == 60
 
 

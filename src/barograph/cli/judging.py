@@ -88,7 +88,10 @@ def add(commands: Commands) -> None:
         help="the runs should be identical: print where they first differ, and exit with 3 if they do",
     )
     parser.add_argument(
-        "--tolerance", type=float, default=1e-5, metavar="T", help="relative tolerance of --equal (default 1e-5)"
+        "--tolerance",
+        type=float,
+        metavar="T",
+        help="differences of this part of the value count as equal (with --equal)",
     )
     parser.add_argument("--anyway", action="store_true", help="use an axis or metric although it would mislead")
     parser.add_argument(

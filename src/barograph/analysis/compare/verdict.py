@@ -40,11 +40,11 @@ class Verdict:
     sentences: list[str] = field(default_factory=list)
 
 
-def judge(sides: Sequence[Side], found: Differences, made: Sequence[Contrast], place: SharedStretch | None) -> Verdict:
+def judge(sides: Sequence[Side], found: Differences, made: Sequence[Contrast]) -> Verdict:
     """Put the verdict together, and give every contrast its sentence."""
     verdict = _attribution(sides, found)
     for one in made:
-        _say(one, sides, place, verdict)
+        _say(one, sides, verdict)
     told = made if len(made) <= _MOST_TOLD else [one for one in made if one.test is not None and one.test.settled]
     for one in told[:_MOST_SETTLED]:
         verdict.sentences.append(one.sentence)
@@ -60,7 +60,7 @@ def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
     counts = Counter(one.outcome for one in made)
     words = {
         contrasts.BETTER: "better", contrasts.WORSE: "worse", contrasts.DIFFERENT: "different",
-        contrasts.NOT_SHOWN: "not shown to differ", contrasts.CANNOT_TELL: "not to be told",
+        contrasts.NOT_SHOWN: "not shown to differ", contrasts.CANNOT_TELL: "undecided",
         contrasts.REFUSED: "refused",
     }  # fmt: skip
     listed = ", ".join(f"{count} {words[outcome]}" for outcome, count in counts.most_common())
@@ -123,9 +123,9 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
     return verdict
 
 
-def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verdict: Verdict) -> None:
+def _say(one: Contrast, sides: Sequence[Side], verdict: Verdict) -> None:
     """The contrast's sentence and, where it could not be settled, what would settle it."""
-    label, base = _call(sides, one.side), _call(sides, one.baseline)
+    label, base, place = _call(sides, one.side), _call(sides, one.baseline), one.place
     if one.outcome == contrasts.REFUSED or place is None:
         one.sentence = one.sentence or f"{label} against {base}: nothing that they share can be compared."
         return
@@ -136,13 +136,17 @@ def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verd
     if any(place.diverged[at] for at in (one.baseline, one.side)):
         lost = [f"{len(place.diverged[at])} of {_call(sides, at)}" for at in (one.baseline, one.side)]
         one.outcome = contrasts.CANNOT_TELL
-        one.sentence = f"Cannot tell: {' and '.join(lost)} ended with numbers that are none. Of the others, {amount}."
+        one.sentence = f"Cannot tell: {' and '.join(lost)} ended in NaN or infinity. Of the others, {amount}."
         return
     if one.unlike is not None:
         against = f"{_call(sides, one.side)} against {base}"
         one.sentence = (
             f"Cannot tell ({against}): {amount}, but {one.unlike}. Compare runs of one length, or one schedule."
         )
+        return
+    if one.doubt is not None:
+        one.sentence = f"Cannot tell ({_call(sides, one.side)} against {base}): {amount}, but {one.doubt}."
+        one.advice = "Name it in both configurations, or compare all the same with --anyway."
         return
     test = one.test
     if test is None:
@@ -227,7 +231,7 @@ def _call(sides: Sequence[Side], at: int) -> str:
 
 def _diverged(one: Contrast, place: SharedStretch) -> str:
     sides = [at for at in (one.baseline, one.side) if place.diverged[at] and not place.sides[at]]
-    return ", for it ended with numbers that are none" if sides else ""
+    return ", for it ended in NaN or infinity" if sides else ""
 
 
 def _runs(one: Contrast) -> str:

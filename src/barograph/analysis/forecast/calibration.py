@@ -21,6 +21,9 @@ ALPHA_MIDDLE, ALPHA_SPREAD = 0.45, 1.0
 ANNEALING_PER_SLOPE, ANNEALING_SPREAD = 0.22, (0.75, 0.015)
 # In some runs (high rates, Muon) annealing gains far more: with this share C is of this size, as parts of the loss now.
 STRONG_SHARE, STRONG = 0.15, (0.09, 0.05)
+# The falls of the rate that are still ahead gain more than the law says, by this part of the loss now for a fall from
+# the peak to zero: how likely that is, by how much, and its deviation.
+LATE = (0.5, 0.045, 0.03)
 # Parts of the run so far that the fits leave out.
 SKIPS = (0.07, 0.15, 0.3)
 # What the law misses even with all numbers right, as a part of the loss: added to the deviation.

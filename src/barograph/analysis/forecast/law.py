@@ -31,6 +31,7 @@ from barograph.analysis.forecast.calibration import (
     ANNEALING_SPREAD,
     FLOOR_MIDDLE,
     FLOOR_SPREAD,
+    LATE,
     SKIPS,
     STRONG,
     STRONG_SHARE,
@@ -61,13 +62,21 @@ LEAST_MEANS = 12
 class Features:
     """T and M along a plan. step, area, annealing [g]: steps, T in steps at peak, M in parts of the peak.
 
-    warm: the step at which the peak is reached first.
+    warm: the step at which the peak is reached first. falls [g]: of the rate, at each step, as parts of the peak.
+    relaxation: τ in steps at peak.
     """
 
     step: Floats
     area: Floats
     annealing: Floats
     warm: float
+    falls: Floats
+    relaxation: float
+
+    def to_come(self, now: float, step: Floats) -> Floats:
+        """M at later steps of those falls alone that come after `now`."""
+        coming = np.where(self.step > now, self.falls, 0.0)
+        return np.asarray(np.interp(step, self.step, _annealing(self.area, coming, self.relaxation)))
 
     def at(self, step: Floats) -> tuple[Floats, Floats]:
         """T and M at any steps."""
@@ -97,10 +106,15 @@ def features(schedule: RateSchedule, last: float) -> Features:
     top = int(np.argmax(rate >= 1 - 1e-9))
     settled[:top] = settled[top]  # the warm-up is no annealing (section 3.4 of arXiv 2408.11029)
     fall = -np.diff(settled, prepend=settled[0])
-    falls = np.flatnonzero(np.abs(fall) > 1e-9)
-    since = np.maximum(area[:, None] - area[None, np.maximum(falls - 1, 0)], 0) / max(RELAXATION * last, 1e-9)
-    annealing = (1 - 1 / (1 + since)) @ fall[falls] if len(falls) else np.zeros(len(step))
-    return Features(step, area, annealing, float(step[top]))
+    relaxation = max(RELAXATION * last, 1e-9)
+    return Features(step, area, _annealing(area, fall, relaxation), float(step[top]), fall, relaxation)
+
+
+def _annealing(area: Floats, fall: Floats, relaxation: float) -> Floats:
+    """M along a grid [g] from the falls at its steps [g]."""
+    places = np.flatnonzero(np.abs(fall) > 1e-9)
+    since = np.maximum(area[:, None] - area[None, np.maximum(places - 1, 0)], 0) / relaxation
+    return np.asarray((1 - 1 / (1 + since)) @ fall[places])
 
 
 def predict(curve: LossCurve, along: Features, ahead: Floats, begin: float) -> list[Component]:
@@ -113,6 +127,7 @@ def predict(curve: LossCurve, along: Features, ahead: Floats, begin: float) -> l
     area, annealing = along.at(curve.step)
     now = float(area[-1])
     ahead_area, ahead_annealing = along.at(ahead)
+    to_come = along.to_come(curve.now, ahead)
     found: list[Component] = []
     parts = 0
     for skip in SKIPS:
@@ -122,7 +137,19 @@ def predict(curve: LossCurve, along: Features, ahead: Floats, begin: float) -> l
         mine = _fits(area[keep] / now, annealing[keep], curve.loss[keep], ahead_area / now, ahead_annealing)
         parts += bool(mine)
         found += [replace(one, noise=one.noise * np.sqrt(curve.rows)) for one in mine]
-    return [replace(one, weight=one.weight / parts) for one in found]
+    found = [replace(one, weight=one.weight / parts) for one in found]
+    return [both for one in found for both in _late(one, to_come * curve.level)]
+
+
+def _late(one: Component, to_come: Floats) -> list[Component]:
+    """A component, and itself where the falls still ahead gain more than those that were seen, as they often do."""
+    share, more, spread = LATE
+    mean = one.mean - more * to_come
+    deviation = np.sqrt(one.deviation**2 + (spread * to_come) ** 2)
+    return [
+        replace(one, weight=one.weight * (1 - share)),
+        replace(one, mean=mean, deviation=deviation, weight=one.weight * share),
+    ]
 
 
 def _fits(t: Floats, m: Floats, loss: Floats, t_ahead: Floats, m_ahead: Floats) -> list[Component]:

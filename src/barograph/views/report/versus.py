@@ -15,7 +15,15 @@ from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.comparison import Comparison
 from barograph.analysis.compare.contrasts import BETTER, WORSE
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES
-from barograph.analysis.compare.words import amount, cell_words, change_words, letter
+from barograph.analysis.compare.words import (
+    PLUS_MINUS,
+    amount,
+    cell_words,
+    change_words,
+    common_end,
+    has_interval,
+    letter,
+)
 from barograph.core.text import change, escape, number
 from barograph.views.compare.tables import unknown_words
 from barograph.views.report import figures
@@ -178,19 +186,34 @@ def _figures(made: Comparison) -> Section | None:
                 cells.append(change_words(row, at))
         rows.append(tuple(cells))
     blocks: list[Block] = [ReportTable("Figures", tuple(heads), tuple(rows), frozenset(range(1, len(heads))))]
+    if has_interval(made.rows):
+        blocks.append(quote(PLUS_MINUS, "comparison", "dim"))
     tests: list[Sequence[str]] = []
     for one in made.contrasts:
         if one.test is not None and not math.isnan(one.difference):
             test = one.test
             tests.append((
-                f"{letter(one.side)} − {letter(one.baseline)}", number(one.difference), change(one.percent),
+                f"{letter(one.side)} − {letter(one.baseline)}", *common_end(one), number(one.difference), change(one.percent),
                 f"{number(test.low)} to {number(test.high)}", number(test.p, 2),
                 "" if test.permutation is None else number(test.permutation, 2),
                 "" if test.effect is None else f"{test.effect:.2f}", test.method, one.outcome,
             ))  # fmt: skip
     if tests:
-        names = ("", "difference", "", "interval", "p", "permutation p", "Hedges' g", "test", "outcome")
-        blocks.append(ReportTable("Tests", names, tuple(tuple(row) for row in tests), frozenset(range(1, 7))))
+        names = (
+            "",
+            "at",
+            letter(0),
+            "side",
+            "difference",
+            "",
+            "interval",
+            "p",
+            "permutation p",
+            "Hedges' g",
+            "test",
+            "outcome",
+        )
+        blocks.append(ReportTable("Tests", names, tuple(tuple(row) for row in tests), frozenset(range(1, 10))))
     return section("figures", "Figures", blocks)
 
 

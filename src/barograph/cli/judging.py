@@ -106,6 +106,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--html-only", action="store_true", help="write report.html only")
     parser.add_argument("--markdown-only", action="store_true", help="write the Markdown files only")
     parser.add_argument("--price", type=float, metavar="PRICE", help="price of one device for an hour, in any currency")
+    parser.add_argument("--devices", type=count, metavar="N", help="how many devices the run held, if it doesn't say")
     commands.common(parser, run=False)
 
     parser = commands.add(
@@ -207,6 +208,7 @@ def _report(options: argparse.Namespace) -> int:
         markdown_only=options.markdown_only,
         as_json=options.json,
         price=options.price,
+        devices=options.devices,
     )
 
 

@@ -358,6 +358,26 @@ class StoredRun:
         files = self.log_files()
         return read_log(files[0]) if files else []
 
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """The checkpoints that were saved, by step: the entries of the manifest, or else the records, with `live`:
+        whether they belong to the live branch, or to one that a resume, rewind or fork discarded; None: not known.
+        """
+        listed = self.manifest.get("checkpoints")
+        found = [dict(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        if not found:
+            found = [{"step": record.step, **record.fields} for record in self.records("checkpoint")]
+        branch = self.branch()
+        # a checkpoint of the very step at which a run was resumed is what it went on from
+        kept = {one.start_step for one in self.segments if one.kind == "resume" and one.number in branch.cuts}
+        for one in found:
+            step, segment = one.get("step"), one.get("segment")
+            one["live"] = True if branch.whole else None
+            if not branch.whole and type(step) is int and type(segment) is int:
+                cut = branch.cuts.get(segment)
+                before = cut is None or step < cut or (step == cut and cut in kept)
+                one["live"] = segment in branch.cuts and before
+        return sorted(found, key=lambda one: one["step"] if type(one.get("step")) is int else -1)
+
     # -- time and money ---------------------------------------------------------------------------------
 
     def goodput(self, now: float | None = None) -> Totals:
@@ -369,10 +389,15 @@ class StoredRun:
             now = time.time()
         return self._accounts()[0].totals(now)
 
-    def cost(self, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None) -> dict[str, Any]:
+    def cost(
+        self,
+        price_per_gpu_hour: float | None = None,
+        price_per_kwh: float | None = None,
+        devices: int | None = None,
+    ) -> dict[str, Any]:
         """Energy and money so far, as the fields of an `energy` record: what is not known is absent.
 
-        The prices are the run's own where they are not given.
+        The prices and the number of devices are the run's own where they are not given.
         """
         from barograph.query.energy import Prices
 
@@ -382,8 +407,9 @@ class StoredRun:
             gpus = round(hours * 3600.0 / wall)
             known = about["cost"] / hours if about.get("cost") is not None else None
         else:
-            devices = (about.get("hardware") or {}).get("gpus")
-            gpus, known = (int(about.get("world_size") or 1) if devices or energy.gpus else 0), None
+            has_gpus = (about.get("hardware") or {}).get("gpus") or energy.gpus
+            gpus, known = (int(about.get("world_size") or 1) if has_gpus else 0), None
+        gpus = gpus if devices is None else devices
         given = (price_per_gpu_hour, energy.said.get("price_per_gpu_hour"), known)
         price = next((one for one in given if one is not None), None)
         kwh = energy.said.get("price_per_kwh") if price_per_kwh is None else price_per_kwh

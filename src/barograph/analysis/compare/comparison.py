@@ -82,7 +82,8 @@ class Comparison:
         return [] if self.equal is None else equality.sentences(self.equal, self.tolerance)
 
     def curves(self, points: int = 200) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-        """x [k] and, a side each, the mean of its smoothed curves [k], NaN beyond its end; empty without a common stretch."""
+        """x [k] and, a side each, the mean of its smoothed curves [k], NaN beyond its end; empty if
+        nothing is shared."""
         place = self.place
         if place is None or not place.is_whole or place.high <= place.low:
             return np.empty(0), [np.empty(0) for _ in self.sides]

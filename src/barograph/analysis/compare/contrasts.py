@@ -48,8 +48,8 @@ class Contrast:
 
     outcome: "better", "worse", "different" (a metric whose good direction is not known), "not shown", "cannot tell",
     "refused". unlike: why the sides are not at the same part of their schedules there. doubt: why it is not known that
-    both were measured on the same thing. place: the stretch that these two share, whose end is the common end. noise: the standard error of
-    the difference from the noise within the runs, one run a side alone.
+    both were measured on the same thing. place: the stretch that these two share, whose end is the common end. noise:
+    the standard error of the difference from the noise within the runs, one run a side alone.
     """
 
     side: int

@@ -117,7 +117,8 @@ def _placed(side: Side, metric: str, axis: str, notes: list[str]) -> tuple[list[
             placed.remove(one)
             what = "is" if one.member.is_alive else "ended"
             notes.append(
-                f"{one.member.name} {what} at step {steps[id(one)]:,}, and {side.label} goes on to {length:,}: left out."
+                f"{one.member.name} {what} at step {steps[id(one)]:,}, and {side.label} goes on to {length:,}: "
+                "left out."
             )
     return _without_copies(placed, notes), diverged
 
@@ -144,7 +145,7 @@ def _without_copies(placed: list[Placed], notes: list[str]) -> list[Placed]:
 
 def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: list[str]) -> None:
     """Runs at different parts of their plans: the learning rate of one has come down and the other's has not."""
-    for side, placed in zip(sides, found.sides, strict=True):
+    for placed in found.sides:
         for one in placed:
             last, plan = one.member.last_step(found.metric), one.member.facts.planned_steps
             if one.member.is_alive:

@@ -16,7 +16,6 @@ from barograph.analysis.compare.contrasts import Contrast
 from barograph.analysis.compare.measures import Cell, MeasureRow
 from barograph.core.text import MISSING, change, compact, duration, money, number, percent
 
-
 PLUS_MINUS = "± is half of the 95% interval of the mean over a side's runs."
 
 

@@ -37,7 +37,8 @@ def run_compare(
 ) -> int:
     """Compare, and print or write the result; returns the exit code: 0, or 3 if runs that should be equal are not.
 
-    The arguments are those of `comparison.compare`. With a tolerance, differences within it are none. to: one of `FORMATS`. out: a file instead of the terminal.
+    The arguments are those of `comparison.compare`; with a tolerance, differences within it are none.
+    to: one of `FORMATS`. out: a file instead of the terminal.
     Raises KeyError, ValueError and OSError with one sentence.
     """
     if to not in FORMATS:

@@ -111,7 +111,8 @@ def _figures(made: Comparison) -> str:
         rows.append(cells)
     tests = [
         [
-            f"{letter(one.side)} − {letter(one.baseline)}", *common_end(one), number(one.difference), change(one.percent),
+            f"{letter(one.side)} − {letter(one.baseline)}", *common_end(one), number(one.difference),
+                change(one.percent),
             f"{number(one.test.low)} … {number(one.test.high)}", number(one.test.p, 2),
             "" if one.test.permutation is None else number(one.test.permutation, 2),
             "" if one.test.effect is None else number(one.test.effect, 3), one.test.method, one.outcome,

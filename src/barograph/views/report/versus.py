@@ -33,6 +33,7 @@ from barograph.views.report.content import (
     Chart,
     FactList,
     Figure,
+    Heading,
     Report,
     ReportLine,
     ReportTable,
@@ -43,6 +44,7 @@ from barograph.views.report.content import (
     section,
 )
 from barograph.views.report.learning import of_series
+from barograph.views.report.outcomes import MOST_PROMPTS, text_of, texts_by_prompt
 from barograph.views.report.subject import NORMS, RATES, STEP_TIMES, THROUGHPUTS
 
 _KINDS = {
@@ -67,6 +69,7 @@ def versus(made: Comparison) -> Report:
         section("curves", "Curves", list(_curves(made))),
         _figures(made),
         section("more", "The runs as they logged it", list(_beside(made)), "As logged"),
+        _samples(made),
         section("remarks", "Remarks", list(_remarks(made))),
     ]
     kept = tuple(one for one in found if one is not None)
@@ -193,7 +196,8 @@ def _figures(made: Comparison) -> Section | None:
         if one.test is not None and not math.isnan(one.difference):
             test = one.test
             tests.append((
-                f"{letter(one.side)} − {letter(one.baseline)}", *common_end(one), number(one.difference), change(one.percent),
+                f"{letter(one.side)} − {letter(one.baseline)}", *common_end(one), number(one.difference),
+                change(one.percent),
                 f"{number(test.low)} to {number(test.high)}", number(test.p, 2),
                 "" if test.permutation is None else number(test.permutation, 2),
                 "" if test.effect is None else f"{test.effect:.2f}", test.method, one.outcome,
@@ -215,6 +219,28 @@ def _figures(made: Comparison) -> Section | None:
         )
         blocks.append(ReportTable("Tests", names, tuple(tuple(row) for row in tests), frozenset(range(1, 10))))
     return section("figures", "Figures", blocks)
+
+
+def _samples(made: Comparison) -> Section | None:
+    """What each side wrote last, for every prompt that two sides or more have; of a side the first run with samples."""
+    sides: dict[int, dict[str, list[tuple[int, str]]]] = {}
+    for at, side in enumerate(made.sides[:MOST_SIDES]):
+        found = (texts_by_prompt(member.run.records("sample")) for member in side.members)
+        sides[at] = next((one for one in found if one), {})
+    prompts = dict.fromkeys(prompt for texts in sides.values() for prompt in texts if prompt)
+    shared = [prompt for prompt in prompts if sum(prompt in texts for texts in sides.values()) > 1]
+    blocks: list[Block] = []
+    for prompt in shared[:MOST_PROMPTS]:
+        blocks.append(Heading(f"Prompt: {figures.word(prompt, '', 200).text}"))
+        for at, texts in sides.items():
+            if prompt in texts:
+                step, text = max(texts[prompt], key=lambda one: one[0])
+                label = f"{letter(at)} · {escape(made.sides[at].label, 60)}, step {step:,}"
+                blocks.append(text_of(label, prompt, text))
+    if len(shared) > MOST_PROMPTS:
+        blocks.append(say("{more} are not shown.", "dim",
+                          more=figures.count(len(shared) - MOST_PROMPTS, "sample records", "more prompt")))  # fmt: skip
+    return section("samples", "Samples", blocks) if blocks else None
 
 
 def _beside(made: Comparison) -> Iterator[Block]:

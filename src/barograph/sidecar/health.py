@@ -47,6 +47,7 @@ class Health:
         self._urgent = False
         self._looked = False  # since rules were told to look at all there is
         self._due_from: int | None = None  # time of the first row that nobody has looked at
+        self._said: dict[Identity, str] = {}  # the message recorded last
         self._standing: dict[Identity, tuple[str, int, Finding | None]] = {}  # severity told last, how often, what
 
     def take(self, entry: Entry) -> None:
@@ -92,9 +93,13 @@ class Health:
             self._looked = False
 
     def finish(self) -> None:
-        """The run has ended, in whatever way."""
+        """The run has ended, in whatever way: what has grown since it was said is recorded once more."""
         self._examiner.seen.facts["finished"] = True
         self.examine(force=True)
+        for identity, (_, times, finding) in self._standing.items():
+            if times and finding is not None and self._said.get(identity) not in (None, finding.message):
+                self._said[identity] = finding.message
+                self._journal.record("finding", finding.step, msgspec.structs.asdict(finding))
 
     @property
     def failed(self) -> dict[str, str]:
@@ -167,6 +172,7 @@ class Health:
             self._say(gone)
 
     def _say(self, finding: Finding) -> None:
+        self._said[finding.identity] = finding.message
         self._journal.record("finding", finding.step, msgspec.structs.asdict(finding))
         for tell in self.tell:
             try:

@@ -38,6 +38,7 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="show every info finding, and for each rule that was skipped the metrics it needs",
     )
+    parser.add_argument("--checklist", action="store_true", help="also print the checklist of a healthy training")
     parser.add_argument("--explain", metavar="RULE", help="print the documentation of a rule and stop")
     commands.common(parser, run=False)
 
@@ -150,6 +151,7 @@ def _doctor(options: argparse.Namespace) -> int:
         silenced=[*settings.silence, *options.silence],
         only=options.rules,
         everything=options.all,
+        checklist=options.checklist,
     )
 
 

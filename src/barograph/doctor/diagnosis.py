@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from barograph.core.record import mark_non_finite
+from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
@@ -26,7 +27,7 @@ def diagnose(
     silenced: Iterable[str] = (),
     source: str | None = None,
 ) -> dict[str, Any]:
-    """`{"run", "source", "findings", "checked", "abstained"}` of a run; the worst finding first.
+    """`{"run", "source", "findings", "checklist", "checked", "abstained"}` of a run; the worst finding first.
 
     thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
     source: the path that was read, if it is not the run's folder. Raises ValueError for a name that doesn't exist.
@@ -34,6 +35,7 @@ def diagnose(
     run = stored_run(run)
     examiner = replay(run, make_rules(thresholds, silenced))
     result = summary(examiner, run.id, source or str(run.dir))
+    result["checklist"] = [one._asdict() for one in checklist(examiner)]
     for finding in result["findings"]:
         if finding["severity"] != "info":
             _draw(run, finding, examiner)

@@ -79,6 +79,7 @@ class Histogram:
     time: float
     edges: NDArray[numpy.float64]
     counts: NDArray[numpy.float64]
+    segment: int = 0
 
 
 class HasFolder(Protocol):
@@ -315,18 +316,19 @@ class StoredRun:
         before[3][:] = BEFORE_FORK
         return _joined(before, found)
 
-    def histograms(self, name: str) -> list[Histogram]:
-        """A distribution over time, sorted by step, the live branch alone."""
+    def histograms(self, name: str, branch: str = "live") -> list[Histogram]:
+        """A distribution over time, sorted by step; branch: "live", or "all" with what was superseded."""
         look = self._look()
         rows = look.histograms(name)
-        keep = look.branch(self._until).mask(rows.step, rows.segment) if len(rows.step) else None
+        every = branch == "all" or not len(rows.step)
+        keep = None if every else look.branch(self._until).mask(rows.step, rows.segment)
         if len(rows.step):
             lowest = rows.rank == rows.rank.min()
             keep = lowest if keep is None else keep & lowest
         return [
-            Histogram(int(step), time / 1e6, edges, counts)
-            for at, (step, time, edges, counts) in enumerate(
-                zip(rows.step, rows.time, rows.edges, rows.counts, strict=True)
+            Histogram(int(step), time / 1e6, edges, counts, int(segment))
+            for at, (step, time, edges, counts, segment) in enumerate(
+                zip(rows.step, rows.time, rows.edges, rows.counts, rows.segment, strict=True)
             )
             if keep is None or keep[at]
         ]

@@ -17,10 +17,12 @@ import msgspec
 
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
-from barograph.log.blocks import WideRow
+from barograph.doctor.kernel.shapes import KEPT, is_wanted, shape_of
+from barograph.log.blocks import WideHistogram, WideRow
 from barograph.log.follow import Entry
 from barograph.sidecar.columns import Names, Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
+from barograph.store.tail import edges_and_counts
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.examiner import Examiner
@@ -57,8 +59,19 @@ class Health:
             self._take_record(item, entry)
         elif isinstance(item, WideRow) and entry.rank == 0:
             self._add(item.names, item.values, item.step, item.time, entry.segment)
+        elif isinstance(item, WideHistogram) and entry.rank == 0:
+            self._take_histogram(item, entry.segment)
         if self._urgent or self._rows.longest >= ROWS:
             self.examine()
+
+    def _take_histogram(self, item: WideHistogram, segment: int) -> None:
+        name = item.name.decode("utf-8", "replace") if isinstance(item.name, bytes) else item.name
+        if not is_wanted(name):
+            return
+        shape = shape_of(*edges_and_counts(item))
+        if shape:
+            names = tuple(f"{KEPT}/{name}/{quantity}" for quantity in shape)
+            self._add(names, pack(list(shape.values())), item.step, item.time, segment)
 
     def _take_record(self, record: Record, entry: Entry) -> None:
         if record.kind == "finding":

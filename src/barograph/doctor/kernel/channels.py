@@ -46,6 +46,7 @@ LAYERED = {
         "attention_entropy",
     },
     "spectral": {"norm", "stable_rank"},
+    "shape": {"modes", "kurtosis", "shift", "zero"},
 }
 """Tables of layers, and the quantities that rules look at; the others are not kept."""
 

@@ -159,15 +159,40 @@ class Answers:
             "note": "config.* are the configuration; package.* the installed packages; commit the code's",
         }
 
-    def compare(self, runs: Sequence[str], metric: str | None = None, axis: str | None = None) -> dict[str, Any]:
+    def compare(
+        self,
+        runs: Sequence[str],
+        metric: str | None = None,
+        axis: str | None = None,
+        group: str | None = None,
+        level: float = 0.05,
+    ) -> dict[str, Any]:
         if len(runs) < 2:
             raise ValueError("name two runs or more; the first is the baseline")
         try:
             from barograph.analysis.compare.comparison import compare
         except ImportError:
             raise ValueError("this Barograph has no comparison; config_diff and series work without it") from None
-        made = compare(*[self.find(one) for one in runs], metric=metric, x=axis)
+        made = compare(*[self.find(one) for one in runs], metric=metric, x=axis, group=group, level=level)
         return {"text": made.text(100), **made.as_dict()}
+
+    def forecast(self, run: str, target: float | None = None, planned_steps: int | None = None) -> dict[str, Any]:
+        from barograph.analysis.forecast import forecast, forecast_sentences
+
+        found = self.find(run)
+        made = forecast(found, target=target, planned_steps=planned_steps)
+        return {"run": found.id, "sentences": forecast_sentences(made), **made.as_dict()}
+
+    def scaling(self, runs: Sequence[str], metric: str | None = None) -> dict[str, Any]:
+        from barograph.analysis.scaling.fit import fit_scaling
+
+        made = fit_scaling(*[self.find(one) for one in runs], metric=metric)
+        return {"text": made.text(100), **made.as_dict()}
+
+    def lineage(self, run: str) -> dict[str, Any]:
+        from barograph.analysis.lineage.tree import lineage
+
+        return lineage(self.find(run), self.dir.resolve()).as_dict()
 
     def report(self, runs: Sequence[str], section: str | None = None) -> dict[str, Any]:
         from barograph.views.report import markdown

@@ -8,6 +8,8 @@ Out:  answers on standard output, each at most `answers.MOST_BYTES` long. Every 
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -32,8 +34,23 @@ def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
     server = made("barograph", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     told = _teller(refusal)
     answers = Answers(dir)
+    arguments_of: dict[str, list[str]] = {}
+    call = server.call_tool
+
+    async def call_tool(name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """The SDK leaves out arguments that a tool does not have; an assistant would take the answer for another."""
+        known = arguments_of.get(name, list(arguments))
+        for given in arguments:
+            if given not in known:
+                near = difflib.get_close_matches(given, known, 1, 0.0)
+                hint = f"; the nearest is {near[0]!r}" if near else ", which takes none"
+                raise refusal(f"there is no argument {given[:80]!r} of {name}{hint}")
+        return await call(name, arguments, context)
+
+    server.call_tool = call_tool
 
     def tool(function: Callable[..., str]) -> None:
+        arguments_of[function.__name__] = list(inspect.signature(function).parameters)
         server.add_tool(function, annotations=annotations(readOnlyHint=True, openWorldHint=False),
                         structured_output=False)  # fmt: skip
 
@@ -79,11 +96,29 @@ def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
         """What differs between two runs or more: configuration, installed packages, commit."""
         return told(lambda: answers.config_diff(runs))
 
-    def compare(runs: list[str], metric: str | None = None, axis: str | None = None) -> str:
+    def compare(
+        runs: list[str], metric: str | None = None, axis: str | None = None, group: str | None = None,
+        level: float = 0.05,
+    ) -> str:  # fmt: skip
         """Compare runs, the first being the baseline: what differs, whether that lets anything be concluded, curves
         on one axis, differences with intervals, and a verdict. metric: a series, axis: step, tokens, samples, time
-        or flops; both are chosen so that they do not mislead if not given."""
-        return told(lambda: answers.compare(runs, metric, axis))
+        or flops; both are chosen so that they do not mislead if not given. group: a key of the configuration;
+        runs with one value are a group. level: of all tests together."""
+        return told(lambda: answers.compare(runs, metric, axis, group, level))
+
+    def forecast(run: str, target: float | None = None, planned_steps: int | None = None) -> str:
+        """What a run's final loss will be, with a 90% interval, and when a target loss is reached. planned_steps: if
+        the run's configuration does not say."""
+        return told(lambda: answers.forecast(run, target, planned_steps))
+
+    def scaling(runs: list[str], metric: str | None = None) -> str:
+        """The scaling law that runs of several sizes follow: coefficients with intervals, cautions. Takes some
+        seconds."""
+        return told(lambda: answers.scaling(runs, metric))
+
+    def lineage(run: str) -> str:
+        """The tree of segments, rewinds and forks that a run belongs to, and what each took."""
+        return told(lambda: answers.lineage(run))
 
     def report(runs: list[str], section: str | None = None) -> str:
         """The report of a run, or of several runs' comparison, as Markdown: settings, losses, gradients, layers,
@@ -103,7 +138,8 @@ def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
         return told(lambda: answers.sql(query, limit))
 
     for one in (
-        list_runs, run_summary, list_series, series, findings, doctor, config_diff, compare, report, schema, sql,
+        list_runs, run_summary, list_series, series, findings, doctor, config_diff, compare, forecast, scaling,
+        lineage, report, schema, sql,
     ):  # fmt: skip
         tool(one)
     return server

@@ -30,6 +30,7 @@ from barograph.doctor.kernel.tables import in_order
 from barograph.doctor.rules.gradient import flow as gradient_flow
 from barograph.doctor.rules.gradient import level as gradient_level
 from barograph.doctor.rules.gradient import scale as gradient_scale
+from barograph.doctor.rules.gradient import shapes as gradient_shapes
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -452,4 +453,5 @@ RULES = (
     *gradient_level.RULES,
     *gradient_scale.RULES,
     *gradient_flow.RULES,
+    *gradient_shapes.RULES,
 )

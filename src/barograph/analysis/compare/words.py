@@ -13,6 +13,7 @@ import numpy as np
 
 from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.contrasts import Contrast
+from barograph.analysis.compare.ends import SharedStretch
 from barograph.analysis.compare.measures import Cell, MeasureRow
 from barograph.core.text import MISSING, change, compact, duration, money, number, percent
 
@@ -59,6 +60,19 @@ def ends_alike(made: Sequence[Contrast]) -> bool:
     places = [one.place for one in made if one.place is not None and one.place.is_whole]
     ends = {float(placed.curve.x[-1]) for place in places for side in place.sides for placed in side}
     return len(ends) <= 1
+
+
+def smoothing(place: SharedStretch | None, made: Sequence[Contrast]) -> str:
+    """How values were smoothed; nothing where they were not."""
+    if place is None or not place.window:
+        return ""
+    unit = UNITS[place.axis]
+    own = any(one.place is not None and one.place.window not in (0.0, place.window) for one in made)
+    pairs = "; a pair that shares a longer stretch by the same rule over that" if own else ""
+    return (
+        f"Smoothed for all alike: means over {amount(place.window, unit)} {unit}{pairs}; a final value is the last "
+        "such mean."
+    )
 
 
 def has_interval(rows: Sequence[MeasureRow]) -> bool:

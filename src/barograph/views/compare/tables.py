@@ -22,6 +22,7 @@ from barograph.analysis.compare.words import (
     ends_alike,
     has_interval,
     letter,
+    smoothing,
 )
 from barograph.core.text import change, count, escape, fit, number, padded, sparkline, width, wrapped
 
@@ -245,13 +246,7 @@ def _one_along(one: Contrast, columns: int) -> Iterator[str]:
 
 
 def _remarks(made: Comparison, columns: int) -> Iterator[str]:
-    window = made.place.window if made.place is not None else 0.0
-    lines = [*made.cautions, *made.notes]
-    if window and made.axis is not None:
-        unit = UNITS[made.axis]
-        lines.append(
-            f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
-        )
+    lines = [*made.cautions, *made.notes, *filter(None, [smoothing(made.place, made.contrasts)])]
     if lines:
         yield _head("REMARKS")
     for sentence in lines:

@@ -14,12 +14,12 @@ from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.contrasts import BETTER, WORSE, Contrast
 from barograph.analysis.compare.words import (
     PLUS_MINUS,
-    amount,
     cell_words,
     change_words,
     common_end,
     has_interval,
     letter,
+    smoothing,
 )
 from barograph.core.text import change, escape, html, listed, number
 from barograph.views.compare.tables import unknown_words
@@ -140,13 +140,7 @@ def _figures(made: Comparison) -> str:
 
 
 def _remarks(made: Comparison) -> str:
-    lines = [*made.cautions, *made.notes]
-    window = made.place.window if made.place is not None else 0.0
-    if window and made.axis is not None:
-        unit = UNITS[made.axis]
-        lines.append(
-            f"Smoothed for all alike: means over {amount(window, unit)} {unit}; a final value is the last such mean."
-        )
+    lines = [*made.cautions, *made.notes, *filter(None, [smoothing(made.place, made.contrasts)])]
     return "<h2>Remarks</h2>" + "".join(f"<p>{html(line)}</p>" for line in lines) if lines else ""
 
 

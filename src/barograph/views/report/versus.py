@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.comparison import Comparison
 from barograph.analysis.compare.contrasts import BETTER, WORSE
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES
 from barograph.analysis.compare.words import (
     PLUS_MINUS,
-    amount,
     cell_words,
     change_words,
     common_end,
     has_interval,
     letter,
+    smoothing,
 )
 from barograph.core.text import change, escape, number
 from barograph.views.compare.tables import unknown_words
@@ -136,11 +135,8 @@ def _curves(made: Comparison) -> Iterator[Block]:
         for at, curve in enumerate(curves[:MOST_SIDES])
         if np.isfinite(curve).any()
     )
-    window = made.place.window if made.place is not None else 0.0
-    said: list[Sentence] = []
-    if window:
-        said.append(quote(f"Smoothed for all alike: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
-                          "comparison", "dim"))  # fmt: skip
+    words = smoothing(made.place, made.contrasts)
+    said = [quote(words, "comparison", "dim")] if words else []
     if len(made.sides) > MOST_SIDES:
         shown = figures.count(MOST_SIDES, "report"), figures.count(len(made.sides), "comparison", "side")
         said.append(say("The first {some} of {all} are drawn.", "dim", some=shown[0], all=shown[1]))

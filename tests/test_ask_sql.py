@@ -280,8 +280,8 @@ def test_checkpoints_of_a_discarded_branch_are_told_apart(tmp_path: Path) -> Non
     expected = [(20, True), (40, True), (60, False), (60, True), (80, False)]
     stored = barograph.StoredRun(run.dir)
     assert sorted((one["step"], one["live"]) for one in stored.checkpoints()) == expected
-    found = sql("select step, live from checkpoints order by step, live", tmp_path).fetchall()
-    assert found == expected
+    found = sql("select step, live from checkpoints order by step, live", tmp_path).to_pylist()
+    assert [(one["step"], one["live"]) for one in found] == expected
     from barograph.views.report.assemble import assemble
 
     (section,) = (one for one in assemble(stored).sections if one.slug == "checkpoints")

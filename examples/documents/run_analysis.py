@@ -27,8 +27,8 @@ def print_log(path: Path, steps: int = 240, planned: int = 400) -> Path:
         eta = "" if step <= 10 else f" | eta: {(planned - step) / 60:.1f}m"
         lines.append(
             f"step {step:05d}/{planned:05d} ({100 * step / planned:.2f}%)"
-            f" | loss: {average / (1 - 0.9 ** (step + 1)):.6f} | lrm: 1.00 | dt: 997.40ms | tok/sec: 1,051,311 | bf16_mfu: 63.45 | epoch: 1 pq: {step // 80} rg: "
-            f"{step % 80} | total time: {step / 60:.2f}m{eta}"
+            f" | loss: {average / (1 - 0.9 ** (step + 1)):.6f} | lrm: 1.00 | dt: 997.40ms | tok/sec: 1,051,311"
+            f" | bf16_mfu: 63.45 | epoch: 1 pq: {step // 80} rg: {step % 80} | total time: {step / 60:.2f}m{eta}"
         )
     lines.append("Final: 12/24 (50.00%)")
     path.write_text("\n".join(lines) + "\n")

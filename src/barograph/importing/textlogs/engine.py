@@ -27,9 +27,8 @@ SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
 RESTARTS = 1000  # a file with more of them isn't in order, and its steps are taken as they come
 WIDEST = 1 << 14  # bytes of a row; longer lines are none
-_OF_PLAN = re.compile(
-    rb"(?i)\b(?:step|iter|iteration)[ :=\[]{1,3}0*(\d{1,15}) ?/ {0,9}0*(\d{1,15})\b(?!.*epoch\W{0,3}\d+ ?/)"
-)
+_OF_EPOCH = re.compile(rb"(?i)\bepoch\W{0,3}\d+ ?/")
+_OF_PLAN = re.compile(rb"(?i)\b(?:step|iter|iteration)[ :=\[]{1,3}0*(\d{1,15}) ?/ {0,9}0*(\d{1,15})\b")
 SHAPES = 2000  # sets of names in a file; more is damage
 
 Aliases = Mapping[str, str | tuple[str, float]]
@@ -213,7 +212,10 @@ class LogReading:
         for block in blocks:
             if not block.main or block.steps is None:
                 continue
-            found = [(_OF_PLAN.search(lines[block.where[at]]), int(block.steps[at])) for at in (0, -1)]
+            ends = [lines[block.where[at]] for at in (0, -1)]
+            if any(map(_OF_EPOCH.search, ends)):  # then the steps may be those of an epoch
+                continue
+            found = [(_OF_PLAN.search(line), int(block.steps[at])) for line, at in zip(ends, (0, -1), strict=True)]
             said = {
                 int(match[2]) for match, step in found if match is not None and int(match[1]) == step <= int(match[2])
             }

@@ -20,6 +20,9 @@ from typing import Any
 import msgspec
 import numpy
 
+from barograph.analysis.forecast import forecast, forecast_sentences
+from barograph.analysis.lineage.tree import lineage
+from barograph.analysis.scaling.fit import fit_scaling
 from barograph.core.aliases import Names
 from barograph.core.record import format_time, mark_non_finite
 from barograph.query import catalog, filters, tables
@@ -177,21 +180,15 @@ class Answers:
         return {"text": made.text(100), **made.as_dict()}
 
     def forecast(self, run: str, target: float | None = None, planned_steps: int | None = None) -> dict[str, Any]:
-        from barograph.analysis.forecast import forecast, forecast_sentences
-
         found = self.find(run)
         made = forecast(found, target=target, planned_steps=planned_steps)
         return {"run": found.id, "sentences": forecast_sentences(made), **made.as_dict()}
 
     def scaling(self, runs: Sequence[str], metric: str | None = None) -> dict[str, Any]:
-        from barograph.analysis.scaling.fit import fit_scaling
-
         made = fit_scaling(*[self.find(one) for one in runs], metric=metric)
         return {"text": made.text(100), **made.as_dict()}
 
     def lineage(self, run: str) -> dict[str, Any]:
-        from barograph.analysis.lineage.tree import lineage
-
         return lineage(self.find(run), self.dir.resolve()).as_dict()
 
     def report(self, runs: Sequence[str], section: str | None = None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class HistogramShape(Rule):
     name, family, kind, severity = "histogram_shape", "gradient", "vanishing", "warning"
     needs = ("shape/*/modes",)
     least = 3
-    about = "The histogram of a layer's gradient is no bell around zero."
+    about = "The histogram of a layer's gradient is not a bell around zero."
     sources = ("stability guide: interpreting histogram shapes",)
     thresholds: ClassVar = {
         "modes": (2.0, "peaks; stability guide"),

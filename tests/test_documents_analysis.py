@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +10,7 @@ import pytest
 
 import barograph
 from barograph.doctor.diagnosis import diagnose
+from barograph.trackers.sync import sync
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "documents"
 
@@ -23,7 +23,9 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def test_the_stability_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stability_guide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = script("stability_guide").main(tmp_path)
@@ -32,12 +34,10 @@ def test_the_stability_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     names = set(run.names())
     assert {"gradients/0.weight/norm", "gradients/0.weight/mean", "gradients/0.weight/std"} <= names
     assert "updates/0.weight/ratio" in names and "gradients_hist/0.weight" in run.histogram_names()
-    for _ in range(600):  # the sidecar sends, and outlives the run
-        files = list((tmp_path / "tb").rglob("events.out.tfevents.*"))
-        tags = accumulator.EventAccumulator(str(files[0].parent)).Reload().Tags() if files else {"tensors": []}
-        if "Gradients_Hist/per_layer/0.weight" in tags["tensors"] and "Loss/validation" in tags["scalars"]:
-            break
-        time.sleep(0.1)
+    monkeypatch.setenv("BAROGRAPH_TENSORBOARD_LAYOUT", "grouped")
+    assert sync([run.dir], "tensorboard", out=str(tmp_path / "sent")) == 0  # here no sidecar sends
+    (file,) = (tmp_path / "sent").rglob("events.out.tfevents.*")
+    tags = accumulator.EventAccumulator(str(file.parent)).Reload().Tags()
     assert {"Loss/train", "Loss/validation", "Gradients/norm_global", "Optimization/lr",
             "Performance/tokens_per_sec", "Gradients/per_layer/0.weight/norm"} <= set(tags["scalars"])  # fmt: skip
     assert "Gradients_Hist/per_layer/0.weight" in tags["tensors"]

@@ -46,9 +46,9 @@ def test_json_has_the_documented_shape_for_a_log_of_another_tool(
     log = text_log(tmp_path / "train.log", bad=200)
     assert main(["doctor", str(log), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert set(run) == {"run", "source", "findings", "checked", "abstained", "judged_by", "series", "unread"} and run[
-        "source"
-    ] == str(log)
+    assert set(run) == {
+        "run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
+    } and run["source"] == str(log)  # fmt: skip
     finding = run["findings"][0]
     assert {"rule", "family", "kind", "severity", "step", "last_step", "message", "evidence", "causes", "remedies",
             "confidence"} <= set(finding)  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from barograph.core.record import mark_non_finite
+from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
@@ -30,8 +31,9 @@ def diagnose(
     source: str | None = None,
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
-    """`{"run", "source", "findings", "checked", "abstained", "judged_by", "series", "unread"}` of a run; the worst
-    finding first.
+    """`{"run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread"}` of a run.
+
+    The worst finding comes first.
 
     judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
     series: names of what was found. unread: lines of its log that look like rows and were not understood.
@@ -44,6 +46,7 @@ def diagnose(
     result = summary(examiner, run.id, source or str(run.dir))
     said = run.manifest.get("source")
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    result["checklist"] = [one._asdict() for one in checklist(examiner)]
     for finding in result["findings"]:
         if finding["severity"] != "info":
             _draw(run, finding, examiner)

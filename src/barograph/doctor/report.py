@@ -29,8 +29,15 @@ class ColourStyle:
         return f"{_CODES[name]}{text}\x1b[0m" if self._colour else text
 
 
-def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False, everything: bool = False) -> str:
-    """One run's findings, the worst first, and what was and was not looked at."""
+def page(
+    diagnosis: Mapping[str, Any],
+    *,
+    width: int = 100,
+    colour: bool = False,
+    everything: bool = False,
+    checklist: bool = False,
+) -> str:
+    """One run's findings, the worst first, and what was and was not looked at; the checklist if it is wanted."""
     style = ColourStyle(colour)
     findings: Sequence[Mapping[str, Any]] = diagnosis["findings"]
     lines = [style(escape(diagnosis["run"]), "bold") + "  " + verdict(findings, diagnosis.get("judged_by", ""))]
@@ -45,6 +52,12 @@ def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False
         lines += ["", *_finding_lines(finding, style, max(40, width))]
     if infos > _FEW and not everything:
         lines += ["", f"  … {infos - _FEW} more info findings: --all shows them"]
+    if checklist:
+        marks = {"yes": "✓", "no": "✗"}
+        lines += ["", "  HEALTHY TRAINING"]
+        for one in diagnosis["checklist"]:
+            head = f"    {marks.get(one['answer'], '–')} {one['line']}: {one['answer']} ("
+            lines += _wrapped(f"{one['why']})", max(40, width), head, 6)
     lines += ["", *_looked(diagnosis, style, width, everything)]
     return "\n".join(lines)
 

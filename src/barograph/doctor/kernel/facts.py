@@ -24,8 +24,15 @@ EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "hang", "end")
 RARE = {
     "ranks": ("absent", "same_batch", "world_size_before"),
     "model": ("first_non_finite_gradient", "first_non_finite_weight"),
+    "info": ("message",),
 }
 """Kinds of which rules are given the records that have one of these fields."""
+
+
+_TROUBLE = re.compile(
+    r"retr(?:y|ies)|time[d -]?out|\bwarn|\berror|\bfail|stall|refused|reset by peer|unreachable|corrupt|i/o", re.I
+)
+"""Messages that a rule counts."""
 
 
 class Outlook(NamedTuple):
@@ -42,6 +49,8 @@ def is_event(record: Record) -> bool:
     if record.kind in EVENTS:
         return True
     fields = RARE.get(record.kind)
+    if record.kind == "info" and _TROUBLE.search(str(record.fields.get("message", ""))) is None:
+        return False
     return fields is not None and any(name in record.fields for name in fields)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.core.aliases import ALIASES, CONVERTED, normal
+from barograph.query.causes import IN_STEP, cause_of_phase, cause_of_span
 
 # not a loss of evaluation, of routers, or a part beside the main one
 _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
@@ -92,3 +93,17 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         found += [spelled[one] for one in _SPELLINGS.get(name, ()) if one in spelled and spelled[one] not in found]
     matching = [name for name in channels if name not in found and pattern and re.fullmatch(pattern, _plain(name))]
     return found + sorted(matching, key=lambda name: (-rows(name), len(name), name))
+
+
+def cause_of_time(name: str) -> str | None:
+    """What a series of durations in ms is of, a span's or a phase's within steps: "checkpoint", "evaluation",
+    "evaluation record"; None for anything else."""
+    if name == "eval/duration_ms":
+        return "evaluation record"
+    if name.startswith("span/"):
+        cause = cause_of_span(name.removeprefix("span/").removesuffix("_ms"))
+        return cause if cause in ("checkpoint", "evaluation") else None
+    if name.startswith("speed/phase/"):
+        at = cause_of_phase(name[len("speed/phase/") :]) - 1
+        return IN_STEP[at] if at >= 0 and IN_STEP[at] in ("checkpoint", "evaluation") else None
+    return None

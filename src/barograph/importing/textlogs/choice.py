@@ -135,9 +135,15 @@ def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:
             path,
             "" if number == 0 else str(number + 1),
             base if number == 0 else f"{base}-{number + 1}",
-            config=dialect.settings(preamble),
+            config=_processes(preamble) | dialect.settings(preamble),
             created=max(created, 0.0),
         )
+
+
+def _processes(preamble: bytes) -> dict[str, Any]:
+    """How many processes a launch had, where it says so: `using world size: 8`."""
+    found = re.search(rb"(?i)\bworld[ _]size[ :=]{1,3}(\d{1,7})\b", preamble)
+    return {"world_size": int(found[1])} if found else {}
 
 
 def name_of(path: Path) -> str:

@@ -227,7 +227,8 @@ class LossLevel(SeriesRule):
                 self._below += 1
                 if self._below == 3:
                     if self._told.evidence["rows"] == 1:
-                        self._told.severity = "warning" if self._told.severity == "critical" else "info"
+                        if self._told.severity != "critical":  # the guide's red alert stays one
+                            self._told.severity = "info"
                         yield again(self._told)
                     self._told = None
             self._rows += 1

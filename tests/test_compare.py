@@ -458,7 +458,7 @@ def test_a_repeat_that_stopped_early_is_left_out(tmp_path: Path) -> None:
     seeds_of(tmp_path, "b", 1.9, changed(lr=2e-3), range(20, 23))
     make_run(tmp_path, "b_short", falling(9.0, 5), steps=20, config=changed(lr=2e-3, seed=30))
     made = compare(tmp_path, group="lr")
-    assert "b_short ended at step 20, and optimizer.lr = 0.002 goes on to 60: left out" in said(made)
+    assert "b_short ended at step 20, and optimizer.lr = 0.002 continues to 60: left out" in said(made)
     assert made.contrasts[0].runs == (3, 3) and made.at == 60
 
 
@@ -468,7 +468,7 @@ def test_a_run_that_did_not_come_to_its_end_is_left_out_of_its_side_of_two(tmp_p
     make_run(tmp_path, "b", falling(1.9, 20), steps=60, config=changed(lr=2e-3, seed=20))
     make_run(tmp_path, "b_lost", falling(1.9, 5), steps=31, config=changed(lr=2e-3, seed=30), about={"status": status})
     made = compare(tmp_path, group="lr")
-    assert f"b_lost ended at step 31 ({status}), before the others: left out" in said(made)
+    assert f"b_lost ended at step 31 ({status}), and optimizer.lr = 0.002 continues to 60: left out" in said(made)
     assert made.contrasts[0].runs == (2, 1) and made.at == 60
 
 

@@ -186,9 +186,9 @@ def test_pairs_need_three_and_groups_two() -> None:
     assert "pairs" in statistics.contrast([1, 2, 3], [2, 3.5, 4.1], paired=True).method
     assert statistics.contrast([1, 2], [2, 3.5], paired=True).method == "Welch's t"
     assert statistics.contrast([1.0], [2, 3.5]) is None  # one degree of freedom says nothing of a spread
-    assert statistics.contrast([1.0], [2, 3.5, 4]).freedom == 2
+    assert statistics.contrast([1.0], [2, 3.5, 4]).dof == 2
     assert statistics.contrast([1.0], [2.0], repeats=(0.1, 1.9)) is None
-    assert statistics.contrast([1.0], [2.0], repeats=(0.1, 2.0)).freedom == 2
+    assert statistics.contrast([1.0], [2.0], repeats=(0.1, 2.0)).dof == 2
     assert statistics.mean_interval([1.0]) is None and statistics.mean_interval([1.0, 2.0]) is not None
 
 
@@ -207,10 +207,10 @@ def test_numbers_against_those_of_a_table() -> None:
     variances = 7 / 3, 43 / 3
     error = (sum(variances) / 3) ** 0.5
     freedom = (sum(variances) / 3) ** 2 / sum((one / 3) ** 2 / 2 for one in variances)
-    assert made.difference == pytest.approx(7 / 3) and made.freedom == pytest.approx(freedom)
+    assert made.difference == pytest.approx(7 / 3) and made.dof == pytest.approx(freedom)
     assert (made.high - made.low) / 2 == pytest.approx(quantile(0.975, freedom) * error)
     pairs = statistics.contrast([1.0, 2.0, 4.0], [2.0, 3.5, 4.5], paired=True)
-    assert pairs.freedom == 2 and pairs.difference == 1.0
+    assert pairs.dof == 2 and pairs.difference == 1.0
     assert (pairs.high - pairs.low) / 2 == pytest.approx(4.302653 * 0.5 / 3**0.5, rel=1e-6)
     single = statistics.contrast([1.0], [2.0], repeats=(0.5, 4.0))
     assert (single.high - single.low) / 2 == pytest.approx(quantile(0.975, 4.0) * 0.5 * 2**0.5)
@@ -218,9 +218,9 @@ def test_numbers_against_those_of_a_table() -> None:
 
 def test_two_against_more_take_the_larger_p() -> None:
     close = statistics.contrast([1.0, 1.001], [1.2, 1.5, 1.1, 1.4])
-    assert close.method == "Student's t" and close.freedom == 4
+    assert close.method == "Student's t" and close.dof == 4
     wide = statistics.contrast([0.0, 3.0], [1.2, 1.21, 1.19, 1.2])
-    assert wide.method == "Welch's t" and wide.freedom < 2
+    assert wide.method == "Welch's t" and wide.dof < 2
     assert statistics.contrast([1.0, 1.001], [1.2, 1.5]).method == "Welch's t"
 
 

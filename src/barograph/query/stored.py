@@ -184,22 +184,7 @@ class StoredRun:
     @property
     def origin(self) -> tuple[StoredRun, int] | None:
         """The run that this one was forked from, and the step before which its history is shared."""
-        return self._origin_of(self._files.look())
-
-    def _origin_of(self, look: Look) -> tuple[StoredRun, int] | None:
-        first = next(iter(look.segments()), None)
-        if first is None or not first.source or first.start_step is None or self._forks > 100:
-            return None
-        here, named = self.dir.resolve(), Path(first.source)
-        beside = here.parent.parent / named.parent.name / named.name  # where all runs were moved together
-        files = self._files
-        source = next((one for one in (named, beside) if one != here and segments.is_run(one)), None)
-        if source is None or not files.may_open(source):
-            return None
-        if self._source is None or self._source.dir != source:
-            self._source = StoredRun(source, may_open=files.may_open, cache_bytes=files.cache_bytes)
-            self._source._until, self._source._forks = first.time, self._forks + 1
-        return self._source, first.start_step
+        return _origin(self, self._files.look())
 
     @property
     def problems(self) -> list[str]:
@@ -296,7 +281,7 @@ class StoredRun:
             live = look.branch(self._until).mask(points.step, points.segment)
             found = found if live is None else _where(live, found)
         found = of_rank(found, rank)
-        if (origin := self._origin_of(look)) is None:
+        if (origin := _origin(self, look)) is None:
             return found
         shared = origin[0]._points(origin[0]._files.look(), name, "live", rank)
         before = _where(shared[0] < origin[1], shared)
@@ -390,6 +375,23 @@ class StoredRun:
         """
         held = self.goodput().held
         return self._files.accounts().cost(self.manifest, held, price_per_gpu_hour, price_per_kwh, devices)
+
+
+def _origin(run: StoredRun, look: Look) -> tuple[StoredRun, int] | None:
+    """`StoredRun.origin`, by what a look has found."""
+    first = next(iter(look.segments()), None)
+    if first is None or not first.source or first.start_step is None or run._forks > 100:
+        return None
+    here, named = run.dir.resolve(), Path(first.source)
+    beside = here.parent.parent / named.parent.name / named.name  # where all runs were moved together
+    files = run._files
+    source = next((one for one in (named, beside) if one != here and segments.is_run(one)), None)
+    if source is None or not files.may_open(source):
+        return None
+    if run._source is None or run._source.dir != source:
+        run._source = StoredRun(source, may_open=files.may_open, cache_bytes=files.cache_bytes)
+        run._source._until, run._source._forks = first.time, run._forks + 1
+    return run._source, first.start_step
 
 
 def _full_name(name: str, known: list[str], run: str) -> str:

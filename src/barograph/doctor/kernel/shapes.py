@@ -14,7 +14,7 @@ import numpy
 LEAST = 256  # numbers; of fewer the shape is chance
 QUANTITIES = ("modes", "kurtosis", "shift", "zero")
 KEPT = "shape"  # the family of the series that hold them: `shape/{histogram}/modes` and so on
-_PEAK = 0.1  # of all numbers: a mode holds at least so many
+_PEAK = 0.1  # of all numbers: a mode holds at least this share
 _VALLEY = 0.5  # of the lower peak's density: the valley between two modes is below
 _FINE = 32  # cells over the middle 98% of the numbers, in which modes are looked for
 

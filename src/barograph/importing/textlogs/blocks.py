@@ -54,3 +54,22 @@ def ordered(blocks: list[Block]) -> tuple[NDArray[Any], NDArray[Any]]:
     steps = np.concatenate([block.steps for block in blocks if block.steps is not None])
     order = np.argsort(where, kind="stable")
     return where[order], steps[order]
+
+
+_OF_EPOCH = re.compile(rb"(?i)\bepoch\W{0,3}\d+ ?/")
+_OF_PLAN = re.compile(rb"(?i)\b(?:step|iter|iteration)[ :=\[]{1,3}0*(\d{1,15}) ?/ {0,9}0*(\d{1,15})\b")
+
+
+def planned_steps(lines: list[bytes], block: Block) -> int | None:
+    """The planned steps, where a block's rows say them behind their own: `step 01234/05000`, `iteration 100/ 5000`."""
+    if not block.main or block.steps is None:
+        return None
+    plans = set()
+    for at in (0, -1):
+        line = lines[block.where[at]]
+        match = _OF_PLAN.search(line)
+        # after an epoch's number the steps may be those of the epoch
+        if match is None or _OF_EPOCH.search(line) or not int(match[1]) == int(block.steps[at]) <= int(match[2]):
+            return None
+        plans.add(int(match[2]))
+    return plans.pop() if len(plans) == 1 else None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,13 +24,11 @@ from numpy.typing import NDArray
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import choice, chunks, forms, prefixes
-from barograph.importing.textlogs.blocks import NOT_A_ROW, ROW, Block, ordered
+from barograph.importing.textlogs.blocks import NOT_A_ROW, ROW, Block, ordered, planned_steps
 
 SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
 RESTARTS = 1000  # a file with more of them isn't in order, and its steps are taken as they come
-_OF_EPOCH = re.compile(rb"(?i)\bepoch\W{0,3}\d+ ?/")
-_OF_PLAN = re.compile(rb"(?i)\b(?:step|iter|iteration)[ :=\[]{1,3}0*(\d{1,15}) ?/ {0,9}0*(\d{1,15})\b")
 SHAPES = 2000  # sets of names in a file; more is damage
 _SAID_TOO = 0.25  # of another dialect's rows: that many of the first one's have the same series, and are enough
 _NO_ROW = "looks like a row and isn't one"
@@ -242,24 +239,12 @@ class LogReading:
             yield from self.arrange(lines, blocks)
 
     def plan(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
-        """The planned steps, where rows say them behind their own: `step 01234/05000`, `iteration 100/ 5000`."""
+        """The planned steps, where they are new."""
         for block in blocks:
-            if not block.main or block.steps is None:
-                continue
-            ends = [lines[block.where[at]] for at in (0, -1)]
-            if any(map(_OF_EPOCH.search, ends)):  # then the steps may be those of an epoch
-                continue
-            found = [(_OF_PLAN.search(line), int(block.steps[at])) for line, at in zip(ends, (0, -1), strict=True)]
-            said = {
-                int(match[2]) for match, step in found if match is not None and int(match[1]) == step <= int(match[2])
-            }
-            if (
-                len(said) == 1
-                and all(match is not None for match, _ in found)
-                and said != {self.state["own"].get("plan")}
-            ):
-                (self.state["own"]["plan"],) = said
-                yield Fact("option", 0, 0, {"name": "total_steps", "value": self.state["own"]["plan"]})
+            steps = planned_steps(lines, block)
+            if steps is not None and steps != self.state["own"].get("plan"):
+                self.state["own"]["plan"] = steps
+                yield Fact("option", 0, 0, {"name": "total_steps", "value": steps})
 
     def number(self, lines: list[bytes], row: forms.Raw) -> tuple[Block | None, list[int]]:
         """Text as numbers; the lines of those that are none."""

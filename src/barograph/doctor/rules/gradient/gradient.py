@@ -276,7 +276,7 @@ class GradientSpike(Rule):
         "loss_z": (6.0, "the loss jumps with it; ours"),
         "large": (10.0, "times the level, to warn; ours"),
         "rows": (32.0, "rows of a segment before the first"),
-        "series": (5.0, "spikes of a segment that are told as one; ours"),
+        "series": (5.0, "spikes of a segment that are one finding; ours"),
     }
 
     def reset(self) -> None:

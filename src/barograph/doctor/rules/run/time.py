@@ -143,7 +143,7 @@ class RestartTime(Rule):
                 if self._segment not in self._ended and time > self._last:
                     yield from self._restarted(step, time, segment)
                 elif self._segment in self._ended:
-                    self._begun += max(time - self._last, 0)  # a planned pause is no part of the run's time
+                    self._begun += max(time - self._last, 0)  # a planned pause does not count
                 self._segment = segment
             self._times[step], self._last = time, time
             if len(self._times) > 1 << 17:

@@ -476,15 +476,11 @@ class LogReading:
         key = "beside\n" + "\n".join(points.names)
         if key in counts or len(counts) < SHAPES:
             counts[key] = counts.get(key, 0) + len(points.steps)
+        rows, names = counts.get(key, 0), [alias.name for alias in named]
         keep = [
-            at
-            for at, alias in enumerate(named)
-            if counts.get(alias.name, 0) < _SAID_TOO * counts.get(key, 0)
-            and alias.name not in [n.name for n in named[:at]]
+            at for at, name in enumerate(names) if counts.get(name, 0) < _SAID_TOO * rows and name not in names[:at]
         ]
-        if not keep or (
-            counts.get(key, 0) < 2 and not any(named[at].name.startswith(("eval/", "test/")) for at in keep)
-        ):
+        if not keep or (rows < 2 and not any(names[at].startswith(("eval/", "test/")) for at in keep)):
             return None
         values = points.values[:, keep] * np.array([named[at].factor for at in keep])
         return points._replace(names=tuple(named[at].name for at in keep), values=values)

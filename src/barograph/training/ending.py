@@ -53,6 +53,7 @@ class RunEnding:
         self._final: dict[str, float] = {}
         self._problem: BaseException | None = None
         self._signal: str | None = None
+        self._at_exit = False  # the interpreter's exit ends it, whose code is not known here
         self.wall_before = 0.0  # seconds of the run's earlier processes
         self.blackbox: Any = None
         self.on_end: list[Any] = []
@@ -102,6 +103,13 @@ class RunEnding:
             self.ended_by(problem)
         self.finish(None, 10.0, problem)
 
+    def exits(self) -> None:
+        """The interpreter ends. An exception that ended the program has left its trace in `sys`; of `sys.exit` nothing
+        is left there, so the process beside the training says it where the exit code is not 0."""
+        problem = getattr(sys, "last_value", None)
+        self._at_exit = problem is None
+        self.finish(None, 10.0, problem)
+
     def finish(self, status: str | None, timeout: Any = 10.0, problem: BaseException | None = None) -> None:
         """See `Run.finish`. problem: the exception that ended it; found out where it is not given."""
         with self._lock:
@@ -147,6 +155,8 @@ class RunEnding:
             took = round(time.monotonic() - self._began, 3)
             fields: dict[str, Any] = {"status": status, "wall_seconds": took, "pid": os.getpid()}
             fields |= _described(problem, self._signal)
+            if self._at_exit:
+                fields["at_exit"] = True
             with contextlib.suppress(Exception):
                 out.emit("end", out.current_step, fields, checked=True)
         if not self._ended:
@@ -281,7 +291,7 @@ def _described(problem: BaseException | None, signal: str | None) -> dict[str, A
     fields: dict[str, Any] = {}
     if isinstance(problem, SystemExit):
         code = problem.code
-        fields["exit"] = code if isinstance(code, int) else 0 if code is None else 1
+        fields["exit_code"] = code if isinstance(code, int) else 0 if code is None else 1
     elif problem is not None and not isinstance(problem, GeneratorExit):
         trace = "".join(traceback.format_exception(problem, limit=50))
         kind = type(problem).__name__
@@ -292,10 +302,8 @@ def _described(problem: BaseException | None, signal: str | None) -> dict[str, A
 
 
 def _finish_open_runs() -> None:
-    """At the interpreter's exit. An exception that ended the program has left its trace in `sys`."""
-    problem = getattr(sys, "last_value", None)
     for run in list(open_runs):
-        run._ending.finish(None, 10.0, problem)
+        run._ending.exits()
 
 
 def _forked() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,15 @@ class Progress:
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.findings: dict[Any, str] = {}
+        self._lock = threading.Lock()
         self._better: dict[str, int] = {}
         self._offsets: dict[Path, int] = {}
         self._steps: deque[tuple[int, float]] = deque(maxlen=_PACE)
 
     def advance(self) -> bool:
-        """Read what is new; whether that was anything. A file that is gone or shorter has nothing new."""
-        return sum(self._advance(path) for path in self._logs()) > 0
+        """Read what is new; whether that was anything. A file that is gone or shorter has nothing new. Any thread."""
+        with self._lock:
+            return sum(self._advance(path) for path in self._logs()) > 0
 
     def read_findings(self) -> None:
         """Read the findings of whole logs, where the beginning of one was passed over."""

@@ -105,7 +105,7 @@ class RunRow:
         shown = {key: value for key, value in self.data.items() if key != "source"}
         self.raw = msgspec.json.encode(mark_non_finite(shown))
 
-    def fill(self, root: Path) -> None:
+    def fill(self, run: StoredRun) -> None:
         """Find out what takes longer: findings, best values, last values of a run that has not ended. May raise."""
         if self.live:
             self.advance()
@@ -116,7 +116,6 @@ class RunRow:
         elif not progress.whole:
             progress.read_findings()
         self.data["findings"] = progress.counts()
-        run = served_run(self.place, root)
         if not self.data["last"]:
             self.data["last"], step = _last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]

@@ -447,7 +447,7 @@ def test_a_million_steps_are_counted_in_seconds() -> None:
 
 
 def test_accounts_of_a_log_that_grows_are_those_of_one_reading(tmp_path: Path) -> None:
-    """Time, energy, tokens and devices, asked again and again of one reader: only what is new is read, the sums equal."""
+    """Time, energy, tokens, asked again and again of one reader: only what is new is read, the sums are equal."""
     run = barograph.init(dir=str(tmp_path), id="a", console="none", machine=False, sidecar=False)
     kept, counted = barograph.StoredRun(run.dir), 0
     add = Goodput.add

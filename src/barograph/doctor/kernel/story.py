@@ -43,8 +43,12 @@ def tell(findings: Iterable[Finding], spacing: float = 1.0, length: int = 0) -> 
         else:
             open_ones[chain] = [finding]
             incidents.append(open_ones[chain])
-    told = [one for incident in incidents for one in _told(incident)]
-    return sorted(told, key=lambda one: (SEVERITIES.index(one.severity), one.step, _rank(one), one.rule, one.key))
+    return in_order(one for incident in incidents for one in _told(incident))
+
+
+def in_order(incidents: Iterable[Finding]) -> list[Finding]:
+    """The worst first, of equals the one that came first."""
+    return sorted(incidents, key=lambda one: (SEVERITIES.index(one.severity), one.step, _rank(one), one.rule, one.key))
 
 
 def _rank(finding: Finding) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ from barograph.core.record import numbers
 from barograph.log.files import MAIN, is_sidecar_name
 from barograph.log.read import records_from, records_of
 from barograph.log.spool import best_copy
+from barograph.query.findings import Findings
 
 WHOLE_BYTES = 4 << 20  # a log up to this is read from its start: 0.1 s
 _TAIL_BYTES = 1 << 20  # of a longer one this much of its end
 _PACE = 64  # steps from which the pace is computed
 _NAMES = 4_000  # series whose last value is kept
-SEVERITIES = ("critical", "warning", "info")
 
 
 class Progress:
@@ -42,29 +43,23 @@ class Progress:
         self.phase: str | None = None
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
-        self.findings: dict[Any, str] = {}
+        self.findings = Findings()
+        self._lock = threading.Lock()
         self._better: dict[str, int] = {}
         self._offsets: dict[Path, int] = {}
         self._steps: deque[tuple[int, float]] = deque(maxlen=_PACE)
 
     def advance(self) -> bool:
-        """Read what is new; whether that was anything. A file that is gone or shorter has nothing new."""
-        return sum(self._advance(path) for path in self._logs()) > 0
+        """Read what is new; whether that was anything. A file that is gone or shorter has nothing new. Any thread."""
+        with self._lock:
+            return sum(self._advance(path) for path in self._logs()) > 0
 
     def read_findings(self) -> None:
         """Read the findings of whole logs, where the beginning of one was passed over."""
         for path in self._logs():
             with contextlib.suppress(OSError):
                 for record, _ in records_of(path, ("finding",)):
-                    self._finding(record.fields, record.step)
-
-    def counts(self) -> dict[str, int]:
-        """How many findings of each severity."""
-        found = dict.fromkeys(SEVERITIES, 0)
-        for severity in list(self.findings.values()):
-            if severity in found:
-                found[severity] += 1
-        return found
+                    self.findings.add(record)
 
     def seconds_a_step(self) -> float | None:
         """The pace of the last steps; None before there are two."""
@@ -103,7 +98,7 @@ class Progress:
             self._steps.clear()
             return
         if kind == "finding":
-            self._finding(record.fields, record.step)
+            self.findings.add(record)
             return
         if kind in ("step", "metrics", "eval", "speed"):
             if self.step is None or record.step != self.step:
@@ -125,10 +120,6 @@ class Progress:
                 known = self.best.get(name)
                 if known is None or (value - known) * better > 0:
                     self.best[name] = value
-
-    def _finding(self, fields: dict[str, Any], step: int) -> None:
-        identity = (fields.get("rule"), fields.get("key"), fields.get("segment"), step)
-        self.findings[tuple(map(str, identity))] = str(fields.get("severity"))
 
 
 def sidecar_logs(folder: Path) -> list[str]:

@@ -29,11 +29,12 @@ from barograph.training.about import About
 from barograph.training.alerting import RunAlerts
 from barograph.training.checkpoints import Checkpoints
 from barograph.training.configuration import RunConfig
+from barograph.training.emitter import LAST_STEP
 from barograph.training.ending import RunEnding, open_runs
 from barograph.training.guard import guarded
 from barograph.training.metrics import draw_row, log_any
 from barograph.training.probing import RunData, RunModel, RunRanks
-from barograph.training.recorder import LAST_STEP, Recorder
+from barograph.training.recorder import Recorder
 from barograph.training.steps import Step, Steps
 from barograph.training.typed import TypedCalls
 

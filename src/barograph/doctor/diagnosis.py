@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from barograph.core.record import mark_non_finite
+from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
@@ -30,8 +31,12 @@ def diagnose(
     source: str | None = None,
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
-    """`{"run", "source", "findings", "checked", "abstained"}` of a run; the worst finding first.
+    """`{"run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread"}` of a run.
 
+    The worst finding comes first.
+
+    judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
+    series: names of what was found. unread: lines of its log that look like rows and were not understood.
     thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
     source: the path that was read, if it is not the run's folder. columns: its series, where they have been
     read, as `all_columns` gives them. Raises ValueError for a name that doesn't exist.
@@ -39,6 +44,9 @@ def diagnose(
     run = stored_run(run)
     examiner = replay(run, make_rules(thresholds, silenced), columns)
     result = summary(examiner, run.id, source or str(run.dir))
+    said = run.manifest.get("source")
+    result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    result["checklist"] = [one._asdict() for one in checklist(examiner)]
     for finding in result["findings"]:
         if finding["severity"] != "info":
             _draw(run, finding, examiner)
@@ -53,9 +61,14 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "findings": [mark_non_finite(msgspec.structs.asdict(one)) for one in examiner.incidents()],
         "checked": examiner.checked(),
         "abstained": examiner.abstained(),
+        "judged_by": next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None),
+        "series": sorted(examiner.seen.channels)[:_NAMED],
+        "unread": {},
     }
 
 
+_JUDGES = ("loss", "eval_loss", "reward", "accuracy", "eval_accuracy")
+_NAMED = 50  # series by name
 _SHOWN = {"gradient": "norm", "speed": "duration_ms", "eval": "eval_loss", "rl": "reward"}
 
 

@@ -52,11 +52,10 @@ class TensorBoardBackend(LoggingBackend):
         self._file = -1
         self._end = 0  # bytes of whole records in the file
         self._pending, self._pending_records = bytearray(), 0
-        self._before: tuple[str, int] | None = None  # an earlier process's file, and its whole bytes
 
     def rewind(self, step: int) -> None:
         """The training goes back to `step`: viewers hide what was logged from there on."""
-        self._put(self._write_rewind, (step, time.time()), 1)
+        self.sender.put(self._write_rewind, (step, time.time()), 1)
 
     def _open(self) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
@@ -72,7 +71,8 @@ class TensorBoardBackend(LoggingBackend):
             raise ValueError(f"tensorboard_dir is {self.folder!r}, but it has to be a folder of this machine")
         folder = Path(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if self._before is not None and self._go_on(folder / self._before[0], self._before[1]):
+        earlier = os.path.basename(text(self._before.get("file") or ""))
+        if earlier and self._go_on(folder / earlier, int(self._before.get("bytes", 0))):
             return
         while self._file < 0:
             self.path = folder / (
@@ -84,7 +84,7 @@ class TensorBoardBackend(LoggingBackend):
                 continue
         self._append(self._event(wall_time=time.time(), file_version="brain.Event:2"))
         if self._run_config:
-            self._write_config(flatten(self._run_config, self._odd))
+            self._write_config(flatten(self._run_config, self.sender.odd))
         self._flush()
 
     def _go_on(self, path: Path, size: int) -> bool:
@@ -108,10 +108,6 @@ class TensorBoardBackend(LoggingBackend):
         self.path, self._end = path, size
         return True
 
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        if state.get("file"):
-            self._before = (os.path.basename(str(state["file"])), int(state.get("bytes", 0)))
-
     def _state(self) -> dict[str, Any]:
         os.fsync(self._file)  # a power cut must not leave less than is noted
         return {"file": self.path.name if self.path else "", "bytes": self._end}
@@ -123,7 +119,7 @@ class TensorBoardBackend(LoggingBackend):
         event = self._event(wall_time=seconds, step=step)
         for name, value in metrics.items():
             if value is None or isinstance(value, str):
-                self._odd(f"{name[:60]!r} is not a number ({value!r:.60}) and was left out")
+                self.sender.odd(f"{name[:60]!r} is not a number ({value!r:.60}) and was left out")
             else:
                 scale = _FACTORS.get(name, 1.0) if self._grouped else 1.0
                 number = value * scale if scale != 1.0 else value
@@ -181,7 +177,7 @@ class TensorBoardBackend(LoggingBackend):
             os.ftruncate(self._file, self._end)
             os.lseek(self._file, self._end, os.SEEK_SET)
             if len(self._pending) > _MOST_PENDING:
-                self._not_sent += self._pending_records
+                self.sender.not_sent += self._pending_records
                 self._forget_pending()
             raise
 
@@ -194,7 +190,7 @@ class TensorBoardBackend(LoggingBackend):
             try:
                 self._flush()
             finally:
-                self._not_sent += self._pending_records
+                self.sender.not_sent += self._pending_records
                 os.close(self._file)
 
 

@@ -14,7 +14,7 @@ from barograph.trackers.backend import LoggingBackend
 
 
 class TrackerBackend(LoggingBackend):
-    """A backend whose runs have an identity. `_before` is what `_state` told in an earlier process, if any.
+    """A backend whose runs have an identity, `run_id`.
 
     config: anything with the attributes that the class names. run_config: the training's configuration.
     log_file: where the same records are kept, for the sentences that say what was not sent.
@@ -32,11 +32,3 @@ class TrackerBackend(LoggingBackend):
     ):
         super().__init__(log_file=log_file)
         self._config, self._run_config = config, run_config
-        self._before: dict[str, Any] = {}
-        self._prepare()
-
-    def _prepare(self) -> None:
-        """Before anything is sent: what the class keeps."""
-
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        self._before = dict(state)

@@ -13,6 +13,7 @@ import pytest
 from patience import patient
 
 import barograph
+from barograph.cli import main
 
 
 @pytest.fixture
@@ -62,3 +63,46 @@ def test_training_goes_on_and_everything_is_recorded_when_there_is_room_again(
     assert back.series("loss").value.tolist() == list(range(1501))
     said = [record.message for record in caplog.records if "training goes on" in record.message]
     assert 1 <= len(said) <= 2  # the log file's and the store's
+
+
+@pytest.mark.parametrize("back", ["gc", "resume"])
+@pytest.mark.parametrize("log_file", [False, True], ids=["in the folder", "log_file elsewhere"])
+def test_wide_rows_that_wait_at_the_end_are_kept_elsewhere_and_brought_back(
+    small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    back: str, log_file: bool,
+) -> None:  # fmt: skip
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    where = {"log_file": str(tmp_path / "log.json")} if log_file else {}
+
+    def start() -> barograph.Run:
+        return barograph.init(
+            project="p", id="r", dir=small_disk, verbosity=-2, git=False, sidecar=False, resume="allow", **where
+        )
+
+    run = start()
+    ballast = small_disk / "ballast"
+    for step in range(200):
+        if step == 20:
+            with open(ballast, "wb", buffering=0) as file, pytest.raises(OSError):
+                while file.write(b"\0" * 4096):
+                    pass
+        run.model.wide({f"act/{k}": float(step) for k in range(300)}, step=step)
+        run.log_histogram("weights", [float(step), 2.0], step=step)
+    run.finish()
+    kept = [Path(word) for one in caplog.records for word in one.message.replace(",", " ").split() if "spool" in word]
+    assert len({path for path in kept if list(path.glob("*.wide"))}) == 1
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
+    if back == "gc":
+        assert main(["gc", "--dir", str(small_disk)]) == 0
+    else:
+        run = start()
+        run.model.wide({f"act/{k}": 200.0 for k in range(300)}, step=200)
+        run.finish()
+    assert main(["gc", "--dir", str(small_disk)]) == 0  # again: nothing is doubled
+    (stored,) = barograph.runs(small_disk)
+    count = 200 + (back == "resume")
+    assert stored.series("act/7", branch="all").value.tolist() == list(range(count))
+    assert [row.step for row in stored.histograms("weights")] == list(range(200))
+    assert not list((tmp_path / "temporary").glob("*/*/*.wide"))

@@ -29,7 +29,8 @@ _SENT = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1
 
 
 class ProcessEnding(NamedTuple):
-    """status: `crashed`, `killed`, `out of memory`, or `failed` where the run was ended. exit_code, signal: None where not known, or the other holds.
+    """status: `crashed`, `killed`, `out of memory`, or `failed` where the run was ended. exit_code, signal: None where
+    not known, or the other holds.
 
     oom_kills: processes that the kernel killed meanwhile because memory was full, in the process's control group or,
     where it has none of its own, on the host.

@@ -51,6 +51,7 @@ def check(path: str) -> None:
 def open_log(folder: Path, settings: Settings, rank: int, writer: str, warn: Callable[[str], Any]) -> OpenLog:
     """The log that this process writes. Raises OSError where none can be written."""
     inside, own = folder / NAME, folder / f"training-{writer}.json"
+    spool.carry_blocks(folder)
     if rank != 0:
         return _open(own, own.stem, False, warn)
     if settings.log_file and Path(settings.log_file).absolute() != inside.absolute():

@@ -11,11 +11,13 @@ reader on this machine takes it in place of the log, and the next start or `baro
 from __future__ import annotations
 
 import contextlib
+import json
+import mmap
 import os
 from pathlib import Path
 
 from barograph.core import locks
-from barograph.log.blocks import BlockWriter, pieces, sealed_number
+from barograph.log.blocks import HEAD, BlockWriter, pieces, sealed_number
 from barograph.log.read import WHITE
 from barograph.log.write import JsonLog
 
@@ -169,6 +171,8 @@ def _carry_blocks(local: Path, path: Path) -> None:
 
     for _, file in kept:
         content = file.read_bytes()
+        if not _is_writer_in(content, path):
+            continue  # of a run that was deleted, in whose place there may be another one
         if not any(one.read_bytes() == content for _, one in pieces(path.parent, path.stem)):  # else killed behind it
             temporary = path.with_name(f".{file.name}.{os.getpid()}")
             try:
@@ -177,8 +181,17 @@ def _carry_blocks(local: Path, path: Path) -> None:
             finally:
                 temporary.unlink(missing_ok=True)
         file.unlink()
-    if not (local / path.name).exists():
+    if not (local / path.name).exists() and not pieces(local):
         shutil.rmtree(local, ignore_errors=True)
+
+
+def _is_writer_in(content: bytes, path: Path) -> bool:
+    """Whether the log at `path` has records of the process that wrote this block file."""
+    with contextlib.suppress(OSError, ValueError, KeyError), open(best_copy(path), "rb") as log:
+        writer = json.loads(content[len(HEAD) :].partition(b"\n")[0])["writer"]
+        with mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            return text.find(b'"writer":"%b"' % writer.encode()) >= 0
+    return False
 
 
 def _put(file: Path, folder: Path, stem: str = "") -> None:

@@ -51,6 +51,17 @@ class LazyLog:
     abandon = close
 
 
+class NoLog(LazyLog):
+    """Stands for the log of a run that can't be recorded."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def append(self, data: bytes) -> int:
+        """It goes nowhere."""
+        return 0
+
+
 class Emitter:
     """Writes records to one log file. `after` is called with each record and its end in the file, if it is set."""
 

@@ -177,6 +177,7 @@ class RunEnding:
         log.close()
         if left:
             self._keep_elsewhere(left)
+        blocks.retry()
         if blocks.waiting:
             self._keep_rows_elsewhere()
         blocks.close()

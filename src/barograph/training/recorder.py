@@ -23,7 +23,7 @@ from barograph.core.segments import Segment
 from barograph.core.values import flatten, on_device
 from barograph.log.write import JsonLog
 from barograph.training.console.console import Console
-from barograph.training.emitter import Emitter, LazyLog
+from barograph.training.emitter import Emitter, LazyLog, NoLog
 from barograph.training.keeping import RunFolder
 from barograph.training.later import Later
 from barograph.training.logfile import OpenLog, open_log
@@ -47,6 +47,7 @@ class Recorder(Emitter):
         segment: Segment,
         callback: Callable[[str], Any] | None = None,
         next_step: int = 0,
+        file: OpenLog | None = None,
     ):
         self.dir, self.id = folder, folder.name
         self.settings, self.segment = settings, segment
@@ -73,9 +74,11 @@ class Recorder(Emitter):
         self.later = Later(self._write_late, self.warn)
         self.at_each_round = self.later.each_round
         self.writer = self._new_writer()
-        self.file = open_log(folder, settings, self.rank, self.writer, self.warn)
+        self.file = file or open_log(folder, settings, self.rank, self.writer, self.warn)
         self._use(self.file)
         self.wide = WideRows(self)
+        if isinstance(self.log, NoLog):
+            self.wide.blocks.close()
         self.log_layers, self.log_histogram = self.wide.layers, self.wide.histogram
         self.folder = RunFolder(self)
         self.each_second.append(self._look_after)
@@ -133,7 +136,7 @@ class Recorder(Emitter):
 
     def ready(self) -> None:
         """Before a block: a forked child's log has to be there, with its segment, first."""
-        if isinstance(self.log, LazyLog):
+        if isinstance(self.log, LazyLog) and not isinstance(self.log, NoLog):
             self._open_after_fork(self.log.path)
 
     # -- what every record passes ------------------------------------------------------------------------
@@ -252,7 +255,8 @@ class Recorder(Emitter):
         self.writer = self._new_writer()
         path = self.dir / f"training-{self.writer}.json"
         self.log_path, self.stem = path, path.stem
-        self.log = LazyLog(path, lambda: self._open_after_fork(path))
+        if not isinstance(self.log, NoLog):
+            self.log = LazyLog(path, lambda: self._open_after_fork(path))
         self.shapes = Shapes(self.settings.wide_threshold, self.warn)
         self.later.forget()
         self.wide.forked()

@@ -175,9 +175,12 @@ class RunEnding:
         log.retry()
         left = take_waiting(log) if isinstance(log, JsonLog) else []
         log.close()
-        blocks.close()
         if left:
             self._keep_elsewhere(left)
+        blocks.retry()
+        if blocks.waiting:
+            self._keep_rows_elsewhere()
+        blocks.close()
         if isinstance(log, JsonLog) and log.lost:
             out.warn(f"{log.lost} records were not written: {log.path} had no space")
         if blocks.lost:
@@ -220,6 +223,16 @@ class RunEnding:
             f"{out.log_path} had no space for the last {len(records)} records; all of the log is in {local}, and "
             f"`barograph gc` or the next start of the run brings it back"
         )
+
+    def _keep_rows_elsewhere(self) -> None:
+        """The same for wide rows and histograms, which readers see once they are brought back."""
+        out = self._out
+        with contextlib.suppress(OSError):  # said as they are counted as lost
+            count, folder = spool.keep_blocks(out.dir / f"{out.stem}.json", out.wide.blocks)
+            out.warn(
+                f"{out.dir} had no space for the last {count} wide rows or histograms; they are in {folder}, and "
+                f"`barograph gc` or the next start of the run brings them back"
+            )
 
     def _last_state(self) -> dict[str, Any]:
         out = self._out

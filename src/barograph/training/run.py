@@ -32,6 +32,7 @@ from barograph.training.configuration import RunConfig
 from barograph.training.emitter import LAST_STEP
 from barograph.training.ending import RunEnding, open_runs
 from barograph.training.guard import guarded
+from barograph.training.logfile import OpenLog
 from barograph.training.metrics import draw_row, log_any
 from barograph.training.probing import RunData, RunModel, RunRanks
 from barograph.training.recorder import Recorder
@@ -81,8 +82,9 @@ class Run(_Names, contextlib.AbstractContextManager["Run"]):
         segment: Segment,
         callback: Callable[[str], Any] | None = None,
         next_step: int = 0,
+        file: OpenLog | None = None,
     ):
-        self._out = recorder = Recorder(folder, settings, segment, callback, next_step)
+        self._out = recorder = Recorder(folder, settings, segment, callback, next_step, file)
         self.id, self.dir = recorder.id, recorder.dir
         recorder.folder.on_change.append(lambda folder: setattr(self, "dir", folder))
         self._steps = Steps(recorder)

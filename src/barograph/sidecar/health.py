@@ -18,10 +18,10 @@ import msgspec
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.ranks import RankChoice, RankRow
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry
 from barograph.query.findings import MERGED
+from barograph.query.ranks import RankChoice, RankRow
 from barograph.sidecar.columns import Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
 

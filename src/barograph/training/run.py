@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from barograph.core import display, place, segments
+from barograph.core import place, providers, segments
 from barograph.core.options import Settings
 from barograph.core.segments import Segment
 from barograph.core.values import text, whole
@@ -244,7 +244,7 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
         def __getattr__(self, name: str) -> Any:
             """What is in a part, what a reader answers, what a probe needs."""
             if name == "_repr_mimebundle_":
-                return lambda **which: display.show("run's folder in a notebook", self.dir, repr(self))
+                return lambda **which: providers.provider("run's folder in a notebook")(self.dir, repr(self))
             if name.startswith("_"):
                 raise AttributeError(name)
             if name in SHORT:
@@ -257,7 +257,7 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
             if hasattr(self._out, name):
                 return getattr(self._out, name)
             if name in STORED:
-                return getattr(display.show("stored run", self.dir), name)
+                return getattr(providers.provider("stored run")(self.dir), name)
             raise AttributeError(f"a Run has no attribute {name!r}")
 
 

@@ -18,11 +18,11 @@ import msgspec
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.ranks import RankChoice, RankRow
 from barograph.doctor.kernel.shapes import KEPT, is_wanted, shape_of
 from barograph.log.blocks import WideHistogram, WideRow
 from barograph.log.follow import Entry
 from barograph.query.findings import MERGED
+from barograph.query.ranks import RankChoice, RankRow
 from barograph.sidecar.columns import Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
 from barograph.store.tail import edges_and_counts

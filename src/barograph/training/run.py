@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from barograph.core import display, place, segments
+from barograph.core import place, providers, segments
 from barograph.core.options import Settings
 from barograph.core.segments import Segment
 from barograph.core.values import text, whole
@@ -224,7 +224,7 @@ class Run(_Names, contextlib.AbstractContextManager["Run"]):
         def __getattr__(self, name: str) -> Any:
             """What is in a part, what a reader answers, what a probe needs."""
             if name == "_repr_mimebundle_":
-                return lambda **which: display.show("run's folder in a notebook", self.dir, repr(self))
+                return lambda **which: providers.provider("run's folder in a notebook")(self.dir, repr(self))
             if name.startswith("_"):
                 raise AttributeError(name)
             if name in SHORT:

@@ -10,17 +10,23 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy
 
 from barograph.core.record import mark_non_finite
+from barograph.core.text import sparkline
 from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
-from barograph.doctor.sparkline import around
 from barograph.query.stored import HasFolder, StoredRun, stored_run
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from barograph.doctor.replay import BlockColumns
+
+
+_BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
 
 def diagnose(
@@ -79,6 +85,20 @@ def _draw(run: StoredRun, finding: dict[str, Any], examiner: Examiner) -> None:
     name = named if isinstance(named, str) and named in examiner.seen.channels else role.name if role else None
     if name is not None:
         step, _, value, segment = run.columns(name, "all", 0)
-        spark = around(step, value, finding["step"], segment, finding["segment"])
+        spark = _around(step, value, finding["step"], segment, finding["segment"])
         if spark:
             finding["evidence"]["spark"] = {"series": name} | spark
+
+
+def _around(step: NDArray[Any], value: NDArray[Any], where: int, segment: NDArray[Any], which: int) -> dict[str, Any]:
+    """The rows around a step, for a finding's evidence: `from`, `to` (steps), `bars`; empty if there are none."""
+    if which:
+        mine = segment == which
+        step, value = step[mine], value[mine]
+    if len(step) < 2:
+        return {}
+    at = int(numpy.searchsorted(step, where)) if (step[1:] >= step[:-1]).all() else int(numpy.argmax(step >= where))
+    low, high = max(0, at - _BEFORE), min(len(step), at + _AFTER)
+    if high - low < 2:
+        return {}
+    return {"from": int(step[low]), "to": int(step[high - 1]), "bars": sparkline(value[low:high].tolist())}

@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import Any
 
 from barograph.core.values import flatten, text
+from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import quiet, real, tags, word
-from barograph.trackers.tracker import TrackerBackend
 
 _MOST_BINS = 512  # aim/sdk/objects/distribution.py
 _LOGGERS = ("aim", "alembic.runtime.migration", "aim.sdk.reporter")

@@ -154,6 +154,27 @@ class LoggingBackend:
         return self.lost == 0
 
 
+class TrackerBackend(LoggingBackend):
+    """A backend whose runs have an identity, `run_id`.
+
+    config: anything with the attributes that the class names. run_config: the training's configuration.
+    log_file: where the same records are kept, for the sentences that say what was not sent.
+    """
+
+    takes_text = True
+    marks = True
+
+    def __init__(
+        self,
+        config: Any,
+        *,
+        run_config: Mapping[str, Any] | None = None,
+        log_file: str | os.PathLike[str] = "",
+    ):
+        super().__init__(log_file=log_file)
+        self._config, self._run_config = config, run_config
+
+
 def _send_record(backend: LoggingBackend, values: Any, step: Any, seconds: float) -> None:
     if isinstance(values, DeviceValues):
         while not values.ready():

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core.values import flatten, text
+from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import quiet, real, tags, word
-from barograph.trackers.tracker import TrackerBackend
 
 # mlflow/utils/validation.py
 _MOST_METRICS = 1000

@@ -58,11 +58,11 @@ class TensorBoardBackend(LoggingBackend):
         self.sender.put(self._write_rewind, (step, time.time()), 1)
 
     def _open(self) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
+        from tensorboard.compat.proto import event_pb2, tensor_pb2, types_pb2
         from tensorboard.plugins.histogram import metadata as histogram_metadata
         from tensorboard.plugins.text import metadata as text_metadata
 
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._event = event_pb2.Event
         self._tensor, self._types = tensor_pb2.TensorProto, types_pb2
         self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._histogram_metadata = histogram_metadata.create_summary_metadata(None, None)

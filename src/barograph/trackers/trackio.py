@@ -23,8 +23,8 @@ from importlib import import_module
 from typing import Any
 
 from barograph.core.values import flatten, text
+from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import tags, word
-from barograph.trackers.tracker import TrackerBackend
 
 _MOST_ROWS = 1000  # in one call of the store
 _MOST_PENDING = 20_000  # rows that wait for a disk with room

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core.values import flatten, text
-from barograph.trackers.tracker import TrackerBackend
+from barograph.trackers.backend import TrackerBackend
+from barograph.trackers.options import tags, word
 
 _logger = logging.getLogger("barograph")
 
@@ -70,15 +71,15 @@ class WandBBackend(TrackerBackend):
         )
         self._row_names: set[str] = set()
         self.run = wandb.init(
-            project=_word(self._config, "wandb_project", "project") or None,
-            name=_word(self._config, "wandb_run_name", "wandb_name", "name") or None,
-            id=_word(self._config, "wandb_run_id")
+            project=word(self._config, "wandb_project", "project") or None,
+            name=word(self._config, "wandb_run_name", "wandb_name", "name") or None,
+            id=word(self._config, "wandb_run_id")
             or self._before.get("run_id")
             or None,  # read now: a checkpoint may have restored it
             resume="allow",
             config=flatten(self._run_config, self.sender.odd) if self._run_config else None,
-            tags=[text(tag) for tag in getattr(self._config, "tags", None) or ()] or None,
-            notes=_word(self._config, "notes") or None,
+            tags=tags(self._config) or None,
+            notes=word(self._config, "notes") or None,
             settings=settings,
             **_beside_others(wandb),
         )
@@ -231,11 +232,6 @@ def _read_numbers(path: Path, into: dict[str, list[float]], settled: bool) -> No
                 name = item.key or "/".join(item.nested_key)
                 if name == "_step" or name.startswith(_MARKS):
                     into.setdefault(name, []).append(float(item.value_json))
-
-
-def _word(config: Any, *names: str) -> str:
-    """The first of these that the configuration has and that is not empty."""
-    return next((text(value) for value in (getattr(config, name, None) for name in names) if value), "")
 
 
 def _settings(wandb: Any, **wanted: Any) -> Any:

@@ -169,18 +169,18 @@ def _carry_blocks(local: Path, path: Path) -> None:
             return
     import shutil
 
-    for _, file in kept:
-        content = file.read_bytes()
+    for _, piece in kept:
+        content = piece.read_bytes()
         if not _is_writer_in(content, path):
             continue  # of a run that was deleted, in whose place there may be another one
         if not any(one.read_bytes() == content for _, one in pieces(path.parent, path.stem)):  # else killed behind it
-            temporary = path.with_name(f".{file.name}.{os.getpid()}")
+            temporary = path.with_name(f".{piece.name}.{os.getpid()}")
             try:
-                shutil.copyfile(file, temporary)
+                shutil.copyfile(piece, temporary)
                 _put(temporary, path.parent, path.stem)
             finally:
                 temporary.unlink(missing_ok=True)
-        file.unlink()
+        piece.unlink()
     if not (local / path.name).exists() and not pieces(local):
         shutil.rmtree(local, ignore_errors=True)
 

@@ -98,7 +98,7 @@ class Sidecar:
         self._failures: dict[int, int] = {}
         self._machine: Any = None
         self._syncing: Syncing | None = None
-        self._read_at = self._came_at = time.monotonic()
+        self._came_at = time.monotonic()
         self._idle_told = False
         self._poll = select.poll() if hasattr(select, "poll") else None
         if self.main:
@@ -161,7 +161,6 @@ class Sidecar:
         elif now - self._came_at > _IDLE and not self._idle_told:
             self._idle_told = True
             self._settle(True)
-        self._read_at = now
         return count
 
     def _give(self, entries: list[Entry]) -> None:

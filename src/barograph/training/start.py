@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from barograph.core import display, liveness, manifest, options, place, segments
+from barograph.core import liveness, manifest, options, place, providers, segments
 from barograph.core.arguments import Options
 from barograph.core.names import folder_name
 from barograph.core.options import Settings
@@ -114,12 +114,12 @@ def _unrecorded(settings: Settings, config: dict[str, Any], callback: Any) -> Ru
 def _check_rules(settings: Settings) -> None:
     """Refuse what the doctor and the alerts would not understand, before anything is written."""
     if settings.alerts:
-        display.show("alert rules", settings.alerts)
+        providers.provider("alert rules")(settings.alerts)
     if settings.notify:
-        display.show("alert routes", settings.notify)
+        providers.provider("alert routes")(settings.notify)
     if settings.thresholds or settings.silence:
         try:
-            display.show("doctor's rules", settings.thresholds, settings.silence)
+            providers.provider("doctor's rules")(settings.thresholds, settings.silence)
         except ValueError as error:
             raise options.ConfigError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
 
@@ -185,7 +185,7 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
             run._ending.wall_before = _wall_before(before, moment)
             _describe(run, settings, config, before)
     if on_alert is not None:
-        run.alerts.call(on_alert, lambda line: display.show("alert", line))
+        run.alerts.call(on_alert, lambda line: providers.provider("alert")(line))
     _look_after(run, settings, config)
     return run
 
@@ -204,7 +204,7 @@ def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None
     out = run._out
     run.alerts.beside = Beside(run.dir, settings, masked(config), out.local_rank, out.rank, out.warn)
     if not settings.sidecar and out.rank == 0:
-        for fields in display.show("alert rules", settings.alerts) if settings.alerts else ():
+        for fields in providers.provider("alert rules")(settings.alerts) if settings.alerts else ():
             run.alerts.add(**fields)
         if settings.notify or settings.stop_on != "none":
             run.alerts.need_sidecar()

@@ -164,8 +164,8 @@ def _carry_blocks(local: Path, path: Path) -> None:
     kept = pieces(local)
     if not kept:
         return
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        if locks.is_taken(file.fileno()):
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as log:
+        if locks.is_taken(log.fileno()):
             return
     import shutil
 

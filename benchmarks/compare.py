@@ -1,6 +1,6 @@
 """How fast runs are compared, and how often equals are called unequal.
 
-    python benchmarks/compare.py [--logs FOLDER] [--cache FOLDER] [--only speed|false] [--comparisons 2000]
+    python benchmarks/compare.py [--logs FOLDER] [--cache FOLDER] [--only speed|false|synthetic] [--comparisons 2000]
 
 Speed: two runs of 1,000,000 steps with 20 series each, and 200 runs of 300 steps in two groups of seeds; in processes
 of their own, imports among them. Median of three.
@@ -9,6 +9,9 @@ False verdicts: A/A comparisons. From a pool of real repeats of one setup two gr
 and compared by the rule of `barograph compare`; any verdict other than "not shown" is false. Pools: the repeats in
 FOLDER (a folder of logs of one setup that import), and the demo with 12 seeds, which is trained once and kept in the
 cache. What other rules would say of the same draws stands beside it.
+
+Synthetic: A/A comparisons of 3, 5 and 7 seeds a side, final values normal or with heavy tails (t with 5
+degrees of freedom); groups of seeds of their own, and pairs of the same seeds, which share a part of their value.
 """
 
 from __future__ import annotations
@@ -129,6 +132,29 @@ def measure_false(logs: Path | None, cache: Path, comparisons: int) -> None:
     )
 
 
+# -- synthetic -----------------------------------------------------------------------------------------
+
+
+def measure_synthetic(comparisons: int) -> None:
+    """A/A draws by the rule of `barograph compare`, groups of own seeds and pairs of the same seeds."""
+    print("A/A comparisons of synthetic seeds: verdicts at 5%")
+    print(f"  {'spread of seeds':<24} {'seeds':>5} {'drawn':>7} {'own seeds':>10} {'same seeds':>10}")
+    random = np.random.default_rng(11)
+    for name, draw in (
+        ("normal", lambda shape: random.normal(size=shape)),
+        ("t, 5 degrees of freedom", lambda shape: random.standard_t(5, size=shape)),
+    ):
+        for size in (3, 5, 7):
+            false = {"own": 0, "same": 0}
+            for _ in range(comparisons):
+                a, b, seeds = draw((3, size))
+                own, same = statistics.contrast(a, b), statistics.contrast(seeds + a, seeds + b, paired=True)
+                false["own"] += own is not None and own.settled
+                false["same"] += same is not None and same.settled
+            shares = " ".join(f"{_share(one, comparisons):>10}" for one in false.values())
+            print(f"  {name:<24} {size:>5} {comparisons:>7,} {shares}", flush=True)
+
+
 # -- speed ---------------------------------------------------------------------------------------------
 
 
@@ -192,16 +218,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=Path, help="a folder with logs of one setup's repeats")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "barograph-benchmarks")
-    parser.add_argument("--only", choices=("speed", "false"))
+    parser.add_argument("--only", choices=("speed", "false", "synthetic"))
     parser.add_argument("--comparisons", type=int, default=2000, help="for each pool (default 2000)")
     parser.add_argument("--long", nargs=2, default=[], metavar="RUN", help="two long runs instead of those made here")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    if options.only != "speed":
+    if options.only in (None, "synthetic"):
+        measure_synthetic(options.comparisons)
+    if options.only in (None, "false"):
         began = time.perf_counter()
         measure_false(options.logs, options.cache, options.comparisons)
         print(f"  took {time.perf_counter() - began:.1f} s")
-    if options.only != "false":
+    if options.only in (None, "speed"):
         print("Speed, with imports, median of three:")
         measure_speed(options.cache, options.long)
 

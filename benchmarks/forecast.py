@@ -1,6 +1,7 @@
 """Forecasts of the final loss by hindcast: real curves are cut at a part of their plan, and the rest is compared.
 
     python benchmarks/forecast.py [--logs FOLDER] [--seeds N] [--steps N] [--curves]
+    python benchmarks/forecast.py --synthetic [--count 200]
 
 Curves. (a) The real logs in the folder that BAROGRAPH_REALLOGS or --logs names, read as `barograph import` reads them.
 (b) Small trainings on the bytes of this Python's library and of its programs, made here on one core and kept in
@@ -13,6 +14,10 @@ planned steps, and with the planned steps alone; beside it the loss as it is the
 learning rates. "stretch" is by how much the intervals would have to be stretched for 90% of the curves to be in them;
 "held out" is the coverage of each family with intervals stretched as the other families ask for, so the constants are
 scored on curves that did not set them. --curves prints a line per curve.
+
+--synthetic: curves from the law of arXiv 2408.11029 (equation 1), whose loss answers a fall of the learning rate late:
+with its momentum λ from 0.99 to 0.9995 a step, its exponent, its gains and noise drawn wide, under cosine, linear and
+warmup-stable-decay schedules. How many true final losses are in the 90% interval, at 10, 30 and 60% seen.
 """
 
 from __future__ import annotations
@@ -222,6 +227,53 @@ def trainings(seeds: int, steps: int) -> Iterator[Curve]:
                 yield train(family, kind, seed, steps, texts)
 
 
+# -- synthetic ----------------------------------------------------------------------------------------
+
+
+def annealed(kind: str, draw: Any) -> tuple[Any, Any, Any]:
+    """A curve whose loss answers its decay late: learning rate, loss with and without noise [n]."""
+    steps = int(draw.choice([2000, 5000, 20000]))
+    s = np.arange(1, steps + 1)
+    warm = steps // 50
+    u = np.clip((s - warm) / (steps - warm), 0, 1)
+    floor_rate, part = draw.choice([0.0, 0.1]), draw.choice([0.1, 0.2, 0.4])
+    fall = {"cosine": 0.5 * (1 + np.cos(np.pi * u)), "linear": 1 - u, "wsd": np.minimum(1, (1 - u) / part)}[kind]
+    rate = np.where(s < warm, s / warm, floor_rate + (1 - floor_rate) * fall)
+    memory = 1 - 10 ** draw.uniform(-3.3, -2)
+    late, momentum, total = np.empty(steps), 0.0, 0.0
+    for at, drop in enumerate(np.maximum(-np.diff(rate, prepend=rate[0]), 0)):
+        momentum = memory * momentum + drop
+        total += momentum
+        late[at] = total
+    floor, power = draw.uniform(1.5, 3.5), draw.uniform(0.15, 0.8)
+    scale, gain = draw.uniform(0.2, 1.2) * steps**power, draw.uniform(0.01, 0.12) / late[-1]
+    true = floor + scale * (np.cumsum(rate) + steps / 300) ** -power - gain * late * floor
+    return rate, true + 10 ** draw.uniform(-2.3, -1) * draw.normal(size=steps), true
+
+
+def synthetic(count: int) -> None:
+    """Coverage on `count` curves for each schedule."""
+    print("| schedule | seen | curves | covered by 90% | median error | half width |\n|---|---|---|---|---|---|")
+    for kind in ("cosine", "linear", "wsd"):
+        found: dict[float, list[tuple[bool, float, float]]] = {part: [] for part in (0.1, 0.3, 0.6)}
+        draw = np.random.default_rng([SCHEDULES.index(kind), 5])
+        for _ in range(count):
+            rate, loss, true = annealed(kind, draw)
+            steps = len(rate)
+            end = float(true[int(0.95 * steps) :].mean())
+            for part, scores in found.items():
+                seen = int(part * steps)
+                answer = forecast_columns(np.arange(1, seen + 1), loss[:seen], lr=1e-3 * rate[:seen],
+                                          schedule=1e-3 * rate, planned_steps=steps)  # fmt: skip
+                if answer.final is not None and answer.low is not None and answer.high is not None:
+                    inside = answer.low <= end <= answer.high
+                    scores.append((inside, abs(answer.final - end) / end, (answer.high - answer.low) / 2 / end))
+        for part, scores in found.items():
+            inside, error, half = zip(*scores, strict=True)
+            print(f"| {kind} | {part:.0%} | {len(scores)} of {count} | {np.mean(inside):.0%} | {np.median(error):.2%} "
+                  f"| {np.median(half):.1%} |", flush=True)  # fmt: skip
+
+
 # -- real logs ----------------------------------------------------------------------------------------
 
 # Schedules that a log prints only as source code, by the start of the run's name: modded-nanogpt, trapezoidal.
@@ -404,7 +456,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--curves", action="store_true", help="a line per curve")
+    parser.add_argument("--synthetic", action="store_true", help="coverage on curves of a law with a late decay")
+    parser.add_argument("--count", type=int, default=200, help="synthetic curves for each schedule")
     wanted = parser.parse_args()
+    if wanted.synthetic:
+        synthetic(wanted.count)
+        return
     begun = time.perf_counter()
     made = list(trainings(wanted.seeds, wanted.steps))
     print(f"{len(made)} trainings, made or read in {time.perf_counter() - begun:.0f} s")

@@ -41,8 +41,10 @@ from barograph.trackers import backends
 make = backends.make
 def made(*arguments, **named):
     backend = make(*arguments, **named)
-    for call in ("deliver", "_flush", "_state"):
-        setattr(backend, call, dying(getattr(backend, call)))
+    backend.sender.deliver = dying(backend.sender.deliver)
+    for hook in ("_flush", "_state"):
+        if getattr(backend, hook) is not None:
+            setattr(backend, hook, dying(getattr(backend, hook)))
     return backend
 if die_at:
     backends.make = made

@@ -62,7 +62,7 @@ def test_an_assistant_gets_answers_over_the_protocol(folder: Path) -> None:
             tools = (await client.list_tools()).tools
             assert {tool.name for tool in tools} == {
                 "list_runs", "run_summary", "list_series", "series", "findings", "doctor", "config_diff", "compare",
-                "report", "schema", "sql",
+                "forecast", "scaling", "lineage", "report", "schema", "sql",
             }  # fmt: skip
             assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
 
@@ -143,3 +143,24 @@ def test_what_is_cut_is_cut_from_the_end_and_told() -> None:
     shown = len(said["rows"])
     assert 1000 < shown < 50_000 and said["rows"][-1] == [shown - 1, mark_non_finite(math.nan)]
     assert said["truncated"] == f"rows: the first {shown} of 50000 entries" and said["note"] == "n"
+
+
+def test_an_argument_that_a_tool_does_not_have_is_refused_with_the_nearest(folder: Path) -> None:
+    pytest.importorskip("duckdb")
+    pytest.importorskip("mcp")
+    from barograph.views.assistant.mcp import make_server
+
+    server = make_server(folder)
+    names = {tool.name for tool in asyncio.run(server.list_tools())}
+    assert {"forecast", "scaling", "lineage"} <= names
+    given = {"series": {"run": "r0", "name": "train/loss", "max_points": 20}, "lineage": {"run": "r0", "depth": 2}}
+    for tool, arguments in given.items():
+        with pytest.raises(Exception, match=r"there is no argument '(max_points|depth)' of (series|lineage); the near"):
+            asyncio.run(server.call_tool(tool, arguments))
+    for tool, arguments in {
+        "forecast": {"run": "r0", "planned_steps": 4000}, "lineage": {"run": "r0"},
+        "compare": {"runs": ["r0", "r1"], "level": 0.01, "group": "lr"},
+    }.items():  # fmt: skip
+        answer = asyncio.run(server.call_tool(tool, arguments))
+        assert json.loads(answer.content[0].text if hasattr(answer, "content") else answer[0].text)
+    assert Answers(folder).compare(["r0", "r1"], level=0.01)["level"] == 0.01

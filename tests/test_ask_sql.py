@@ -259,3 +259,32 @@ def test_a_terminal_is_never_driven_and_never_overfull(folder: Path, width: int)
 def test_numbers_and_times_are_never_shortened(folder: Path) -> None:
     text = drawn(sql("select 123456789012 n, repeat('x', 100) t, timestamp '2026-01-02 03:04:05' m", folder), 60)
     assert "123456789012" in text and "2026-01-02 03:04:05" in text
+
+
+def test_checkpoints_of_a_discarded_branch_are_told_apart(tmp_path: Path) -> None:
+    with barograph.init(
+        project="p", id="c", dir=tmp_path, console="none", doctor=False, machine=False, git=False
+    ) as run:
+        for step in range(1, 90):
+            run.log_step(step, 0, 10, 1.0, 1.0, 5 - step / 200, 1e-3)
+            if step % 20 == 0:
+                path = tmp_path / f"model_{step}.pt"
+                path.write_bytes(b"w")
+                run.save_checkpoint(path, step, val_loss=5 - step / 200)
+        run.rewind(50)
+        for step in range(50, 65):
+            run.log_step(step, 0, 10, 1.0, 1.0, 4.0, 1e-3)
+            if step == 60:
+                (tmp_path / "again.pt").write_bytes(b"w")
+                run.save_checkpoint(tmp_path / "again.pt", step, val_loss=4.9)
+    expected = [(20, True), (40, True), (60, False), (60, True), (80, False)]
+    stored = barograph.StoredRun(run.dir)
+    assert sorted((one["step"], one["live"]) for one in stored.checkpoints()) == expected
+    found = sql("select step, live from checkpoints order by step, live", tmp_path).to_pylist()
+    assert [(one["step"], one["live"]) for one in found] == expected
+    from barograph.views.report.assemble import assemble
+
+    (section,) = (one for one in assemble(stored).sections if one.slug == "checkpoints")
+    text = " ".join(getattr(block, "text", "") for block in section.blocks)
+    assert "again.pt, of step 60" in text and "2 checkpoints of a discarded branch" in text
+    assert "the one of step 40 has the lowest" in text

@@ -352,3 +352,22 @@ def test_a_program_ends_though_a_library_hangs_and_would_hang_at_exit_too(where:
     seconds, _, errors = run_program(body, tmp_path)
     assert seconds < patient(10)
     assert errors.count("did not end in time") == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "send"),
+    [
+        ("configuration", lambda backend: backend.log_config({"lr": 1.0})),
+        ("histograms", lambda backend: backend.log_histogram("loss", [0.0, 1.0], [2.0], 1)),
+    ],
+)
+def test_what_a_class_has_no_method_for_is_refused_with_one_warning(
+    what: str, send: Callable[[LoggingBackend], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Kept()
+    send(backend)
+    backend.log({"a": 1.0}, 1)
+    assert not backend.close() and backend.lost == 1
+    assert backend.rows == [(1, {"a": 1.0})]
+    (warning,) = warnings_of(caplog)
+    assert f"Kept gets no {what}" in warning

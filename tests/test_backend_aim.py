@@ -29,9 +29,9 @@ for step, metrics in json.load(open("logged.json")):
     backend.log(metrics, step)
 backend.log_histogram("gradients", [0.0, 0.5, 1.0], [3, 4], 510)
 backend.log_config({"seed": 7})
-backend._put(backend._write_text, ("sample", "once upon a time", 520, 1e9), 1)
-backend._put(backend._write_note, ("loss is high", "by much", "warning", 521, 1e9), 1)
-backend._put(backend._write_parts, ("flops", "FLOPs", {"attention": 0.25}, 522, 1e9), 1)
+backend.sender.put(backend._write_text, ("sample", "once upon a time", 520, 1e9), 1)
+backend.sender.put(backend._write_note, ("loss is high", "by much", "warning", 521, 1e9), 1)
+backend.sender.put(backend._write_parts, ("flops", "FLOPs", {"attention": 0.25}, 522, 1e9), 1)
 assert backend.close(), backend.lost
 assert config.aim_run_id == backend.run_id
 """
@@ -93,7 +93,7 @@ def test_a_run_goes_on_by_its_id_also_after_a_kill(tmp_path: Path) -> None:
     """
     first = """
         backend = send(range(10), end=False, run_config={"lr": 1})
-        while not backend.run_id or backend._queue:
+        while not backend.run_id or backend.sender.queue:
             time.sleep(0.05)
         time.sleep(0.3)
         print(backend.run_id, flush=True)
@@ -109,7 +109,7 @@ def test_a_run_goes_on_by_its_id_also_after_a_kill(tmp_path: Path) -> None:
         assert other.close() and other.begins_anew and other.run_id != backend.run_id
         third = AimBackend(config)
         third.log({"y": 1.0}, 30)
-        while not third.run_id or third._queue:
+        while not third.run_id or third.sender.queue:
             time.sleep(0.05)
         assert sorted(third._held("barograph_offset")) == list(range(20)), third._held("barograph_offset")
         assert third._held("missing") == []

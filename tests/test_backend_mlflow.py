@@ -117,9 +117,9 @@ def test_texts_notes_and_parts_arrive(tmp_path: Path) -> None:
     body = """
         backend = MLflowBackend(config)
         backend.log({"x": 1.0}, 1)
-        backend._put(backend._write_text, ("samples/a*b", "once upon a time", 3, 0.0), 1)
-        backend._put(backend._write_note, ("loss is high", "by much", "warning", 4, 0.0), 1)
-        backend._put(backend._write_parts, ("flops", "FLOPs", {"attention": 0.25}, 5, 0.0), 1)
+        backend.sender.put(backend._write_text, ("samples/a*b", "once upon a time", 3, 0.0), 1)
+        backend.sender.put(backend._write_note, ("loss is high", "by much", "warning", 4, 0.0), 1)
+        backend.sender.put(backend._write_parts, ("flops", "FLOPs", {"attention": 0.25}, 5, 0.0), 1)
         backend.exit_code = 1
         assert backend.close(), backend.lost
         run = backend.client.get_run(backend.run_id)

@@ -294,3 +294,24 @@ def test_tensorboard_itself_shows_every_point(tmp_path: Path) -> None:
     finally:
         server.terminate()
         server.wait()
+
+
+def test_the_grouped_layout_is_that_of_the_stability_guide(tmp_path: Path) -> None:
+    backend = TensorBoardBackend(SimpleNamespace(tensorboard_dir=str(tmp_path), tensorboard_layout="grouped"))
+    layer = "blocks.0.attn.c_proj.weight"
+    given = {
+        "train/loss": "Loss/train", "eval/loss": "Loss/validation", "train/norm": "Gradients/norm_global",
+        f"gradients/{layer}/norm": f"Gradients/per_layer/{layer}/norm",
+        f"gradients/{layer}/mean": f"Gradients/per_layer/{layer}/mean",
+        f"updates/{layer}/ratio": f"Updates/per_layer/{layer}/ratio", "train/lr": "Optimization/lr",
+        "model/update_p50": "Optimization/update_ratio", "train/tokens_per_second": "Performance/tokens_per_sec",
+        "gpu/0/gpu_util": "Performance/gpu_utilization", "memory/allocated_gb": "Performance/memory_mb",
+        "param_norm": "Parameters/norm_global", "my/own": "my/own",
+    }  # fmt: skip
+    backend.log(dict.fromkeys(given, 2.0), 5)
+    backend.log_histogram(f"gradients_hist/{layer}", [0.0, 1.0, 2.0], [3, 4], 5)
+    backend.close()
+    found = points(tmp_path)
+    assert set(found) == set(given.values()) and found["Loss/train"] == [(5, 2.0)]
+    assert found["Performance/memory_mb"] == [(5, 2048.0)]
+    assert f"Gradients_Hist/per_layer/{layer}" in read(tmp_path).Tags()["tensors"]

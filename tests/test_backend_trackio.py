@@ -23,9 +23,9 @@ backend = TrackioBackend(config, run_config={"lr": 3e-4, "model": {"width": 768}
 for step, metrics in json.load(open("logged.json")):
     backend.log(metrics, step)
 backend.log_histogram("gradients", [0.0, 0.5, 1.0], [3, 4], 510)
-backend._put(backend._write_text, ("sample", "once upon a time", 520, 1e9), 1)
-backend._put(backend._write_note, ("loss is high", "by much", "critical", 521, 1e9), 1)
-backend._put(backend._write_parts, ("flops", "FLOPs", {"attention": 0.25}, 522, 1e9), 1)
+backend.sender.put(backend._write_text, ("sample", "once upon a time", 520, 1e9), 1)
+backend.sender.put(backend._write_note, ("loss is high", "by much", "critical", 521, 1e9), 1)
+backend.sender.put(backend._write_parts, ("flops", "FLOPs", {"attention": 0.25}, 522, 1e9), 1)
 time.sleep(1)
 backend.log_config({"seed": 7})
 assert backend.close(), backend.lost

@@ -303,7 +303,7 @@ def test_a_server_that_never_answers_lets_the_program_end(tmp_path: Path) -> Non
         backend.stall_seconds = 2
         for step in range(100):
             backend.log({"a": 1.0}, step)
-        while not backend._exit_hooks: time.sleep(0.05)  # W&B's service is there, and its hook
+        while not backend.sender.exit_hooks: time.sleep(0.05)  # W&B's service is there, and its hook
         time.sleep(0.5)
     """
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -457,7 +458,7 @@ def test_a_repeat_that_stopped_early_is_left_out(tmp_path: Path) -> None:
     seeds_of(tmp_path, "b", 1.9, changed(lr=2e-3), range(20, 23))
     make_run(tmp_path, "b_short", falling(9.0, 5), steps=20, config=changed(lr=2e-3, seed=30))
     made = compare(tmp_path, group="lr")
-    assert "b_short ended at step 20, before the others: left out" in said(made)
+    assert "b_short ended at step 20, and optimizer.lr = 0.002 continues to 60: left out" in said(made)
     assert made.contrasts[0].runs == (3, 3) and made.at == 60
 
 
@@ -467,7 +468,7 @@ def test_a_run_that_did_not_come_to_its_end_is_left_out_of_its_side_of_two(tmp_p
     make_run(tmp_path, "b", falling(1.9, 20), steps=60, config=changed(lr=2e-3, seed=20))
     make_run(tmp_path, "b_lost", falling(1.9, 5), steps=31, config=changed(lr=2e-3, seed=30), about={"status": status})
     made = compare(tmp_path, group="lr")
-    assert f"b_lost ended at step 31 ({status}), before the others: left out" in said(made)
+    assert f"b_lost ended at step 31 ({status}), and optimizer.lr = 0.002 continues to 60: left out" in said(made)
     assert made.contrasts[0].runs == (2, 1) and made.at == 60
 
 
@@ -514,3 +515,71 @@ def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
         compare(a, b, x="flops")
     with pytest.raises(ValueError, match="a group has to be a list of stored runs"):
         compare(a, [1, 2])  # type: ignore[list-item]
+
+
+# -- each pair by itself ----------------------------------------------------------------------------------
+
+
+def test_a_third_side_that_stopped_early_moves_no_other_pair(tmp_path: Path) -> None:
+    seeds_of(tmp_path, "a", 2.0, changed(), range(3))
+    seeds_of(tmp_path, "b", 1.9, changed(lr=2e-3), range(20, 23))
+    alone = compare(tmp_path, group="lr").contrasts[0]
+    make_run(tmp_path, "short", falling(2.0, 7), steps=30, config=changed(lr=4e-3, seed=50))
+    together = compare(tmp_path, group="lr")
+    one = next(x for x in together.contrasts if together.sides[x.side].label.endswith("0.002"))
+    assert one.place.high == alone.place.high and one.difference == pytest.approx(alone.difference)
+    short = next(x for x in together.contrasts if together.sides[x.side].label.endswith("0.004"))
+    assert short.place.high < one.place.high and f"step {short.place.high:,.0f}" in short.sentence
+    x, curves = together.curves()
+    assert x[-1] == one.place.high and np.isnan(curves[short.side][-1]) and np.isfinite(curves[one.side]).all()
+
+
+def test_every_place_that_is_named_is_one_that_a_run_has(tmp_path: Path) -> None:
+    for name, steps, rate in (("a1", 60, 1e-3), ("a2", 56, 1e-3), ("b1", 47, 2e-3), ("b2", 50, 2e-3)):
+        make_run(tmp_path, name, falling(2.0, len(name)), steps=steps, config=changed(lr=rate, seed=steps))
+    made = compare(tmp_path, group="lr")
+    ends = {int(member.main.step[-1]) for side in made.sides for member in side.members}
+    named = [int(one.replace(",", "")) for one in re.findall(r"(?:step|at|to) (\d[\d,]*)(?=[ :.)])", said(made))]
+    assert named and set(named) <= ends
+
+
+def test_of_two_repeats_the_one_that_stopped_early_is_left_out_and_said(tmp_path: Path) -> None:
+    seeds_of(tmp_path, "a", 2.0, changed(), range(2))
+    make_run(tmp_path, "b", falling(1.9, 4), steps=60, config=changed(lr=2e-3, seed=9))
+    make_run(tmp_path, "b_short", falling(1.9, 5), steps=20, config=changed(lr=2e-3, seed=30))
+    made = compare(tmp_path, group="lr")
+    assert "b_short ended at step 20" in said(made) and "left out" in said(made)
+    assert made.contrasts[0].runs == (2, 1)
+
+
+@pytest.mark.parametrize("key", ["tokenizer", "dataset", "data_path", "train_files"])
+def test_what_one_side_alone_names_lets_nothing_be_concluded(tmp_path: Path, key: str) -> None:
+    seeds_of(tmp_path, "a", 2.0, changed(), range(3))
+    seeds_of(tmp_path, "b", 1.5, changed() | {key: "other"}, range(20, 23))
+    runs = barograph.runs(tmp_path)
+    sides = [[run for run in runs if run.id.startswith(letter)] for letter in "ab"]
+    made = compare(*sides)
+    assert "better" not in {one.outcome for one in made.contrasts} and "better" not in " ".join(made.verdict.sentences)
+    assert "only" in said(made) and key in said(made)
+    assert bool(made.refusals) == (key == "tokenizer")
+    forced = compare(*sides, anyway=True)
+    assert forced.contrasts[0].outcome == "better" and (forced.refusals or any(key in one for one in forced.cautions))
+
+
+def test_the_values_of_many_sides_fit_their_percents(tmp_path: Path) -> None:
+    for at, steps in enumerate((60, 60, 60, 60, 30)):
+        make_run(tmp_path, f"r{at}", falling(2.0 + at / 10, at), steps=steps, config=changed(lr=1e-3 * (at + 1)))
+    text = compare(tmp_path, group="lr").text(160)
+    rows = [line.split() for line in text.splitlines() if re.match(r"\s+[B-E]  ", line)]
+    assert "A THERE" in text and len(rows) == 4
+    for row in rows:
+        there, own, percent = row[-5:-2]  # and "cannot tell"
+        assert float(percent.rstrip("%")) == pytest.approx(100 * (float(own) / float(there) - 1), abs=0.05)
+
+
+def test_the_sign_for_plus_and_minus_is_explained_wherever_it_stands(tmp_path: Path) -> None:
+    seeds_of(tmp_path, "a", 2.0, changed(), range(3))
+    seeds_of(tmp_path, "b", 1.9, changed(lr=2e-3), range(20, 23))
+    made = compare(tmp_path, group="lr")
+    for text in (made.text(120), made.markdown(), made.html()):
+        assert "±" in text and "half of the 95% interval of the mean" in text

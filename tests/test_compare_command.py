@@ -144,3 +144,18 @@ def test_text_is_cut_in_its_middle_to_the_column() -> None:
     assert fit("abcdefgh", 8) == "abcdefgh"
     assert fit("abcdefgh", 5) == "ab…gh"
     assert width([fit("日本語日本語", 7)]) <= 7
+
+
+@pytest.mark.parametrize(("size", "tolerance", "code"), [
+    (1e-8, 1e-6, 0), (1e-8, None, UNEQUAL), (1e-3, 1e-6, UNEQUAL), (0.0, None, 0), (float("nan"), 1.0, UNEQUAL),
+])  # fmt: skip
+def test_a_tolerance_decides_the_exit_code(tmp_path: Path, size: float, tolerance: float | None, code: int) -> None:
+    a = make_run(tmp_path / "a", "one", lambda step: 2 + 4 / step, config={"lr": 1e-3})
+    b = make_run(tmp_path / "b", "one", lambda step: 2 + 4 / step + (size if step > 50 else 0.0), config={"lr": 1e-3})
+    assert run_compare([str(a.dir), str(b.dir)], equal=True, tolerance=tolerance) == code
+
+
+def test_steps_that_are_missing_are_unequal_within_any_tolerance(tmp_path: Path) -> None:
+    a = make_run(tmp_path / "a", "one", falling(2.0, 1), config={"lr": 1e-3})
+    b = make_run(tmp_path / "b", "one", falling(2.0, 1), every=2, config={"lr": 1e-3})
+    assert run_compare([str(a.dir), str(b.dir)], equal=True, tolerance=1.0) == UNEQUAL

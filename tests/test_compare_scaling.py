@@ -13,6 +13,7 @@ from compared_runs import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barograph.analysis.scaling import law as law_module
 from barograph.analysis.scaling.fit import Scaling, ScalingError, fit_scaling, fit_scaling_columns
 from barograph.analysis.scaling.law import DELTA, Law, ScalingPoints, solve
 from barograph.core.text import width
@@ -374,3 +375,46 @@ def test_amounts_are_read_as_people_write_them(word: str, value: float) -> None:
 def test_what_is_no_amount_is_said_to_be(word: str) -> None:
     with pytest.raises(ValueError, match="--budget"):
         amount(word, "--budget")
+
+
+# -- boundaries of the law ------------------------------------------------------------------------------
+
+
+def test_the_law_is_the_sum_of_its_terms_and_its_optimum_keeps_the_budget() -> None:
+    law = Law(1.5, 400.0, 2000.0, 0.3, 0.4)
+    assert law.loss(1e6, 1e9) == pytest.approx(1.5 + 400 / 1e6**0.3 + 2000 / 1e9**0.4, rel=1e-12)
+    parameters, tokens = law.optimum(1e20)
+    assert 6 * parameters * tokens == pytest.approx(1e20, rel=1e-12)
+    # at the optimum a change of ln N gains what the same change of ln D loses
+    assert 0.3 * 400 * parameters**-0.3 == pytest.approx(0.4 * 2000 * tokens**-0.4, rel=1e-9)
+
+
+def test_the_loss_of_residuals_is_hubers() -> None:
+    residual = np.array([[0.0, 5e-4, 1e-3, 2e-3, -2e-3]])
+    each = [0.0, 0.5 * 25e-8, 0.5e-6, 1.5e-6, 1.5e-6]
+    assert law_module._objective(residual, np.ones_like(residual), 1e-3)[0] == pytest.approx(sum(each), rel=1e-12)
+    twice = law_module._objective(residual, 2 * np.ones_like(residual), 1e-3)[0]
+    assert twice == pytest.approx(2 * sum(each), rel=1e-12)
+
+
+def test_slopes_are_those_of_the_residuals() -> None:
+    sizes, tokens = np.array([1e6, 1e7, 1e8, 1e9]), np.array([1e9, 3e9, 1e10, 1e11])
+    points = law_module.ScalingPoints(sizes, tokens)
+    theta, target = np.array([[0.4, -0.5, -0.3, -1.0, -1.2]]), np.zeros((1, 4))
+    residual, slopes = law_module._residuals(points, target, theta)
+    losses = points.law(theta).loss(sizes, tokens)
+    assert residual[0] == pytest.approx(np.log(losses), rel=1e-9)
+    for at in range(5):
+        moved = theta.copy()
+        moved[0, at] += 1e-6
+        change = (law_module._residuals(points, target, moved)[0] - residual)[0] / 1e-6
+        assert slopes[0, :, at] == pytest.approx(change, rel=1e-4, abs=1e-7)
+
+
+def test_a_law_is_its_own_start_and_coefficients_stay_in_their_bounds() -> None:
+    sizes, tokens = np.array([1e6, 1e7, 1e8, 1e9]), np.array([1e9, 3e9, 1e10, 1e11])
+    points, law = law_module.ScalingPoints(sizes, tokens), Law(1.7, 400.0, 900.0, 0.33, 0.28)
+    back = points.law(law_module.theta_of(points, law)[None])
+    assert [float(one[0]) for one in back] == pytest.approx(list(law), rel=1e-9)
+    bounded = law_module._bounded(np.array([[-99.0, 99.0, 0.0, -99.0, 99.0]]))[0]
+    assert bounded.tolist() == pytest.approx([-20.0, 20.0, 0.0, np.log(0.01), np.log(5.0)])

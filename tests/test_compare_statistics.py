@@ -177,3 +177,68 @@ def test_two_beside_many_are_not_trusted_for_lying_close() -> None:
     draws = [(random.standard_normal(2).tolist(), random.standard_normal(7).tolist()) for _ in range(1000)]
     assert np.mean([bool(t and t.settled) for t in (contrast(a, b) for a, b in draws)]) < 0.06
     assert statistics.LEVEL == 0.05
+
+
+# -- boundaries: a change of one sign, one or one constant has to be seen ---------------------------------
+
+
+def test_pairs_need_three_and_groups_two() -> None:
+    assert "pairs" in statistics.contrast([1, 2, 3], [2, 3.5, 4.1], paired=True).method
+    assert statistics.contrast([1, 2], [2, 3.5], paired=True).method == "Welch's t"
+    assert statistics.contrast([1.0], [2, 3.5]) is None  # one degree of freedom says nothing of a spread
+    assert statistics.contrast([1.0], [2, 3.5, 4]).dof == 2
+    assert statistics.contrast([1.0], [2.0], repeats=(0.1, 1.9)) is None
+    assert statistics.contrast([1.0], [2.0], repeats=(0.1, 2.0)).dof == 2
+    assert statistics.mean_interval([1.0]) is None and statistics.mean_interval([1.0, 2.0]) is not None
+
+
+def test_what_decides_is_at_the_level_itself() -> None:
+    a, b = [0.0, 1.0, 2.0], [2.2, 3.3, 4.1]
+    p = statistics.contrast(a, b).p
+    assert statistics.contrast(a, b, level=p).settled and not statistics.contrast(a, b, level=p * (1 - 1e-9)).settled
+    five = statistics.contrast([1, 2, 3, 4, 5], [6, 7, 8, 9, 10])
+    assert five.permutation == pytest.approx(2 / 252)
+
+
+def test_numbers_against_those_of_a_table() -> None:
+    low, high = statistics.mean_interval([1.0, 1.001, 1.002])
+    assert (high - low) / 2 == pytest.approx(4.302653 * 0.001 / 3**0.5, rel=1e-6)
+    made = statistics.contrast([1.0, 2.0, 4.0], [2.0, 3.0, 9.0])
+    variances = 7 / 3, 43 / 3
+    error = (sum(variances) / 3) ** 0.5
+    freedom = (sum(variances) / 3) ** 2 / sum((one / 3) ** 2 / 2 for one in variances)
+    assert made.difference == pytest.approx(7 / 3) and made.dof == pytest.approx(freedom)
+    assert (made.high - made.low) / 2 == pytest.approx(quantile(0.975, freedom) * error)
+    pairs = statistics.contrast([1.0, 2.0, 4.0], [2.0, 3.5, 4.5], paired=True)
+    assert pairs.dof == 2 and pairs.difference == 1.0
+    assert (pairs.high - pairs.low) / 2 == pytest.approx(4.302653 * 0.5 / 3**0.5, rel=1e-6)
+    single = statistics.contrast([1.0], [2.0], repeats=(0.5, 4.0))
+    assert (single.high - single.low) / 2 == pytest.approx(quantile(0.975, 4.0) * 0.5 * 2**0.5)
+
+
+def test_two_against_more_take_the_larger_p() -> None:
+    close = statistics.contrast([1.0, 1.001], [1.2, 1.5, 1.1, 1.4])
+    assert close.method == "Student's t" and close.dof == 4
+    wide = statistics.contrast([0.0, 3.0], [1.2, 1.21, 1.19, 1.2])
+    assert wide.method == "Welch's t" and wide.dof < 2
+    assert statistics.contrast([1.0, 1.001], [1.2, 1.5]).method == "Welch's t"
+
+
+def test_spreads_of_groups_are_pooled_by_their_freedom() -> None:
+    assert statistics.pooled_spread([[1.0], [2.0]]) is None
+    spread, freedom = statistics.pooled_spread([[1.0, 2.0], [5.0, 6.0, 10.0], [4.0]])
+    assert freedom == 3 and spread == pytest.approx(((0.5 + 14.0) / 3) ** 0.5)
+
+
+def test_rounding_is_no_spread() -> None:
+    assert statistics.contrast([1.0, 1.0 + 1e-15], [2.0, 2.0]) is None
+    assert statistics.contrast([1.0, 1.0 + 1e-9], [2.0, 2.0]) is not None
+    assert statistics.contrast([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], paired=True) is None
+
+
+def test_no_number_of_seeds_settles_nothing_and_a_thousand_is_the_most() -> None:
+    assert statistics.seeds_needed(0.0, 1.0) is None and statistics.seeds_needed(float("nan"), 1.0) is None
+    assert statistics.seeds_needed(1e-3, 1.0) is None and statistics.seeds_needed(100.0, 1e-6) == 2
+    found = statistics.seeds_needed(0.5, 1.0)
+    assert found == 64 and statistics.seeds_needed(0.5, 1.0, paired=True) == 34
+    assert statistics.seeds_needed(-0.5, 1.0) == found and statistics.seeds_needed(0.2, 1.0) == 394

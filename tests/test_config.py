@@ -91,6 +91,7 @@ def test_the_list_of_options_is_frozen() -> None:
         "trackio_project", "trackio_name", "trackio_space", "trackio_run_id",
         "aliases",
         "log_interval", "enable_wandb", "enable_tensorboard", "wandb_run_name", "wandb_run_id", "tensorboard_dir",
+        "tensorboard_layout",
         "wide_threshold", "sync_seconds",
     ]  # fmt: skip
 

@@ -46,7 +46,9 @@ def test_json_has_the_documented_shape_for_a_log_of_another_tool(
     log = text_log(tmp_path / "train.log", bad=200)
     assert main(["doctor", str(log), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert set(run) == {"run", "source", "findings", "checked", "abstained"} and run["source"] == str(log)
+    assert set(run) == {
+        "run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
+    } and run["source"] == str(log)  # fmt: skip
     finding = run["findings"][0]
     assert {"rule", "family", "kind", "severity", "step", "last_step", "message", "evidence", "causes", "remedies",
             "confidence"} <= set(finding)  # fmt: skip
@@ -110,7 +112,7 @@ def test_thresholds_and_silence_are_told_by_name_and_wrong_names_get_the_nearest
 def test_hostile_names_reach_no_terminal_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False, machine=False, doctor=False)
     for step, value in enumerate(losses(bad=100)):
-        run.log({"\x1b[31mloss": value}, step=step)
+        run.log({"\x1b[31m/loss": value}, step=step)
     run.finish()
     assert main(["doctor", str(run.dir), "--all"]) == 0
     assert "\x1b" not in capsys.readouterr().out

@@ -391,3 +391,29 @@ def test_sparse_rates_are_enough() -> None:
     rates = (step[:2000:250], SCHEDULES[2].lr(step[:2000:250]))
     answer = forecast(Fake({"max_steps": PLAN}, loss=(step[:2000], loss[:2000]), lr=rates))
     assert answer.final is not None and answer.hours == pytest.approx(2000 * 2 / 3600)
+
+
+@pytest.mark.parametrize("part", [0.3, 0.5])
+def test_intervals_cover_where_the_loss_answers_a_decay_late(part: float) -> None:
+    """Curves of the law of arXiv 2408.11029, whose momentum delays what a fall of the rate gains."""
+    draw, covered = np.random.default_rng(4), []
+    for at in range(24):
+        steps = int(draw.choice([2000, 5000]))
+        s = np.arange(1, steps + 1)
+        u = np.clip((s - steps // 50) / (steps - steps // 50), 0, 1)
+        fall = (0.1 + 0.45 * (1 + np.cos(np.pi * u)), 1 - 0.95 * u, np.minimum(1, (1 - u) / 0.2))[at % 3]
+        rate = np.where(s < steps // 50, s / (steps // 50), fall)
+        momentum, total, late = 0.0, 0.0, np.empty(steps)
+        for place, drop in enumerate(np.maximum(-np.diff(rate, prepend=rate[0]), 0)):
+            momentum = 0.999 * momentum + drop
+            total += momentum
+            late[place] = total
+        floor, power = draw.uniform(2, 3), draw.uniform(0.4, 0.6)
+        scale, gain = draw.uniform(0.3, 0.8) * steps**power, draw.uniform(0.03, 0.12) / late[-1]
+        true = floor + scale * (np.cumsum(rate) + steps / 300) ** -power - gain * late * floor
+        seen = int(part * steps)
+        loss = true + draw.uniform(0.01, 0.05) * draw.standard_normal(steps)
+        answer = forecast_columns(s[:seen], loss[:seen], lr=1e-3 * rate[:seen], schedule=1e-3 * rate)
+        if answer.final is not None and answer.low is not None and answer.high is not None:
+            covered.append(answer.low <= true[int(0.95 * steps) :].mean() <= answer.high)
+    assert len(covered) >= 20 and np.mean(covered) >= 0.85

@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(root: Path, changes: d
 
 
 def test_a_folder_that_is_no_run_is_not_edited(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no run's folder"):
+    with pytest.raises(ValueError, match="not a run's folder"):
         curation.edit(tmp_path, name="x")
     assert list(tmp_path.iterdir()) == []
 
@@ -209,10 +209,10 @@ def test_a_note_that_was_tampered_with_leads_nowhere_else(root: Path, path: str)
 
 def test_what_is_no_run_is_not_deleted(root: Path) -> None:
     for folder in (root, root / "gpt", root / "nothing"):
-        with pytest.raises(ValueError, match="no run's folder"):
+        with pytest.raises(ValueError, match="not a run's folder"):
             trash.trash(folder)
     entry = trash.trash(root / "gpt" / "a")
-    with pytest.raises(ValueError, match="no run's folder"):
+    with pytest.raises(ValueError, match="not a run's folder"):
         trash.trash(root / ".trash" / entry)
 
 

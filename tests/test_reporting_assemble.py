@@ -98,7 +98,8 @@ def test_the_forecast_is_held_against_the_outcome(good: StoredRun, report: Repor
 
 
 def test_a_price_gives_a_cost_only_where_there_were_devices(good: StoredRun) -> None:
-    assert "not known" in said(assemble(good, price=2.0), "cost")
+    assert "how many devices it held is not recorded (--devices" in said(assemble(good, price=2.0), "cost")
+    assert "The run cost" in said(assemble(good, price=2.0, devices=4), "cost")
 
 
 def test_a_run_with_devices_and_a_price_says_what_it_cost(tmp_path: Path) -> None:

@@ -152,9 +152,9 @@ CASES: list[tuple[str, str, Build, float, str, float, str]] = [
      lambda x: {"host/memory_used": np.r_[np.ones(int(x)), 0.1], "host/memory_limit": np.ones(9)}, 2, "", 3, "warning"),
     ("disk_full", "warns", lambda x: {"host/disk_free": np.full(3, x * GIB)}, 1.01, "", 0.99, "warning"),
     ("disk_full", "critical", lambda x: {"host/disk_free": np.full(3, x * GIB)}, 0.101, "warning", 0.099, "critical"),
-    ("device_throttled", "hot", lambda x: {"gpu/0/temperature": np.full(5, x)}, 84.9, "", 85.1, "warning"),
+    ("device_throttled", "hot", lambda x: {"gpu/0/temperature": np.full(5, x)}, 84.9, "", 85.1, "info"),
     ("device_throttled", "records", lambda x: {"gpu/0/temperature": np.r_[np.full(int(x), 90.0), 60.0]},
-     2, "", 3, "warning"),
+     2, "", 3, "info"),
     ("low_utilization", "busy", lambda x: {"gpu/0/gpu_util": np.full(45, x)}, 51.0, "", 49.0, "info"),
 ]  # fmt: skip
 

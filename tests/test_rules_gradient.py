@@ -46,6 +46,36 @@ def test_a_nan_that_heals_and_a_step_that_the_scaler_skips_inform() -> None:
     assert worst(findings([NonFiniteGradient()], {"train/norm": norm, "train/loss": loss})) == "warning"
 
 
+@pytest.mark.parametrize(("first", "last"), [(300, 600), (120, 121), (50, 400)])
+def test_a_norm_that_stays_nan_is_told_as_long_as_it_lasts(first: int, last: int) -> None:
+    norm, loss = noisy(601), falling(601)
+    norm[first : last + 1] = NAN
+    columns = {"train/norm": norm, "train/loss": loss}
+    (one,) = only(findings([NonFiniteGradient()], columns), "non_finite_gradient")
+    assert one.evidence["rows"] == last + 1 - first and one.last_step == last
+    assert one.severity == ("warning" if last - first > 2 else "info")
+    cut = findings([NonFiniteGradient()], columns, cuts=[first + 2, first + 70, first + 200, last + 3])
+    assert [(x.message, x.last_step, x.found) for x in cut.values()] == [(one.message, one.last_step, one.found)]
+
+
+@pytest.mark.parametrize("period", [41, 97])
+def test_spikes_at_equal_distances_are_one_finding_with_their_period(period: int) -> None:
+    norm = noisy(1500, 0.8, 0.1)
+    norm[period::period] = 60.0
+    found = findings([GradientSpike()], {"train/norm": norm, "train/loss": falling(1500)})
+    (one,) = [x for x in found.values() if x.key == "series"]
+    assert one.severity == "warning" and f"every {period} steps" in one.message and len(found) <= 5
+    assert one.evidence["count"] == len(range(period, 1500, period))
+
+
+def test_spikes_at_no_regular_distance_are_counted_and_do_not_warn() -> None:
+    norm = noisy(1500, 0.8, 0.1)
+    norm[[100, 150, 333, 500, 790, 1203, 1400]] = 60.0
+    found = findings([GradientSpike()], {"train/norm": norm, "train/loss": falling(1500)})
+    (one,) = [x for x in found.values() if x.key == "series"]
+    assert one.severity == "info" and one.evidence["count"] == 7
+
+
 def test_a_column_with_gaps_or_without_numbers_is_not_a_gradient_gone_wrong() -> None:
     norm, loss = noisy(300), falling(300)
     norm[numpy.arange(300) % 10 != 0] = NAN

@@ -146,3 +146,16 @@ def test_the_throughput_of_one_device_is_looked_at() -> None:
     tokens[300:] *= 0.4
     found = findings([ThroughputDrop()], {"train/tokens_per_second_per_device": tokens}, seconds=10.0)
     assert {(one.severity, one.step) for one in only(found, "throughput_drop")} >= {("warning", 300)}
+
+
+@pytest.mark.parametrize(
+    ("data_ms", "ranks", "named"), [(1.0, 1, set()), (40.0, 1, {"loader slow"}), (1.0, 8, {"communication"})]
+)
+def test_low_efficiency_names_no_cause_that_the_run_rules_out(data_ms: float, ranks: int, named: set) -> None:
+    columns = {
+        "sol/tps": numpy.full(300, 1e5), "train/tokens_per_second": noisy(300, 1e4, 0.02),
+        "speed/phase/data_ms": noisy(300, data_ms), "speed/step_ms": noisy(300, 100.0),
+    }  # fmt: skip
+    (one,) = findings([LowEfficiency()], columns, facts={"world_size": ranks}).values()
+    said = " ".join(one.causes)
+    assert {cause for cause in ("loader slow", "communication") if cause in said} == named

@@ -304,7 +304,7 @@ def test_resume_auto_takes_the_newest_and_counts_on(tmp_path: Path) -> None:
 
 
 def test_resume_of_a_run_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(barograph.ConfigError, match="no run to go on with"):
+    with pytest.raises(barograph.ConfigError, match="no run to resume"):
         start(tmp_path, resume="nothing")
     start(tmp_path, resume="auto").finish()
 

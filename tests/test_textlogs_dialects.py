@@ -153,7 +153,7 @@ def test_the_loss_of_each_step_comes_back_from_the_printed_average() -> None:
     raw = reading.series["loss_raw"]
     assert [step for step, _ in raw] == list(range(40))
     assert max(abs(value - (10.4 - 0.05 * step)) for step, value in raw) < 2e-5
-    assert [fact.kind for fact in reading.facts] == ["info"]
+    assert [fact.kind for fact in reading.facts] == ["option", "info"]  # the plan, and a word about the average
 
 
 def test_fine_tuning_s_first_losses_are_corrected_and_the_printed_ones_kept() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from textlog_readings import LOGS, collect, find, read
 
+import barograph
 from barograph.importing.source import ImportedPoints, ImportMark
 from barograph.importing.textlogs import SOURCES, chunks
 
@@ -265,3 +266,20 @@ def test_plain_lines_count_as_they_say(tmp_path: Path, lines: str, wanted: list[
     else:
         assert len(points) == 2
     assert not reading.restarts
+
+
+@pytest.mark.parametrize(
+    ("line", "plan"),
+    [
+        ("step {step:05d}/00400 (1.00%) | loss: 2.5 | lrm: 1.00 | dt: 10.00ms | tok/sec: 1,000 | mfu: 1.0"
+         " | total time: 0.1m", 400),
+        ("step:{step}/300 train_loss:2.5 train_time:100ms step_avg:10.0ms", 300),
+        ("Epoch [1/10] Step [{step}/100] loss: 2.5", None),
+        ("step {step} loss: 2.5", None),
+    ],
+)  # fmt: skip
+def test_the_plan_is_read_where_rows_say_it(tmp_path: Path, line: str, plan: int | None) -> None:
+    path = tmp_path / "run.log"
+    path.write_text("using world size: 4\n" + "".join(line.format(step=step) + "\n" for step in range(20)))
+    (run,) = barograph.read(path)
+    assert run.config.get("total_steps") == plan and run.config.get("world_size") == 4

@@ -22,7 +22,8 @@ from barograph.core import manifest
 from barograph.core.secrets import is_secret_name, masked, masked_lines, masked_text, masked_words
 from barograph.log.write import JsonLog
 from barograph.training.control import FILE
-from barograph.training.run import SHORT, Run
+from barograph.training.run import Run
+from barograph.training.short import SHORT
 
 
 class Closed:
@@ -66,7 +67,8 @@ def test_a_run_has_few_names_and_the_short_ways_lead_somewhere(tmp_path: Path) -
     with start(tmp_path) as run:
         assert len([name for name in dir(run) if not name.startswith("_")]) <= 30
         for name in SHORT:
-            assert getattr(run, name) is not None, name
+            assert hasattr(run, name), name
+            assert name not in dir(run)
         assert repr(run) == f"<Run {run.id!r}: running, step 0>"
         with pytest.raises(AttributeError, match="no attribute 'nothing'"):
             _ = run.nothing  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ import pytest
 import barograph
 from barograph.core import arguments
 from barograph.core.options import Settings
+from barograph.training.short import SHORT
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "barograph"
@@ -121,6 +122,8 @@ reveal_type(barograph.fork(run, 10, project="gpt", blackbox_steps=8))
 reveal_type(barograph.runs(project="gpt")[-1])
 options: barograph.Options = {"total_steps": 100, "report_to": "wandb"}
 barograph.init(**options)
+reveal_type(run.alert)
+reveal_type(run.status)
 backends = barograph.WandBBackend, barograph.AimBackend, barograph.MLflowBackend, barograph.TrackioBackend
 """
 
@@ -131,12 +134,16 @@ barograph.init(projct="x")
 barograph.init(total_steps="many")
 barograph.init(console="loud")
 barograph.inti()
+run = barograph.init()
+run.alert("title", level=3)
+run.alrt("title")
 """
 
 
 @pytest.mark.slow
 def test_a_users_type_checker_knows_the_run_and_the_options(tmp_path: Path) -> None:
-    (tmp_path / "right.py").write_text(RIGHT)
+    used = "".join(f"run.{name}\n" for name in SHORT)
+    (tmp_path / "right.py").write_text(RIGHT + used)
     (tmp_path / "wrong.py").write_text(WRONG)
     (tmp_path / "mypy.ini").write_text(
         "[mypy]\n[mypy-torch.*]\nfollow_imports = skip\n"  # which only takes time
@@ -148,6 +155,8 @@ def test_a_users_type_checker_knows_the_run_and_the_options(tmp_path: Path) -> N
         'Revealed type is "barograph.training.run.Run"',
         'Revealed type is "barograph.training.run.Run"',
         'Revealed type is "barograph.query.stored.StoredRun"',
+        'Revealed type is "def (title: str, text: str =, level: str =, **about: Any)"',
+        'Revealed type is "str"',
     ]
     wrong = {int(line.split(":")[1]) for line in answer.splitlines() if re.match(r"wrong.py:\d+: error", line)}
-    assert wrong == {4, 5, 6, 7}, answer
+    assert wrong == {4, 5, 6, 7, 9, 10}, answer

@@ -43,6 +43,7 @@ def _add_doctor(commands: Commands) -> None:
         action="store_true",
         help="show every info finding, and for each rule that was skipped the metrics it needs",
     )
+    parser.add_argument("--checklist", action="store_true", help="also print the checklist of a healthy training")
     parser.add_argument("--explain", metavar="RULE", help="print the documentation of a rule and stop")
     commands.common(parser, run=False)
 
@@ -97,7 +98,10 @@ def _add_compare(commands: Commands) -> None:
         help="the runs should be identical: print where they first differ, and exit with 3 if they do",
     )
     parser.add_argument(
-        "--tolerance", type=float, default=1e-5, metavar="T", help="relative tolerance of --equal (default 1e-5)"
+        "--tolerance",
+        type=float,
+        metavar="T",
+        help="differences of this part of the value count as equal (with --equal)",
     )
     parser.add_argument("--anyway", action="store_true", help="use an axis or metric although it would mislead")
     parser.add_argument(
@@ -114,6 +118,7 @@ def _add_report(commands: Commands) -> None:
     parser.add_argument("--html-only", action="store_true", help="write report.html only")
     parser.add_argument("--markdown-only", action="store_true", help="write the Markdown files only")
     parser.add_argument("--price", type=float, metavar="PRICE", help="price of one device for an hour, in any currency")
+    parser.add_argument("--devices", type=count, metavar="N", help="how many devices the run held, if it doesn't say")
     commands.common(parser, run=False)
 
 
@@ -161,6 +166,7 @@ def _doctor(options: argparse.Namespace) -> int:
         silenced=[*settings.silence, *options.silence],
         only=options.rules,
         everything=options.all,
+        checklist=options.checklist,
     )
 
 
@@ -219,6 +225,7 @@ def _report(options: argparse.Namespace) -> int:
         markdown_only=options.markdown_only,
         as_json=options.json,
         price=options.price,
+        devices=options.devices,
     )
 
 

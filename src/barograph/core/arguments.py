@@ -134,6 +134,8 @@ class Options(TypedDict, total=False):
     """W&B identity of the run to continue"""
     tensorboard_dir: Path | None
     """folder of the TensorBoard files"""
+    tensorboard_layout: Literal["plain", "grouped"] | None
+    """tags of TensorBoard: as they are, or in folders such as `Loss/train`"""
     wide_threshold: int | None
     """a log call with more names than this goes to the columnar store only"""
     sync_seconds: float | None

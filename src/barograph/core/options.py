@@ -161,6 +161,11 @@ class Settings:
     wandb_run_name: str = _option("", TEXT, "another name for wandb_name")
     wandb_run_id: str = _option("", TEXT, "W&B identity of the run to continue")
     tensorboard_dir: str = _option("tb_logs", FILLED_PATH, "folder of the TensorBoard files")
+    tensorboard_layout: str = _option(
+        "plain",
+        Accepts("choice", words=("plain", "grouped")),
+        "tags of TensorBoard: as they are, or in folders such as `Loss/train`",
+    )
     # the store
     wide_threshold: int = _option(100, COUNT, "a log call with more names than this goes to the columnar store only")
     sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")

@@ -1,7 +1,8 @@
 """The command `barograph doctor`.
 
 In:   runs, files and folders as typed.
-Out:  a report, or JSON; an exit code: 0, or 1 if a path can't be read, or 3 if a finding is as bad as --fail-on.
+Out:  a report, or JSON; an exit code: 0, or 1 if a path can't be read, 3 if a finding is as bad as --fail-on, or 4 if
+      a run has no loss to judge it by.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from barograph.doctor.pages import page_of
 from barograph.importing.resolve import resolve
 
 FOUND = 3
+NO_VERDICT = 4
 
 
 def run_doctor(
@@ -34,12 +36,13 @@ def run_doctor(
     silenced: Sequence[str] = (),
     only: Sequence[str] = (),
     everything: bool = False,
+    checklist: bool = False,
 ) -> int:
     """Examine runs and logs; returns the exit code.
 
     paths: runs by id or name, folders of runs, logs and folders of any kind that is read; none: the newest run.
-    fail_on: a severity. only: names of rules; all if empty. Raises ValueError or KeyError with one sentence for names
-    that don't exist.
+    fail_on: a severity. only: names of rules; all if empty. checklist: print the checklist of a healthy training too.
+    Raises ValueError or KeyError with one sentence for names that don't exist.
     """
     if only:
         wanted = {find_rule(name).name for name in only}
@@ -60,14 +63,14 @@ def run_doctor(
             else:
                 raise
     results.sort(key=_badness)
-    _print(results, as_json, everything)
+    _print(results, as_json, everything, checklist)
     if fail_on is not None and any(
         SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(fail_on)
         for result in results
         for finding in result["findings"]
     ):
         return FOUND
-    return code
+    return code or (NO_VERDICT if any(result["judged_by"] is None for result in results) else 0)
 
 
 def explain(name: str) -> str:
@@ -83,13 +86,14 @@ def _badness(result: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _print(results: Sequence[Mapping[str, Any]], as_json: bool, everything: bool) -> None:
+def _print(results: Sequence[Mapping[str, Any]], as_json: bool, everything: bool, checklist: bool) -> None:
     if as_json:
         print(json_text({"runs": results}))
         return
     width = min(110, shutil.get_terminal_size((100, 24)).columns)
     colour = sys.stdout.isatty() and wants_colour()
-    pages = [report.page(one, width=width, colour=colour, everything=everything) for one in results]
+    about: dict[str, Any] = {"width": width, "colour": colour, "everything": everything, "checklist": checklist}
+    pages = [report.page(one, **about) for one in results]
     print("\n\n".join(pages))
     if len(results) > 1:
         wrong = sum(any(finding["severity"] != "info" for finding in one["findings"]) for one in results)

@@ -10,16 +10,23 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy
 
 from barograph.core.record import mark_non_finite
+from barograph.core.text import sparkline
+from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
-from barograph.doctor.sparkline import around
 from barograph.query.stored import HasFolder, StoredRun, stored_run
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from barograph.doctor.replay import BlockColumns
+
+
+_BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
 
 def diagnose(
@@ -30,8 +37,12 @@ def diagnose(
     source: str | None = None,
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
-    """`{"run", "source", "findings", "checked", "abstained"}` of a run; the worst finding first.
+    """`{"run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread"}` of a run.
 
+    The worst finding comes first.
+
+    judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
+    series: names of what was found. unread: lines of its log that look like rows and were not understood.
     thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
     source: the path that was read, if it is not the run's folder. columns: its series, where they have been
     read, as `all_columns` gives them. Raises ValueError for a name that doesn't exist.
@@ -39,6 +50,9 @@ def diagnose(
     run = stored_run(run)
     examiner = replay(run, make_rules(thresholds, silenced), columns)
     result = summary(examiner, run.id, source or str(run.dir))
+    said = run.manifest.get("source")
+    result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    result["checklist"] = [one._asdict() for one in checklist(examiner)]
     for finding in result["findings"]:
         if finding["severity"] != "info":
             _draw(run, finding, examiner)
@@ -53,9 +67,14 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "findings": [mark_non_finite(msgspec.structs.asdict(one)) for one in examiner.incidents()],
         "checked": examiner.checked(),
         "abstained": examiner.abstained(),
+        "judged_by": next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None),
+        "series": sorted(examiner.seen.channels)[:_NAMED],
+        "unread": {},
     }
 
 
+_JUDGES = ("loss", "eval_loss", "reward", "accuracy", "eval_accuracy")
+_NAMED = 50  # series by name
 _SHOWN = {"gradient": "norm", "speed": "duration_ms", "eval": "eval_loss", "rl": "reward"}
 
 
@@ -66,6 +85,20 @@ def _draw(run: StoredRun, finding: dict[str, Any], examiner: Examiner) -> None:
     name = named if isinstance(named, str) and named in examiner.seen.channels else role.name if role else None
     if name is not None:
         step, _, value, segment = run.columns(name, "all", 0)
-        spark = around(step, value, finding["step"], segment, finding["segment"])
+        spark = _around(step, value, finding["step"], segment, finding["segment"])
         if spark:
             finding["evidence"]["spark"] = {"series": name} | spark
+
+
+def _around(step: NDArray[Any], value: NDArray[Any], where: int, segment: NDArray[Any], which: int) -> dict[str, Any]:
+    """The rows around a step, for a finding's evidence: `from`, `to` (steps), `bars`; empty if there are none."""
+    if which:
+        mine = segment == which
+        step, value = step[mine], value[mine]
+    if len(step) < 2:
+        return {}
+    at = int(numpy.searchsorted(step, where)) if (step[1:] >= step[:-1]).all() else int(numpy.argmax(step >= where))
+    low, high = max(0, at - _BEFORE), min(len(step), at + _AFTER)
+    if high - low < 2:
+        return {}
+    return {"from": int(step[low]), "to": int(step[high - 1]), "bars": sparkline(value[low:high].tolist())}

@@ -21,6 +21,7 @@ from barograph.doctor.events import events_of
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.facts import facts_of
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.shapes import KEPT, QUANTITIES, is_wanted, shape_of
 from barograph.doctor.outlook import outlook_of
 from barograph.query.ranks import chosen_rank
 from barograph.query.stored import StoredRun
@@ -40,7 +41,7 @@ def replay(
     """Let rules see a run from its first row to its last. series: where they have been read."""
     examiner = Examiner(rules, _facts(run))
     given = run.all_columns("all", chosen_rank) if series is None else series
-    columns = {name: _in_order(column) for name, column in given.items()}
+    columns = {name: _in_order(column) for name, column in given.items()} | _shapes(run)
     events = _events(run)
     keys, cuts = _cuts(columns, events)
     feed(examiner, columns, events, keys, cuts)
@@ -89,6 +90,24 @@ def _facts(run: StoredRun) -> dict[str, Any]:
         outlook=outlook_of,
         lost={"status": run.status, "reason": reason(about)} if run.status in LOST else None,
     )
+
+
+def _shapes(run: StoredRun) -> dict[str, BlockColumns]:
+    """The shapes of the gradients' histograms, as series."""
+    found: dict[str, BlockColumns] = {}
+    for name in run.histogram_names():
+        rows = (
+            [(one, shape_of(one.edges, one.counts)) for one in run.histograms(name, "all")] if is_wanted(name) else []
+        )
+        rows = [(one, shape) for one, shape in rows if shape]
+        if rows:
+            step, time = (numpy.array(column, numpy.int64) for column in (
+                [one.step for one, _ in rows], [round(one.time * 1e6) for one, _ in rows]))  # fmt: skip
+            segment = numpy.array([one.segment for one, _ in rows], numpy.int32)
+            for quantity in QUANTITIES:
+                value = numpy.array([shape[quantity] for _, shape in rows])
+                found[f"{KEPT}/{name}/{quantity}"] = _in_order((step, time, value, segment))
+    return found
 
 
 def _in_order(column: BlockColumns) -> BlockColumns:

@@ -15,6 +15,7 @@ from barograph.doctor.kernel.finding import SEVERITIES
 
 _MARKS = {"critical": "✖", "warning": "▲", "info": "○"}
 _CODES = {"critical": "\x1b[1;31m", "warning": "\x1b[33m", "info": "\x1b[36m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
+_NAMED = 12  # metrics shown by name
 _FEW = 6  # info findings shown unless asked for all
 
 
@@ -28,11 +29,20 @@ class ColourStyle:
         return f"{_CODES[name]}{text}\x1b[0m" if self._colour else text
 
 
-def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False, everything: bool = False) -> str:
-    """One run's findings, the worst first, and what was and was not looked at."""
+def page(
+    diagnosis: Mapping[str, Any],
+    *,
+    width: int = 100,
+    colour: bool = False,
+    everything: bool = False,
+    checklist: bool = False,
+) -> str:
+    """One run's findings, the worst first, and what was and was not looked at; the checklist if it is wanted."""
     style = ColourStyle(colour)
     findings: Sequence[Mapping[str, Any]] = diagnosis["findings"]
-    lines = [style(escape(diagnosis["run"]), "bold") + "  " + verdict(findings)]
+    lines = [style(escape(diagnosis["run"]), "bold") + "  " + verdict(findings, diagnosis.get("judged_by", ""))]
+    for text in _reading(diagnosis):
+        lines += _wrapped(text, max(40, width), "  ")
     infos = 0
     for finding in findings:
         if finding["severity"] == "info":
@@ -42,18 +52,38 @@ def page(diagnosis: Mapping[str, Any], *, width: int = 100, colour: bool = False
         lines += ["", *_finding_lines(finding, style, max(40, width))]
     if infos > _FEW and not everything:
         lines += ["", f"  … {infos - _FEW} more info findings: --all shows them"]
+    if checklist:
+        marks = {"yes": "✓", "no": "✗"}
+        lines += ["", "  HEALTHY TRAINING"]
+        for one in diagnosis["checklist"]:
+            head = f"    {marks.get(one['answer'], '–')} {one['line']}: {one['answer']} ("
+            lines += _wrapped(f"{one['why']})", max(40, width), head, 6)
     lines += ["", *_looked(diagnosis, style, width, everything)]
     return "\n".join(lines)
 
 
-def verdict(findings: Sequence[Mapping[str, Any]]) -> str:
-    """`2 critical, 1 warning`, or that no problems were found."""
+def verdict(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") -> str:
+    """`2 critical, 1 warning`, that no problems were found, or that there is no verdict (judged_by is None)."""
     counts = {severity: sum(one["severity"] == severity for one in findings) for severity in SEVERITIES}
     words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("info", "info")}
     parts = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
-    if not counts["critical"] and not counts["warning"]:
+    if judged_by is None:
+        parts.insert(0, "no verdict: no loss was found")
+    elif not counts["critical"] and not counts["warning"]:
         parts.insert(0, "no problems found")
     return ", ".join(parts)
+
+
+def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
+    """What was not read, and what a verdict would need."""
+    unread = diagnosis.get("unread") or {}
+    if unread.get("count"):
+        shown = next((f", such as line {one['where']:,}: {one['text']}" for one in unread.get("examples") or ()), "")
+        yield f"{unread['count']:,} line{'s' * (unread['count'] != 1)} not understood{shown}"
+    if diagnosis.get("judged_by", "") is None:
+        names = diagnosis.get("series") or []
+        yield "metrics found: " + (", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "") or "none")
+        yield "needed: a series of a loss, a reward or an accuracy; the option aliases says which series it is"
 
 
 def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -> Iterator[str]:

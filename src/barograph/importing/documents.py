@@ -4,7 +4,8 @@ In:   a parsed document.
 Out:  its series as columns, its scalars as configuration.
 
 Known shapes: `{"train_losses": […], "steps": […]}`, `{"history": [{"step": 1, "loss": 2.3}, …]}`, a bare list of
-objects, TensorBoard's `[[wall time, step, value], …]`, pairs `[[step, value], …]`.
+objects, `{"lm loss": {"values": {"1": 10.9, …}}}`, TensorBoard's `[[wall time, step, value], …]`, pairs
+`[[step, value], …]`.
 """
 
 from __future__ import annotations
@@ -65,12 +66,28 @@ def _walk(prefix: str, section: dict[str, Any], found: Document, depth: int) -> 
         elif isinstance(value, list):
             _list(where, value, found, {})
         elif isinstance(value, dict):
-            if depth:
+            if _by_step(value):
+                found.columns.append(_stepped(prefix[:-1] if name == "values" and prefix else where, value))
+            elif depth:
                 _walk(f"{where}/", value, found, depth - 1)
         elif isinstance(value, (bool, int, float, str)):
             found.scalars[where] = value
     if rest:
         found.columns.extend(_columns(rest, numbers))
+
+
+def _by_step(value: dict[str, Any]) -> bool:
+    """Whether it is numbers by their steps: `{"1": 10.9, "2": 9.7}`."""
+    return len(value) > 1 and all(
+        str(key).isdecimal() and len(str(key)) < 16 and number(cell) is not None for key, cell in value.items()
+    )
+
+
+def _stepped(name: str, value: dict[str, Any]) -> DocumentColumns:
+    cells = sorted((int(key), number(cell)) for key, cell in value.items())
+    steps = numpy.array([step for step, _ in cells], numpy.int64)
+    values = numpy.array([[cell] for _, cell in cells], numpy.float64)
+    return DocumentColumns((name,), steps, numpy.zeros(len(cells), numpy.int64), values, "step")
 
 
 def _is_numbers(value: Any) -> bool:

@@ -55,17 +55,24 @@ class RunAccounts:
         return self._goodput.totals(now)
 
     def cost(
-        self, manifest: Mapping[str, Any], held: float, price_per_gpu_hour: float | None, price_per_kwh: float | None
+        self,
+        manifest: Mapping[str, Any],
+        held: float,
+        price_per_gpu_hour: float | None,
+        price_per_kwh: float | None,
+        devices: int | None = None,
     ) -> dict[str, Any]:
-        """The fields of an `energy` record. held: seconds for which the devices were the run's."""
+        """The fields of an `energy` record. held: seconds for which the devices were the run's. devices: how many,
+        where the run does not know or is wrong."""
         energy = self._energy
         hours, wall = manifest.get("gpu_hours"), manifest.get("wall_seconds")
         if hours and wall:
             gpus = round(hours * 3600.0 / wall)
             known = manifest["cost"] / hours if manifest.get("cost") is not None else None
         else:
-            devices = (manifest.get("hardware") or {}).get("gpus")
-            gpus, known = (int(manifest.get("world_size") or 1) if devices or energy.gpus else 0), None
+            has_gpus = (manifest.get("hardware") or {}).get("gpus") or energy.gpus
+            gpus, known = (int(manifest.get("world_size") or 1) if has_gpus else 0), None
+        gpus = gpus if devices is None else devices
         given = (price_per_gpu_hour, energy.said.get("price_per_gpu_hour"), known)
         price = next((one for one in given if one is not None), None)
         kwh = energy.said.get("price_per_kwh") if price_per_kwh is None else price_per_kwh

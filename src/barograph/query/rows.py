@@ -133,13 +133,11 @@ def checkpoints(shelf: Shelf, condition: Condition, columns: frozenset[str] | No
 
     def rows() -> Iterator[dict[str, Any]]:
         for entry in shelf.matching(condition):
-            listed = entry.about.get("checkpoints")
-            for one in listed if isinstance(listed, list) else ():
-                if isinstance(one, dict):
-                    row: dict[str, Any] = {"step": whole(one.get("step"))}
-                    row |= {key: plain_text(one.get(key)) for key in ("path", "metadata")}
-                    row |= {key: number(one.get(key)) for key in ("val_loss", "val_bpb")}
-                    yield {"project": entry.project, "run": entry.key} | row
+            for one in entry.run.checkpoints():
+                row: dict[str, Any] = {"step": whole(one.get("step")), "segment": whole(one.get("segment"))}
+                row |= {key: plain_text(one.get(key)) for key in ("path", "metadata")}
+                row |= {key: number(one.get(key)) for key in ("val_loss", "val_bpb")}
+                yield {"project": entry.project, "run": entry.key, "live": one["live"]} | row
 
     yield from _batches("checkpoints", rows())
 

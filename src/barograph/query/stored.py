@@ -84,6 +84,7 @@ class Histogram:
     time: float
     edges: NDArray[numpy.float64]
     counts: NDArray[numpy.float64]
+    segment: int = 0
 
 
 class HasFolder(Protocol):
@@ -183,22 +184,7 @@ class StoredRun:
     @property
     def origin(self) -> tuple[StoredRun, int] | None:
         """The run that this one was forked from, and the step before which its history is shared."""
-        return self._origin_of(self._files.look())
-
-    def _origin_of(self, look: Look) -> tuple[StoredRun, int] | None:
-        first = next(iter(look.segments()), None)
-        if first is None or not first.source or first.start_step is None or self._forks > 100:
-            return None
-        here, named = self.dir.resolve(), Path(first.source)
-        beside = here.parent.parent / named.parent.name / named.name  # where all runs were moved together
-        files = self._files
-        source = next((one for one in (named, beside) if one != here and segments.is_run(one)), None)
-        if source is None or not files.may_open(source):
-            return None
-        if self._source is None or self._source.dir != source:
-            self._source = StoredRun(source, may_open=files.may_open, cache_bytes=files.cache_bytes)
-            self._source._until, self._source._forks = first.time, self._forks + 1
-        return self._source, first.start_step
+        return _origin(self, self._files.look())
 
     @property
     def problems(self) -> list[str]:
@@ -295,25 +281,26 @@ class StoredRun:
             live = look.branch(self._until).mask(points.step, points.segment)
             found = found if live is None else _where(live, found)
         found = of_rank(found, rank)
-        if (origin := self._origin_of(look)) is None:
+        if (origin := _origin(self, look)) is None:
             return found
         shared = origin[0]._points(origin[0]._files.look(), name, "live", rank)
         before = _where(shared[0] < origin[1], shared)
         before[3][:] = BEFORE_FORK
         return _joined(before, found)
 
-    def histograms(self, name: str) -> list[Histogram]:
-        """A distribution over time, sorted by step, the live branch alone."""
+    def histograms(self, name: str, branch: str = "live") -> list[Histogram]:
+        """A distribution over time, sorted by step; branch: "live", or "all" with what was superseded."""
         look = self._files.look()
         rows = look.histograms(name)
-        keep = look.branch(self._until).mask(rows.step, rows.segment) if len(rows.step) else None
+        every = branch == "all" or not len(rows.step)
+        keep = None if every else look.branch(self._until).mask(rows.step, rows.segment)
         if len(rows.step):
             lowest = rows.rank == rows.rank.min()
             keep = lowest if keep is None else keep & lowest
         return [
-            Histogram(int(step), time / 1e6, edges, counts)
-            for at, (step, time, edges, counts) in enumerate(
-                zip(rows.step, rows.time, rows.edges, rows.counts, strict=True)
+            Histogram(int(step), time / 1e6, edges, counts, int(segment))
+            for at, (step, time, edges, counts, segment) in enumerate(
+                zip(rows.step, rows.time, rows.edges, rows.counts, rows.segment, strict=True)
             )
             if keep is None or keep[at]
         ]
@@ -345,6 +332,26 @@ class StoredRun:
         files = self.log_files()
         return read_log(files[0]) if files else []
 
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """The checkpoints that were saved, by step: the entries of the manifest, or else the records, with `live`:
+        whether they belong to the live branch, or to one that a resume, rewind or fork discarded; None: not known.
+        """
+        listed = self.manifest.get("checkpoints")
+        found = [dict(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        if not found:
+            found = [{"step": record.step, **record.fields} for record in self.records("checkpoint")]
+        branch = self.branch()
+        # a checkpoint of the very step at which a run was resumed is what it went on from
+        kept = {one.start_step for one in self.segments if one.kind == "resume" and one.number in branch.cuts}
+        for one in found:
+            step, segment = one.get("step"), one.get("segment")
+            one["live"] = True if branch.whole else None
+            if not branch.whole and type(step) is int and type(segment) is int:
+                cut = branch.cuts.get(segment)
+                before = cut is None or step < cut or (step == cut and cut in kept)
+                one["live"] = segment in branch.cuts and before
+        return sorted(found, key=lambda one: one["step"] if type(one.get("step")) is int else -1)
+
     # -- time and money ---------------------------------------------------------------------------------
 
     def goodput(self, now: float | None = None) -> Totals:
@@ -356,13 +363,35 @@ class StoredRun:
             now = time.time()
         return self._files.accounts().totals(now)
 
-    def cost(self, price_per_gpu_hour: float | None = None, price_per_kwh: float | None = None) -> dict[str, Any]:
+    def cost(
+        self,
+        price_per_gpu_hour: float | None = None,
+        price_per_kwh: float | None = None,
+        devices: int | None = None,
+    ) -> dict[str, Any]:
         """Energy and money so far, as the fields of an `energy` record: what is not known is absent.
 
-        The prices are the run's own where they are not given.
+        The prices and the number of devices are the run's own where they are not given.
         """
         held = self.goodput().held
-        return self._files.accounts().cost(self.manifest, held, price_per_gpu_hour, price_per_kwh)
+        return self._files.accounts().cost(self.manifest, held, price_per_gpu_hour, price_per_kwh, devices)
+
+
+def _origin(run: StoredRun, look: Look) -> tuple[StoredRun, int] | None:
+    """`StoredRun.origin`, by what a look has found."""
+    first = next(iter(look.segments()), None)
+    if first is None or not first.source or first.start_step is None or run._forks > 100:
+        return None
+    here, named = run.dir.resolve(), Path(first.source)
+    beside = here.parent.parent / named.parent.name / named.name  # where all runs were moved together
+    files = run._files
+    source = next((one for one in (named, beside) if one != here and segments.is_run(one)), None)
+    if source is None or not files.may_open(source):
+        return None
+    if run._source is None or run._source.dir != source:
+        run._source = StoredRun(source, may_open=files.may_open, cache_bytes=files.cache_bytes)
+        run._source._until, run._source._forks = first.time, run._forks + 1
+    return run._source, first.start_step
 
 
 def _full_name(name: str, known: list[str], run: str) -> str:

@@ -130,6 +130,8 @@ TABLES: dict[str, Table] = {
                 Column("metadata", "text", "where its metadata is"),
                 Column("val_loss", "number", "the validation loss it was saved with"),
                 Column("val_bpb", "number", "the validation bits per byte it was saved with"),
+                Column("live", "flag", "false where a resume, rewind or fork has discarded the branch that it is of"),
+                _SEGMENT,
             ),
         ),
         Table(

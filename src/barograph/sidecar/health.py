@@ -18,12 +18,14 @@ import msgspec
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
 from barograph.doctor.kernel.finding import Finding
-from barograph.log.blocks import WideRow
+from barograph.doctor.kernel.shapes import KEPT, is_wanted, shape_of
+from barograph.log.blocks import WideHistogram, WideRow
 from barograph.log.follow import Entry
 from barograph.query.findings import MERGED
 from barograph.query.ranks import RankChoice, RankRow
 from barograph.sidecar.columns import Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
+from barograph.store.tail import edges_and_counts
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.examiner import Examiner
@@ -50,6 +52,7 @@ class Health:
         self._urgent = False
         self._looked = False  # since the rules were asked to look at all there is
         self._due_from: int | None = None  # time of the first row that nobody has looked at
+        self._said: dict[Identity, str] = {}  # the message recorded last
         self._standing: dict[Identity, tuple[str, int, Finding | None]] = {}  # severity told last, how often, what
 
     def take(self, entry: Entry) -> None:
@@ -59,8 +62,19 @@ class Health:
             self._take_record(item, entry)
         elif isinstance(item, WideRow) and not self._ranks.drops(entry.rank, item.names):
             self._add(entry.rank, RankRow(item.names, item.values, item.step, item.time, entry.segment))
+        elif isinstance(item, WideHistogram) and entry.rank == 0:
+            self._take_histogram(item, entry.segment)
         if self._urgent or self._rows.longest >= ROWS:
             self.examine()
+
+    def _take_histogram(self, item: WideHistogram, segment: int) -> None:
+        name = item.name.decode("utf-8", "replace") if isinstance(item.name, bytes) else item.name
+        if not is_wanted(name):
+            return
+        shape = shape_of(*edges_and_counts(item))
+        if shape:
+            names = tuple(f"{KEPT}/{name}/{quantity}" for quantity in shape)
+            self._add(0, RankRow(names, pack(list(shape.values())), item.step, item.time, segment))
 
     def _take_record(self, record: Record, entry: Entry) -> None:
         if record.kind == "finding":
@@ -96,11 +110,15 @@ class Health:
             self._looked = False
 
     def finish(self) -> None:
-        """The run has ended, in whatever way."""
+        """The run has ended, in whatever way: what has grown since it was said is recorded once more."""
         self._examiner.seen.facts["finished"] = True
         for row in self._ranks.finish():
             self._rows.add(*row)
         self.examine(force=True)
+        for identity, (_, times, finding) in self._standing.items():
+            if times and finding is not None and self._said.get(identity) not in (None, finding.message):
+                self._said[identity] = finding.message
+                self._journal.record("finding", finding.step, msgspec.structs.asdict(finding))
 
     @property
     def failed(self) -> dict[str, str]:
@@ -169,6 +187,7 @@ class Health:
                 self._journal.record("finding", said.step, msgspec.structs.asdict(said) | {MERGED: True})
 
     def _say(self, finding: Finding) -> None:
+        self._said[finding.identity] = finding.message
         self._journal.record("finding", finding.step, msgspec.structs.asdict(finding))
         for tell in self.tell:
             try:

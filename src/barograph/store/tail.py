@@ -212,11 +212,7 @@ class BlockStretch(Stretch):
         return self._reader.replaced()
 
     def _add_histogram(self, block: WideHistogram, rank: int) -> None:
-        values = np.frombuffer(block.numbers, "<f8")
-        if block.bins:
-            counts, edges = count(values, block.bins)
-        else:
-            edges, counts = values[: len(values) // 2 + 1], values[len(values) // 2 + 1 :]
+        edges, counts = edges_and_counts(block)
         if len(edges) == len(counts) + 1:
             origin = block.segment, rank, block.end
             self.histograms.append(
@@ -238,6 +234,15 @@ def mark_of(record: Record, end: int, before: Mark, is_ours: Callable[[object], 
         not is_ours(fields.get("run")),
         {"time": record.time, **fields},
     )
+
+
+def edges_and_counts(block: WideHistogram) -> tuple[Array, Array]:
+    """A histogram's edges and counts, counted here where it holds the values themselves."""
+    values = np.frombuffer(block.numbers, "<f8")
+    if block.bins:
+        counts, edges = count(values, block.bins)
+        return edges, counts
+    return values[: len(values) // 2 + 1], values[len(values) // 2 + 1 :]
 
 
 def count(values: Array, bins: int) -> tuple[Array, Array]:

@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import Any
 
 from barograph.core.values import flatten, text
+from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import quiet, real, tags, word
-from barograph.trackers.tracker import TrackerBackend
 
 _MOST_BINS = 512  # aim/sdk/objects/distribution.py
 _LOGGERS = ("aim", "alembic.runtime.migration", "aim.sdk.reporter")
@@ -38,9 +38,7 @@ class AimBackend(TrackerBackend):
     name, package, install = "Aim", "aim", "pip install aim"
     stall_seconds = 20.0  # importing Aim and making a repository takes 3 to 6 s of one core
 
-    def _prepare(self) -> None:
-        self.run: Any = None
-        self._hparams: dict[str, Any] = {}
+    run: Any = None
 
     # -- the run ------------------------------------------------------------------------------------
 
@@ -51,6 +49,7 @@ class AimBackend(TrackerBackend):
             if not hasattr(aim, "Run"):  # a folder of that name in the working directory
                 raise ImportError("there is only a folder of that name", name="aim")
             self._aim = aim
+            self._hparams: dict[str, Any] = {}
             place = os.path.expanduser(word(self._config, "aim_repo")) or "."
             if "://" not in place:
                 os.makedirs(place, exist_ok=True)
@@ -60,7 +59,7 @@ class AimBackend(TrackerBackend):
         with contextlib.suppress(Exception):  # a frozen configuration
             self._config.aim_run_id = self.run_id
         if self._run_config:
-            self._write_config(flatten(self._run_config, self._odd))
+            self._write_config(flatten(self._run_config, self.sender.odd))
 
     def _run(self, known: str, place: str) -> Any:
         """The run that goes on, or a new one with its name, tags and notes."""

@@ -29,7 +29,9 @@ DOORS: dict[str, Door] = {
     "wandb": Door("barograph.trackers.wandb:WandBBackend", (
         "wandb_project", "wandb_name", "wandb_run_name", "wandb_run_id",
     ), "wandb_project"),
-    "tensorboard": Door("barograph.trackers.tensorboard:TensorBoardBackend", ("tensorboard_dir",), "tensorboard_dir"),
+    "tensorboard": Door("barograph.trackers.tensorboard:TensorBoardBackend", (
+        "tensorboard_dir", "tensorboard_layout",
+    ), "tensorboard_dir"),
     "mlflow": Door("barograph.trackers.mlflow:MLflowBackend", (
         "mlflow_tracking_uri", "mlflow_experiment", "mlflow_name", "mlflow_run_id",
     ), "mlflow_tracking_uri"),

@@ -3,7 +3,7 @@
 In:   a run's folder, also while it is written; its position for this backend.
 Out:  rows, histograms, configuration, texts and notes handed to a `LoggingBackend`; a new position.
 
-It works in the backend's thread, which asks it (`LoggingBackend.feed`). A backend that stands still holds up
+It works in the thread of the backend's sender, which asks it (`Sender.feed`). A backend that stands still holds up
 nothing but this: all that it has not got yet is on the disk.
 """
 
@@ -35,7 +35,7 @@ _logger = logging.getLogger("barograph")
 
 
 class Mirror:
-    """Sends a run's folder, or a bare log file, to a backend. `source` is for `LoggingBackend.feed`.
+    """Sends a run's folder, or a bare log file, to a backend. `source` is for `Sender.feed`.
 
     wanted: which names are sent; all if not given. aliases: a user's names, by the names that they are sent as.
     idle: all that was there at the last look was sent and noted.
@@ -76,7 +76,7 @@ class Mirror:
         try:
             return self._send_some()
         except Exception as error:
-            self._backend._turn_off(f"the run could not be read for {self._backend.name}: {_told(error)}")
+            self._backend.sender.turn_off(f"the run could not be read for {self._backend.name}: {_told(error)}")
             return False
 
     def _send_some(self) -> bool:
@@ -87,7 +87,7 @@ class Mirror:
             return False
         items = self._replay.read(_MOST)
         for item in items:
-            if self._backend.off:
+            if self._backend.sender.off:
                 return False
             self._send(item)
         self._send_waiting()
@@ -104,7 +104,7 @@ class Mirror:
         backend, position = self._backend, self.position
         if self._replay is not None:
             self._replay.close()
-        done = self.idle and not backend.failed
+        done = self.idle and not backend.sender.failed
         position.clean = done
         if done:
             position.base = position.place
@@ -120,29 +120,39 @@ class Mirror:
         backend, position = self._backend, self.position
         if backend.begins_anew:
             position.place, position.base, position.rows = Place(), Place(), 0
-        elif not position.clean and (held := backend._held(OFFSET)) is not None:
+        elif not position.clean and (held := self._held(OFFSET)) is not None:
             self._believe(held)
         position.base = position.base if not position.clean else copy.deepcopy(position.place)
         position.clean = position.ended = False
-        position.state = backend._state()
+        position.state = self._state()
         position.write()
         self._replay = Replay(self._path, position.place)
         self._noted_at = time.monotonic()
 
     def _believe(self, held: list[float]) -> None:
         """What an interrupted process sent is what the backend holds, whatever was noted."""
-        backend, noted = self._backend, self.position.place
+        noted = self.position.place
         place = copy.deepcopy(self.position.base)
         logs = {"training.json", *noted.offsets, *place.offsets, *noted.wide, *place.wide}
         for log in logs:
-            found = held if _mark(OFFSET, log) == OFFSET else backend._held(_mark(OFFSET, log)) or []
+            found = held if _mark(OFFSET, log) == OFFSET else self._held(_mark(OFFSET, log)) or []
             reached = max(found, default=0.0)
             if reached > place.offsets.get(log, 0):
                 self._skip[log] = reached
-            numbers = [number for number in backend._held(_mark(WIDE, log)) or () if number < _LARGEST_NUMBER]
+            numbers = [number for number in self._held(_mark(WIDE, log)) or () if number < _LARGEST_NUMBER]
             if max(numbers, default=0.0) > place.wide.get(log, 0):
                 self._skip_wide[log] = int(max(numbers))
         self.position.place = place
+
+    def _held(self, name: str) -> list[float] | None:
+        return None if self._backend._held is None else self._backend._held(name)
+
+    def _state(self) -> dict[str, Any]:
+        """What another process needs to go on with the backend's run."""
+        backend = self._backend
+        if backend._state is not None:
+            return backend._state()
+        return {"run_id": backend.run_id} if backend.run_id else {}
 
     # -- one item ----------------------------------------------------------------------------------------
 
@@ -192,24 +202,25 @@ class Mirror:
             if self._wanted is not None and not self._wanted(name):
                 return
             self._mark(mark)
-            self._deliver("_write_histogram", name, row.edges, row.counts, step, moment / 1e6)
+            self._deliver(self._backend._write_histogram, name, row.edges, row.counts, step, moment / 1e6)
         else:
             values = {names.wide_name(name): value for name, value in zip(row.names, row.values, strict=True)}
             self._write(values, step, moment, mark)
 
     def _send_other(self, one: names.Sent, step: int, seconds: float) -> None:
+        backend = self._backend
         if isinstance(one, names.Config):
-            self._deliver("_write_config", flatten(one.values, self._backend._odd))
+            self._deliver(backend._write_config, flatten(one.values, backend.sender.odd))
         elif isinstance(one, names.Text):
-            self._deliver("_write_text", one.name, one.content, step, seconds)
+            self._deliver(backend._write_text, one.name, one.content, step, seconds)
         elif isinstance(one, names.Note):
-            self._deliver("_write_note", one.title, one.content, one.level, step, seconds)
+            self._deliver(backend._write_note, one.title, one.content, one.level, step, seconds)
         elif isinstance(one, names.Parts):
-            self._deliver("_write_parts", one.name, one.title, one.parts, step, seconds)
+            self._deliver(backend._write_parts, one.name, one.title, one.parts, step, seconds)
         elif isinstance(one, names.Rewind):
-            self._deliver("_write_rewind", one.step, seconds)
+            self._deliver(backend._write_rewind, one.step, seconds)
         elif isinstance(one, names.End) and one.rank == 0:
-            self._backend.exit_code = 0 if one.status == "finished" else 1
+            backend.exit_code = 0 if one.status == "finished" else 1
             self.position.ended = True
 
     def _write(self, values: dict[str, Any], step: int, moment: int, mark: dict[str, float]) -> None:
@@ -222,18 +233,18 @@ class Mirror:
         if self._aliases:
             values = renamed(values, self._aliases)
         self._mark(mark)
-        if self._deliver("_write", values | self._backend.mark, step, moment / 1e6):
+        if self._deliver(self._backend._write, values | self._backend.mark, step, moment / 1e6):
             self.position.rows += 1
             self.new += 1
 
     def _mark(self, mark: dict[str, float]) -> None:
         self._backend.mark = mark if self._backend.marks else {}
 
-    def _deliver(self, call: str, *arguments: Any) -> bool:
+    def _deliver(self, hook: Callable[..., None] | None, *arguments: Any) -> bool:
         """One call, if the backend has it."""
-        if getattr(type(self._backend), call) is getattr(LoggingBackend, call):
+        if hook is None:
             return False
-        taken = self._backend.deliver(getattr(self._backend, call), *arguments)
+        taken = self._backend.sender.deliver(hook, *arguments)
         self.position.refused += not taken
         self.refused += not taken
         return taken
@@ -242,31 +253,22 @@ class Mirror:
 
     def _flush(self) -> bool:
         """Whether the backend could pass on all that it got. What it could not, it keeps and tries again."""
-        backend = self._backend
-        backend._busy_since, backend._doing = time.monotonic(), "flush"
-        try:
-            backend._flush()
-            self._unflushed = False
-        except Exception as error:
-            self._unflushed = True
-            backend._trouble(f"{backend.name} could not flush: {type(error).__name__}: {error}")
-        finally:
-            backend._doing = ""
+        self._unflushed = not self._backend.sender.flush()
         return not self._unflushed
 
     def _note(self) -> None:
         """Write how far the backend has come, unless it may be about to go."""
-        if not self._flush() or self._backend.refusing or self._backend.off:
+        if not self._flush() or self._backend.sender.refusing or self._backend.sender.off:
             return
         assert self._replay is not None
         self._noted_at = time.monotonic()
         self._replay.settle()
-        self.position.state = self._backend._state()
+        self.position.state = self._state()
         try:
             self.position.write()
             self._unnoted = False
         except OSError as error:
-            self._backend._trouble(f"how far {self._backend.name} has come can't be noted ({error})", key="note")
+            self._backend.sender.trouble(f"how far {self._backend.name} has come can't be noted ({error})", key="note")
 
 
 def _told(error: Exception) -> str:

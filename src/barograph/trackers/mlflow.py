@@ -16,14 +16,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from barograph.core.values import flatten, text
+from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import quiet, real, tags, word
-from barograph.trackers.tracker import TrackerBackend
 
 # mlflow/utils/validation.py
 _MOST_METRICS = 1000
@@ -54,7 +54,10 @@ class MLflowBackend(TrackerBackend):
     stall_seconds = 30.0  # importing MLflow and making its first database takes 5 to 10 s of one core
     close_seconds = 45.0
 
-    def _prepare(self) -> None:
+    def __init__(
+        self, config: Any, *, run_config: Mapping[str, Any] | None = None, log_file: str | os.PathLike[str] = ""
+    ):
+        super().__init__(config, run_config=run_config, log_file=log_file)
         self.client: Any = None
         self._metrics: list[Any] = []  # waiting
         self._away_until = 0.0
@@ -76,7 +79,7 @@ class MLflowBackend(TrackerBackend):
         with contextlib.suppress(Exception):  # a frozen configuration
             self._config.mlflow_run_id = self.run_id
         if self._run_config:
-            self._write_config(flatten(self._run_config, self._odd))
+            self._write_config(flatten(self._run_config, self.sender.odd))
 
     def _continue(self, run_id: str) -> bool:
         """Go on with a run; false if a mirror's earlier one is gone."""
@@ -177,10 +180,12 @@ class MLflowBackend(TrackerBackend):
             if not _is_refusal(error):
                 raise
             if kind == "params":
-                self._odd(f"the option {item.key[:60]!r} was refused, so the run keeps what it has: {_brief(error)}")
+                self.sender.odd(
+                    f"the option {item.key[:60]!r} was refused, so the run keeps what it has: {_brief(error)}"
+                )
             else:
-                self._not_sent += 1
-                self._odd(f"{item.key[:60]!r} was refused and left out: {_brief(error)}")
+                self.sender.not_sent += 1
+                self.sender.odd(f"{item.key[:60]!r} was refused and left out: {_brief(error)}")
 
     def _close(self) -> None:
         if self.client is None or not self.run_id:
@@ -188,7 +193,7 @@ class MLflowBackend(TrackerBackend):
         try:
             self._flush()
         finally:
-            self._not_sent += len(self._metrics)
+            self.sender.not_sent += len(self._metrics)
             code = self.exit_code
             failed = code if code is not None else getattr(sys, "last_value", None) is not None
             with _silent():

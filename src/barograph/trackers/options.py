@@ -13,8 +13,6 @@ from typing import Any
 
 from barograph.core.values import text
 
-OFFSETS = ("barograph_offset", "barograph_wide")  # a mirror's own numbers in a row; see mirrors/mirror.py
-
 
 def word(config: Any, *names: str) -> str:
     """The first of these that the configuration has and that is not empty."""

@@ -71,7 +71,7 @@ def copy_to_tensorboard(path: Path, out: Path, wanted: Callable[[str], bool] | N
         backend = TensorBoardBackend(SimpleNamespace(tensorboard_dir=place))
         mirror = Mirror(path, backend, position.Position(Path(place) / "position" / "tensorboard.json"), wanted=wanted)
         backend.close_seconds = backend.stall_seconds = float("inf")
-        backend.feed(mirror.source)
+        backend.sender.feed(mirror.source)
         backend.close()
         if not mirror.finish() or backend.path is None:
             raise OSError(5, f"the event file could not be written whole ({mirror.new} rows were)", str(out))
@@ -96,18 +96,18 @@ def _send(
     backend.later = f"`barograph sync {path} --to {name}` sends the rest later"
     aliases = parse_aliases(where.options.get("aliases") or {}, "the option aliases")
     mirror = Mirror(path, backend, where, lambda: told(mirror), aliases=aliases)
-    backend.feed(mirror.source)
+    backend.sender.feed(mirror.source)
     ended = False
     progress: Any = None
     moved = time.monotonic()
-    while not backend.off:
+    while not backend.sender.off:
         if not ended and over():
             ended, mirror.idle, moved = True, False, time.monotonic()  # what was written until now has to arrive
-            backend._wake.set()
+            backend.sender.wake()
         if ended and mirror.idle:
             break
         if ended and time.monotonic() - moved > 1:
-            reached = mirror.rows, backend._doing, backend._busy_since
+            reached = mirror.rows, backend.sender.doing, backend.sender.busy_since
             if reached != progress:
                 progress, moved = reached, time.monotonic()
         if ended and time.monotonic() - moved > patience:

@@ -34,7 +34,8 @@ class TensorBoardBackend(LoggingBackend):
     A scalar is kept as TensorBoard keeps it, in 32 bits; NaN and infinity too. Text and None have no
     place in it and are left out with one warning.
 
-    config: anything with `tensorboard_dir`. run_config: the training's configuration, kept as a table.
+    config: anything with `tensorboard_dir`; with `tensorboard_layout` "grouped", tags are those of `grouped`.
+    run_config: the training's configuration, kept as a table.
     log_file: where the same records are kept, for the sentences that say what was not sent.
     """
 
@@ -46,22 +47,22 @@ class TensorBoardBackend(LoggingBackend):
         super().__init__(log_file=log_file)
         self._run_config = run_config
         self.folder = text(getattr(config, "tensorboard_dir", "") or "tb_logs")
+        self._grouped = getattr(config, "tensorboard_layout", "") == "grouped"
         self.path: Path | None = None  # the event file, once there is one
         self._file = -1
         self._end = 0  # bytes of whole records in the file
         self._pending, self._pending_records = bytearray(), 0
-        self._before: tuple[str, int] | None = None  # an earlier process's file, and its whole bytes
 
     def rewind(self, step: int) -> None:
         """The training goes back to `step`: viewers hide what was logged from there on."""
-        self._put(self._write_rewind, (step, time.time()), 1)
+        self.sender.put(self._write_rewind, (step, time.time()), 1)
 
     def _open(self) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
+        from tensorboard.compat.proto import event_pb2, tensor_pb2, types_pb2
         from tensorboard.plugins.histogram import metadata as histogram_metadata
         from tensorboard.plugins.text import metadata as text_metadata
 
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._event = event_pb2.Event
         self._tensor, self._types = tensor_pb2.TensorProto, types_pb2
         self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._histogram_metadata = histogram_metadata.create_summary_metadata(None, None)
@@ -70,7 +71,8 @@ class TensorBoardBackend(LoggingBackend):
             raise ValueError(f"tensorboard_dir is {self.folder!r}, but it has to be a folder of this machine")
         folder = Path(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if self._before is not None and self._go_on(folder / self._before[0], self._before[1]):
+        earlier = os.path.basename(text(self._before.get("file") or ""))
+        if earlier and self._go_on(folder / earlier, int(self._before.get("bytes", 0))):
             return
         while self._file < 0:
             self.path = folder / (
@@ -82,7 +84,7 @@ class TensorBoardBackend(LoggingBackend):
                 continue
         self._append(self._event(wall_time=time.time(), file_version="brain.Event:2"))
         if self._run_config:
-            self._write_config(flatten(self._run_config, self._odd))
+            self._write_config(flatten(self._run_config, self.sender.odd))
         self._flush()
 
     def _go_on(self, path: Path, size: int) -> bool:
@@ -106,21 +108,22 @@ class TensorBoardBackend(LoggingBackend):
         self.path, self._end = path, size
         return True
 
-    def _resume(self, state: Mapping[str, Any]) -> None:
-        if state.get("file"):
-            self._before = (os.path.basename(str(state["file"])), int(state.get("bytes", 0)))
-
     def _state(self) -> dict[str, Any]:
         os.fsync(self._file)  # a power cut must not leave less than is noted
         return {"file": self.path.name if self.path else "", "bytes": self._end}
+
+    def _tag(self, name: str) -> str:
+        return grouped(name) if self._grouped else name
 
     def _write(self, metrics: dict[str, Any], step: int, seconds: float) -> None:
         event = self._event(wall_time=seconds, step=step)
         for name, value in metrics.items():
             if value is None or isinstance(value, str):
-                self._odd(f"{name[:60]!r} is not a number ({value!r:.60}) and was left out")
+                self.sender.odd(f"{name[:60]!r} is not a number ({value!r:.60}) and was left out")
             else:
-                event.summary.value.add(tag=name, simple_value=_single(value))
+                scale = _FACTORS.get(name, 1.0) if self._grouped else 1.0
+                number = value * scale if scale != 1.0 else value
+                event.summary.value.add(tag=self._tag(name), simple_value=_single(number))
         if event.summary.value:
             self._append(event)
 
@@ -130,7 +133,7 @@ class TensorBoardBackend(LoggingBackend):
         tensor.tensor_shape.dim.add(size=len(counts))
         tensor.tensor_shape.dim.add(size=3)  # left edge, right edge, count
         event = self._event(wall_time=seconds, step=step)
-        event.summary.value.add(tag=name, tensor=tensor, metadata=self._histogram_metadata)
+        event.summary.value.add(tag=self._tag(name), tensor=tensor, metadata=self._histogram_metadata)
         self._append(event)
 
     def _write_config(self, config: dict[str, Any]) -> None:
@@ -174,7 +177,7 @@ class TensorBoardBackend(LoggingBackend):
             os.ftruncate(self._file, self._end)
             os.lseek(self._file, self._end, os.SEEK_SET)
             if len(self._pending) > _MOST_PENDING:
-                self._not_sent += self._pending_records
+                self.sender.not_sent += self._pending_records
                 self._forget_pending()
             raise
 
@@ -187,8 +190,28 @@ class TensorBoardBackend(LoggingBackend):
             try:
                 self._flush()
             finally:
-                self._not_sent += self._pending_records
+                self.sender.not_sent += self._pending_records
                 os.close(self._file)
+
+
+_GROUPS = {
+    "train/loss": "Loss/train", "eval/loss": "Loss/validation", "train/norm": "Gradients/norm_global",
+    "train/lr": "Optimization/lr", "model/update_p50": "Optimization/update_ratio",
+    "train/tokens_per_second": "Performance/tokens_per_sec", "gpu/0/gpu_util": "Performance/gpu_utilization",
+    "memory/allocated_gb": "Performance/memory_mb", "param_norm": "Parameters/norm_global",
+}  # fmt: skip
+_FACTORS = {"memory/allocated_gb": 1024.0}
+_LAYERS = {"gradients": "Gradients", "gradients_hist": "Gradients_Hist", "updates": "Updates", "weights": "Parameters",
+           "weights_hist": "Parameters_Hist"}  # fmt: skip
+
+
+def grouped(name: str) -> str:
+    """The tag in the stability guide's folders, such as `Loss/train` and `Gradients/per_layer/{layer}/norm`; a name
+    that the guide has no place for stays as it is."""
+    family, _, rest = name.partition("/")
+    if rest and family in _LAYERS:
+        return f"{_LAYERS[family]}/per_layer/{rest}"
+    return _GROUPS.get(name, name)
 
 
 def _single(value: Any) -> float:

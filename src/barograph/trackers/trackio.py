@@ -23,8 +23,8 @@ from importlib import import_module
 from typing import Any
 
 from barograph.core.values import flatten, text
+from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import tags, word
-from barograph.trackers.tracker import TrackerBackend
 
 _MOST_ROWS = 1000  # in one call of the store
 _MOST_PENDING = 20_000  # rows that wait for a disk with room
@@ -44,7 +44,10 @@ class TrackioBackend(TrackerBackend):
 
     name, package, install = "Trackio", "trackio", "pip install trackio"
 
-    def _prepare(self) -> None:
+    def __init__(
+        self, config: Any, *, run_config: Mapping[str, Any] | None = None, log_file: str | os.PathLike[str] = ""
+    ):
+        super().__init__(config, run_config=run_config, log_file=log_file)
         self.project = self.title = ""
         self._store: Any = None
         self._takes: set[str] = set()  # what the installed version's `bulk_log` takes
@@ -79,9 +82,11 @@ class TrackioBackend(TrackerBackend):
             self._config.trackio_run_id = self.run_id
         if word(self._config, "trackio_space"):
             space = word(self._config, "trackio_space")
-            self._odd(f"the rows are kept here; `trackio sync --project {self.project} --space-id {space}` sends them")
+            self.sender.odd(
+                f"the rows are kept here; `trackio sync --project {self.project} --space-id {space}` sends them"
+            )
         if self._run_config:
-            self._write_config(flatten(self._run_config, self._odd))
+            self._write_config(flatten(self._run_config, self.sender.odd))
 
     def _start_run(self, known: str) -> None:
         if "run_id" in self._takes:
@@ -219,7 +224,7 @@ class TrackioBackend(TrackerBackend):
                 if self._options_new:
                     self._write_last_options()
             finally:
-                self._not_sent += len(self._rows)
+                self.sender.not_sent += len(self._rows)
 
     def _write_last_options(self) -> None:
         """A configuration that came after the last row: the store takes one only with a row."""

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core.values import flatten, text
-from barograph.trackers.tracker import TrackerBackend
+from barograph.trackers.backend import TrackerBackend
+from barograph.trackers.options import tags, word
 
 _logger = logging.getLogger("barograph")
 
@@ -47,10 +48,9 @@ class WandBBackend(TrackerBackend):
 
     name, package, install = "W&B", "wandb", "pip install wandb"
 
-    def _prepare(self) -> None:
-        self.run: Any = None  # W&B's own run, once it is started
-        self._row, self._row_step, self._row_names = -1, -1, set[str]()
-        self._read: dict[str, list[float]] | None = None  # what those files hold
+    run: Any = None  # W&B's own run, once it is started
+    _row = _row_step = -1
+    _read: dict[str, list[float]] | None = None  # what the files of earlier processes hold
 
     def _open(self) -> None:
         is_ours = "wandb" not in sys.modules  # else the training uses it too, and how it speaks is theirs
@@ -69,16 +69,17 @@ class WandBBackend(TrackerBackend):
             finish_timeout=max(self.close_seconds - 5, 1),  # what `finish` waits for uploads
             x_transaction_log_flush_interval=1.0,  # a kill costs the run's file that much; W&B has 15 s
         )
+        self._row_names: set[str] = set()
         self.run = wandb.init(
-            project=_word(self._config, "wandb_project", "project") or None,
-            name=_word(self._config, "wandb_run_name", "wandb_name", "name") or None,
-            id=_word(self._config, "wandb_run_id")
+            project=word(self._config, "wandb_project", "project") or None,
+            name=word(self._config, "wandb_run_name", "wandb_name", "name") or None,
+            id=word(self._config, "wandb_run_id")
             or self._before.get("run_id")
             or None,  # read now: a checkpoint may have restored it
             resume="allow",
-            config=flatten(self._run_config, self._odd) if self._run_config else None,
-            tags=[text(tag) for tag in getattr(self._config, "tags", None) or ()] or None,
-            notes=_word(self._config, "notes") or None,
+            config=flatten(self._run_config, self.sender.odd) if self._run_config else None,
+            tags=tags(self._config) or None,
+            notes=word(self._config, "notes") or None,
             settings=settings,
             **_beside_others(wandb),
         )
@@ -231,11 +232,6 @@ def _read_numbers(path: Path, into: dict[str, list[float]], settled: bool) -> No
                 name = item.key or "/".join(item.nested_key)
                 if name == "_step" or name.startswith(_MARKS):
                     into.setdefault(name, []).append(float(item.value_json))
-
-
-def _word(config: Any, *names: str) -> str:
-    """The first of these that the configuration has and that is not empty."""
-    return next((text(value) for value in (getattr(config, name, None) for name in names) if value), "")
 
 
 def _settings(wandb: Any, **wanted: Any) -> Any:

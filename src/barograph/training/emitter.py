@@ -16,7 +16,6 @@ from typing import Any
 
 from barograph.core.handlers import from_signal_handler
 from barograph.core.record import Record, RouterFigures, encode
-from barograph.core.secrets import masked_value, masked_words
 from barograph.core.values import PLAIN, measured, plain, text, whole
 from barograph.log.array import PAGE
 from barograph.log.write import JsonLog
@@ -24,23 +23,33 @@ from barograph.training.console.console import Console
 
 _warnings = logging.getLogger("barograph")
 _MOST_WARNINGS = 200
+LAST_STEP = (1 << 63) - 1
 _ROOM = PAGE - 8  # bytes of a record that surely fits a page of the file: a kill can't tear it
 _open: weakref.WeakSet[Emitter] = weakref.WeakSet()
 
 
 class LazyLog:
-    """Stands for a forked child's log file until a record comes; most children log nothing."""
+    """Stands for a forked child's log file until a record comes; most children log nothing.
+
+    opened: called with the file when it is opened; it replaces this object from then on.
+    """
 
     closed = waiting = False
     position = 0
     lost = 0
 
-    def __init__(self, path: Path, open_log: Callable[[], JsonLog]):
-        self.path, self._open = path, open_log
+    def __init__(self, path: Path, warn: Callable[[str], Any], opened: Callable[[JsonLog], Any]):
+        self.path, self._warn, self._opened = path, warn, opened
+
+    def open(self) -> JsonLog:
+        """Open the file, as the first record does."""
+        log = JsonLog(self.path, self._warn)
+        self._opened(log)
+        return log
 
     def append(self, data: bytes) -> int:
-        """The first record: the file is opened, and replaces this object from now on."""
-        return self._open().append(data)
+        """The first record."""
+        return self.open().append(data)
 
     def retry(self) -> None:
         """There is nothing to write."""
@@ -51,8 +60,55 @@ class LazyLog:
     abandon = close
 
 
+class NoLog(LazyLog):
+    """Stands for the log of a run that can't be recorded."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def append(self, data: bytes) -> int:
+        """It goes nowhere."""
+        return 0
+
+
+class Complaints:
+    """What is said to the user by Python's logging, each once; an error instead where that is wanted (`strict`)."""
+
+    def __init__(self, strict: bool):
+        self._strict = strict
+        self._warned: set[str] = set()
+
+    def odd(self, sentence: str) -> None:
+        """A value that does not fit: an error with `strict`, else one warning."""
+        if self._strict:
+            raise ValueError(sentence)
+        self.warn(sentence)
+
+    def failed(self, what: str, error: Exception) -> None:
+        """A call could not do its work: say so once; the training goes on."""
+        if self._strict or from_signal_handler(error):
+            raise error
+        self.warn(f"could not record a {what}: {type(error).__name__}: {text(error)[:300]}", f"{what} {type(error)}")
+
+    def warn(self, sentence: str, key: str | None = None) -> None:
+        """Tell the user by Python's logging, once a key (or sentence)."""
+        key = key or sentence
+        if key in self._warned or len(self._warned) > _MOST_WARNINGS:
+            return
+        self._warned.add(key)
+        _warnings.warning("barograph: %s", sentence)
+
+
 class Emitter:
-    """Writes records to one log file. `after` is called with each record and its end in the file, if it is set."""
+    """Writes records to one log file; what goes wrong is said by `odd`, `failed` and `warn` of its `Complaints`.
+
+    after: called with each record and its end in the file. defer: asked whether a record is written later, because
+    some of its values are on an accelerator. next_step: the step that `log` without a step takes.
+    """
+
+    after: Callable[[Record, int], None] | None = None
+    defer: Callable[[str, Any, Mapping[Any, Any]], bool] | None = None
+    next_step = 0
 
     def __init__(
         self,
@@ -69,7 +125,8 @@ class Emitter:
         self.log: Any = log
         self._owner = os.getpid()
         self.routed = RouterFigures()
-        self._warned: set[str] = set()
+        complaints = Complaints(strict)
+        self.odd, self.failed, self.warn = complaints.odd, complaints.failed, complaints.warn
         _open.add(self)
 
     def emit(
@@ -100,7 +157,9 @@ class Emitter:
                 some = {name: fields[name] for name in part}
                 self.emit(kind, record.step, some, True, draw, record.time)
             return
-        self.took(record, self.log.append(data))
+        end = self.log.append(data)
+        if self.after is not None:
+            self.after(record, end)
         if draw:
             self.console.draw(record)
         if self.callback is not None:
@@ -109,7 +168,7 @@ class Emitter:
     def typed(self, kind: str, step: Any, values: dict[str, Any], typed: int, draw: bool = True) -> None:
         """A record whose first `typed` values are numbers. One that was not measured (None) is left out."""
         if not all(type(value) in PLAIN for value in values.values()):
-            if self.defer(kind, step, values):
+            if self.defer is not None and self.defer(kind, step, values):
                 return
             names = list(values)
             numbers = {}
@@ -121,13 +180,6 @@ class Emitter:
             values = numbers | {text(name): value for name, value in rest.items() if value is not None}
         self.emit(kind, step, values, checked=True, draw=draw)
 
-    def took(self, record: Record, end: int) -> None:
-        """A record was written; it ends at that byte of the log."""
-
-    def defer(self, kind: str, step: Any, values: Mapping[Any, Any]) -> bool:
-        """Whether the record is written later, because some of its values are on an accelerator."""
-        return False
-
     def record(self, kind: str, step: int, fields: dict[str, Any], *, draw: bool = True) -> None:
         """Write a record of any kind in `record.KINDS`; `draw`: show it where the console shows such. Never raises.
 
@@ -138,14 +190,6 @@ class Emitter:
             self.emit(kind, step, fields, checked=True, draw=draw)
         except Exception as error:
             self.failed(f"{kind} record", error)
-
-    def masked(self, name: str, value: Any) -> Any:
-        """A value of the configuration without what looks like a secret."""
-        return masked_value(name, value)
-
-    def masked_words(self, words: list[str]) -> list[str]:
-        """A command line without what looks like a secret."""
-        return masked_words(words)
 
     def call_back(self, callback: Callable[[str], Any], data: bytes) -> None:
         """Hand a record to the callback; what it raises is said once."""
@@ -168,28 +212,8 @@ class Emitter:
 
     @property
     def coming(self) -> int:
-        """The step that replaces one that is not a number."""
-        return 0
-
-    def odd(self, sentence: str) -> None:
-        """A value that does not fit: an error with `strict`, else one warning."""
-        if self.strict:
-            raise ValueError(sentence)
-        self.warn(sentence)
-
-    def failed(self, what: str, error: Exception) -> None:
-        """A call could not do its work: say so once; the training goes on."""
-        if self.strict or from_signal_handler(error):
-            raise error
-        self.warn(f"could not record a {what}: {type(error).__name__}: {text(error)[:300]}", f"{what} {type(error)}")
-
-    def warn(self, sentence: str, key: str | None = None) -> None:
-        """Tell the user by Python's logging, once a key (or sentence)."""
-        key = key or sentence
-        if key in self._warned or len(self._warned) > _MOST_WARNINGS:
-            return
-        self._warned.add(key)
-        _warnings.warning("barograph: %s", sentence)
+        """The step that `log` without a step takes, and that replaces one that is not a number."""
+        return min(self.next_step, LAST_STEP)
 
     def close(self) -> None:
         """Draw what waits and close the log file."""
@@ -201,12 +225,12 @@ class Emitter:
         self.log.abandon()
         self._owner = os.getpid()
         path = self.log.path.with_name(f"{self.log.path.stem}-{os.getpid()}.json")
-        self.log = LazyLog(path, lambda: self._open_after_fork(path))
 
-    def _open_after_fork(self, path: Path) -> JsonLog:
-        log = self.log = JsonLog(path, self.warn)
-        self.warn(f"what this forked process logs is in {path}")
-        return log
+        def opened(log: JsonLog) -> None:
+            self.log = log
+            self.warn(f"what this forked process logs is in {path}")
+
+        self.log = LazyLog(path, self.warn, opened)
 
 
 def _forked() -> None:

@@ -23,14 +23,12 @@ from barograph.core.segments import Segment
 from barograph.core.values import flatten, on_device
 from barograph.log.write import JsonLog
 from barograph.training.console.console import Console
-from barograph.training.emitter import Emitter, LazyLog
+from barograph.training.emitter import Emitter, LazyLog, NoLog
 from barograph.training.keeping import RunFolder
 from barograph.training.later import Later
 from barograph.training.logfile import OpenLog, open_log
 from barograph.training.shapes import Shapes
 from barograph.training.wide import WideRows
-
-LAST_STEP = (1 << 63) - 1
 
 
 class Recorder(Emitter):
@@ -47,6 +45,7 @@ class Recorder(Emitter):
         segment: Segment,
         callback: Callable[[str], Any] | None = None,
         next_step: int = 0,
+        file: OpenLog | None = None,
     ):
         self.dir, self.id = folder, folder.name
         self.settings, self.segment = settings, segment
@@ -61,9 +60,9 @@ class Recorder(Emitter):
         super().__init__(None, console, callback, settings.strict)
         self.shapes = Shapes(settings.wide_threshold, self.warn)
         self.next_step = next_step
+        self.after = self._took
         self.second, self.head = -1, b""
         self.lasts: dict[tuple[str, int], Record] = {}  # typed records, the last of each kind and size
-        self._unsettled = False  # the segment's first step is not known yet
         self.clock: Any = None  # a StepClock, once steps or phases are timed
         self.finished = False  # what is logged now is refused, but for what comes late:
         self.closed = False  # the last record is written, so that is refused too
@@ -72,25 +71,21 @@ class Recorder(Emitter):
         self.each_second: list[Callable[[], Any]] = []  # called by a log call, about once a second
         self.later = Later(self._write_late, self.warn)
         self.at_each_round = self.later.each_round
-        self.writer = self._new_writer()
-        self.file = open_log(folder, settings, self.rank, self.writer, self.warn)
-        self._use(self.file)
+        self.writer = _new_writer(self.rank)
+        self.file = file = file or open_log(folder, settings, self.rank, self.writer, self.warn)
+        self.log, self.log_path, self.stem, self.is_main = file.log, file.path, file.stem, file.main
+        if file.carrier is not None:
+            self.later.each_round(self._carry)
         self.wide = WideRows(self)
+        if isinstance(self.log, NoLog):
+            self.wide.blocks.close()
         self.log_layers, self.log_histogram = self.wide.layers, self.wide.histogram
         self.folder = RunFolder(self)
         self.each_second.append(self._look_after)
-        self._introduce()
+        self.opening = Opening(self)
+        self.opening.introduce()
 
     # -- files ----------------------------------------------------------------------------------------
-
-    def _new_writer(self) -> str:
-        return f"r{self.rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"
-
-    def _use(self, file: OpenLog) -> None:
-        self.log, self.log_path, self.stem = file.log, file.path, file.stem
-        self.is_main = file.main
-        if file.carrier is not None:
-            self.later.each_round(self._carry)
 
     def _carry(self) -> None:
         carrier = self.file.carrier
@@ -102,43 +97,22 @@ class Recorder(Emitter):
                 f"could not bring records to {self.log_path} ({error}); they are kept in {self.log.path}", key="carry"
             )
 
-    def _who(self) -> dict[str, Any]:
-        return {
-            "run": self.id,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "writer": self.writer,
-            "host": place.host(),
-            "pid": os.getpid(),
-            "folder": str(self.dir.absolute()),
-        }
-
-    def _introduce(self) -> None:
-        """The first record of each process in a log: whose the following records are."""
-        fields = self.segment.fields() | self._who()
-        self._unsettled = self.segment.start_step is None and self.segment.parent is not None
-        self.emit("segment", self._start(), fields, checked=True)
-        self.second = -1  # so that the first record of a step looks after things
-
-    def _start(self) -> int:
-        return self.next_step if self.segment.start_step is None else self.segment.start_step
-
     def begin(self, segment: Segment, step: int) -> None:
         """A new segment of this process: what follows belongs to it."""
-        self.segment, self.next_step, self._unsettled = segment, step, False
+        self.segment, self.next_step, self.opening.unsettled = segment, step, False
         self.lasts = {key: record for key, record in self.lasts.items() if record.step < step}
         self.shapes.rewind(step)
         self.routed.clear()
-        self.emit("segment", step, segment.fields() | self._who(), checked=True)
+        self.opening.emit(step)
 
     def ready(self) -> None:
         """Before a block: a forked child's log has to be there, with its segment, first."""
-        if isinstance(self.log, LazyLog):
-            self._open_after_fork(self.log.path)
+        if isinstance(self.log, LazyLog) and not isinstance(self.log, NoLog):
+            self.log.open()
 
     # -- what every record passes ------------------------------------------------------------------------
 
-    def took(self, record: Record, end: int) -> None:
+    def _took(self, record: Record, end: int) -> None:
         kind = record.kind
         if kind in ("step", "eval", "speed"):
             self.next_step = max(self.next_step, record.step + 1)
@@ -146,9 +120,9 @@ class Recorder(Emitter):
             self.lasts[kind, len(record.fields)] = record
         if kind in ("step", "metrics") and self.clock is not None and self.clock.loose:
             self.clock.mark(record.step)
-        if self._unsettled and kind in ("step", "eval", "metrics"):
-            self._settle(record.step)  # may be below `next_step`: a loop goes on from its checkpoint
-        if not self._unsettled:
+        if self.opening.unsettled and kind in ("step", "eval", "metrics"):
+            self.opening.settle(record.step)  # may be below `next_step`: a loop goes on from its checkpoint
+        if not self.opening.unsettled:
             self.tick(record.time // 1_000_000)
 
     def tick(self, second: int) -> None:
@@ -159,8 +133,8 @@ class Recorder(Emitter):
         self.head = encode(Record("metrics", second * 1_000_000, 0, {})).partition(b".")[0] + b"."
         if self.finished:
             return
-        if self._unsettled:
-            self._settle(self.current_step)
+        if self.opening.unsettled:
+            self.opening.settle(self.current_step)
         for chore in tuple(self.each_second):
             try:
                 chore()
@@ -168,14 +142,6 @@ class Recorder(Emitter):
                 if from_signal_handler(error):
                     raise
                 self.warn(f"a background task failed with {type(error).__name__}: {error}")
-
-    def _settle(self, step: int) -> None:
-        """The first step that a resumed segment logs is where it begins."""
-        self._unsettled = False
-        if self.is_main:
-            with contextlib.suppress(OSError):
-                segments.settle(self.dir, self.segment.number, step)
-            self.segment = self.segment._replace(start_step=step)
 
     def _look_after(self) -> None:
         """Records that wait for the disk are tried again; files that were deleted are written again."""
@@ -195,11 +161,6 @@ class Recorder(Emitter):
         return number
 
     @property
-    def coming(self) -> int:
-        """The step that `log` without a step would take."""
-        return min(self.next_step, LAST_STEP)
-
-    @property
     def log_file(self) -> Path:
         """The file that is written now; on a network file system a copy of this machine's own."""
         path: Path = self.log.path
@@ -217,6 +178,7 @@ class Recorder(Emitter):
     # -- values on an accelerator ------------------------------------------------------------------------------
 
     def defer(self, kind: str, step: Any, values: Mapping[Any, Any]) -> bool:
+        """Whether the record is written later, because some of its values are on an accelerator."""
         if not on_device(values):
             return False
         self.later.values(values, kind, self.step_of(step))
@@ -249,10 +211,16 @@ class Recorder(Emitter):
         self.log.abandon()
         self._owner = os.getpid()
         self.is_main = False
-        self.writer = self._new_writer()
+        self.writer = _new_writer(self.rank)
         path = self.dir / f"training-{self.writer}.json"
         self.log_path, self.stem = path, path.stem
-        self.log = LazyLog(path, lambda: self._open_after_fork(path))
+
+        def opened(log: JsonLog) -> None:
+            self.log = log
+            self.opening.introduce()
+
+        if not isinstance(self.log, NoLog):
+            self.log = LazyLog(path, self.warn, opened)
         self.shapes = Shapes(self.settings.wide_threshold, self.warn)
         self.later.forget()
         self.wide.forked()
@@ -261,7 +229,47 @@ class Recorder(Emitter):
         self.at_finish, self.at_end = [], []  # the parent's probes stop in the parent
         self.lock = threading.RLock()
 
-    def _open_after_fork(self, path: Path) -> JsonLog:
-        log = self.log = JsonLog(path, self.warn)
-        self._introduce()
-        return log
+
+class Opening:
+    """The record with which each process, and each segment of it, begins in a log: whose the following records are.
+
+    Attributes: `unsettled`: the segment goes on with an earlier one, and its first step is not known yet.
+    """
+
+    def __init__(self, recorder: Recorder):
+        self._out = recorder
+        self.unsettled = False
+
+    def introduce(self) -> None:
+        """The first record of a process in a log."""
+        out, start = self._out, self._out.segment.start_step
+        self.unsettled = start is None and out.segment.parent is not None
+        self.emit(out.next_step if start is None else start)
+        out.second = -1  # so that the first record of a step looks after things
+
+    def emit(self, step: int) -> None:
+        """The record of the recorder's segment, with who writes."""
+        out = self._out
+        writes = {
+            "run": out.id,
+            "rank": out.rank,
+            "world_size": out.world_size,
+            "writer": out.writer,
+            "host": place.host(),
+            "pid": os.getpid(),
+            "folder": str(out.dir.absolute()),
+        }
+        out.emit("segment", step, out.segment.fields() | writes, checked=True)
+
+    def settle(self, step: int) -> None:
+        """The first step that a resumed segment logs is where it begins."""
+        out = self._out
+        self.unsettled = False
+        if out.is_main:
+            with contextlib.suppress(OSError):
+                segments.settle(out.dir, out.segment.number, step)
+            out.segment = out.segment._replace(start_step=step)
+
+
+def _new_writer(rank: int) -> str:
+    return f"r{rank}-{place.host()}-{os.getpid()}-{time.time_ns():x}"

@@ -5,7 +5,7 @@ Out:  records in the run's log and rows in its block files, in the kernel's hand
 
 `run.log` stands here. What there is besides is in parts: `run.model`, `run.data`, `run.ranks`, `run.alerts`,
 `run.checkpoints`, `run.config`; what the run is, in `run.about`. Calls that are asked for often have a short way too
-(`run.alert` is `run.alerts.send`, see `SHORT`), and what probes need of a run (`record`, `warn`, `settings`, …) is
+(`run.alert` is `run.alerts.send`, see `short.py`), and what probes need of a run (`record`, `warn`, `settings`, …) is
 answered by its recorder.
 """
 
@@ -29,11 +29,14 @@ from barograph.training.about import About
 from barograph.training.alerting import RunAlerts
 from barograph.training.checkpoints import Checkpoints
 from barograph.training.configuration import RunConfig
+from barograph.training.emitter import LAST_STEP
 from barograph.training.ending import RunEnding, open_runs
 from barograph.training.guard import guarded
+from barograph.training.logfile import OpenLog
 from barograph.training.metrics import draw_row, log_any
 from barograph.training.probing import RunData, RunModel, RunRanks
-from barograph.training.recorder import LAST_STEP, Recorder
+from barograph.training.recorder import Recorder
+from barograph.training.short import SHORT, ShortNames
 from barograph.training.steps import Step, Steps
 from barograph.training.typed import TypedCalls
 
@@ -45,53 +48,31 @@ _encode = msgspec.json.Encoder().encode
 _NUMBERS, _LARGEST = frozenset({float, int}), sys.float_info.max
 _ROOM = 3900  # bytes of values with which a record surely fits a page of the file
 
-SHORT: dict[str, str] = {
-    "alert": "alerts.send",
-    "alert_if": "alerts.add",
-    "stop_early": "alerts.stop_early",
-    "request_stop": "alerts.request_stop",
-    "stop_reason": "alerts.stop_reason",
-    "checkpoint_requested": "alerts.checkpoint_requested",
-    "save_checkpoint": "checkpoints.save",
-    "restore": "checkpoints.restore",
-    "log_wide": "model.wide",
-    "log_layers": "model.layers",
-    "log_histogram": "model.histogram",
-    "log_expert_loads": "model.expert_loads",
-    "log_memory": "model.memory",
-    "measure_activations": "model.measure_activations",
-    "guard": "model.guard",
-    "speed_of_light": "model.speed_of_light",
-    "skip_advice": "model.skip_advice",
-    "debug_after_findings": "model.debug_after_findings",
-    "log_sample": "data.sample",
-    "wrap": "data.wrap",
-    "watch_data": "data.watch",
-    "reduce": "ranks.reduce",
-    "watch_ranks": "ranks.watch",
-    "profile_communication": "ranks.profile_communication",
-    "name": "about.name",
-    "project": "about.project",
-    "rank": "about.rank",
-    "world_size": "about.world_size",
-    "status": "about.status",
-    "log_file": "about.log_file",
-    "close": "finish",
-}
-"""Short ways from a run to what is in its parts. They are not on `dir(run)`; documents name both."""
 
-STORED = frozenset({
-    "all_columns", "columns", "cost", "goodput", "histogram_names", "histograms", "log_files", "manifest", "names",
-    "notes", "origin", "problems", "records", "segments", "series", "tags",
-})  # fmt: skip
-"""What a run is asked as a stored one is: a reader of its folder answers."""
+if TYPE_CHECKING:
+
+    class _Names(TypedCalls, ShortNames): ...
+
+else:
+    _Names = TypedCalls
 
 
-class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
+class Run(_Names, contextlib.AbstractContextManager["Run"]):
     """One run, made by `barograph.init`. No call raises after that, unless `strict`.
 
     Attributes: `id`, `dir` (the run's folder), the parts (see above).
     """
+
+    _out: Recorder
+    id: str
+    dir: Path
+    about: About
+    config: RunConfig
+    alerts: RunAlerts
+    model: RunModel
+    data: RunData
+    ranks: RunRanks
+    checkpoints: Checkpoints
 
     def __init__(
         self,
@@ -101,8 +82,9 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
         segment: Segment,
         callback: Callable[[str], Any] | None = None,
         next_step: int = 0,
+        file: OpenLog | None = None,
     ):
-        self._out = recorder = Recorder(folder, settings, segment, callback, next_step)
+        self._out = recorder = Recorder(folder, settings, segment, callback, next_step, file)
         self.id, self.dir = recorder.id, recorder.dir
         recorder.folder.on_change.append(lambda folder: setattr(self, "dir", folder))
         self._steps = Steps(recorder)
@@ -117,8 +99,6 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
         self._steps.data = self.data
         self._ending = RunEnding(self, recorder, self.alerts, self.model)
         open_runs.add(self)
-
-    _out: Recorder
 
     def log(self, values: Mapping[Any, Any], step: int | None = None, commit: bool | None = None) -> None:
         """Record named numbers at a step (default: one more than the last, or what the values call `step`).
@@ -248,16 +228,11 @@ class Run(TypedCalls, contextlib.AbstractContextManager["Run"]):
             if name.startswith("_"):
                 raise AttributeError(name)
             if name in SHORT:
-                found: Any = self
-                for part in SHORT[name].split("."):
-                    found = getattr(found, part)
-                return found
+                return SHORT[name].find(self)
             if name in ("clock", "log_timed_step", "compare_ranks"):
                 return getattr(self._steps, name)
             if hasattr(self._out, name):
                 return getattr(self._out, name)
-            if name in STORED:
-                return getattr(providers.provider("stored run")(self.dir), name)
             raise AttributeError(f"a Run has no attribute {name!r}")
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from barograph.core.secrets import masked_value, masked_words
 from barograph.core.values import flatten, number, text
 from barograph.training.emitter import Emitter
 from barograph.training.guard import guarded
@@ -158,7 +159,7 @@ class TypedCalls:
         if not isinstance(words, Iterable):
             self._out.odd(f"log_cmd takes a list of words, not {_kind(argv)}; nothing was recorded")
             return
-        self._out.emit("cmd", 0, {"cmd": self._out.masked_words([text(word) for word in words])}, checked=True)
+        self._out.emit("cmd", 0, {"cmd": masked_words([text(word) for word in words])}, checked=True)
 
     @guarded("set of options")
     def log_options(self, options: Any) -> None:
@@ -166,7 +167,7 @@ class TypedCalls:
         namespace."""
         given = _mapping(self._out, options, "log_options")
         for name, value in flatten(given or {}, lambda sentence: None).items():
-            shown = self._out.masked(name, value)
+            shown = masked_value(name, value)
             self._out.emit("option", 0, {"name": name, "value": shown}, checked=True)
 
     @guarded("description of a data set")

@@ -83,7 +83,19 @@ class ComparisonAxes:
             rate = float((seen.value[-1] - seen.value[0]) / (seen.step[-1] - seen.step[0]))
             if math.isfinite(rate) and rate > 0:
                 return rate
+        if self._facts.batch_tokens is None and (found := self._by_rate()) is not None:
+            return float(np.median(found[1]))
         return self._facts.batch_tokens
+
+    def _by_rate(self) -> tuple[Floats, Floats] | None:
+        """Steps and a step's tokens, where the rate and the time of each step are logged."""
+        if not {"train/tokens_per_second", "train/duration_ms"} <= self._names:
+            return None
+        rate, took = self._read("train/tokens_per_second"), self._read("train/duration_ms")
+        step, mine, theirs = np.intersect1d(rate.step, took.step, return_indices=True)
+        tokens = rate.value[mine] * took.value[theirs] / 1e3
+        good = np.isfinite(tokens) & (tokens > 0)
+        return (np.asarray(step[good], np.float64), tokens[good]) if good.any() else None
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -108,6 +120,8 @@ class ComparisonAxes:
                 return steps, np.cumsum(values * strides(steps))
         if self._facts.batch_tokens is not None:
             return self._by_step(self._facts.batch_tokens)
+        if (found := self._by_rate()) is not None:
+            return found[0], np.cumsum(found[1] * strides(found[0]))
         return "it logged no tokens, and its configuration does not say how many a step has"
 
     def _samples(self) -> tuple[Floats, Floats] | str:

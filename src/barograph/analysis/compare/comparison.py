@@ -23,7 +23,14 @@ from barograph.analysis.compare.difference import Differences, differences
 from barograph.analysis.compare.ends import SharedStretch, stretch
 from barograph.analysis.compare.measures import MeasureRow, measure
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, direction
-from barograph.analysis.compare.refusals import Refusal, metric_obstacle, obstacles, refused_axes, refused_metrics
+from barograph.analysis.compare.refusals import (
+    Refusal,
+    doubtful,
+    metric_obstacle,
+    obstacles,
+    refused_axes,
+    refused_metrics,
+)
 from barograph.analysis.compare.repeats import find_repeats
 from barograph.analysis.compare.sides import Given, Side, gather_sides
 from barograph.analysis.compare.verdict import NONE, Verdict, judge
@@ -75,14 +82,17 @@ class Comparison:
         return [] if self.equal is None else equality.sentences(self.equal, self.tolerance)
 
     def curves(self, points: int = 200) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-        """x [k] and, a side each, the mean of its smoothed curves [k]; empty without a common stretch."""
+        """x [k] and, a side each, the mean of its smoothed curves [k], NaN beyond its end; empty if
+        nothing is shared."""
         place = self.place
         if place is None or not place.is_whole or place.high <= place.low:
             return np.empty(0), [np.empty(0) for _ in self.sides]
-        x = np.linspace(place.low, place.high, points)
+        high = max([place.high, *(one.place.high for one in self.contrasts if one.place and one.place.is_whole)])
+        x = np.linspace(place.low, high, points)
         found = []
         for side in place.sides:
-            rows = [one.curve.at(x, place.window, place.low, place.high) for one in side]
+            end = min((float(one.curve.x[-1]) for one in side), default=-math.inf)
+            rows = [np.where(x <= end, one.curve.at(x, place.window, place.low, end), math.nan) for one in side]
             found.append(np.mean(rows, axis=0) if rows else np.full(points, math.nan))
         return x, found
 
@@ -147,6 +157,7 @@ def _contrast_as_dict(one: Contrast) -> dict[str, Any]:
         "baseline": one.baseline,
         "runs": list(one.runs),
         "pairs": one.pairs,
+        "at": one.place.high if one.place is not None and one.place.is_whole else None,
         "difference": None if math.isnan(one.difference) else one.difference,
         "percent": one.percent,
         "outcome": one.outcome,
@@ -156,6 +167,7 @@ def _contrast_as_dict(one: Contrast) -> dict[str, Any]:
         "repeats": None if one.repeats is None else asdict(one.repeats),
         "noise_within_runs": one.noise,
         "unlike": one.unlike,
+        "doubt": one.doubt,
         "curve": None
         if curve is None
         else {"kind": curve.kind}
@@ -212,8 +224,8 @@ def compare(
         made.metric, made.axis = chosen, axis
         made.place = stretch(sides, chosen, axis, notes)
         made.rows, made.target = measure(sides, made.place, target)
-        made.contrasts = _contrasts(made, made.place)
-    made.verdict = judge(sides, found, made.contrasts, made.place)
+        made.contrasts = _contrasts(made, made.place, anyway)
+    made.verdict = judge(sides, found, made.contrasts)
     if chosen is None and made.refusals:
         made.verdict.sentences += [one.sentence for one in made.refusals if one.kind == "metric"]
     pair = [one for side in sides for one in side.members]
@@ -368,14 +380,19 @@ def _axis(sides: Sequence[Side], asked: str | None, made: Comparison, reason: An
     return chosen
 
 
-def _contrasts(made: Comparison, place: SharedStretch) -> list[Contrast]:
+def _contrasts(made: Comparison, place: SharedStretch, anyway: bool) -> list[Contrast]:
+    """Every side against the first, each pair over the stretch that the two share."""
     others = range(1, len(made.sides))
     level = made.level / max(1, len(others))  # Bonferroni: all verdicts together keep the level
     same_plan = "config" not in made.differences.unknown and "length" not in made.differences.roles()
     found = []
     for at in others:
-        pair = [one.member for side in (place.sides[0], place.sides[at]) for one in side]
-        alone = min(len(place.sides[0]), len(place.sides[at])) == 1 and len(made.differences.changes) > 0
-        repeats = find_repeats(pair, place) if alone and len(pair) == 2 else None
-        found.append(contrasts.contrast(place, 0, at, level, repeats, same_plan))
+        shared = place if len(others) == 1 else place.between(0, at)
+        pair = [one.member for side in (shared.sides[0], shared.sides[at]) for one in side]
+        alone = min(len(shared.sides[0]), len(shared.sides[at])) == 1 and len(made.differences.changes) > 0
+        repeats = find_repeats(pair, shared) if alone and len(pair) == 2 else None
+        doubt = doubtful(place.metric, made.sides, made.differences, 0, at)
+        if doubt is not None and anyway:
+            made.cautions.append(f"{doubt[0].upper()}{doubt[1:]}.")
+        found.append(contrasts.contrast(shared, 0, at, level, repeats, same_plan, None if anyway else doubt))
     return found

@@ -47,8 +47,9 @@ class Contrast:
     """A side against the baseline. difference: side − baseline at the common end; percent: of the baseline's value.
 
     outcome: "better", "worse", "different" (a metric whose good direction is not known), "not shown", "cannot tell",
-    "refused". unlike: why the sides are not at the same part of their schedules there. noise: the standard error of
-    the difference from the noise within the runs, one run a side alone.
+    "refused". unlike: why the sides are not at the same part of their schedules there. doubt: why it is not known that
+    both were measured on the same thing. place: the stretch that these two share, whose end is the common end. noise:
+    the standard error of the difference from the noise within the runs, one run a side alone.
     """
 
     side: int
@@ -65,17 +66,25 @@ class Contrast:
     advice: str = ""
     pairs: int = 0
     unlike: str | None = None
+    doubt: str | None = None
+    place: SharedStretch | None = None
 
 
 def contrast(
-    found: SharedStretch, baseline: int, side: int, level: float, repeats: Repeats | None, same_plan: bool
+    found: SharedStretch,
+    baseline: int,
+    side: int,
+    level: float,
+    repeats: Repeats | None,
+    same_plan: bool,
+    doubt: str | None = None,
 ) -> Contrast:
-    """Compare two sides of a stretch. level: of the test; repeats: what seeds do elsewhere in the project.
-
-    same_plan: whether the configurations are known to plan the same length.
+    """Compare two sides over what they share (`SharedStretch.between`). level: of the test; repeats: what seeds do
+    elsewhere in the project; same_plan: whether the configurations are known to plan the same length; doubt: why no
+    verdict may be given.
     """
     left, right = found.sides[baseline], found.sides[side]
-    made = Contrast(side, baseline, (len(left), len(right)))
+    made = Contrast(side, baseline, (len(left), len(right)), doubt=doubt, place=found)
     if not found.is_whole or not left or not right:
         return made
     pairs = _pairs(left, right)
@@ -97,7 +106,7 @@ def contrast(
         made.noise = float(scatter[1][-1]) if scatter is not None else None
     made.curve = _curve(found, left, right, pairs is not None, level, scatter)
     made.unlike = unlike(found, baseline, side, same_plan)
-    if made.unlike is not None:
+    if made.unlike is not None or doubt is not None:
         made.outcome = CANNOT_TELL
     elif made.test is not None and made.test.settled:
         made.outcome = _which(found.metric, made.difference)

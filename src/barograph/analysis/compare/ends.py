@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from barograph.core.text import number, percent
 
 # A run of a group that ended before this part of its group's median end was stopped early, and not by its group's plan
 _WHOLE = 0.9
+_MOST_ENDS = 4  # sides of which it is said that they end elsewhere
 SAME_END = 0.005  # ends that differ by less are one
 _SAME_RATE = 0.05  # of the peak: learning rates this close are at one part of their schedules
 _SAME_PART = 0.02  # of the plan
@@ -52,6 +53,28 @@ class SharedStretch:
     def values(self, side: int) -> list[float]:
         return [one.value for one in self.sides[side]]
 
+    def between(self, *sides: int) -> SharedStretch:
+        """What these sides alone share, with their runs' values at the end of that; of the others nothing is in it."""
+        lots = [[replace(one) for one in lot] if at in sides else [] for at, lot in enumerate(self.sides)]
+        found = SharedStretch(self.metric, self.axis, sides=lots, diverged=self.diverged)
+        if all(lots[at] for at in sides):
+            found.settle()
+        return found
+
+    def settle(self) -> bool:
+        """Find the common range and each run's value at its end; False if there is none."""
+        everyone = [one for side in self.sides for one in side]
+        low, high = max(one.curve.x[0] for one in everyone), min(one.curve.x[-1] for one in everyone)
+        single = any(len(one.curve) == 1 for one in everyone)
+        if high < low or (single and not _is_one_place(everyone, self.axis)):
+            return False
+        self.low, self.high = float(low), float(high)
+        if not is_evaluation(self.metric):
+            self.window = window_of([one.curve for one in everyone], self.low, self.high)
+        for one in everyone:
+            one.value = one.curve.end(self.high, self.window)
+        return True
+
     @property
     def is_whole(self) -> bool:
         return math.isfinite(self.high)
@@ -68,16 +91,8 @@ def stretch(sides: Sequence[Side], metric: str, axis: str, notes: list[str]) -> 
     if not everyone or sum(bool(side) for side in found.sides) < min(2, len(sides)):
         return found
     _note_differing_ends(sides, found, notes)
-    low, high = max(one.curve.x[0] for one in everyone), min(one.curve.x[-1] for one in everyone)
-    single = [one for one in everyone if len(one.curve) == 1]
-    if high < low or (single and not _is_one_place(everyone, axis)):
-        _say_no_stretch(found, everyone, single, notes)
-        return found
-    found.low, found.high = float(low), float(high)
-    if not is_evaluation(metric):
-        found.window = window_of([one.curve for one in everyone], found.low, found.high)
-    for one in everyone:
-        one.value = one.curve.end(found.high, found.window)
+    if not found.settle():
+        _say_no_stretch(found, everyone, [one for one in everyone if len(one.curve) == 1], notes)
     return found
 
 
@@ -94,15 +109,21 @@ def _placed(side: Side, metric: str, axis: str, notes: list[str]) -> tuple[list[
         curve = member.curve(metric, axis)
         if curve is not None:
             placed.append(Placed(member, curve))
-    steps = {id(one): float(one.member.last_step(metric) or 0) for one in placed}
-    last = list(steps.values())
+    steps = {id(one): one.member.last_step(metric) or 0 for one in placed}
+    # the middle one of them, the longer one of two
+    length = sorted(steps.values())[len(steps) // 2] if len(side.members) > 1 and steps else 0
+    longest = max(steps.values(), default=0)
     for one in list(placed):
-        step, lost = steps[id(one)], one.member.was_lost
         # what a run that crashed would have come to nobody knows; of others the half has to agree
-        if (lost and step < max(last) * _WHOLE) or (len(last) > 2 and step < float(np.median(last)) * _WHOLE):
+        step, lost = steps[id(one)], one.member.was_lost
+        end = longest if lost else length
+        if step < end * _WHOLE:
             placed.remove(one)
+            what = "is" if one.member.is_alive else "ended"
             how = f" ({one.member.status})" if lost else ""
-            notes.append(f"{one.member.name} ended at step {step:,.0f}{how}, before the others: left out.")
+            notes.append(
+                f"{one.member.name} {what} at step {step:,}{how}, and {side.label} continues to {end:,}: left out."
+            )
     return _without_copies(placed, notes), diverged
 
 
@@ -128,8 +149,7 @@ def _without_copies(placed: list[Placed], notes: list[str]) -> list[Placed]:
 
 def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: list[str]) -> None:
     """Runs at different parts of their plans: the learning rate of one has come down and the other's has not."""
-    ends = {}
-    for side, placed in zip(sides, found.sides, strict=True):
+    for placed in found.sides:
         for one in placed:
             last, plan = one.member.last_step(found.metric), one.member.facts.planned_steps
             if one.member.is_alive:
@@ -139,16 +159,20 @@ def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: lis
                 of = f" of {plan:,.0f}" if plan else ""
                 how = f"step {last:,}{of} ({one.member.status})"
                 notes.append(f"{one.member.name} ended at {how}: compared up to there.")
-        if placed:
-            ends[side.label] = min(float(one.curve.x[-1]) for one in placed)
-    shortest = min(ends, key=lambda label: ends[label])
-    for label, end in ends.items():
-        if end > ends[shortest] * (1 + SAME_END) and ends[shortest] > 0:
+    ends = [min((float(one.curve.x[-1]) for one in placed), default=math.nan) for placed in found.sides]
+    differing = 0
+    for at in range(1, len(sides)):
+        short, long = sorted((0, at), key=lambda one: ends[one])
+        if not ends[long] > ends[short] * (1 + SAME_END) or ends[short] <= 0:
+            continue
+        differing += 1
+        if differing <= _MOST_ENDS:
             notes.append(
-                f"{label} continues to {found.axis} {number(end, 6)}, {shortest} ends at "
-                f"{number(ends[shortest], 6)}: "
-                "compared there."
+                f"{sides[long].label} continues to {found.axis} {number(ends[long], 6)}, {sides[short].label} ends at "
+                f"{number(ends[short], 6)}: the two are compared there."
             )
+    if differing > _MOST_ENDS:
+        notes.append(f"{differing - _MOST_ENDS} more sides end elsewhere: each is compared where the shorter one ends.")
 
 
 def _is_one_place(everyone: list[Placed], axis: str) -> bool:
@@ -179,7 +203,7 @@ def unlike(found: SharedStretch, baseline: int, side: int, same_plan: bool) -> s
     same_plan: whether the configurations are known and plan the same length.
     """
     lots = found.sides[baseline], found.sides[side]
-    ends = [float(np.median([one.curve.x[-1] for one in lot])) for lot in lots]
+    ends = [min(float(one.curve.x[-1]) for one in lot) for lot in lots]
     if max(ends) <= min(ends) * (1 + SAME_END):
         return None
     rates = [_rate(lot, found) for lot in lots]

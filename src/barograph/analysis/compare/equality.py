@@ -102,6 +102,12 @@ def _compared(a: ComparedMember, b: ComparedMember, name: str, tolerance: float)
     )
 
 
+def are_equal(found: Sequence[Equality], exact: bool) -> bool:
+    """Whether something was compared, no step is missing, and nothing differs: in a bit, or beyond the tolerance."""
+    differing = [one for one in found if (one.first_bit if exact else one.first_beyond) is not None]
+    return any(one.steps for one in found) and not differing and all(one.missing is None for one in found)
+
+
 def sentences(found: Sequence[Equality], tolerance: float = TOLERANCE) -> list[str]:
     """What the comparison says, the first difference first."""
     looked = [one for one in found if one.steps]

@@ -90,8 +90,14 @@ def _batch(sides: Sequence[Side]) -> str | None:
 
 
 def _tokenizer(sides: Sequence[Side], found: Differences) -> str | None:
-    changed = [one for one in found.between if one.role == "tokenizer" and one.change is not None and _is_told(one)]
+    changed = [one for one in found.between if one.role == "tokenizer" and one.change is not None]
     named = [one for one in changed if "vocab" not in one.key.lower()]
+    if named and not any(map(_is_told, named)):
+        namers = [side.label for side, value in zip(sides, named[0].values, strict=True) if value != ABSENT]
+        return (
+            f"only {_versus(namers)} {'names its' if len(namers) == 1 else 'name their'} tokenizer "
+            f"({named[0].key} {_versus([one for one in named[0].values if one != ABSENT])})"
+        )
     if named:
         words = ", ".join(f"{one.key} {_versus(one.values)}" for one in named[:2])
         return f"the tokenizers differ ({words}), so a token is not the same amount of text"
@@ -134,8 +140,33 @@ def _training_data(found: Differences) -> str | None:
 
 
 def _is_told(one: Difference) -> bool:
-    """Whether all sides say something: what one side leaves out may be the same by default."""
+    """Whether all sides say something."""
     return ABSENT not in one.values
+
+
+def doubtful(metric: str, sides: Sequence[Side], found: Differences, baseline: int, side: int) -> str | None:
+    """Why it is not known whether two sides' metric was measured on the same data; None where nothing speaks for it.
+
+    What one side leaves out may be the same by default, or not.
+    """
+    held_out = is_evaluation(metric)
+    for one in found.between:
+        about_training = "train" in one.key.lower()
+        concerns = (
+            (one.role == "validation" and one.change is not None)
+            or (one.part == "data" and one.key == "validation")
+            or (one.role == "data" and one.part == "config" and not about_training)
+            if held_out
+            else one.role == "data" and one.change is not None and one.key != "validation"
+        )
+        values = one.values[baseline], one.values[side]
+        if concerns and (values[0] == ABSENT) != (values[1] == ABSENT):
+            at = side if values[0] == ABSENT else baseline
+            return (
+                f"only {sides[at].label} names its {'validation data' if held_out else 'data'} ({one.key} "
+                f"{one.values[at]}), so whether {metric} was measured on the same data is not known"
+            )
+    return None
 
 
 def refused_axes(reason: Obstacles, usable: Sequence[str]) -> dict[str, Refusal]:

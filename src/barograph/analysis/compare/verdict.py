@@ -40,11 +40,11 @@ class Verdict:
     sentences: list[str] = field(default_factory=list)
 
 
-def judge(sides: Sequence[Side], found: Differences, made: Sequence[Contrast], place: SharedStretch | None) -> Verdict:
+def judge(sides: Sequence[Side], found: Differences, made: Sequence[Contrast]) -> Verdict:
     """Put the verdict together, and give every contrast its sentence."""
     verdict = _attribution(sides, found)
     for one in made:
-        _say(one, sides, place, verdict)
+        _say(one, sides, verdict)
     told = made if len(made) <= _MOST_TOLD else [one for one in made if one.test is not None and one.test.settled]
     for one in told[:_MOST_SETTLED]:
         verdict.sentences.append(one.sentence)
@@ -119,9 +119,9 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
     return verdict
 
 
-def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verdict: Verdict) -> None:
+def _say(one: Contrast, sides: Sequence[Side], verdict: Verdict) -> None:
     """The contrast's sentence and, where it could not be settled, what would settle it."""
-    label, base = _call(sides, one.side), _call(sides, one.baseline)
+    label, base, place = _call(sides, one.side), _call(sides, one.baseline), one.place
     if one.outcome == contrasts.REFUSED or place is None:
         one.sentence = one.sentence or f"{label} against {base}: they have no metric in common that can be compared."
         return
@@ -139,6 +139,10 @@ def _say(one: Contrast, sides: Sequence[Side], place: SharedStretch | None, verd
         one.sentence = (
             f"Cannot tell ({against}): {amount}, but {one.unlike}. Compare runs of one length, or one schedule."
         )
+        return
+    if one.doubt is not None:
+        one.sentence = f"Cannot tell ({_call(sides, one.side)} against {base}): {amount}, but {one.doubt}."
+        one.advice = "Name it in both configurations, or compare all the same with --anyway."
         return
     test = one.test
     if test is None:

@@ -7,9 +7,17 @@ Out:  short text.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
+
+from barograph.analysis.compare.axes import UNITS
+from barograph.analysis.compare.contrasts import Contrast
+from barograph.analysis.compare.ends import SharedStretch
 from barograph.analysis.compare.measures import Cell, MeasureRow
 from barograph.core.text import MISSING, change, compact, duration, money, number, percent
+
+PLUS_MINUS = "± is half of the 95% interval of the mean over a side's runs."
 
 
 def amount(value: float, unit: str) -> str:
@@ -36,6 +44,40 @@ def cell_words(cell: Cell | None, unit: str) -> str:
         half = (cell.high - cell.low) / 2
         text += f" ± {amount(half, unit) if unit else number(half, 2)}"
     return text + (f" ({cell.runs} of {cell.of})" if cell.runs < cell.of else "")
+
+
+def common_end(one: Contrast) -> tuple[str, str, str]:
+    """Where a side and the baseline are compared, and the two values there: the baseline's, the side's."""
+    place = one.place
+    if place is None or not place.is_whole or math.isnan(one.difference):
+        return "", "", ""
+    base = float(np.mean(place.values(one.baseline)))
+    return amount(place.high, UNITS[place.axis]), number(base, 5), number(base + one.difference, 5)
+
+
+def ends_alike(made: Sequence[Contrast]) -> bool:
+    """Whether the final values of all sides are those that are compared."""
+    places = [one.place for one in made if one.place is not None and one.place.is_whole]
+    ends = {float(placed.curve.x[-1]) for place in places for side in place.sides for placed in side}
+    return len(ends) <= 1
+
+
+def smoothing(place: SharedStretch | None, made: Sequence[Contrast]) -> str:
+    """How values were smoothed; nothing where they were not."""
+    if place is None or not place.window:
+        return ""
+    unit = UNITS[place.axis]
+    own = any(one.place is not None and one.place.window not in (0.0, place.window) for one in made)
+    pairs = "; a pair that shares a longer stretch by the same rule over that" if own else ""
+    return (
+        f"Smoothed for all alike: means over {amount(place.window, unit)} {unit}{pairs}; a final value is the last "
+        "such mean."
+    )
+
+
+def has_interval(rows: Sequence[MeasureRow]) -> bool:
+    """Whether any cell is shown with its ±."""
+    return any("±" in cell_words(cell, row.unit) for row in rows for cell in row.cells)
 
 
 def change_words(row: MeasureRow, side: int) -> str:

@@ -31,9 +31,8 @@ from barograph.analysis.forecast.calibration import (
     ANNEALING_SPREAD,
     FLOOR_MIDDLE,
     FLOOR_SPREAD,
+    LATE,
     SKIPS,
-    STRONG,
-    STRONG_SHARE,
 )
 
 if TYPE_CHECKING:
@@ -61,13 +60,21 @@ LEAST_MEANS = 12
 class Features:
     """T and M along a plan. step, area, annealing [g]: steps, T in steps at peak, M in parts of the peak.
 
-    warm: the step at which the peak is reached first.
+    warm: the step at which the peak is reached first. falls [g]: of the rate, at each step, as parts of the peak.
+    relaxation: τ in steps at peak.
     """
 
     step: Floats
     area: Floats
     annealing: Floats
     warm: float
+    falls: Floats
+    relaxation: float
+
+    def to_come(self, now: float, step: Floats) -> Floats:
+        """M at later steps of those falls alone that come after `now`."""
+        coming = np.where(self.step > now, self.falls, 0.0)
+        return np.asarray(np.interp(step, self.step, _annealing(self.area, coming, self.relaxation)))
 
     def at(self, step: Floats) -> tuple[Floats, Floats]:
         """T and M at any steps."""
@@ -97,14 +104,19 @@ def features(schedule: RateSchedule, last: float) -> Features:
     top = int(np.argmax(rate >= 1 - 1e-9))
     settled[:top] = settled[top]  # the warm-up is not annealing (section 3.4 of arXiv 2408.11029)
     fall = -np.diff(settled, prepend=settled[0])
-    falls = np.flatnonzero(np.abs(fall) > 1e-9)
-    since = np.maximum(area[:, None] - area[None, np.maximum(falls - 1, 0)], 0) / max(RELAXATION * last, 1e-9)
-    annealing = (1 - 1 / (1 + since)) @ fall[falls] if len(falls) else np.zeros(len(step))
-    return Features(step, area, annealing, float(step[top]))
+    relaxation = max(RELAXATION * last, 1e-9)
+    return Features(step, area, _annealing(area, fall, relaxation), float(step[top]), fall, relaxation)
+
+
+def _annealing(area: Floats, fall: Floats, relaxation: float) -> Floats:
+    """M along a grid [g] from the falls at its steps [g]."""
+    places = np.flatnonzero(np.abs(fall) > 1e-9)
+    since = np.maximum(area[:, None] - area[None, np.maximum(places - 1, 0)], 0) / relaxation
+    return np.asarray((1 - 1 / (1 + since)) @ fall[places])
 
 
 def predict(curve: LossCurve, along: Features, ahead: Floats, begin: float) -> list[Component]:
-    """The loss at steps `ahead` [j], without batch noise: components for each of `SKIPS` and each prior of C.
+    """The loss at steps `ahead` [j], without batch noise: components for each of `SKIPS`.
 
     begin: the step from which the curve counts: the end of the warm-up. Each fit leaves out another part of the
     beginning, where no power law holds yet; that they differ is part of the spread. Weights sum to 1; an empty list
@@ -113,48 +125,47 @@ def predict(curve: LossCurve, along: Features, ahead: Floats, begin: float) -> l
     area, annealing = along.at(curve.step)
     now = float(area[-1])
     ahead_area, ahead_annealing = along.at(ahead)
+    to_come = along.to_come(curve.now, ahead)
     found: list[Component] = []
-    parts = 0
     for skip in SKIPS:
         keep = (area >= skip * now) & (curve.step > begin)
         if keep.sum() < LEAST_MEANS or not now > 0:
             continue
-        mine = _fits(area[keep] / now, annealing[keep], curve.loss[keep], ahead_area / now, ahead_annealing)
-        parts += bool(mine)
-        found += [replace(one, noise=one.noise * np.sqrt(curve.rows)) for one in mine]
-    return [replace(one, weight=one.weight / parts) for one in found]
+        level = float(np.median(curve.loss[keep][-max(3, int(keep.sum()) // 10) :]))
+        if not level > 0:
+            continue
+        t, y = area[keep] / now, curve.loss[keep] / level
+        gain = ANNEALING_PER_SLOPE * _slope(t, y)
+        spread = ANNEALING_SPREAD[0] * gain + ANNEALING_SPREAD[1]
+        mine = _fit(t, annealing[keep], y, ahead_area / now, ahead_annealing, gain, spread)
+        noise = mine.noise * level * np.sqrt(curve.rows)
+        found.append(Component(mine.mean * level, mine.deviation * level, 1.0, float(noise)))
+    found = [replace(one, weight=1 / len(found)) for one in found]
+    return [both for one in found for both in _late(one, to_come * curve.level)]
 
 
-def _fits(t: Floats, m: Floats, loss: Floats, t_ahead: Floats, m_ahead: Floats) -> list[Component]:
-    """A component for each prior of C, weighted by evidence; the noise is that of one mean."""
-    level = float(np.median(loss[-max(3, len(loss) // 10) :]))
-    if not level > 0:
-        return []
-    y = loss / level
-    gain = ANNEALING_PER_SLOPE * _slope(t, y)
-    usual = (gain, ANNEALING_SPREAD[0] * gain + ANNEALING_SPREAD[1])
-    priors = [(1 - STRONG_SHARE, *usual), (STRONG_SHARE, *STRONG)]
-    found = [(np.log(share), _fit(t, m, y, t_ahead, m_ahead, middle, spread)) for share, middle, spread in priors]
-    evidence = np.array([share + one.weight for share, one in found])
-    weight = np.exp(evidence - evidence.max())
-    weight /= weight.sum()
+def _late(one: Component, to_come: Floats) -> list[Component]:
+    """A component, and itself where the falls still ahead gain more than those that were seen, as they often do."""
+    share, more, spread = LATE
+    mean = one.mean - more * to_come
+    deviation = np.sqrt(one.deviation**2 + (spread * to_come) ** 2)
     return [
-        Component(one.mean * level, one.deviation * level, float(part), one.noise * level)
-        for part, (_, one) in zip(weight, found, strict=True)
+        replace(one, weight=one.weight * (1 - share)),
+        replace(one, mean=mean, deviation=deviation, weight=one.weight * share),
     ]
 
 
 def _fit(
     t: Floats, m: Floats, y: Floats, t_ahead: Floats, m_ahead: Floats, gain: float, gain_spread: float
 ) -> Component:
-    """One prior of C. y: the loss as a part of the loss now. The component's weight is its log evidence."""
+    """y: the loss as a part of the loss now. gain, gain_spread: the prior of C. The noise is that of one mean."""
     middle = np.array([FLOOR_MIDDLE, 1 - FLOOR_MIDDLE, gain])
     spread = np.array([FLOOR_SPREAD, 1.5 * FLOOR_SPREAD, gain_spread])
     prior = np.diag(spread**-2)
     alpha, offset = np.repeat(ALPHAS, len(OFFSETS)), np.tile(OFFSETS, len(ALPHAS))
     power = _power(t, alpha, offset)
     square = power * power
-    expected = -0.5 * ((np.log(alpha) - np.log(ALPHA_MIDDLE)) / ALPHA_SPREAD) ** 2 - np.log(spread).sum()
+    expected = -0.5 * ((np.log(alpha) - np.log(ALPHA_MIDDLE)) / ALPHA_SPREAD) ** 2
     noise = 1.4826 * float(np.median(np.abs(np.diff(y)))) / np.sqrt(2) + 1e-6
     weight, widened = np.ones(len(y)), 1.0
     for _ in range(ROUNDS):
@@ -179,10 +190,8 @@ def _fit(
         together = float((rest[1:] * rest[:-1]).sum() / max(float((rest * rest).sum()), 1e-24))
         together = min(max(together, 0.0), 0.9)
         widened = (1 + together) / (1 - together)
-    highest = float(evidence.max())
-    share = np.exp(evidence - highest)
-    total = float(share.sum())
-    share /= total
+    share = np.exp(evidence - evidence.max())
+    share /= share.sum()
     there = _power(t_ahead, alpha, offset)
     each = numbers[:, :1] + numbers[:, 1:2] * there - numbers[:, 2:] * m_ahead
     error = np.linalg.inv(precision)
@@ -191,8 +200,7 @@ def _fit(
     inside -= 2 * m_ahead * (error[:, 0, 2, None] + there * error[:, 1, 2, None])
     mean = share @ each
     variance = share @ (inside + (each - mean) ** 2)
-    plain = highest + float(np.log(total)) - 0.5 * len(y) * float(np.log(scale))
-    return Component(mean, np.sqrt(np.maximum(variance, 0)), plain, noise)
+    return Component(mean, np.sqrt(np.maximum(variance, 0)), 1.0, noise)
 
 
 def _power(t: Floats, alpha: Floats, offset: Floats) -> Floats:

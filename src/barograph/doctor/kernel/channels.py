@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KEEP = 32_768  # rows of a channel; the longest window of a rule is far shorter
 KEEP_LAYER = 128  # rows of a channel of a layer, of which there may be many thousands
+_MESSAGES = 20_000
 _DECIDED = 64  # rows after which the one of several series that plays a role is chosen
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
@@ -45,6 +46,7 @@ LAYERED = {
         "attention_entropy",
     },
     "spectral": {"norm", "stable_rank"},
+    "shape": {"modes", "kurtosis", "shift", "zero"},
 }
 """Tables of layers, and the quantities that rules look at; the others are not kept."""
 
@@ -76,6 +78,8 @@ class Channel:
     def __init__(self, name: str, keep: int = KEEP):
         self.name = name
         self.end = 0
+        self.first = float("nan")  # its first value
+        self.began = 0, 0  # segment and step of its first row
         self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep)
         self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
 
@@ -91,6 +95,9 @@ class Channel:
         """Rows [n], or one row, behind those that are there. Arrays must not be changed later."""
         count = len(value) if isinstance(value, numpy.ndarray) else 1
         self._waiting.append((count, step, value, time, segment))
+        if not self.end and count:
+            self.first, first_step, first_segment = (float(numpy.ravel(one)[0]) for one in (value, step, segment))
+            self.began = int(first_segment), int(first_step)
         self.end += count
         if len(self._waiting) >= _WAITING:
             self._known()
@@ -151,6 +158,7 @@ class RunHistory:
         self.kinds: set[str] = set()  # of these events
         self.channels: dict[str, Channel] = {}
         self.rows = 0  # of the longest channel
+        self._messages = 0
         self.catching_up = False  # rules look at all there is, however little that is
         self._longest: Channel | None = None
         self._spaced = -1, 1.0  # the longest channel's end when the time between its rows was looked up, and that time
@@ -175,7 +183,11 @@ class RunHistory:
             self.rows, self._longest = channel.end, channel
 
     def happened(self, event: Record) -> None:
-        """A record without numbers."""
+        """A record without numbers. Of messages the first 20,000 are kept."""
+        if event.kind == "info":
+            self._messages += 1
+            if self._messages > _MESSAGES:
+                return
         self.events.append(event)
         self.kinds.add(event.kind)
         if event.kind == "checkpoint":

@@ -182,6 +182,48 @@ def between(channel: Channel | None, low: int, high: int, segment: int, *, finit
     return picked
 
 
+def evaluation_holds(seen: RunHistory, onset: int, step: int, segment: int) -> bool:
+    """Whether the validation loss, measured between two steps, is at most what it was before the first of them."""
+    evaluations = seen.role("eval_loss")
+    if evaluations is None:
+        return False
+    old = before(evaluations, onset + 1, segment)
+    later = between(evaluations, onset + 1, step, segment)
+    early = between(evaluations, 0, onset + 1, segment)
+    # one evaluation before anything was learnt says nothing
+    return bool(len(later) and len(early) > 1 and math.isfinite(old) and float(later[-1]) <= old * 1.01)
+
+
+_VANISHED = 1e-3  # a loss below, and a part of the first loss below which it has all but vanished
+
+
+def has_vanished(seen: RunHistory, finding: Finding) -> bool:
+    """Whether the losses that a finding is about are next to nothing, from its step on: fitted, or distilled."""
+    if finding.kind in ("nonfinite", "zero", "frozen"):
+        return False
+    looked = False
+    for role in ("loss", "eval_loss"):
+        channel = seen.role(role)
+        if channel is None or channel.end < 2:
+            continue
+        rows = channel.rows()
+        here = (rows.segment == finding.segment) & (rows.step >= finding.step) & (rows.step <= finding.last_step)
+        if not here.any():
+            here = rows.step == before_step(rows, finding.step)
+        start = abs(channel.first)
+        floor = max(_VANISHED * start, _VANISHED if start > 0.1 else 0.0)
+        if not here.any() or not numpy.abs(rows.value[here]).max() < floor:
+            return False
+        looked = True
+    return looked
+
+
+def before_step(rows: ChannelRows, step: int) -> int:
+    """The last step of rows that is not beyond a step; -1 if there is none."""
+    known = rows.step[rows.step <= step]
+    return int(known[-1]) if len(known) else -1
+
+
 def is_game(seen: RunHistory, channel: Channel) -> bool:
     """Whether the loss is one of players or policies, or their sum, whose course says little."""
     return bool(GAME.search(channel.name)) or seen.role("reward") is not None or _has_players(seen)

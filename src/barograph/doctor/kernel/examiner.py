@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.curve import has_vanished
+from barograph.doctor.kernel.facts import excluded_causes
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.kernel.rule import Rule, has_any, in_words, missing
@@ -18,6 +22,7 @@ from barograph.doctor.kernel.story import tell
 _MOST = 2000  # findings kept of one rule; later ones are counted
 _PATIENT_FROM = 256  # rows from which on rules that may wait do
 _WAIT = 512  # rows that they wait for at most
+_OF_THE_LOSS = frozenset({"loss", "gradient", "eval"})  # families that speak of a loss, or of what follows from it
 _ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times that
 
 
@@ -49,12 +54,21 @@ class Examiner:
             known = self._findings[rule.name]
             try:
                 for finding in rule.examine(self.seen):
+                    finding = self._with_a_floor(finding)
                     if known.get(finding.identity) != finding and (finding.identity in known or len(known) < _MOST):
                         known[finding.identity] = finding
                         changed = True
             except Exception as error:
                 self.failed[rule.name] = f"{type(error).__name__}: {error}"
         return changed
+
+    def _with_a_floor(self, finding: Finding) -> Finding:
+        """Where the loss has all but vanished, a finding is at most an info finding, without a value to clip at."""
+        about_it = finding.severity != "info" and finding.family in _OF_THE_LOSS
+        if not about_it or not has_vanished(self.seen, finding):
+            return finding
+        remedies = [one for one in finding.remedies if "clip" not in one.lower()]
+        return msgspec.structs.replace(finding, severity="info", remedies=remedies)
 
     def catch_up(self) -> bool:
         """Let all rules look at all there is. What they have found then depends on the rows alone, not on when or how
@@ -92,10 +106,10 @@ class Examiner:
         """What belongs together as one, the worst first."""
         longest = max(self.seen.channels.values(), key=len, default=None)
         if longest is None:
-            return tell(self.findings)
+            return tell(self.findings, excluded=excluded_causes(self.seen.facts))
         rows = longest.rows(longest.end - 256)
         spacing = max(1.0, (int(rows.step[-1]) - int(rows.step[0])) / max(1, len(rows) - 1))
-        return tell(self.findings, spacing, longest.last_step)
+        return tell(self.findings, spacing, longest.last_step, excluded_causes(self.seen.facts))
 
     def checked(self) -> list[str]:
         """Rules that had what they need."""

@@ -6,6 +6,7 @@ Out:  `Seen.facts`: flat names, and the few that rules ask for by one name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,8 +24,15 @@ EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "hang", "end")
 RARE = {
     "ranks": ("absent", "same_batch", "world_size_before"),
     "model": ("first_non_finite_gradient", "first_non_finite_weight"),
+    "info": ("message",),
 }
 """Kinds of which rules are given the records that have one of these fields."""
+
+
+_TROUBLE = re.compile(
+    r"retr(?:y|ies)|time[d -]?out|\bwarn|\berror|\bfail|stall|refused|reset by peer|unreachable|corrupt|i/o", re.I
+)
+"""Messages that a rule counts."""
 
 
 class Outlook(NamedTuple):
@@ -41,6 +49,8 @@ def is_event(record: Record) -> bool:
     if record.kind in EVENTS:
         return True
     fields = RARE.get(record.kind)
+    if record.kind == "info" and _TROUBLE.search(str(record.fields.get("message", ""))) is None:
+        return False
     return fields is not None and any(name in record.fields for name in fields)
 
 
@@ -58,6 +68,22 @@ def facts_of(config: Mapping[str, Any], **known: Any) -> dict[str, Any]:
     if isinstance(target, (int, float)) and not isinstance(target, bool) and target > 0:
         facts["target_loss"] = float(target)
     return facts | {name: value for name, value in known.items() if value is not None}
+
+
+def excluded_causes(facts: Mapping[str, Any]) -> frozenset[str]:
+    """Causes, by the words before their colon, that the configuration rules out: half precision beside another."""
+    said = [
+        str(value).lower()
+        for name, value in (facts.get("config") or {}).items()
+        if value is not False and re.search(r"dtype|precision|amp|(?:^|[._])(?:bf16|fp16|fp32)$", name)
+    ] + [
+        name.rsplit(".", 1)[-1]
+        for name, value in (facts.get("config") or {}).items()
+        if value is True and name.rsplit(".", 1)[-1] in ("bf16", "fp16", "fp32")
+    ]
+    half = any(re.search(r"fp16|float16|(?<!b)16(?!\d)|half", one) and "bf" not in one for one in said)
+    other = any(re.search(r"bf16|bfloat16|fp32|float32|(?<!\d)32(?!\d)", one) for one in said)
+    return frozenset({"fp16 overflow"}) if other and not half else frozenset()
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "data.data", "run.resume", "rl.rl", "gradient.gradient",
     "optimizer.early", "optimizer.optimizer", "activations.weights", "activations.activations", "moe.moe",
     "optimizer.schedule", "speed.speed", "memory.memory", "machine.machine", "ranks.ranks", "run.logging", "run.ending",
-    "loss.outlook",
+    "run.time", "loss.outlook",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.core.aliases import ALIASES, CONVERTED, normal
+from barograph.query.causes import IN_STEP, cause_of_phase, cause_of_span
 
 # not a loss of evaluation, of routers, or a part beside the main one
 _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-z])?"
@@ -19,17 +20,18 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl)).*(?<![a-z])loss(?:es)?"
-        r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm))?",
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl))"
+        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|x_?ent(?:ropy)?|cross_?entropy))"
+        r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|ce)"
-        r"(?:[/_. ].*)?",
+        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|ce|"
+        r"x_?ent(?:ropy)?|cross_?entropy)(?:[/_. ].*)?",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
-    "lr": (("train/lr",), r"(?:.*[^a-z])?(?:lr|learning_rate)(?:[-_/].*)?"),
+    "lr": (("train/lr",), r"(?!.*(?:mult|factor|scal|ratio))(?:.*[^a-z])?(?:lr|learning_rate)(?:[-_/].*)?"),
     "duration_ms": (("train/duration_ms",), ""),
     "throughput": (
         ("train/tokens_per_second", "train/tokens_per_second_per_device"),
@@ -49,7 +51,10 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
     "entropy": (("train/entropy", "entropy"), r"(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),
-    "clip_ratio": (("train/clip_ratio", "clip_ratio"), r"(?:.*[^a-z])?clip(?:_ratio|frac|_fraction)(?:/.*mean)?"),
+    "clip_ratio": (
+        ("train/clip_ratio", "clip_ratio"),
+        r"(?!.*(?:grad|norm))(?:.*[^a-z])?clip(?:_ratio|frac|_fraction)(?:/.*mean)?",
+    ),
 }
 
 # canonical name → other spellings of the same, in the same unit
@@ -58,6 +63,11 @@ _SPELLINGS: dict[str, list[str]] = {
     + [normal(name) for name, factor in CONVERTED.get(canonical, ()) if factor == 1.0]
     for canonical, names in ALIASES.items()
 }
+
+
+def _plain(name: str) -> str:
+    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`."""
+    return normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
 
 
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
@@ -71,7 +81,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     if found and role != "loss":
         return found
     if found:  # a series of a few rows is hardly what the training logs at each step
-        others = [name for name in channels if name not in canonical and re.fullmatch(pattern, normal(name))]
+        others = [name for name in channels if name not in canonical and re.fullmatch(pattern, _plain(name))]
         longest = max(others, key=rows, default=None)
         if longest is None:
             return found
@@ -81,5 +91,19 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     spelled = {normal(name): name for name in channels}
     for name in canonical:
         found += [spelled[one] for one in _SPELLINGS.get(name, ()) if one in spelled and spelled[one] not in found]
-    matching = [name for name in channels if name not in found and pattern and re.fullmatch(pattern, normal(name))]
+    matching = [name for name in channels if name not in found and pattern and re.fullmatch(pattern, _plain(name))]
     return found + sorted(matching, key=lambda name: (-rows(name), len(name), name))
+
+
+def cause_of_time(name: str) -> str | None:
+    """What a series of durations in ms is of, a span's or a phase's within steps: "checkpoint", "evaluation",
+    "evaluation record"; None for anything else."""
+    if name == "eval/duration_ms":
+        return "evaluation record"
+    if name.startswith("span/"):
+        cause = cause_of_span(name.removeprefix("span/").removesuffix("_ms"))
+        return cause if cause in ("checkpoint", "evaluation") else None
+    if name.startswith("speed/phase/"):
+        at = cause_of_phase(name[len("speed/phase/") :]) - 1
+        return IN_STEP[at] if at >= 0 and IN_STEP[at] in ("checkpoint", "evaluation") else None
+    return None

@@ -30,8 +30,12 @@ _COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, 
 _TOLD = 12  # members that a story names
 
 
-def tell(findings: Iterable[Finding], spacing: float = 1.0, length: int = 0) -> list[Finding]:
-    """Incidents. spacing: steps between two logged rows; length: steps of the run so far."""
+def tell(
+    findings: Iterable[Finding], spacing: float = 1.0, length: int = 0, excluded: frozenset[str] = frozenset()
+) -> list[Finding]:
+    """Incidents. spacing: steps between two logged rows; length: steps of the run so far. excluded: causes, by the
+    words before their colon, that can't be.
+    """
     gap = max(50 * spacing, 0.05 * length)
     incidents: list[list[Finding]] = []
     open_ones: dict[bool, list[Finding]] = {}
@@ -43,12 +47,24 @@ def tell(findings: Iterable[Finding], spacing: float = 1.0, length: int = 0) -> 
         else:
             open_ones[chain] = [finding]
             incidents.append(open_ones[chain])
-    return in_order(one for incident in incidents for one in _told(incident))
+    return in_order(_possible(one, excluded) for incident in incidents for one in _told(incident))
 
 
 def in_order(incidents: Iterable[Finding]) -> list[Finding]:
-    """The worst first, of equals the one that came first."""
-    return sorted(incidents, key=lambda one: (SEVERITIES.index(one.severity), one.step, _rank(one), one.rule, one.key))
+    """The worst first, of equals the one that came first. Of the worst a loss that is not finite comes first: whatever
+    went before, that is what has become of the run."""
+    return sorted(
+        incidents,
+        key=lambda one: (
+            SEVERITIES.index(one.severity), one.rule != "non_finite_loss", one.step, _rank(one), one.rule, one.key
+        ),
+    )  # fmt: skip
+
+
+def _possible(finding: Finding, excluded: frozenset[str]) -> Finding:
+    """A finding without causes that can't be; as it is where no other would be left."""
+    kept = [cause for cause in finding.causes if cause.partition(":")[0] not in excluded]
+    return finding if len(kept) in (0, len(finding.causes)) else msgspec.structs.replace(finding, causes=kept)
 
 
 def _rank(finding: Finding) -> int:
@@ -99,13 +115,18 @@ def _told(members: list[Finding]) -> list[Finding]:
         {"step": one.step, "rule": one.rule, "kind": one.kind, "severity": one.severity, "message": one.message}
         for one in sorted(others, key=lambda one: (one.step, _rank(one), one.rule, one.key))[:_TOLD]
     ]
+    # an evaluation of weights that are not finite is a consequence, and has no cause or remedy of its own
+    beside = [one for one in others if not (head.kind == one.kind == "nonfinite" and one.family == "eval")]
+    # the worst fact first
+    broken = next((one for one in others if one.rule == "non_finite_loss" and one.severity == "critical"), None)
     return [
         msgspec.structs.replace(
             head,
+            message=f"{broken.message.rstrip('.')}. {head.message}" if broken is not None else head.message,
             last_step=max(one.last_step for one in members if one.severity != "info"),
             evidence=head.evidence | {"began": min(one.step for one in members), "story": story},
-            causes=_causes([head, *others]),
-            remedies=_remedies([head, *others]),
+            causes=_causes([head, *beside]),
+            remedies=_remedies([head, *beside]),
             confidence=max(one.confidence for one in members if SEVERITIES.index(one.severity) == worst),
         )
     ]

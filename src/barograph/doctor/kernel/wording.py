@@ -18,10 +18,6 @@ Text = str | tuple[str, ...]
 """A template, or several of which the first counts whose numbers are all known."""
 
 GO_BACK = "go back to the checkpoint of step {checkpoint} ({checkpoint_path})"
-LOWER_RATE = (
-    "lower the learning rate, from {lr:.3g} to {third_of_lr:.3g}",
-    "lower the learning rate by a factor of 3 to 10",
-)
 
 
 class Case(NamedTuple):

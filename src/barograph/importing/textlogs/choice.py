@@ -1,14 +1,14 @@
 """Which dialect a file is in, and which runs it holds.
 
 In:   a path and the first bytes of the file.
-Out:  the one dialect whose rows are most, and a `FoundRun` for each run.
+Out:  the dialect whose rows are most, those that read what it leaves, and a `FoundRun` for each run.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FAR = 4 << 20  # bytes looked at when the head holds no rows: source code and the shell's trace come first
 SCANNED = 1 << 28  # bytes searched for the beginnings of further runs
 BEGINNINGS = 200  # of runs in a file that are looked at
+_ALIKE = 0.8  # of the most rows: counts as the same number
+_OUTNUMBERED = 8  # times the rows, read by the plain reader: a dialect's are strays
 # never logs: read by other sources, or text in which rows are only quoted
 _ENDINGS = (
     "json csv tsv md rst py ipynb yaml yml toml c cu cpp h cuh rs go js ts html htm css pdf pt pth bin safetensors npy "
@@ -40,33 +42,47 @@ def offer(dialects: Sequence[Dialect]) -> None:
 
 def choose(path: Path, head: bytes) -> Dialect | None:
     """The dialect with the most rows in the beginning of a file, or None."""
+    found = readers(path, head)
+    return found[0] if found else None
+
+
+def readers(path: Path, head: bytes) -> tuple[Dialect, ...]:
+    """The dialects with rows in the beginning of a file: the one with the most, then those that read what is left."""
     if path.suffix.lower()[1:] in _OTHERS or not head:
-        return None
+        return ()
     try:
         size = path.stat().st_size
     except OSError:
-        return None
+        return ()
     return _choose(path, zlib.crc32(head), len(head), size, head)
 
 
+def beside(path: Path, known: Iterable[str]) -> list[Dialect]:
+    """The dialects that read what is left of a file, with those that did so before; the plain reader is the last."""
+    with path.open("rb") as file:
+        found = readers(path, file.read(1 << 16))
+    kinds = {*known, *(dialect.kind for dialect in found)}
+    return [dialect for dialect in _dialects if dialect.kind in kinds]
+
+
 @lru_cache(maxsize=8)
-def _choose(path: Path, _check: int, _length: int, size: int, head: bytes) -> Dialect | None:
+def _choose(path: Path, _check: int, _length: int, size: int, head: bytes) -> tuple[Dialect, ...]:
     text = chunks.opening(path, head)
     if text.count(0) > len(text) // 10:
-        return None  # binary
+        return ()  # binary
     whole = len(text) < 1 << 16
     found = most(text, whole)
-    if found is not None or whole or _is_json_lines(text):
+    if found or whole or _is_json_lines(text):
         return found
     try:  # source code or the shell's trace comes first: look on, a piece at a time
         far = len(text)
         for piece in chunks.blocks(path, far, 1 << 18):
             far += len(piece)
             found = most(piece, whole=False)
-            if found is not None or far > FAR:
+            if found or far > FAR:
                 return found
     except OSError:
-        return None
+        return ()
     # all was seen, and no piece of it has two rows; the last ones may have one
     return most(b"".join(_bounded(path, max(far - (1 << 18), 0), 1 << 18)), whole=True)
 
@@ -77,16 +93,29 @@ def _is_json_lines(text: bytes) -> bool:
     return bool(lines) and all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines)
 
 
-def most(text: bytes, whole: bool) -> Dialect | None:
-    """The dialect with the most rows in a text; of equals the first. One row is enough in a file seen whole."""
-    best, rows = None, 0
-    for dialect in _dialects:
-        if dialect.last_resort and best is not None:
-            break
-        count = dialect.sure(text)
-        if count > rows and (count >= 2 or (whole and not dialect.last_resort)):
-            best, rows = dialect, count
-    return best
+def most(text: bytes, whole: bool) -> tuple[Dialect, ...]:
+    """The dialects with rows in a text, the one with the most first; of equals the first of `SOURCES`.
+
+    One row is enough in a file seen whole. What counts are rows of training; a line that occurs in any log, such
+    as one about memory, claims no file in which the plain reader finds rows. The plain reader goes before a dialect
+    only if it has many times its rows.
+    """
+    counts = [(dialect, *dialect.rows_in(text)) for dialect in _dialects]
+    last = tuple(dialect for dialect, _, _ in counts if dialect.last_resort)
+    plain = next(main for dialect, _, main in counts if dialect.last_resort)
+    least = 1 if whole and plain < 2 else 2
+    ranked = [(main, dialect) for dialect, _, main in counts if main and not dialect.last_resort]
+    if not any(rows >= max(least, plain / _OUTNUMBERED) for rows, _ in ranked):
+        if plain >= 2:
+            return (*last, *(dialect for _, dialect in ranked))
+        ranked = [(both, dialect) for dialect, both, _ in counts if both >= least and not dialect.last_resort]
+    if not ranked:
+        return ()
+    most_rows = max(rows for rows, _ in ranked)
+    # a line more or less is a stray, and several dialects may read the same lines: the first one has it
+    first = next(dialect for rows, dialect in ranked if rows >= _ALIKE * most_rows)
+    ranked.sort(key=lambda one: -one[0])
+    return (first, *(dialect for _, dialect in ranked if dialect is not first), *last)
 
 
 def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:
@@ -106,9 +135,15 @@ def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:
             path,
             "" if number == 0 else str(number + 1),
             base if number == 0 else f"{base}-{number + 1}",
-            config=dialect.settings(preamble),
+            config=_processes(preamble) | dialect.settings(preamble),
             created=max(created, 0.0),
         )
+
+
+def _processes(preamble: bytes) -> dict[str, Any]:
+    """How many processes a launch had, where it says so: `using world size: 8`."""
+    found = re.search(rb"(?i)\bworld[ _]size[ :=]{1,3}(\d{1,7})\b", preamble)
+    return {"world_size": int(found[1])} if found else {}
 
 
 def name_of(path: Path) -> str:

@@ -84,9 +84,9 @@ class DeepSpeed(engine.Dialect):
         "MaxMemAllocated": "memory/peak_allocated_gb",
     }
 
-    def sure(self, head: bytes) -> int:
+    def rows_in(self, text: bytes) -> tuple[int, int]:
         """A script's own lines count only beside DeepSpeed's."""
-        return super().sure(head) if self.looks.search(head) or b"time (ms) | " in head else 0
+        return super().rows_in(text) if self.looks.search(text) or b"time (ms) | " in text else (0, 0)
 
 
 SOURCE = DeepSpeed()

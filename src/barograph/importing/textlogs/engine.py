@@ -4,7 +4,9 @@ In:   a log, and a dialect's forms of lines.
 Out:  `ImportedPoints` by the thousand, `Restart`s, what was not understood, and `ImportMark`s from which to go on.
 
 A row is taken once: from the lowest rank that prints such rows, and once a step. A step that goes back is a
-restart. A program that prints its beginning again and starts at the first step again is another run.
+restart. A program that prints its beginning again and starts at the first step again is another run. The first
+dialect's rows say where segments begin; others, the plain reader among them, read the lines that it leaves, under
+names that its rows don't have.
 """
 
 from __future__ import annotations
@@ -19,14 +21,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import choice, chunks, forms, prefixes
+from barograph.importing.textlogs.blocks import NOT_A_ROW, ROW, Block, ordered, planned_steps
 
 SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
 RESTARTS = 1000  # a file with more of them isn't in order, and its steps are taken as they come
-WIDEST = 1 << 14  # bytes of a row; longer lines are none
 SHAPES = 2000  # sets of names in a file; more is damage
+_SAID_TOO = 0.25  # of another dialect's rows: that many of the first one's have the same series, and are enough
+_NO_ROW = "looks like a row and isn't one"
+WIDEST = 1 << 14  # bytes of a row; longer lines are none
 
 Aliases = Mapping[str, str | tuple[str, float]]
 Clock = Mapping[str, tuple[str, float]]
@@ -46,19 +52,17 @@ class Dialect:
     closers: tuple[bytes, ...] = ()  # a last line that ends with one of these is whole without its line break
     last_resort = False
 
-    def sure(self, head: bytes) -> int:
-        """How many lines of some text are rows of this dialect."""
-        if not any(hint in head for hint in self.hints):
-            return 0
-        text = self.prepare(chunks.clean(head).replace(b"\r", b"\n"))
-        lines = text.split(b"\n")
+    def rows_in(self, text: bytes) -> tuple[int, int]:
+        """How many lines of some text are rows of this dialect, and how many of them rows of training."""
+        if not any(hint in text for hint in self.hints):
+            return 0, 0
+        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n")).split(b"\n")
         picks = self.candidates(lines)
-        count, left = 0, picks
+        main, left = 0, picks
         for form in self.shapes:
-            left_before = len(left)
-            _, left = form.take(lines, left)
-            count += left_before - len(left)
-        return count
+            rows, left = form.take(lines, left)
+            main += sum(len(row.where) for row in rows if row.main and any(name[0] != "_" for name in row.names))
+        return len(picks) - len(left), main
 
     def candidates(self, lines: list[bytes]) -> list[int]:
         """The lines worth looking at: with a hint, and not so long that looking takes long."""
@@ -126,8 +130,10 @@ class LogReading:
         self.state: dict[str, Any] = {
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
-            "restarts": 0, "own": {}, "end": None,
+            "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False,
         } | state  # fmt: skip
+        self.readers = [_Reader(dialect, self.state["own"])]
+        self.names = Names(dialect.kind, dialect.aliases)
 
     def items(self) -> Iterator[Item]:
         state = self.state
@@ -136,7 +142,8 @@ class LogReading:
             if state["offset"] is None:
                 state["offset"], state["line"] = begin, line
             end = state["end"] = end if state["end"] is None else state["end"]  # once another run follows, it stays
-            for chunk in chunks.chunks(self.path, state["offset"], state["line"], end, self.dialect.hold):
+            self.add_readers(choice.beside(self.path, state["others"]))
+            for chunk in chunks.chunks(self.path, state["offset"], state["line"], end, self.hold):
                 if chunk.dropped:
                     state["unread"] += chunk.dropped
                     yield Unread(self.path, chunk.line, "", f"a line of more than {chunks.LONGEST >> 20} MB")
@@ -150,6 +157,15 @@ class LogReading:
             yield Unread(self.path, state["line"], "", f"can't be read: {problem.strerror or problem}")
         yield self.mark()
 
+    def add_readers(self, dialects: Iterable[Dialect]) -> None:
+        """Other dialects, which read what the first one leaves."""
+        for dialect in dialects:
+            if all(one.dialect is not dialect for one in self.readers):
+                self.readers.append(_Reader(dialect, self.state["others"].setdefault(dialect.kind, {})))
+
+    def hold(self, text: bytes) -> int:
+        return max(reader.dialect.hold(text) for reader in self.readers)
+
     def mark(self) -> ImportMark:
         return ImportMark(copy.deepcopy(self.state))
 
@@ -159,7 +175,7 @@ class LogReading:
         if not self.dialect.closers:
             return
         last = chunks.tail(self.path, state["offset"])
-        if last and last.rstrip().endswith(self.dialect.closers) and self.dialect.sure(last) == 1:
+        if last and last.rstrip().endswith(self.dialect.closers) and self.dialect.rows_in(last)[0] == 1:
             yield from self.take(chunks.Chunk(last, last, state["line"], 0, 0, 0, b""))
             state["offset"] += sum(map(len, chunks.blocks(self.path, state["offset"])))
 
@@ -167,43 +183,74 @@ class LogReading:
 
     def take(self, chunk: chunks.Chunk) -> Iterator[Item]:
         """A chunk's rows, in order, and what looked like one and wasn't."""
-        state, dialect = self.state, self.dialect
+        state = self.state
         if not chunk.text:
             return
-        text = dialect.prepare(chunk.text)
+        text = chunk.text
+        for reader in self.readers:
+            text = reader.dialect.prepare(text)
         lines = text.split(b"\n")
         state["lines"] += chunk.breaks.count(b"\n")
-        left = dialect.candidates(lines)
-        rows: list[forms.Raw] = []
-        for form in dialect.shapes:
-            if not left:
-                break
-            found, left = form.take(lines, left)
-            rows += found
-        strange = [index for index in left if dialect.looks.search(lines[index])] if dialect.looks and left else []
-        rows = [part for block in dialect.place(lines, rows, state["own"], chunk.ahead) for part in forms.split(block)]
-        blocks: list[_RowBlock] = []
-        for row in rows:
-            block, bad = self.number(lines, row)
-            strange += bad
-            if block is not None and len(block.where):
-                blocks.append(block)
-        for index in sorted(strange):
+        blocks: list[Block] = []
+        unlike: dict[int, str] = {}  # lines that look like rows, and why they are none
+        rest = lines
+        for reader in self.readers:
+            dialect = reader.dialect
+            left = dialect.candidates(rest)
+            rows: list[forms.Raw] = []
+            for form in dialect.shapes:
+                if not left:
+                    break
+                found, left = form.take(lines, left)
+                rows += found
+            if dialect.looks is not None:
+                unlike |= {index: _NO_ROW for index in left if dialect.looks.search(lines[index])}
+            rest = list(rest)
+            valued = [row for row in rows if any(name[0] != "_" for name in row.names)]
+            for index in [*unlike, *(index for row in valued for index in row.where.tolist())]:
+                rest[index] = b""  # nobody else reads a damaged row in part
+            if self.readers[0] is not reader and state["steps"]:
+                # rows that say an epoch alone, or nothing, are among rows that count steps
+                reader.own["steps"] = reader.own["beside"] = True
+            for placed in dialect.place(lines, rows, reader.own, chunk.ahead):
+                for part in forms.split(placed):
+                    block, bad = self.number(lines, part)
+                    unlike |= dict.fromkeys(bad, "a value is not a number")
+                    if block is not None and len(block.where):
+                        block.reader = reader
+                        blocks.append(block)
+            if self.readers[0] is reader:
+                state["steps"] |= any(block.main and block.x == "step" for block in blocks)
+        if state["steps"]:
+            for block in blocks:
+                block.main &= block.reader is self.readers[0]
+        for index, line in enumerate(rest):
+            if line and len(line) <= WIDEST and ROW.search(line) and not NOT_A_ROW.search(line):
+                unlike.setdefault(index, "a step and a loss that were not understood")
+        for index in sorted(unlike):
             state["unread"] += 1
             if state["unread"] <= UNREAD:
                 shown = lines[index][:SHOWN].decode("utf-8", "replace").strip()
-                why = "looks like a row and isn't one" if index in left else "a value is not a number"
-                yield Unread(self.path, chunk.number(lines, index), shown, why)
+                yield Unread(self.path, chunk.number(lines, index), shown, unlike[index])
         blocks = self.choose_ranks(lines, blocks)
+        yield from self.plan(lines, blocks)
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
         if blocks:
             yield from self.arrange(lines, blocks)
 
-    def number(self, lines: list[bytes], row: forms.Raw) -> tuple[_RowBlock | None, list[int]]:
+    def plan(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
+        """The planned steps, where they are new."""
+        for block in blocks:
+            steps = planned_steps(lines, block)
+            if steps is not None and steps != self.state["own"].get("plan"):
+                self.state["own"]["plan"] = steps
+                yield Fact("option", 0, 0, {"name": "total_steps", "value": steps})
+
+    def number(self, lines: list[bytes], row: forms.Raw) -> tuple[Block | None, list[int]]:
         """Text as numbers; the lines of those that are none."""
-        self.state["matched"] += len(row.where)
         if not row.columns:
             return None, []
+        self.state["matched"] += len(row.where)
         values, bad = [], set()
         for column in row.columns:
             numbers, wrong = forms.floats(column)
@@ -211,7 +258,7 @@ class LogReading:
             bad.update(wrong)
         steps = None if row.steps is None else forms.whole(row.steps)
         starts = np.array(row.starts, np.int64)
-        block = _RowBlock(row.names, row.where, starts, steps, np.stack(values, axis=1), row.main, row.x)
+        block = Block(row.names, row.where, starts, steps, np.stack(values, axis=1), row.main, row.x)
         if not bad:
             return block, []
         self.state["matched"] -= len(bad)
@@ -219,7 +266,7 @@ class LogReading:
         keep[list(bad)] = False
         return block.part(keep), row.where[~keep].tolist()
 
-    def choose_ranks(self, lines: list[bytes], blocks: list[_RowBlock]) -> list[_RowBlock]:
+    def choose_ranks(self, lines: list[bytes], blocks: list[Block]) -> list[Block]:
         """Without the rows of other ranks; times from the beginnings of lines."""
         known, kept = self.state["ranks"], []
         for block in blocks:
@@ -241,23 +288,19 @@ class LogReading:
                 kept.append(block)
         return kept
 
-    def arrange(self, lines: list[bytes], blocks: list[_RowBlock]) -> Iterator[Item]:
+    def arrange(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
         """Steps for all rows, segments, times; each step once."""
         state = self.state
         stepped = [block for block in blocks if block.steps is not None]
         cuts: list[tuple[int, int]] = []  # a line's index, and the step of the segment that begins there
         if stepped:
-            where, steps = _ordered(stepped)
+            where, steps = ordered(stepped)
             main = [block for block in stepped if block.main]
             if not main and state["last"] is None:
                 main = stepped
             if main:
                 cuts = self.restarts(main, where, steps)
-            for block in blocks:
-                if block.steps is None:
-                    at = np.searchsorted(where, block.where) - 1
-                    block.steps = np.where(at < 0, state["carry"], steps[np.maximum(at, 0)])
-            state["carry"] = int(steps[-1])
+            self.borrow_steps(blocks, where, steps)
         for block in blocks:
             if block.steps is None:
                 block.steps = np.full(len(block.where), state["carry"], np.int64)
@@ -275,10 +318,24 @@ class LogReading:
                     yield from self.once(block.part(slice(low, high)))
             begin = edge
 
-    def restarts(self, main: list[_RowBlock], where: Any, steps: Any) -> list[tuple[int, int]]:
+    def borrow_steps(self, blocks: list[Block], where: NDArray[Any], steps: NDArray[Any]) -> None:
+        """Rows that say no step: that of the row before, of their own dialect's where those say any."""
+        state, first = self.state, self.readers[0]
+        own = [block for block in blocks if block.reader is first and block.steps is not None]
+        if own and len(self.readers) > 1:
+            where, steps = ordered(own)
+        elif state["last"] is not None and not own:
+            return
+        for block in blocks:
+            if block.steps is None:
+                at = np.searchsorted(where, block.where) - 1
+                block.steps = np.where(at < 0, state["carry"], steps[np.maximum(at, 0)])
+        state["carry"] = int(steps[-1])
+
+    def restarts(self, main: list[Block], where: Any, steps: Any) -> list[tuple[int, int]]:
         """Where steps of main rows go back, each moved up to the other rows that already belong to the new segment."""
         state = self.state
-        at, rows = _ordered(main)
+        at, rows = ordered(main)
         if state["first"] is None:
             state["first"] = int(rows[0])
         before = np.concatenate(([rows[0] if state["last"] is None else state["last"]], rows[:-1]))
@@ -306,7 +363,7 @@ class LogReading:
             cuts.append((int(where[inside][0]) if inside.any() else int(at[index]), int(rows[index])))
         return cuts
 
-    def tell_time(self, lines: list[bytes], blocks: list[_RowBlock]) -> None:
+    def tell_time(self, lines: list[bytes], blocks: list[Block]) -> None:
         """Times of rows whose lines say none: from durations, since the last line that said one."""
         state = self.state
         if any(block.times is not None and block.times.any() for block in blocks):
@@ -314,9 +371,10 @@ class LogReading:
             return
         timed = []
         for block in blocks:
-            name = next((name for name in block.names if name in self.dialect.clock), None)
+            clock = block.reader.dialect.clock
+            name = next((name for name in block.names if name in clock), None)
             if name is not None and block.steps is not None:
-                how, scale = self.dialect.clock[name]
+                how, scale = clock[name]
                 timed.append(
                     (block, how, np.clip(np.nan_to_num(block.values[:, block.names.index(name)]), 0.0, 1e12) * scale)
                 )
@@ -353,7 +411,7 @@ class LogReading:
             at = np.searchsorted(where, block.where, side="right") - 1
             block.times = np.where(at < 0, 0, times[np.maximum(at, 0)])
 
-    def borrow_time(self, blocks: list[_RowBlock]) -> None:
+    def borrow_time(self, blocks: list[Block]) -> None:
         """Rows whose lines say no time, among rows that do: that of the row before."""
         said = [block for block in blocks if block.times is not None]
         where = np.concatenate([block.where for block in said])
@@ -367,7 +425,7 @@ class LogReading:
         self.state["clock"] = int(times[-1])
 
     @staticmethod
-    def time_at(blocks: list[_RowBlock], index: int) -> int:
+    def time_at(blocks: list[Block], index: int) -> int:
         found = [
             int(block.times[at])
             for block in blocks
@@ -375,7 +433,7 @@ class LogReading:
         ]
         return min((time for time in found if time), default=0)
 
-    def once(self, block: _RowBlock) -> Iterator[Item]:
+    def once(self, block: Block) -> Iterator[Item]:
         """Rows of one segment, without those whose step was the last of the same names."""
         tops, key = self.state["tops"], "\n".join(block.names)
         steps = block.steps
@@ -398,39 +456,42 @@ class LogReading:
         if len(block.where):
             times = block.times if block.times is not None else np.zeros(len(block.where), np.int64)
             points = ImportedPoints(block.names, steps, times, block.values, block.x)
-            yield from self.dialect.refine(points, self.state["own"], self.state["restarts"])
+            reader = block.reader
+            for item in reader.dialect.refine(points, reader.own, self.state["restarts"]):
+                kept = self.beside(reader, item) if isinstance(item, ImportedPoints) else item
+                if kept is not None:
+                    yield kept
+
+    def beside(self, reader: _Reader, points: ImportedPoints) -> ImportedPoints | None:
+        """Another dialect's rows under names that need no table of its own, and without what the first one's rows
+        say too."""
+        counts = self.state["counts"]
+        if reader is self.readers[0]:
+            if len(self.readers) > 1 and len(counts) < SHAPES:
+                for name in points.names:
+                    canonical = self.names.canonical(name).name
+                    counts[canonical] = counts.get(canonical, 0) + len(points.steps)
+            return points
+        named = [reader.names.canonical(name) for name in points.names]
+        key = "beside\n" + "\n".join(points.names)
+        if key in counts or len(counts) < SHAPES:
+            counts[key] = counts.get(key, 0) + len(points.steps)
+        rows, names = counts.get(key, 0), [alias.name for alias in named]
+        keep = [
+            at for at, name in enumerate(names) if counts.get(name, 0) < _SAID_TOO * rows and name not in names[:at]
+        ]
+        if not keep or (rows < 2 and not any(names[at].startswith(("eval/", "test/")) for at in keep)):
+            return None
+        values = points.values[:, keep] * np.array([named[at].factor for at in keep])
+        return points._replace(names=tuple(named[at].name for at in keep), values=values)
 
 
-class _RowBlock:
-    """Rows of the same names as numbers, ascending by line."""
+class _Reader:
+    """A dialect that reads a file, and what it remembers from chunk to chunk."""
 
-    __slots__ = ("main", "names", "starts", "steps", "times", "values", "where", "x")
-
-    def __init__(
-        self, names: tuple[str, ...], where: Any, starts: Any, steps: Any, values: Any, main: bool, x: str
-    ) -> None:
-        self.names, self.where, self.starts, self.values, self.main, self.x = names, where, starts, values, main, x
-        self.steps: NDArray[Any] | None = steps
-        self.times: NDArray[Any] | None = None
-
-    def part(self, keep: Any) -> _RowBlock:
-        steps = None if self.steps is None else self.steps[keep]
-        block = _RowBlock(self.names, self.where[keep], self.starts[keep], steps, self.values[keep], self.main, self.x)
-        block.times = None if self.times is None else self.times[keep]
-        return block
-
-    def places(self) -> Iterator[tuple[int, int]]:
-        return zip(self.where.tolist(), self.starts.tolist(), strict=True)
-
-
-def _ordered(blocks: list[_RowBlock]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lines and steps of several blocks, by line."""
-    if len(blocks) == 1 and blocks[0].steps is not None:
-        return blocks[0].where, blocks[0].steps
-    where = np.concatenate([block.where for block in blocks])
-    steps = np.concatenate([block.steps for block in blocks if block.steps is not None])
-    order = np.argsort(where, kind="stable")
-    return where[order], steps[order]
+    def __init__(self, dialect: Dialect, own: dict[str, Any]) -> None:
+        self.dialect, self.own = dialect, own
+        self.names = Names(dialect.kind, dialect.aliases)
 
 
 def note(points: ImportedPoints, message: str) -> Fact:

@@ -3,8 +3,9 @@
 In:   `{'loss': 2.301, 'grad_norm': 1.23, 'learning_rate': 4.9e-05, 'epoch': 0.04}`,
       `{'eval_loss': 2.1, …}`, `{'train_runtime': 896.0, …}`, `{'step': 10, 'loss': 2.1}`:
       with either quotes, values in quotes, nan, over several lines, progress bars between.
-Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where there is no
-      bar, rows are numbered 1, 2, 3 and a note says so. An evaluation has the step of the row before it.
+Out:  the names as printed. The step is that of the progress bar behind a dict, which is exact; where several stand
+      behind one bar, their epochs place them. Where there is no bar, rows are numbered 1, 2, 3 and a note says so.
+      An evaluation has the step of the row before it.
 
 A loss of exactly 0.0 can be a hidden NaN: the Trainer leaves non-finite losses out of its means by default.
 """
@@ -12,6 +13,7 @@ A loss of exactly 0.0 can be a hidden NaN: the Trainer leaves non-finite losses 
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -51,6 +53,15 @@ def _dict(line: bytes) -> forms.Parsed | None:
         return None  # an epoch of somebody else's loop
     train = not any(name.startswith(("eval_", "train_runtime", "train_loss", "test_")) for name in names)
     return found.start(), step, tuple(names), tuple(names.values()), train
+
+
+def _epoch(row: forms.Raw, place: int, missing: float = 0.0) -> float:
+    """The epoch that a row says."""
+    try:
+        epoch = float(row.columns[row.names.index("epoch")][place])
+    except ValueError:  # none, or no number
+        return missing
+    return epoch if 0.0 <= epoch < 1e9 else missing  # NaN too
 
 
 class PrintedDicts(engine.Dialect):
@@ -113,20 +124,45 @@ class PrintedDicts(engine.Dialect):
         if own.get("how") == "rows":  # numbered before: a bar that comes later is another one's
             return self.count(rows, own)
         places, counts = [bar[0] for bar in mine], [bar[1] for bar in mine]
-        placed = []
-        for row in rows:
-            if row.main and row.steps is None:
-                found = []
-                for index in row.where.tolist():
-                    at = bisect.bisect_left(places, index)
-                    near = at < len(places) and places[at] <= index + _NEAR
-                    found.append(counts[at] if near else (counts[at - 1] if at else last))
-                row = row._replace(steps=found)
-                own["how"] = "bars"
-            placed.append(row)
+        steps: dict[int, list[int]] = {}
+        alone: list[tuple[int, int, int]] = []  # rows without a bar behind them: line, block, place
+        for number, row in enumerate(rows):
+            if not row.main or row.steps is not None:
+                continue
+            steps[number] = []
+            for place, index in enumerate(row.where.tolist()):
+                at = bisect.bisect_left(places, index)
+                near = at < len(places) and places[at] <= index + _NEAR
+                steps[number].append(counts[at] if near else (counts[at - 1] if at else last))
+                if not near:
+                    alone.append((index, number, place))
+        if not self.by_epoch(rows, steps, sorted(alone)):
+            return self.count(rows, own)
+        if steps:
+            own["how"] = "bars"
         if counts:
             own["bar"] = counts[-1]
-        return placed
+        return [row._replace(steps=steps[number]) if number in steps else row for number, row in enumerate(rows)]
+
+    @staticmethod
+    def by_epoch(rows: list[forms.Raw], steps: dict[int, list[int]], alone: list[tuple[int, int, int]]) -> bool:
+        """Several dicts behind one bar, as a buffered output has them: steps by their epochs; whether that is done.
+
+        The bar and the last of them are of the same moment.
+        """
+        groups: dict[int, list[tuple[int, int, int]]] = {}
+        for one in alone:
+            groups.setdefault(steps[one[1]][one[2]], []).append(one)
+        for count, group in groups.items():
+            if len(group) < 2:
+                continue
+            epochs = [_epoch(rows[number], place) for _, number, place in group]
+            placed = [round(count * epoch / epochs[-1]) if epochs[-1] > 0 else 0 for epoch in epochs]
+            if any(late <= early for early, late in itertools.pairwise(placed)):
+                return False
+            for (_, number, place), step in zip(group, placed, strict=True):
+                steps[number][place] = step
+        return True
 
     @staticmethod
     def total(bars: list[tuple[int, int, int]], where: Any, train: list[forms.Raw]) -> int:
@@ -159,14 +195,7 @@ class PrintedDicts(engine.Dialect):
         }
         row_number, last_epoch = int(own.get("row", 0)), float(own.get("epoch", 0.0))
         for _, number, at in order:
-            row = rows[number]
-            epoch = last_epoch
-            if "epoch" in row.names:
-                try:
-                    epoch = float(row.columns[row.names.index("epoch")][at])
-                except ValueError:
-                    epoch = last_epoch
-            epoch = epoch if 0.0 <= epoch < 1e9 else last_epoch  # NaN too
+            epoch = _epoch(rows[number], at, last_epoch)
             if epoch < last_epoch and last_epoch > 0:
                 row_number = max(round(row_number * epoch / last_epoch) - 1, 0)
             row_number, last_epoch = row_number + 1, epoch

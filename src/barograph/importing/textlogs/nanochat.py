@@ -1,7 +1,8 @@
 """nanochat and picoLLM: pre-training, fine-tuning, validation, CORE.
 
 In:   `step 00100/05568 (1.80%) | loss: 6.043210 | lrm: 1.00 | dt: 645.43ms | tok/sec: 812,307 | bf16_mfu: 50.77 | …`,
-      `Step 00250 | Validation bpb: 1.086329`, `Step 03000 | CORE metric: 0.1697`, a line for each task of CORE.
+      `Step 00250 | Validation bpb: 1.086329`, `Step 03000 | CORE metric: 0.1697`, a line for each task of CORE,
+      `Final: 12/24 (50.00%)` of an evaluation by chat.
 Out:  the names as printed; `loss_raw`, the loss of each step out of the printed moving average; the corrected
       `loss` of fine-tuning, with `loss_printed` beside it.
 
@@ -47,7 +48,7 @@ def _task(line: bytes) -> forms.Parsed | None:
 class Nanochat(engine.Dialect):
     kind = "nanochat"
     about = "nanochat and picoLLM: training, fine-tuning, validation, CORE"
-    hints = (b"step ", b"Step ", b"Evaluating: ")
+    hints = (b"step ", b"Step ", b"Evaluating: ", b"Final: ")
     looks = re.compile(
         rb"(?<![\w./])(?:step \d+(?:/\d+)? \([\d.]+%\) \||Step \d+ \| (?:Validation|CORE)"
         rb"|Evaluating: \w+ \(\d+-shot[^)]*\)\.\.\. a)"
@@ -60,6 +61,7 @@ class Nanochat(engine.Dialect):
         ),
         forms.Form(rb"(?<![\w./])Step (\d{1,15}) \| CORE metric: (\S+)[ \t]*$", ("step", "CORE metric"), main=False),
         forms.Lines(_task),
+        forms.Form(rb"^Final: (\d+)/(\d+) \(([^ )%]+)%\)[ \t]*$", ("_right", "_asked", "Final"), main=False),
         # other versions: more fields, or fewer
         forms.pairs(rb"(?<![\w./])step (\d{1,15})(?:/\d+)? \([\d.]+%\) (?=\|.*[ms]\s*$)", _PAIR),
         forms.pairs(
@@ -91,6 +93,7 @@ class Nanochat(engine.Dialect):
         "Validation loss": "eval/loss",
         "Training loss": "train/loss",
         "CORE metric": "eval/core_metric",
+        "Final": ("eval/accuracy", 0.01),
     }
 
     def settings(self, preamble: bytes) -> dict[str, Any]:

@@ -5,17 +5,18 @@ In:   `step 100 loss=0.52`, `Epoch 3 | loss: 0.5 | acc 0.91`, `[Epoch 1/10][Batc
 Out:  names as written, with "val" or "test" before them on a line about that. Steps as written; of an epoch and a
       batch, the batches of the epochs before are added; lines that say only an epoch have x = "epoch".
 
-A line counts only if it says a step, an iteration, a batch or an epoch, and at least one known measure (loss,
-accuracy, perplexity, a rate, a norm …) with a number.
+A line counts if it says a step, an iteration, a batch or an epoch, and at least one known measure (loss, accuracy,
+perplexity, a rate, a norm …) with a number. A line with a loss or an accuracy and no step has that of the line above
+it that says one, such as `Epoch 3 of 20`; where many such lines stand below one, or none says any, they are numbered.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
+from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
 
 _COUNT = rb"[\s:=#\[(]{0,4}(\d{1,15})(?!\d|\.\d)(?:\s{0,4}(?:/|of)\s{0,4}(\d{1,15}))?"
@@ -30,16 +31,26 @@ _EPOCH = re.compile(  # and the batch that may stand behind it: `Epoch: [2][100/
 )
 _BAR = re.compile(rb"\d{1,3}%\|[^|\n]{0,300}\|\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
 _MEASURE = (
-    rb"(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:loss|nll|ce|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
+    rb"(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss|nll|ce|x-?ent(?:ropy)?|"
+    rb"cross[-_ ]?entropy|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|top[-_]?[15])(?:[@_/.-][a-z0-9]{1,24}){0,3}"
 )
+_OF = rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|mean|average|avg|total)[ ]){0,2}"
+_UNIT = rb"(k|K|M|B|ms|s|%)?(?:(?:nats?|bits?)(?:/[a-z]{1,8})?)?(?![\w:/]|\.\d)"
 _KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
 _PAIR = re.compile(
     rb"(?<!\w)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2})\s{0,3}[=:]\s{0,8}("
     + forms.NUMBER
-    + rb")(k|K|M|B|ms|s|%)?(?![\w:/]|\.\d)"
-    rb"|(?<![\w./-])((?i:" + _MEASURE + rb"))\s{1,8}(" + forms.NUMBER + rb")(k|K|M|B|ms|s|%)?(?![\w:/]|\.\d)"
+    + rb")"
+    + _UNIT
+    + rb"|(?<![\w./-])((?i:"
+    + _OF
+    + _MEASURE
+    + rb"))\s{1,8}("
+    + forms.NUMBER
+    + rb")"
+    + _UNIT
 )
 _RATE = re.compile(
     rb"(?<![\w.])("
@@ -47,7 +58,10 @@ _RATE = re.compile(
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
 _PHASE = re.compile(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev)|(test|testing))(?![A-Za-z_/.-])"
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev)|(test|testing)|train(?:ing)?)(?![A-Za-z_/.-])"
+)
+_BARE = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss|nll|ce|x-?ent|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|reward)"
 )
 _COUNTS = re.compile(
     rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
@@ -58,27 +72,29 @@ _TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
+_PROSE = re.compile(rb"[{}\"';]|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I)
+_NUMBERED = 5  # rows without a step that are numbered
+_OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
+_STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
 def _row(line: bytes) -> forms.Parsed | None:
-    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"', b"#") or _CODE.match(line):
+    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"') or _CODE.match(line):
         return None
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
     bar = _BAR.search(line) if b"%|" in line else None
     if step is None and epoch is None and batch is None and bar is None and b"oss" in line:
         bar = _FRACTION.search(line)
-    if step is None and epoch is None and batch is None and bar is None:
-        return None
-    first = min(match.start() for match in (step, batch, epoch, bar) if match)
-    phase = _PHASE.search(line)
-    prefix = "" if phase is None else ("val " if phase[1] else "test ")
-    if bar and prefix and bar[1] != bar[2]:
+    counts = [match for match in (step, batch, epoch, bar) if match]
+    first = min((match.start() for match in counts), default=0)
+    phases = [(found.start(), _phase(found)) for found in _PHASE.finditer(line)]
+    if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
     names: dict[str, Any] = {}
     known = False
-    for key, value, unit, word, value2, unit2 in _PAIR.findall(line):
-        name, number, scale = (key, value, unit) if key else (word, value2, unit2)
+    for found in _PAIR.finditer(line):
+        name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
         if _COUNTS.match(name):
             continue
         if turned := _TURNED.match(name):
@@ -96,12 +112,18 @@ def _row(line: bytes) -> forms.Parsed | None:
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        if prefix and not _PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
-            text = prefix + text
+        phase = _phase_at(phases, found.start())
+        if phase and not _PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
+            text = f"{phase} {text}"
         names.setdefault(text, number)
-    if not known:
-        return None
-    for value, unit in _RATE.findall(line):
+    if known and line.lstrip()[:1] == b"#":
+        return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
+    if not counts:
+        if not known or not any(map(_BARE.fullmatch, names)) or _PROSE.search(line):
+            return None
+    elif not known:  # a heading: it gives a step to the lines below it
+        names = {}
+    for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
     extra: dict[str, Any] = {}
     if epoch:
@@ -112,12 +134,27 @@ def _row(line: bytes) -> forms.Parsed | None:
         extra |= {"_batch": batch[1], "_batches": batch[2] or b""}
     if bar and step is None and "_batch" not in extra:
         extra |= {"_batch": bar[1], "_batches": bar[2]}
-    if bar and prefix:
+    of_training = not phases or any(not phase for _, phase in phases)
+    if bar and not of_training:
         extra["_aside"] = b"1"
     if step and not re.match(rb"(?i)global", step[1]) and epoch and step[2] and "_batch" not in extra:
         extra |= {"_batch": step[2], "_batches": b""}  # of an epoch or of the run: the counts will tell
-    named = {**names, **extra, "_step": step[2] if step else b""}
-    return first, None, tuple(named), tuple(named.values()), not prefix
+    if step:
+        extra["_step"] = step[2]
+    named = names | extra
+    return first, None, tuple(named), tuple(named.values()), of_training
+
+
+def _phase(found: re.Match[bytes]) -> str:
+    """ "val", "test", or "" for a word that says training."""
+    return "val" if found[1] else "test" if found[2] else ""
+
+
+def _phase_at(phases: list[tuple[int, str]], place: int) -> str:
+    """Which data a measure is about: what the last such word before it says, or the only one of its line."""
+    if len({phase for _, phase in phases}) == 1:
+        return phases[0][1]
+    return next((phase for at, phase in reversed(phases) if at <= place), "")
 
 
 def _scaled(number: bytes, factor: float) -> Any:
@@ -144,7 +181,13 @@ class Plain(engine.Dialect):
         b"ep ",
         b"%|",
         b"Train: ",
-        b"loss: ",
+        b"oss",
+        b"acc",
+        b"nll",
+        b"ppl",
+        b"erplexity",
+        b"ntropy",
+        b"eward",
     )
     shapes = (forms.Lines(_row),)
     last_resort = True
@@ -169,39 +212,85 @@ class Plain(engine.Dialect):
     }
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
-        """A step for each row, out of its step, batch and epoch."""
+        """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
         order = sorted(
             (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)
         )
         counts = [{name: row.columns[at] for at, name in enumerate(row.names) if name[0] == "_"} for row in rows]
-        steps: list[list[int | None]] = [[None] * len(row.where) for row in rows]
+        # a step, or ["epoch", n], for each row; the bare ones: that of the line above
+        steps: list[list[Any]] = [[None] * len(row.where) for row in rows]
+        above = own.get("above")
+        stepped = sum(
+            len(row.where) for row, said in zip(rows, counts, strict=True) if "_step" in said or "_batch" in said
+        )
+        by_epoch = sum(len(row.where) for row, said in zip(rows, counts, strict=True) if list(said) == ["_epoch"])
+        stray = "steps" not in own and _STRAYS * stepped < by_epoch
         for _, number, at in order:
             now = {name: int(column[at]) for name, column in counts[number].items() if column[at] != b""}
-            steps[number][at] = found_step = self.step(now, own)
-            if found_step is not None and "_aside" not in now:
-                own["now"] = found_step
-        placed = []
+            if now:
+                found_step = self.step(now, own)
+                if found_step is not None and "_aside" not in now:
+                    own["now"] = found_step
+                above = ["epoch", now["_epoch"]] if found_step is None else found_step
+            steps[number][at] = above
+        own["above"] = above
+        if stray:
+            own.pop("steps", None)
+        placed: list[forms.Raw] = []
         for row, found, said in zip(rows, steps, counts, strict=True):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
-            plain = row._replace(names=tuple(row.names[at] for at in kept), columns=[row.columns[at] for at in kept])
-            has_step = np.array([step is not None for step in found])
-            for mask, counted in ((has_step, True), (~has_step, False)):
-                if not mask.any():
+            if not kept:
+                continue
+            row = row._replace(names=tuple(row.names[at] for at in kept), columns=[row.columns[at] for at in kept])
+            if not said and own.get("beside"):
+                placed.append(row._replace(steps=None, main=False))
+                continue
+            if not said and not self.has_own(row, found, own):
+                placed += self.numbered(row, own)
+                continue
+            for counted in (True, False):
+                picks = [at for at, step in enumerate(found) if step is not None and isinstance(step, int) is counted]
+                if not picks:
                     continue
-                picks = np.flatnonzero(mask).tolist()
-                part = plain._replace(
-                    where=plain.where[picks],
-                    starts=[plain.starts[at] for at in picks],
-                    columns=[[column[at] for at in picks] for column in plain.columns],
+                part = row._replace(
+                    where=row.where[picks],
+                    starts=[row.starts[at] for at in picks],
+                    columns=[[column[at] for at in picks] for column in row.columns],
                 )
                 if counted:
                     placed.append(part._replace(steps=[found[at] for at in picks]))
                 elif own.get("steps"):  # means of an epoch, between rows that count steps
                     placed.append(part._replace(steps=None, main=False))
                 else:
-                    epochs = [int(said["_epoch"][at]) for at in picks]
-                    placed.append(part._replace(steps=epochs, x="epoch"))
+                    placed.append(part._replace(steps=[found[at][1] for at in picks], x="epoch"))
         return placed
+
+    @staticmethod
+    def has_own(row: forms.Raw, above: list[Any], own: dict[str, Any]) -> bool:
+        """Whether rows without a step have each a line above them that says one."""
+        key, numbers = "\n".join(row.names), own.setdefault("numbers", {})
+        different = {repr(step) for step in above if step is not None}
+        if key not in numbers and (len(different) < _OWN_HEADING * len(above) or not different):
+            if len(above) < _NUMBERED and not own.get("steps") and len(numbers) < 100:
+                return bool(different)
+            numbers[key] = 0
+        return key not in numbers
+
+    @staticmethod
+    def numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
+        """Rows without a step: 1, 2, 3."""
+        key, numbers = "\n".join(row.names), own["numbers"]
+        if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < _NUMBERED):
+            return []
+        before = numbers[key]
+        numbers[key] += len(row.where)
+        return [row._replace(steps=list(range(before + 1, numbers[key] + 1)), x="row")]
+
+    def refine(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
+        if points.x == "row" and not own.get("told"):
+            own["told"] = True
+            yield engine.note(points, "These lines say no step: rows are numbered 1, 2, 3.")
+        yield points
 
     @staticmethod
     def step(said: dict[str, int], own: dict[str, Any]) -> int | None:

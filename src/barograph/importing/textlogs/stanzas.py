@@ -19,12 +19,12 @@ _STANZA = re.compile(
     rb"|\[batch=\d{1,15}/\d+\]:\n(?:[ \t]+(?:Train|Eval) [^\n:]{1,100}: [^\n]{1,60}\n?){1,400}"
     rb"|^-{12,}\n(?:\|[^\n|]{1,100}\|[^\n|]{1,60}\|\n){1,200}-{12,}$"
 )
-_OPEN = re.compile(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]+[^\n]*\n)*$")
+_OPEN = re.compile(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]++[^\n]*\n)*+$")
 _HEAD = re.compile(rb"\[(?:step|batch)=(\d{1,15})(?:/\d+)?(?:,epoch=\d+)?\]:? ")
 _EQUALS = re.compile(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|\s*$)")
 _COLON = re.compile(rb"\x1f ?(?:Train )?([^\x1f:]{1,100}): (" + forms.NUMBER + rb")(?=\x1f|\s*$)")
 _CELLS = re.compile(rb"\|\s*([^|\x1f]{1,100}?)\s*\|\s*([^|\x1f]{0,60}?)\s*\|")
-_NUMBER = re.compile(forms.NUMBER + rb"$")
+_is_number = re.compile(forms.NUMBER).fullmatch
 _COUNTS = ("total_timesteps", "TotalEnvInteracts", "timesteps", "Epoch", "epoch", "Iteration", "iterations")
 
 
@@ -45,7 +45,7 @@ def _table(line: bytes) -> forms.Parsed | None:
         name = key.decode("utf-8", "replace")
         if not value:
             heading = name if name.endswith("/") else ""
-        elif _NUMBER.match(value):
+        elif _is_number(value):
             names[heading + name] = value
     for count in _COUNTS:
         step = step or next((value for name, value in names.items() if name.rpartition("/")[2] == count), None)

@@ -75,15 +75,16 @@ class Torchtitan(engine.Dialect):
     def candidates(self, lines: list[bytes]) -> list[int]:
         return [index for index, line in enumerate(lines) if b"step: " in line or (b"." in line and len(line) < 40)]
 
-    def sure(self, head: bytes) -> int:
+    def rows_in(self, text: bytes) -> tuple[int, int]:
         """A table counts only if nothing else is in it: two numbers a line are nobody's own."""
-        if b"step: " in head:
-            return super().sure(head)
-        lines_ = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
+        if b"step: " in text:
+            return super().rows_in(text)
+        lines_ = [line.rstrip(b"\r") for line in text.split(b"\n")[:-1]]
         if len(lines_) >= 3 and all(map(_TABLE.match, lines_)):
             steps = [int(line.split()[0]) for line in lines_]
-            return len(lines_) if all(a < b for a, b in itertools.pairwise(steps)) else 0
-        return 0
+            if all(a < b for a, b in itertools.pairwise(steps)):
+                return len(lines_), len(lines_)
+        return 0, 0
 
 
 SOURCE = Torchtitan()

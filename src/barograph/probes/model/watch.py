@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from barograph.probes.model import blocks, flow, report
@@ -22,7 +22,6 @@ from barograph.probes.model.backward import BackwardEnd
 from barograph.probes.model.findings import Witness
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
 from barograph.probes.model.looks import Looks
-from barograph.probes.model.outlet import Outlet
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import WatchSchedule
@@ -84,7 +83,7 @@ class ModelWatch:
             intervals = dict.fromkeys(intervals, 0) | {"moe": moe}
         self.schedule = WatchSchedule(intervals, budget)
         self.show = show
-        self._run, self._outlet = run, Outlet(run)
+        self._run, self._outlet = run, _Outlet(run)
         self._scaler = scaler
         self._witness = Witness(lambda sentence, key: run.warn(sentence, key=f"watch {key}"))
         self._looks = Looks(run, model, self.schedule, memory_budget_mb, modules, self._witness)
@@ -445,3 +444,21 @@ def _upcoming(run: Recording) -> int:
 def _records(run: Recording, model: Any) -> bool:
     """Whether this rank has anything to say: DDP's other ranks hold copies of what rank 0 holds."""
     return run.rank == 0 or type(model).__name__ != "DistributedDataParallel"
+
+
+class _Outlet:
+    """Where a watch's tables go, at a step of its own: a run, or what has `record` and perhaps its other calls."""
+
+    def __init__(self, run: Any):
+        self._layers = getattr(run, "log_layers", None)
+        self._histogram = getattr(run, "log_histogram", None)
+
+    def table(self, prefix: str, step: int, table: Mapping[str, Mapping[str, float]]) -> None:
+        """`{layer: {statistic: value}}` under `{prefix}/{layer}/{statistic}`."""
+        if table and self._layers is not None:
+            self._layers(step, table, prefix, advance=False)
+
+    def histogram(self, name: str, step: int, edges: Any, counts: Any) -> None:
+        """Counts [n] between edges [n + 1]."""
+        if self._histogram is not None:
+            self._histogram(name, counts, step, edges=edges, advance=False)

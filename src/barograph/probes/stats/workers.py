@@ -84,8 +84,3 @@ def team() -> Team | None:
             del _teams[old]
         _teams[key] = Team(size)
     return _teams[key]
-
-
-def threads_alive() -> int:
-    """How many threads of this kind the process has."""
-    return sum(thread.name.startswith("barograph-statistics-") for thread in threading.enumerate())

@@ -21,6 +21,9 @@ import msgspec
 import numpy
 
 from barograph.analysis.compare import comparison
+from barograph.analysis.forecast import forecast, forecast_sentences
+from barograph.analysis.lineage.tree import lineage
+from barograph.analysis.scaling.fit import fit_scaling
 from barograph.core.aliases import Names
 from barograph.core.columns import thin_indices
 from barograph.core.record import format_time, mark_non_finite
@@ -161,11 +164,30 @@ class Answers:
             "note": "config.* are the configuration; package.* the installed packages; commit the code's",
         }
 
-    def compare(self, runs: Sequence[str], metric: str | None = None, axis: str | None = None) -> dict[str, Any]:
+    def compare(
+        self,
+        runs: Sequence[str],
+        metric: str | None = None,
+        axis: str | None = None,
+        group: str | None = None,
+        level: float = 0.05,
+    ) -> dict[str, Any]:
         if len(runs) < 2:
             raise ValueError("name two runs or more; the first is the baseline")
-        made = comparison.compare(*[self.find(one) for one in runs], metric=metric, x=axis)
+        made = comparison.compare(*[self.find(one) for one in runs], metric=metric, x=axis, group=group, level=level)
         return {"text": made.text(100), **made.as_dict()}
+
+    def forecast(self, run: str, target: float | None = None, planned_steps: int | None = None) -> dict[str, Any]:
+        found = self.find(run)
+        made = forecast(found, target=target, planned_steps=planned_steps)
+        return {"run": found.id, "sentences": forecast_sentences(made), **made.as_dict()}
+
+    def scaling(self, runs: Sequence[str], metric: str | None = None) -> dict[str, Any]:
+        made = fit_scaling(*[self.find(one) for one in runs], metric=metric)
+        return {"text": made.text(100), **made.as_dict()}
+
+    def lineage(self, run: str) -> dict[str, Any]:
+        return lineage(self.find(run), self.dir.resolve()).as_dict()
 
     def report(self, runs: Sequence[str], section: str | None = None) -> dict[str, Any]:
         if not runs:

@@ -8,6 +8,8 @@ Out:  answers on standard output, each at most `answers.MOST_BYTES` long. Every 
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -74,11 +76,29 @@ class _Tools:
         """What differs between two runs or more: configuration, installed packages, commit."""
         return self._answered(lambda: self._answers.config_diff(runs))
 
-    def compare(self, runs: list[str], metric: str | None = None, axis: str | None = None) -> str:
+    def compare(
+        self, runs: list[str], metric: str | None = None, axis: str | None = None, group: str | None = None,
+        level: float = 0.05,
+    ) -> str:  # fmt: skip
         """Compare runs, the first being the baseline: what differs, whether that lets anything be concluded, curves
         on one axis, differences with intervals, and a verdict. metric: a series, axis: step, tokens, samples, time
-        or flops; both are chosen so that they do not mislead if not given."""
-        return self._answered(lambda: self._answers.compare(runs, metric, axis))
+        or flops; both are chosen so that they do not mislead if not given. group: a key of the configuration;
+        runs with one value are a group. level: of all tests together."""
+        return self._answered(lambda: self._answers.compare(runs, metric, axis, group, level))
+
+    def forecast(self, run: str, target: float | None = None, planned_steps: int | None = None) -> str:
+        """What a run's final loss will be, with a 90% interval, and when a target loss is reached. planned_steps: if
+        the run's configuration does not say."""
+        return self._answered(lambda: self._answers.forecast(run, target, planned_steps))
+
+    def scaling(self, runs: list[str], metric: str | None = None) -> str:
+        """The scaling law that runs of several sizes follow: coefficients with intervals, cautions. Takes some
+        seconds."""
+        return self._answered(lambda: self._answers.scaling(runs, metric))
+
+    def lineage(self, run: str) -> str:
+        """The tree of segments, rewinds and forks that a run belongs to, and what each took."""
+        return self._answered(lambda: self._answers.lineage(run))
 
     def report(self, runs: list[str], section: str | None = None) -> str:
         """The report of a run, or of several runs' comparison, as Markdown: settings, losses, gradients, layers,
@@ -103,10 +123,26 @@ def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
     made, annotations, refusal = _sdk()
     server = made("barograph", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     tools = _Tools(Answers(dir), _teller(refusal))
+    arguments_of: dict[str, list[str]] = {}
+    call = server.call_tool
+
+    async def call_tool(name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """The SDK leaves out arguments that a tool does not have; an assistant would take the answer for another."""
+        names = arguments_of.get(name, list(arguments))
+        for given in arguments:
+            if given not in names:
+                near = difflib.get_close_matches(given, names, 1, 0.0)
+                hint = f"; the nearest is {near[0]!r}" if near else ", which takes none"
+                raise refusal(f"there is no argument {given[:80]!r} of {name}{hint}")
+        return await call(name, arguments, context)
+
+    server.call_tool = call_tool
     for function in (
         tools.list_runs, tools.run_summary, tools.list_series, tools.series, tools.findings, tools.doctor,
-        tools.config_diff, tools.compare, tools.report, tools.schema, tools.sql,
+        tools.config_diff, tools.compare, tools.forecast, tools.scaling, tools.lineage, tools.report, tools.schema,
+        tools.sql,
     ):  # fmt: skip
+        arguments_of[function.__name__] = list(inspect.signature(function).parameters)
         server.add_tool(
             function, annotations=annotations(readOnlyHint=True, openWorldHint=False), structured_output=False
         )

@@ -31,14 +31,15 @@ def run_compare(
     target: float | None = None,
     level: float = statistics.LEVEL,
     equal: bool = False,
-    tolerance: float = equality.TOLERANCE,
+    tolerance: float | None = None,
     anyway: bool = False,
     to: str = "text",
     out: str | None = None,
 ) -> int:
     """Compare, and print or write the result; returns the exit code: 0, or 3 if runs that should be equal are not.
 
-    The arguments are those of `comparison.compare`. to: one of `FORMATS`. out: a file instead of the terminal.
+    The arguments are those of `comparison.compare`; with a tolerance, differences within it are none.
+    to: one of `FORMATS`. out: a file instead of the terminal.
     Raises KeyError, ValueError and OSError with one sentence.
     """
     if to not in FORMATS:
@@ -53,7 +54,7 @@ def run_compare(
         target=target,
         level=level,
         equal=equal,
-        tolerance=tolerance,
+        tolerance=equality.TOLERANCE if tolerance is None else tolerance,
         anyway=anyway,
     )
     text = _written(made, to, out is not None)
@@ -62,8 +63,7 @@ def run_compare(
     else:
         Path(out).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
         print(f"{out}: {len(text.encode()):,} bytes")
-    unequal = equal and any(one.first_bit is not None or one.missing is not None for one in made.equal or ())
-    return UNEQUAL if unequal else 0
+    return UNEQUAL if equal and not equality.are_equal(made.equal or (), exact=tolerance is None) else 0
 
 
 def _written(made: Comparison, to: str, to_file: bool) -> str:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barograph.analysis.compare.words import cell_words, change_words, letter
+from barograph.analysis.compare.words import (
+    PLUS_MINUS,
+    cell_words,
+    change_words,
+    common_end,
+    ends_alike,
+    has_interval,
+    letter,
+)
 from barograph.core.text import change, number
 from barograph.core.text import markdown as words
 from barograph.views.compare.tables import unknown_words
@@ -59,6 +67,10 @@ def _differences(made: Comparison) -> str:
 
 
 def _figures(made: Comparison) -> str:
+    return _figure_table(made) + (f"\n\n{PLUS_MINUS}" if has_interval(made.rows) else "")
+
+
+def _figure_table(made: Comparison) -> str:
     sides = range(len(made.sides))
     if len(made.sides) <= 4:
         heads = ["", "A", *(head for at in sides[1:] for head in (letter(at), f"{letter(at)} vs A"))]
@@ -69,7 +81,9 @@ def _figures(made: Comparison) -> str:
         ]
         return table(heads, rows)
     by_side = {one.side: one for one in made.contrasts}
-    heads = ["", "side", *(words(row.name) for row in made.rows[:6]), "vs A", "p", "outcome"]
+    alike = ends_alike(made.contrasts)
+    there = () if alike else ("at", "A there", "there")
+    heads = ["", "side", *(words(row.name) for row in made.rows[:6]), *there, "vs A", "p", "outcome"]
     rows = []
     for at in sides:
         one = by_side.get(at)
@@ -77,6 +91,7 @@ def _figures(made: Comparison) -> str:
         rows.append(
             [letter(at), words(made.sides[at].label)]
             + [cell_words(row.cells[at], row.unit) for row in made.rows[:6]]
+            + list(() if alike else common_end(one) if one is not None else ("", "", ""))
             + [change(one.percent) if one is not None else "", number(test.p, 2) if test is not None else ""]
             + [one.outcome if one is not None else "baseline"]
         )

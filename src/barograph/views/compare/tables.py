@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.contrasts import BETTER, DIFFERENT, WORSE, Contrast
 from barograph.analysis.compare.difference import ABSENT, Difference
-from barograph.analysis.compare.words import amount, cell_words, change_words, letter
+from barograph.analysis.compare.words import (
+    PLUS_MINUS,
+    amount,
+    cell_words,
+    change_words,
+    common_end,
+    ends_alike,
+    has_interval,
+    letter,
+    smoothing,
+)
 from barograph.core.text import change, count, escape, fit, number, padded, sparkline, width, wrapped
 
 if TYPE_CHECKING:
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_DIFFERENCES = 24
 MOST_NAMES = 4
+_FLAT = 1e-3  # of its size: a difference that varies by less is drawn as a flat line
 _BESIDE = 3  # sides that stand beside each other; more stand below each other
 _BOLD, _DIM, _GREEN, _RED, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
@@ -160,6 +171,8 @@ def _table(made: Comparison, columns: int) -> Iterator[str]:
         for at in range(1, sides):
             parts += [padded(line[at], sizes[at], right=True), grows[at - 1].rjust(grown[at - 1])]
         yield f"  {padded(escape(row.name), name)}  {'  '.join(parts)}".rstrip()
+    if has_interval(made.rows):
+        yield f"  {_DIM}{PLUS_MINUS}{_END}"
 
 
 def _list(made: Comparison, columns: int) -> Iterator[str]:
@@ -168,7 +181,9 @@ def _list(made: Comparison, columns: int) -> Iterator[str]:
         return
     final = made.rows[0]
     by_side = {one.side: one for one in made.contrasts}
-    rows = [("", "SIDE", "RUNS", escape(final.name, 28), "VS A", "P", "")]
+    alike = ends_alike(made.contrasts)
+    there = () if alike else ("AT", "A THERE", "THERE")
+    rows = [("", "SIDE", "RUNS", escape(final.name, 28), *there, "VS A", "P", "")]
     for at, side in enumerate(made.sides):
         one = by_side.get(at)
         test = one.test if one is not None else None
@@ -178,18 +193,21 @@ def _list(made: Comparison, columns: int) -> Iterator[str]:
                 escape(side.label),
                 str(len(side.members)),
                 cell_words(final.cells[at], final.unit),
+                *(() if alike else common_end(one) if one is not None else ("", "", "")),
                 change(one.percent) if one is not None else "",
                 number(test.p, 2) if test is not None else "",
                 one.outcome if one is not None else "baseline",
             )
         )
-    sizes = [max(width([row[at]]) for row in rows) for at in range(7)]
+    sizes = [max(width([row[at]]) for row in rows) for at in range(len(rows[0]))]
     sizes[1] = max(10, min(sizes[1], columns - sum(sizes) + sizes[1] - 14))
     for at, row in enumerate(rows):
         left = f"{padded(row[0], sizes[0])}  {padded(row[1], sizes[1])}"
-        right = "  ".join(padded(row[place], sizes[place], right=True) for place in (2, 3, 4, 5))
-        line = f"  {left}  {right}  {row[6]}".rstrip()
+        right = "  ".join(padded(row[place], sizes[place], right=True) for place in range(2, len(row) - 1))
+        line = f"  {left}  {right}  {row[-1]}".rstrip()
         yield _head(line) if at == 0 else line
+    if has_interval([final]):
+        yield f"  {_DIM}{PLUS_MINUS}{_END}"
 
 
 def _along(made: Comparison, columns: int) -> Iterator[str]:
@@ -213,7 +231,9 @@ def _one_along(one: Contrast, columns: int) -> Iterator[str]:
         return
     names = f"{letter(one.side)} − {letter(one.baseline)}"
     ends = f"{number(min(finite))} … {number(max(finite))}"
-    drawn = sparkline(curve.difference.tolist(), max(10, min(60, columns - len(names) - len(ends) - 8)))
+    flat = max(finite) - min(finite) < _FLAT * max(map(abs, finite))
+    heights = [0.0] * len(finite) if flat else curve.difference.tolist()
+    drawn = sparkline(heights, max(10, min(60, columns - len(names) - len(ends) - 8)))
     yield f"  {names}  {drawn}  {ends}"
     sure = [place for place in range(len(curve.x)) if curve.low[place] > 0 or curve.high[place] < 0]
     if curve.kind == "seeds":
@@ -226,13 +246,7 @@ def _one_along(one: Contrast, columns: int) -> Iterator[str]:
 
 
 def _notes(made: Comparison, columns: int) -> Iterator[str]:
-    window = made.place.window if made.place is not None else 0.0
-    lines = [*made.cautions, *made.notes]
-    if window and made.axis is not None:
-        unit = UNITS[made.axis]
-        lines.append(
-            f"Smoothed alike for all: means over {amount(window, unit)} {unit}; a final value is the last such mean."
-        )
+    lines = [*made.cautions, *made.notes, *filter(None, [smoothing(made.place, made.contrasts)])]
     if lines:
         yield _head("NOTES")
     for sentence in lines:

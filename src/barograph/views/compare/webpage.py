@@ -12,7 +12,15 @@ import numpy as np
 
 from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.contrasts import BETTER, WORSE, Contrast
-from barograph.analysis.compare.words import amount, cell_words, change_words, letter
+from barograph.analysis.compare.words import (
+    PLUS_MINUS,
+    cell_words,
+    change_words,
+    common_end,
+    has_interval,
+    letter,
+    smoothing,
+)
 from barograph.core.text import change, escape, html, listed, number
 from barograph.views.compare.tables import unknown_words
 from barograph.views.draw.chart import ChartAxes, ChartBox, ChartCurve, described, picture
@@ -103,7 +111,8 @@ def _figures(made: Comparison) -> str:
         rows.append(cells)
     tests = [
         [
-            f"{letter(one.side)} − {letter(one.baseline)}", number(one.difference), change(one.percent),
+            f"{letter(one.side)} − {letter(one.baseline)}", *common_end(one), number(one.difference),
+                change(one.percent),
             f"{number(one.test.low)} … {number(one.test.high)}", number(one.test.p, 2),
             "" if one.test.permutation is None else number(one.test.permutation, 2),
             "" if one.test.effect is None else number(one.test.effect, 3), one.test.method, one.outcome,
@@ -111,19 +120,27 @@ def _figures(made: Comparison) -> str:
         for one in made.contrasts
         if one.test is not None
     ]  # fmt: skip
-    names = ["", "difference", "", "interval", "p", "permutation p", "Hedges' g", "test", "outcome"]
-    second = _table(names, tests, right={1, 2, 3, 4, 5, 6}) if tests else ""
-    return f"<h2>Figures</h2>{_table(heads, rows, right=set(range(1, len(heads))))}{second}"
+    names = [
+        "",
+        "at",
+        letter(0),
+        "side",
+        "difference",
+        "",
+        "interval",
+        "p",
+        "permutation p",
+        "Hedges' g",
+        "test",
+        "outcome",
+    ]
+    second = _table(names, tests, right={*range(1, 10)}) if tests else ""
+    note = f'<p class="dim">{html(PLUS_MINUS)}</p>' if has_interval(made.rows) else ""
+    return f"<h2>Figures</h2>{_table(heads, rows, right=set(range(1, len(heads))))}{note}{second}"
 
 
 def _notes(made: Comparison) -> str:
-    lines = [*made.cautions, *made.notes]
-    window = made.place.window if made.place is not None else 0.0
-    if window and made.axis is not None:
-        unit = UNITS[made.axis]
-        lines.append(
-            f"Smoothed alike for all: means over {amount(window, unit)} {unit}; a final value is the last such mean."
-        )
+    lines = [*made.cautions, *made.notes, *filter(None, [smoothing(made.place, made.contrasts)])]
     return "<h2>Notes</h2>" + "".join(f"<p>{html(line)}</p>" for line in lines) if lines else ""
 
 

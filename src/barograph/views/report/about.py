@@ -185,7 +185,7 @@ def _grouped(gpus: list[dict[str, Any]]) -> list[tuple[str, float | None, int]]:
 # -- time -------------------------------------------------------------------------------------------------
 
 
-def runtime(subject: Subject, price: float | None) -> Section | None:
+def runtime(subject: Subject) -> Section | None:
     """Wall time and where it went."""
     totals = subject.totals
     if totals is None:
@@ -217,7 +217,7 @@ def runtime(subject: Subject, price: float | None) -> Section | None:
     if totals.crashes:
         times = figures.count(totals.crashes, "goodput: crashes", "time")
         blocks.append(say("The run crashed {times} and was started again.", "warn", times=times))
-    cost = subject.cost(price)
+    cost = subject.cost
     rate = cost.get("gpu_cost", 0) / totals.held if cost.get("gpu_cost") and totals.held > 0 else None
     rows: list[tuple[str | Figure, ...]] = []
     for cause in CAUSES:

@@ -26,13 +26,16 @@ MOST_FLAGS = 8  # on a chart
 _MOODS = {"critical": "bad", "warning": "warn", "info": ""}
 
 
-def assemble(run: StoredRun, price: float | None = None) -> Report:
-    """The report of one run. price: of an hour of a device, in any currency; the run's own where it is not given."""
-    subject = Subject(run)
+def assemble(run: StoredRun, price: float | None = None, devices: int | None = None) -> Report:
+    """The report of one run.
+
+    price: of an hour of a device, in any currency; devices: how many it held; the run's own where they are not given.
+    """
+    subject = Subject(run, price, devices)
     found = [
         about.header(subject),
         about.hardware(subject),
-        about.runtime(subject, price),
+        about.runtime(subject),
         about.hyper_parameters(subject),
         learning.schedule(subject),
         learning.loss(subject),
@@ -45,12 +48,12 @@ def assemble(run: StoredRun, price: float | None = None) -> Report:
         outcomes.samples(subject),
         judgement.findings(subject),
         judgement.forecast(subject),
-        judgement.cost(subject, price),
+        judgement.cost(subject),
         about.environment(subject),
     ]
     sections = [one for one in found if one is not None]
     sections[0] = dataclasses.replace(
-        sections[0], blocks=(Tiles(tuple(_tiles(subject, price))), *_worst(subject), *sections[0].blocks)
+        sections[0], blocks=(Tiles(tuple(_tiles(subject))), *_worst(subject), *sections[0].blocks)
     )
     drawn = {line.name for one in sections for block in one.blocks if isinstance(block, Chart) for line in block.lines}
     rest = outcomes.others(subject, drawn)
@@ -108,7 +111,7 @@ def _worst(subject: Subject) -> Iterator[Sentence]:
             yield quote(said, f"doctor: {one['rule']} at step {one['step']:,}", _MOODS[str(one["severity"])])
 
 
-def _tiles(subject: Subject, price: float | None) -> Iterator[tuple[str, Figure, str]]:
+def _tiles(subject: Subject) -> Iterator[tuple[str, Figure, str]]:
     """The figures that are read first; of those that are not known, none."""
     last = subject.last_step
     if last is not None:
@@ -144,7 +147,7 @@ def _tiles(subject: Subject, price: float | None) -> Iterator[tuple[str, Figure,
     tokens = subject.throughput.get("tokens_per_second")
     if tokens:
         yield "tokens a second", figures.amount(tokens, "tokens / time of the steps"), "over the training time"
-    cost = subject.cost(price)
+    cost = subject.cost
     if "cost" in cost:
         hours = cost.get("gpu_hours")
         words = f"{text.number(hours)} device hours" if hours else "electricity"

@@ -34,6 +34,7 @@ def run_report(
     markdown_only: bool = False,
     as_json: bool = False,
     price: float | None = None,
+    devices: int | None = None,
 ) -> int:
     """`report` of the runs that words, folders and logs of any kind mean. Raises as `resolve` does."""
 
@@ -42,7 +43,13 @@ def run_report(
         for run, _ in resolve(path, dir):
             runs.setdefault(run.dir.resolve() / run.id, run)
     return report(
-        list(runs.values()), Path(out), html_only=html_only, markdown_only=markdown_only, as_json=as_json, price=price
+        list(runs.values()),
+        Path(out),
+        html_only=html_only,
+        markdown_only=markdown_only,
+        as_json=as_json,
+        price=price,
+        devices=devices,
     )
 
 
@@ -54,12 +61,13 @@ def report(
     markdown_only: bool = False,
     as_json: bool = False,
     price: float | None = None,
+    devices: int | None = None,
 ) -> int:
     """Write the report of a run, or of several against each other; returns the exit code.
 
     out: the folder, made if missing. html_only, markdown_only: `report.html` alone, or the Markdown files alone.
     as_json: print the report's sentences and figures as JSON instead of what was written. price: of an hour of a
-    device, in any currency; the run's own prices where it is not given.
+    device, in any currency; devices: how many the run held; the run's own where they are not given.
     Raises ValueError for no runs, both forms alone, a price below zero or a folder that is a file; OSError where it
     can't be written.
     """
@@ -71,7 +79,9 @@ def report(
         raise ValueError(f"a price of a device hour is 0 or more, not {price}")
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file, and a report is a folder; name another with --out")
-    made = content([stored_run(run) for run in runs], price)
+    if devices is not None and devices < 1:
+        raise ValueError(f"a run holds 1 device or more, not {devices}")
+    made = content([stored_run(run) for run in runs], price, devices)
     files = {} if html_only else markdown.files(made)
     if not markdown_only:
         files["report.html"] = webpage.page(made)
@@ -89,10 +99,10 @@ def report(
     return 0
 
 
-def content(runs: Sequence[StoredRun], price: float | None = None) -> Report:
+def content(runs: Sequence[StoredRun], price: float | None = None, devices: int | None = None) -> Report:
     """What the report of a run says; of several runs, what their comparison says."""
     if len(runs) == 1:
-        return assemble(runs[0], price)
+        return assemble(runs[0], price, devices)
 
     return versus(compare(*runs))
 

@@ -217,9 +217,9 @@ def _signed(error: float) -> Figure:
 # -- cost -------------------------------------------------------------------------------------------------
 
 
-def cost(subject: Subject, price: float | None) -> Section | None:
+def cost(subject: Subject) -> Section | None:
     """Energy, money, and what the last part of them bought."""
-    found = subject.cost(price)
+    found = subject.cost
     blocks: list[Block | None] = []
     facts: list[tuple[str, Figure]] = []
     if "cost" in found:
@@ -238,8 +238,14 @@ def cost(subject: Subject, price: float | None) -> Section | None:
         blocks.append(say("The run held its devices for {hours} device hours; what they cost is not known, for no "
                           "price was given.", hours=hours))  # fmt: skip
     else:
-        blocks.append(say("What the run cost is not known: neither devices with a price nor a price of energy are "
-                          "recorded.", "dim"))  # fmt: skip
+        lacks = "how long it held devices" if subject.training_seconds is None else "how many devices it held"
+        blocks.append(
+            say("The price can't be used: {lacks} is not recorded (--devices says how many).", "warn",
+                lacks=figures.word(lacks, "report"))
+            if subject.price is not None
+            else say("What the run cost is not known: neither devices with a price nor a price of energy are "
+                     "recorded.", "dim")
+        )  # fmt: skip
     if found.get("gpu_hours"):
         facts.append(("device hours", figures.number(found["gpu_hours"], "energy: gpu_hours")))
     if "kwh" in found:

@@ -55,9 +55,9 @@ def evaluations(subject: Subject) -> Section | None:
         best, step = (found.high, found.high_step) if way > 0 else (found.low, found.low_step)
         rows.append((
             figures.word(name, "series"), figures.count(found.points, name),
-            figures.number(float(found.value[0]), f"{name}, first"),
+            _measured(name, float(found.value[0]), f"{name}, first"),
             *((found.at(best, step), found.step(step)) if way else ("", "")),
-            figures.number(float(found.value[-1]), f"{name}, last"),
+            _measured(name, float(found.value[-1]), f"{name}, last"),
         ))  # fmt: skip
     heads = ("measure", "times", "first", "best", "at step", "last")
     blocks.append(ReportTable("Evaluations", heads, tuple(rows), frozenset({1, 2, 3, 4, 5})) if rows else None)
@@ -70,6 +70,13 @@ def evaluations(subject: Subject) -> Section | None:
     ]  # fmt: skip
     blocks += _history(subject, names[:MOST_MEASURES])
     return section("evaluations", "Evaluations", blocks)
+
+
+def _measured(name: str, value: float, source: str) -> Figure:
+    """A measure as it is usually written: an accuracy in percent, to two digits."""
+    if "accuracy" in name.lower() and 0 <= value <= 1:
+        return Figure(f"{100 * value:.2f}%", value, source)
+    return figures.number(value, source)
 
 
 def _history(subject: Subject, names: list[str]) -> list[Block | None]:
@@ -89,7 +96,7 @@ def _history(subject: Subject, names: list[str]) -> list[Block | None]:
         cells: list[str | Figure] = [figures.count(step, "step")]
         for name in names:
             value = columns[name].get(step)
-            cells.append("" if value is None else figures.number(value, f"{name} at step {step:,}"))
+            cells.append("" if value is None else _measured(name, value, f"{name} at step {step:,}"))
         rows.append(tuple(cells))
     heads = ("step", *(figures.word(name, "", 60).text for name in names))
     found: list[Block | None] = [Heading("One by one")]
@@ -105,14 +112,18 @@ def _history(subject: Subject, names: list[str]) -> list[Block | None]:
 
 def checkpoints(subject: Subject) -> Section | None:
     """Where they are; which one is the best."""
-    listed = subject.about.get("checkpoints")
-    found: list[dict[str, Any]] = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    if not found:
-        found = [{"step": record.step, **record.fields} for record in subject.records["checkpoint"]]
-    if not found:
-        return section("checkpoints", "Checkpoints", [say("No checkpoint is recorded.", "dim")])
-    found = sorted(found, key=lambda one: one["step"] if _real(one.get("step")) else -1)
+    saved = subject.run.checkpoints()
+    found = [one for one in saved if one["live"] is not False]
+    gone = [one for one in saved if one["live"] is False]
     said: list[Block | None] = []
+    if gone:
+        steps = ", ".join(f"{one['step']:,}" for one in gone[:6]) + (" …" if len(gone) > 6 else "")
+        said.append(say("{number} of a discarded branch, of step {steps}, not counted here.", "warn",
+                        number=figures.count(len(gone), "manifest: checkpoints", "checkpoint"),
+                        steps=figures.word(steps, "manifest: checkpoints")))  # fmt: skip
+    if not found:
+        none = "No checkpoint of the live branch is recorded." if gone else "No checkpoint is recorded."
+        return section("checkpoints", "Checkpoints", [*said, say(none, "dim")])
     number = figures.count(len(found), "manifest: checkpoints", "checkpoint")
     last = found[-1]
     path = figures.word(last.get("path", ""), "manifest: checkpoints")
@@ -157,11 +168,7 @@ def _real(value: Any) -> bool:
 def samples(subject: Subject) -> Section | None:
     """What the model wrote for a prompt at first, and at last."""
     records = subject.records["sample"]
-    by_prompt: dict[str, list[tuple[int, str]]] = {}
-    for record in records:
-        prompt, text = record.fields.get("prompt"), record.fields.get("text")
-        if isinstance(text, str):
-            by_prompt.setdefault(prompt if isinstance(prompt, str) else "", []).append((record.step, text))
+    by_prompt = texts_by_prompt(records)
     if not by_prompt:
         return section("samples", "Samples", [say("No sample is recorded.", "dim")])
     blocks: list[Block | None] = [_counted(records, by_prompt)]
@@ -170,10 +177,24 @@ def samples(subject: Subject) -> Section | None:
         blocks.append(Heading(f"Prompt: {figures.word(prompt, '', 200).text}" if prompt else "Without a prompt"))
         ends = [("before", texts[0]), ("after", texts[-1])] if len(texts) > 1 else [("", texts[0])]
         for label, (step, text) in ends:
-            added = len(prompt) if prompt and text.startswith(prompt) else 0
-            body = text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + " …"
-            blocks.append(TextBlock(f"{label}, step {step:,}" if label else f"step {step:,}", body, added))
+            blocks.append(text_of(f"{label}, step {step:,}" if label else f"step {step:,}", prompt, text))
     return section("samples", "Samples before and after", blocks, "Samples")
+
+
+def texts_by_prompt(records: Iterable[Any]) -> dict[str, list[tuple[int, str]]]:
+    """prompt → the steps and texts written for it, as logged; "" for samples without a prompt."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for record in records:
+        prompt, text = record.fields.get("prompt"), record.fields.get("text")
+        if isinstance(text, str):
+            found.setdefault(prompt if isinstance(prompt, str) else "", []).append((record.step, text))
+    return found
+
+
+def text_of(label: str, prompt: str, text: str) -> TextBlock:
+    """A sample, its prompt set off where it begins with it."""
+    added = len(prompt) if prompt and text.startswith(prompt) else 0
+    return TextBlock(label, text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + " …", added)
 
 
 def _counted(records: Iterable[Any], by_prompt: dict[str, list[tuple[int, str]]]) -> Sentence:

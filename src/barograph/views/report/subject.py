@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from barograph.analysis.compare.keys import flatten, numbers_of
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, is_evaluation
 from barograph.core import liveness
 from barograph.core.record import Record
 from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
 from barograph.log.read import records_of
+from barograph.query.energy import Energy, Prices
 from barograph.query.ranks import chosen_rank
 from barograph.query.stored import Series, StoredRun, at_one_moment
 
@@ -51,7 +53,8 @@ _KINDS = ("sample", "checkpoint", "dataset", "gpu-model", "sol", "end", "oom", "
 class Subject:
     """A run with what a report asks of it. What a run does not have is None or empty; nothing raises for that."""
 
-    def __init__(self, run: StoredRun):
+    def __init__(self, run: StoredRun, price: float | None = None, devices: int | None = None):
+        self.price, self.devices = price, devices
         run = self.run = at_one_moment(run)
         self.about = run.manifest
         self.member = ComparedMember(run)
@@ -96,11 +99,23 @@ class Subject:
         span = float(main.time[-1] - main.time[0]) if main is not None and len(main) > 1 else 0.0
         return found if found.wall > 0 and found.wall + found.paused >= 0.9 * span - 1 else None
 
-    def cost(self, price: float | None = None) -> dict[str, Any]:
-        """Energy and money as far as known."""
-        if self.source is not None or not self.run.log_files():
+    @cached_property
+    def cost(self) -> dict[str, Any]:
+        """Energy and money as far as known, over all segments."""
+        if self.source is None and self.run.log_files():
+            return self.run.cost(self.price, devices=self.devices)
+        devices = self.devices or numbers_of(flatten(self.config), "world_size", "num_gpus", "n_gpus")
+        seconds = self.training_seconds
+        if not devices or not seconds:
             return {}
-        return self.run.cost(price)
+        return Energy().fields(Prices(per_gpu_hour=self.price), seconds * devices / 3600, int(devices))
+
+    @property
+    def training_seconds(self) -> float | None:
+        """From the times of its steps, of a log that holds no account."""
+        axes, last = self.member.axes, self.last_step
+        found = axes.at("time", np.array([last])) if axes is not None and last is not None else None
+        return float(found[0]) if found is not None else None
 
     # -- series -------------------------------------------------------------------------------------------
 

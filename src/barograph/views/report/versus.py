@@ -11,11 +11,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.comparison import Comparison
 from barograph.analysis.compare.contrasts import BETTER, WORSE
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES
-from barograph.analysis.compare.words import amount, cell_words, change_words, letter
+from barograph.analysis.compare.words import (
+    PLUS_MINUS,
+    cell_words,
+    change_words,
+    common_end,
+    has_interval,
+    letter,
+    smoothing,
+)
 from barograph.core.text import change, escape, number
 from barograph.views.compare.tables import unknown_words
 from barograph.views.report import figures
@@ -25,6 +32,7 @@ from barograph.views.report.content import (
     Chart,
     FactList,
     Figure,
+    Heading,
     Report,
     ReportLine,
     ReportTable,
@@ -35,6 +43,7 @@ from barograph.views.report.content import (
     section,
 )
 from barograph.views.report.learning import of_series
+from barograph.views.report.outcomes import MOST_PROMPTS, text_of, texts_by_prompt
 from barograph.views.report.subject import NORMS, RATES, STEP_TIMES, THROUGHPUTS
 
 _KINDS = {
@@ -59,6 +68,7 @@ def versus(made: Comparison) -> Report:
         section("curves", "Curves", list(_curves(made))),
         _figures(made),
         section("more", "Each run as logged", list(_beside(made)), "As logged"),
+        _samples(made),
         section("notes", "Notes", list(_notes(made))),
     ]
     kept = tuple(one for one in found if one is not None)
@@ -125,11 +135,8 @@ def _curves(made: Comparison) -> Iterator[Block]:
         for at, curve in enumerate(curves[:MOST_SIDES])
         if np.isfinite(curve).any()
     )
-    window = made.place.window if made.place is not None else 0.0
-    said: list[Sentence] = []
-    if window:
-        said.append(quote(f"Smoothed alike for all: means over {amount(window, UNITS[axis])} {UNITS[axis]}.",
-                          "comparison", "dim"))  # fmt: skip
+    words = smoothing(made.place, made.contrasts)
+    said = [quote(words, "comparison", "dim")] if words else []
     if len(made.sides) > MOST_SIDES:
         shown = figures.count(MOST_SIDES, "report"), figures.count(len(made.sides), "comparison", "side")
         said.append(say("The first {some} of {all} are drawn.", "dim", some=shown[0], all=shown[1]))
@@ -178,20 +185,58 @@ def _figures(made: Comparison) -> Section | None:
                 cells.append(change_words(row, at))
         rows.append(tuple(cells))
     blocks: list[Block] = [ReportTable("Figures", tuple(heads), tuple(rows), frozenset(range(1, len(heads))))]
+    if has_interval(made.rows):
+        blocks.append(quote(PLUS_MINUS, "comparison", "dim"))
     tests: list[Sequence[str]] = []
     for one in made.contrasts:
         if one.test is not None and not math.isnan(one.difference):
             test = one.test
             tests.append((
-                f"{letter(one.side)} − {letter(one.baseline)}", number(one.difference), change(one.percent),
+                f"{letter(one.side)} − {letter(one.baseline)}", *common_end(one), number(one.difference),
+                change(one.percent),
                 f"{number(test.low)} to {number(test.high)}", number(test.p, 2),
                 "" if test.permutation is None else number(test.permutation, 2),
                 "" if test.effect is None else f"{test.effect:.2f}", test.method, one.outcome,
             ))  # fmt: skip
     if tests:
-        names = ("", "difference", "", "interval", "p", "permutation p", "Hedges' g", "test", "outcome")
-        blocks.append(ReportTable("Tests", names, tuple(tuple(row) for row in tests), frozenset(range(1, 7))))
+        names = (
+            "",
+            "at",
+            letter(0),
+            "side",
+            "difference",
+            "",
+            "interval",
+            "p",
+            "permutation p",
+            "Hedges' g",
+            "test",
+            "outcome",
+        )
+        blocks.append(ReportTable("Tests", names, tuple(tuple(row) for row in tests), frozenset(range(1, 10))))
     return section("figures", "Figures", blocks)
+
+
+def _samples(made: Comparison) -> Section | None:
+    """What each side wrote last, for every prompt that two sides or more have; of a side the first run with samples."""
+    sides: dict[int, dict[str, list[tuple[int, str]]]] = {}
+    for at, side in enumerate(made.sides[:MOST_SIDES]):
+        found = (texts_by_prompt(member.run.records("sample")) for member in side.members)
+        sides[at] = next((one for one in found if one), {})
+    prompts = dict.fromkeys(prompt for texts in sides.values() for prompt in texts if prompt)
+    shared = [prompt for prompt in prompts if sum(prompt in texts for texts in sides.values()) > 1]
+    blocks: list[Block] = []
+    for prompt in shared[:MOST_PROMPTS]:
+        blocks.append(Heading(f"Prompt: {figures.word(prompt, '', 200).text}"))
+        for at, texts in sides.items():
+            if prompt in texts:
+                step, text = max(texts[prompt], key=lambda one: one[0])
+                label = f"{letter(at)} · {escape(made.sides[at].label, 60)}, step {step:,}"
+                blocks.append(text_of(label, prompt, text))
+    if len(shared) > MOST_PROMPTS:
+        blocks.append(say("{more} are not shown.", "dim",
+                          more=figures.count(len(shared) - MOST_PROMPTS, "sample records", "more prompt")))  # fmt: skip
+    return section("samples", "Samples", blocks) if blocks else None
 
 
 def _beside(made: Comparison) -> Iterator[Block]:

@@ -28,6 +28,9 @@ from barograph.doctor.rules.evaluation.signs import (
     EvaluationNonFinite,
 )
 
+_OTHER_DATA = "evaluation data differ: the training loss is far above the evaluation's"
+_FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
+
 
 class Overfitting(Rise):
     """The evaluation gets worse while the training loss goes on falling: the model memorizes its examples.
@@ -52,8 +55,6 @@ class Overfitting(Rise):
         "evaluations": (3.0, "ours"),
     }
 
-    _begin: EvaluationPoint
-
     def risen(
         self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
     ) -> Iterator[Finding]:
@@ -77,21 +78,18 @@ class Overfitting(Rise):
         now, then = before(accuracy, one.step + 1, one.segment), before(accuracy, best.step + 1, best.segment)
         if now >= then - 0.002 and rise < 0.5:
             severity = "info"
+        others = best.train > _FAR_ABOVE * best.value
+        if others:
+            severity = "info"
         if self._told is not None and self._told.severity == "warning" and severity == "info":
             severity = "warning"
         fresh = self._told is None or self._told.severity != severity
         if not fresh and self._told is not None and rise < 1.5 * self._told.evidence["rise"]:
             self._told.last_step = one.step
             return
-        # a rise that comes all at once begins there, and not at the best evaluation
+        # a rise that comes all at once has another cause
         course = [best, *self._after]
         sudden = next((b for a, b in pairwise(course) if b.value - a.value > 0.8 * (level - best.value)), None)
-        steep = level > 1.33 * best.value  # there the rise begins behind the best evaluation
-        low = [other for other in course if other.value <= best.value + 0.25 * (level - best.value)]
-        begin = sudden or (course[min(course.index(low[-1]) + 1, len(course) - 1)] if steep else best)
-        if self._told is not None:
-            begin = self._begin
-        self._begin = begin
         checkpoint = seen.checkpoint_before(best.step + 1)
         remedies = [
             f"Keep the model of step {best.step}"
@@ -104,7 +102,7 @@ class Overfitting(Rise):
         if math.isfinite(best.train):
             message += f", while the training loss went from {best.train:.4g} to {one.train:.4g}"
         self._told = self.finding(
-            begin.step,
+            self._told.step if self._told is not None else best.step,
             message,
             severity=severity,
             last_step=one.step,
@@ -118,8 +116,8 @@ class Overfitting(Rise):
                 "train_now": rounded(one.train),
                 "evaluations": self._count,
             },
-            causes=self._causes(course, sudden),
-            remedies=remedies,
+            causes=[_OTHER_DATA] if others else self._causes(course, sudden),
+            remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
             confidence=0.85 if severity == "warning" else 0.5,
         )
         yield again(self._told)
@@ -183,6 +181,7 @@ class ValidationDivergence(Rise):
         old = between(seen.role("step_tokens"), 0, best.step + 1, one.segment)
         ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
         warm = len(rates) > 1 and rates[-1] > 1.2 * rates[0]
+        causes = self._why(seen, best, one)
         self._told = self.finding(
             begin.step,
             f"The evaluation loss rose from {best.value:.4g} to {one.value:.4g}, the training loss from "
@@ -198,10 +197,17 @@ class ValidationDivergence(Rise):
                 "train_then": rounded(best.train),
                 "train_now": rounded(one.train),
             },
-            causes=self._why(seen, best, one),
-            remedies=[f"Go back to a checkpoint before step {begin.step} and lower the learning rate."],
+            causes=causes,
+            remedies=self._remedies(causes, begin.step),
         )
         yield again(self._told)
+
+    @staticmethod
+    def _remedies(causes: list[str], step: int) -> list[str]:
+        """Those of the first cause first."""
+        data = f"Compare the data and the labels of the batches before and after step {step}."
+        rate = f"Go back to a checkpoint before step {step} and lower the learning rate."
+        return [data, rate] if causes[0].startswith("labels") else [rate, data]
 
     def _why(self, seen: RunHistory, best: EvaluationPoint, one: EvaluationPoint) -> list[str]:
         """A rate that was stable and has not grown doesn't become too high while gradients stay as they were."""

@@ -31,7 +31,8 @@ class EvaluationJump(Walker):
     (four at least), and three times as much as any of the last three; a rise after four falls is compared with how the
     changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they
     change by 3% anyway, a third) makes it a warning: another evaluation set, another tokenizer, dropout left on, or,
-    downwards, evaluation data that were trained on. One that comes back is an info finding.
+    downwards, evaluation data that were trained on. One that comes back is an info finding, and so is one
+    downwards while the training loss did not rise.
     """
 
     name, kind, severity = "evaluation_jump", "eval", "warning"
@@ -57,7 +58,10 @@ class EvaluationJump(Walker):
                 return
             self._open = None
             if stays:
-                finding.severity, finding.confidence, finding.last_step = "warning", 0.8, one.step
+                # what got better and stays there is no harm, unless the training got worse: then it may have been seen
+                better = new.value < old.value and not new.train > old.train
+                finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)
+                finding.last_step = one.step
                 finding.message += f", and {one.value:.4g} at step {one.step}"
             yield again(finding)
         elif len(values) >= 4:

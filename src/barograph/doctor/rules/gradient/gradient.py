@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy
 
 from barograph.doctor.kernel.blocks import NewBlocks
@@ -29,6 +30,7 @@ from barograph.doctor.kernel.tables import in_order
 from barograph.doctor.rules.gradient import flow as gradient_flow
 from barograph.doctor.rules.gradient import level as gradient_level
 from barograph.doctor.rules.gradient import scale as gradient_scale
+from barograph.doctor.rules.gradient import shapes as gradient_shapes
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -59,13 +61,18 @@ _WAIT = 64  # rows of the loss in which a table of the layers comes, which is wr
 
 
 class _InvalidRows:
-    """Rows in a row that are not finite: the steps of the first 16."""
+    """Rows in a row that are not finite: the steps of the first 16, how many there are and the last one's step.
 
-    __slots__ = ("channel", "segment", "step", "steps", "time", "value")
+    told: its finding, once all is known but how long it lasts.
+    """
+
+    __slots__ = ("channel", "count", "last", "segment", "step", "steps", "time", "told", "value")
 
     def __init__(self, channel: str, step: int, time: int, segment: int, value: float):
         self.channel, self.step, self.time, self.segment, self.value = channel, step, time, segment, value
         self.steps: list[int] = []
+        self.count, self.last = 0, step
+        self.told: Finding | None = None
 
 
 class NonFiniteGradient(Rule):
@@ -134,8 +141,39 @@ class NonFiniteGradient(Rule):
                 self._open.append(last)
             counts[1] += high - low
             last.steps += rows.step[low : min(high, low + 16 - len(last.steps))].tolist()
+            last.count, last.last = last.count + high - low, int(rows.step[high - 1])
 
     def _judge(self, seen: RunHistory, run: _InvalidRows) -> Finding:
+        """What is known of a stretch of such rows, which goes on as long as it lasts."""
+        over = self._last.get(run.channel) is not run
+        if run.told is not None:
+            if over:
+                self._open.remove(run)
+            return self._lasting(run, run.told, over)
+        return self._lasting(run, self._first_judged(seen, run), over)
+
+    def _lasting(self, run: _InvalidRows, told: Finding, over: bool) -> Finding:
+        """A warning, with how long the stretch has lasted so far."""
+        if told.severity != "warning":
+            return told
+        what = "NaN" if run.value != run.value else "infinite"
+        stretch = f"from step {run.step} on, {run.count} steps so far" if not over else (
+            f"from step {run.step} to step {run.last}, {run.count} steps")  # fmt: skip
+        message = f"The gradient's norm is {what} {stretch}, though the loss is finite."
+        return msgspec.structs.replace(
+            told, message=message, last_step=run.last, evidence=told.evidence | {"rows": run.count}
+        )
+
+    def _first_judged(self, seen: RunHistory, run: _InvalidRows) -> Finding:
+        """The finding by the rows that follow at once; kept in `run.told` when they have all come."""
+        settled = len(self._open)
+        found = self._judged(seen, run)
+        if len(self._open) < settled and found.severity == "warning" and self._last.get(run.channel) is run:
+            self._open.append(run)
+            run.told = found
+        return found
+
+    def _judged(self, seen: RunHistory, run: _InvalidRows) -> Finding:
         loss = seen.role("loss")
         broken, later, limit, until = None, 0, math.inf, math.inf
         if loss is not None:
@@ -217,6 +255,8 @@ class GradientSpike(Rule):
     Alone it is an info finding: gradients have heavy tails, and clipping handles them. At ten times the level it is a
     warning where the loss jumps with it (z above 6 within two rows), and where nothing clipped it; with both, at a
     hundred times, it is critical.
+    From the fifth of a segment on, those of info alone are one finding that counts them; it is a warning where they
+    come at equal distances, within two steps.
 
     What to do: clip, look at the batch, lower the learning rate if it comes again.
     """
@@ -236,12 +276,14 @@ class GradientSpike(Rule):
         "loss_z": (6.0, "the loss jumps with it; ours"),
         "large": (10.0, "times the level, to warn; ours"),
         "rows": (32.0, "rows of a segment before the first"),
+        "series": (5.0, "spikes of a segment that are one finding; ours"),
     }
 
     def reset(self) -> None:
         self._cursor = RowCursor()
         self._segment, self._begin = -1, 0
         self._last_row = -100
+        self._spikes: dict[int, list[int]] = {}  # segment → steps
         self._pending: list[tuple[Any, ...]] = []
 
     def examine(self, seen: RunHistory) -> Iterable[Finding]:
@@ -264,8 +306,10 @@ class GradientSpike(Rule):
             if row - begin < self.at["rows"] or not self.at["ratio"] < ratio < math.inf:
                 continue
             if row - self._last_row > 16:  # one of a burst
-                self._pending.append((int(rows.step[place]), int(rows.time[place]), segment, float(rows.value[place]),
-                                      ratio, float(z[place])))  # fmt: skip
+                steps = self._spikes.setdefault(segment, [])
+                steps.append(int(rows.step[place]))
+                self._pending.append((steps[-1], int(rows.time[place]), segment, float(rows.value[place]),
+                                      ratio, float(z[place]), len(steps)))  # fmt: skip
             self._last_row = row
         if rows.segment[-1] != self._segment:
             self._segment = int(rows.segment[-1])
@@ -291,12 +335,34 @@ class GradientSpike(Rule):
                         at, done = int(rows.step[here[high[0]]]), True
             if not done and not seen.facts.get("finished"):
                 waiting.append(one)
-            found.append(self._say(seen, one, beside, at))
+            said = self._say(seen, one, beside, at)
+            if said.severity != "info" or one[6] < self.at["series"]:
+                found.append(said)
+            else:
+                found.append(self._series(segment))
         self._pending = waiting
         return found
 
+    def _series(self, segment: int) -> Finding:
+        """All spikes of a segment as one finding."""
+        steps = self._spikes[segment]
+        gaps = numpy.diff(steps)
+        period = int(numpy.median(gaps))
+        regular = bool((numpy.abs(gaps - period) <= 2).mean() >= 0.75)
+        how = f"every {period} steps" if regular else "at no regular distance"
+        return self.finding(
+            steps[0], f"The gradient's norm has jumped far above its level {len(steps)} times since step {steps[0]}, "
+            f"{how}.", key="series", severity="warning" if regular else "info", last_step=steps[-1],
+            found=steps[int(self.at["series"]) - 1], segment=segment, confidence=0.6 if regular else 0.3,
+            evidence={"count": len(steps), "period": period if regular else 0},
+            causes=[f"something that runs every {period} steps: an evaluation, a data set's border, a schedule"]
+            if regular else ["bad batches", "heavy tails of the gradient"],
+            remedies=[f"look at what runs or changes every {period} steps"] if regular else [
+                "clip gradients, and look at the batches of these steps"],
+        )  # fmt: skip
+
     def _say(self, seen: RunHistory, one: tuple[Any, ...], beside: float, at: int) -> Finding:
-        step, time, segment, value, ratio, z = one
+        step, time, segment, value, ratio, z, _ = one
         clip = known(seen.channel("model/clip_coefficient"), step, time, segment)
         limit = numeric_setting(seen, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
                                 "gradient_clipping", "clip_grad_norm")  # fmt: skip
@@ -388,4 +454,5 @@ RULES = (
     *gradient_level.RULES,
     *gradient_scale.RULES,
     *gradient_flow.RULES,
+    *gradient_shapes.RULES,
 )

@@ -56,6 +56,7 @@ class LossJumpDown(SeriesRule):
         self._open: dict[str, Any] | None = None
         self._told: list[tuple[Finding, float, float]] = []  # with the evaluation before, and the ratio
         self._quiet = 0
+        self._segment, self._segment_row = -1, 0  # the segment of the last row, and its first row
 
     def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         yield from self._search(seen, channel, rows)
@@ -68,7 +69,7 @@ class LossJumpDown(SeriesRule):
         level, spread, z = seen.local(channel, log=True).rows(rows.first)
         with numpy.errstate(invalid="ignore"):
             low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
-        low &= numpy.arange(rows.first, rows.first + len(rows)) >= 48  # a curve falls fast at its beginning
+        low &= self._nth(rows) >= 48  # a curve falls fast at its beginning
         if self._open is None and not low.any():
             return
         at = 0
@@ -97,6 +98,15 @@ class LossJumpDown(SeriesRule):
             if len(one["after"]) == int(self.at["rows"]):
                 yield from self._judge(seen, channel, int(rows.step[at - 1]))
                 self._quiet, self._open = one["row"] + 64, None
+
+    def _nth(self, rows: ChannelRows) -> NDArray[Any]:
+        """The number of each row since its segment began."""
+        edges = numpy.flatnonzero(numpy.diff(rows.segment, prepend=self._segment))
+        starts = numpy.zeros(len(rows), numpy.int64)
+        starts[edges] = rows.first + edges
+        starts = numpy.maximum(numpy.maximum.accumulate(starts), self._segment_row)
+        self._segment, self._segment_row = int(rows.segment[-1]), int(starts[-1])
+        return numpy.arange(rows.first, rows.first + len(rows)) - starts
 
     def _judge(self, seen: RunHistory, channel: Channel, found: int) -> Iterator[Finding]:
         one = self._open

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -20,8 +20,12 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.optimizer.early import began_blank
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
+_BEGINNING = 100  # steps within which a training begins
 
 
 class NotLearning(CurveRule):
@@ -92,7 +96,9 @@ class NotLearning(CurveRule):
         self._low, self._high = min(self._low, tick.level), max(self._high, tick.level)
         self._sum, self._ticks = self._sum + tick.level, self._ticks + 1
         near = self.at["near"]
-        guess = self._guess(seen, start, tick)
+        # a file that begins in the middle begins at no guess
+        middle = self._begin.step > _BEGINNING and self._begin.step > 4 * (tick.step - self._begin.step)
+        guess = 0 if middle else self._guess(seen, start, tick)
         if not math.isfinite(tick.spread):
             return
         spread = tick.spread
@@ -121,7 +127,7 @@ class NotLearning(CurveRule):
             ):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
-        blank = not guess and began_blank(seen, exp(start))
+        blank = not guess and not middle and began_blank(seen, exp(start))
         severity = ("critical" if long else "warning") if guess or blank else "info"
         if is_game(seen, channel):
             severity = "info"
@@ -132,7 +138,7 @@ class NotLearning(CurveRule):
         message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, its initial value"
         message += f": that of a uniform guess among {guess}" if guess else ""
         message += ": it began as log Z, so the outputs carry no information about the targets" if blank else ""
-        causes = suspects(seen, tick)
+        causes, remedies = _advice(suspects(seen, tick), rates)
         self._told = self.finding(
             self._begin.step,
             message,
@@ -142,8 +148,7 @@ class NotLearning(CurveRule):
             segment=tick.segment,
             causes=causes,
             evidence={"loss": rounded(level), "start": rounded(exp(start)), "steps": steps, "rows": tick.nth + 1},
-            remedies=["Check that a step changes the weights, and that labels match inputs: try to overfit one batch."]
-            + ([f"Raise the learning rate; the highest so far was {rates.max():.2g}."] if len(rates) else []),
+            remedies=remedies,
             confidence=0.85 if guess or blank else 0.35,
         )
         yield again(self._told)
@@ -265,6 +270,15 @@ class NotLearning(CurveRule):
         if not vocabulary and 4 <= exp(start) <= 12.2 and off < self.at["near"]:
             return round(exp(exp(start)))
         return 0
+
+
+def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str]]:
+    """Causes and remedies that don't contradict each other: a rate is raised where it may be too low."""
+    remedies = ["Check that a step changes the weights, and that labels match inputs: try to overfit one batch."]
+    if not len(rates) or causes[0].startswith("learning rate too high"):
+        return causes, remedies
+    kept = [cause for cause in causes if not cause.startswith("learning rate too high")]
+    return kept, [*remedies, f"Raise the learning rate; the highest so far was {rates.max():.2g}."]
 
 
 def suspects(seen: RunHistory, tick: Tick) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
-from barograph.doctor.kernel.curve import again, before, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
@@ -30,7 +30,8 @@ class NonFiniteLoss(SeriesRule):
 
     The first row that is not finite is the step. It is critical at once. If the loss comes back within 3 rows the batch
     or the log line was at fault and the finding is lowered to an info finding; if it comes back after more rows it is a
-    warning. Rows before the first finite value are only reported when no finite value follows. Where single rows have
+    warning. What lasts to the end of a launch stays critical, whatever the next one does. Rows before the first finite
+    value are only reported when no finite value follows. Where single rows have
     been NaN before, the series is one that is not logged at each row, and only a stretch four times as long as any
     before counts.
 
@@ -148,7 +149,9 @@ class NonFiniteLoss(SeriesRule):
         length = rows.first + low - self._start[0]
         if self._good is not None:
             self._longest, self._healed = max(self._longest, length), self._healed + 1
-        if self._told is not None:
+        if self._told is not None and int(rows.segment[low]) != self._start[2]:
+            self._lasting = None  # it lasted to the end of its launch, and the next one doesn't heal it
+        elif self._told is not None:
             told = self._told
             short = length <= self.at["healed"] or self._finite < 4 * length or self._healed > 1
             told.severity = "info" if short or self._good is None else "warning"
@@ -177,6 +180,7 @@ class LossLevel(SeriesRule):
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
+    Where the validation loss did not rise with it, it is an info finding.
     Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
@@ -223,7 +227,8 @@ class LossLevel(SeriesRule):
                 self._below += 1
                 if self._below == 3:
                     if self._told.evidence["rows"] == 1:
-                        self._told.severity = "warning" if self._told.severity == "critical" else "info"
+                        if self._told.severity != "critical":  # the guide's red alert stays one
+                            self._told.severity = "info"
                         yield again(self._told)
                     self._told = None
             self._rows += 1
@@ -268,7 +273,7 @@ class LossLevel(SeriesRule):
         told.evidence["rows"] += 1
         if times > told.evidence["times"]:
             told.evidence |= {"times": rounded(times, 3), "loss": rounded(value)}
-        if told.evidence["loss"] < 0.5 * self._first:
+        if told.evidence["loss"] < 0.5 * self._first or evaluation_holds(seen, told.step, step, told.segment):
             told.severity = "info"  # a loss that was fitted leaps about
         elif told.evidence["times"] > self.at["stop"] and told.evidence["loss"] > self._first:
             told.severity = "critical"

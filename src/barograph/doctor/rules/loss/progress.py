@@ -14,7 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import Tick, again, before, between, is_game, rounded
+from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
@@ -159,7 +159,7 @@ class Divergence(CurveRule):
         if excuse or (not large and len(epochs) and epochs[-1] - epochs[0] > 1.2):
             severity = "info"
         order = ("info", "warning", "critical")
-        if self._told is not None:
+        if self._told is not None and not excuse:
             severity = max(severity, self._told.severity, key=order.index)
         yield from self._tell(seen, channel, tick, best, onset, severity, share, excuse)
 
@@ -176,14 +176,8 @@ class Divergence(CurveRule):
         return int(rows.step[known[min(bend(y), len(known) - 1)]])
 
     def _excuse(self, seen: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
-        evaluations = seen.role("eval_loss")
-        if evaluations is not None:
-            old = before(evaluations, onset + 1, tick.segment)
-            later = between(evaluations, onset + 1, tick.step, tick.segment)
-            early = between(evaluations, 0, onset + 1, tick.segment)
-            # one evaluation before anything was learnt says nothing
-            if len(later) and len(early) > 1 and math.isfinite(old) and float(later[-1]) <= old * 1.01:
-                return "the validation loss did not rise with it"
+        if evaluation_holds(seen, onset, tick.step, tick.segment):
+            return "the validation loss did not rise with it"
         rate = seen.role("lr")
         if rate is not None and share < 0.9:
             rates = between(rate, 0, tick.step + 1, tick.segment)

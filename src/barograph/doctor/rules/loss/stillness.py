@@ -7,6 +7,7 @@ Out:  findings of `ZeroLoss`, `FrozenLoss`, `LossJumpDown`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,11 @@ from barograph.doctor.kernel.series import SeriesRule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_HELD_OUT = re.compile(
+    r"(?i)(?:.*[/_. ])?(?:held_?out|eval|val|test|dev)(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*"
+)
 
 
 @dataclass
@@ -43,7 +49,8 @@ class ZeroLoss(SeriesRule):
 
     Silent or an info finding: a loss that was below 0.05 before, which has been fitted and rounded; losses of policies
     and games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays 0 for 20 rows
-    while the gradient norm is 0 too is a warning.
+    while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a held-out rate
+    stands at its bound.
     """
 
     name, family, kind, severity = "zero_loss", "loss", "zero", "critical"
@@ -91,7 +98,8 @@ class ZeroLoss(SeriesRule):
     ) -> Iterator[Finding]:
         begin, step, segment = start
         game = is_game(seen, channel) or seen.role("kl") is not None
-        needed = int(self.at["policy_rows"] if game else self.at["rows"])
+        # a policy's loss is 0 at times: half of the rows so far are enough
+        needed = int(max(self.at["rows"], min(self.at["policy_rows"], begin)) if game else self.at["rows"])
         if length < needed or (game and not self._nonzero):
             return
         if self._told is not None:
@@ -122,10 +130,15 @@ class ZeroLoss(SeriesRule):
         if fitted:
             severity = "info"
         elif game:
-            severity = "warning" if still and self._nonzero >= 3 * needed else "info"
+            done = self._nonzero >= self.at["rows"] and _stands_at_bound(seen, step, found_step, segment)
+            severity = "warning" if done or (still and self._nonzero >= 3 * self.at["policy_rows"]) else "info"
         elif not (hidden or still) and not self._nonzero:
             severity = "warning"
+        unlogged = not game and not self._nonzero and math.isfinite(norm) and not still
         kind, message, causes, remedies = _reading_of_zero(game, fitted, hidden, still, step, found_step)
+        if unlogged:
+            causes = ["loss not logged: it is 0 in each row, while the gradient norm is not"]
+            remedies = ["Log the loss of each step under this name."]
         self._told = self.finding(
             step,
             message,
@@ -140,6 +153,17 @@ class ZeroLoss(SeriesRule):
             confidence=0.95 if severity == "critical" else 0.6,
         )
         yield again(self._told)
+
+
+def _stands_at_bound(seen: RunHistory, step: int, last_step: int, segment: int) -> bool:
+    """Whether a held-out rate stands at 0 or 1 between two steps, and did not before."""
+    for name, channel in seen.channels.items():
+        if not _HELD_OUT.fullmatch(name):
+            continue
+        now, then = between(channel, step, last_step + 1, segment), between(channel, 0, step, segment)
+        if len(now) > 2 and len(then) > 2 and now[0] in (0.0, 1.0) and (now == now[0]).all() and (then != now[0]).any():
+            return True
+    return False
 
 
 def _reading_of_zero(

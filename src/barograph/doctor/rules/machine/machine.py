@@ -51,10 +51,10 @@ class _Devices(Rule):
 class DeviceThrottled(_Devices):
     """A device is too hot, or its clock is reduced.
 
-    Three records in a row at 85 °C or more, or at the temperature where the device says it slows down, warn. So
-    does a clock that is 15% below the median of the records before (six at least) for three records, while the device
-    is busy and was throttled in most of the time or is within 3 °C of slowing down. A power cap alone is ordinary for
-    large devices in training.
+    Three records in a row at the temperature where the device says it slows down warn; at 85 °C, where it says
+    nothing, they are an info finding: heat alone slows nothing down. So warns a clock that is 15% below the median of
+    the records before (six at least) for three records, while the device is busy and was throttled in most of the time
+    or is within 3 °C of slowing down. A power cap alone is ordinary for large devices in training.
 
     What to do: look at cooling and neighbours, lower the power limit; on a cluster, hand the node back.
     """
@@ -92,12 +92,14 @@ class DeviceThrottled(_Devices):
             least = min(self.at["hot"], limit) if limit > 50 else self.at["hot"]
             self._hot[device] = [*self._hot.get(device, []), step] if hot >= least else []
             if len(self._hot[device]) == int(self.at["records"]) and self.once(device, f"hot {rows.segment[at]}"):
+                too_hot = hot >= limit
                 yield self.finding(
                     self._hot[device][0], f"Device {device} is at {hot:.3g} °C since step {self._hot[device][0]}.",
                     found=step, key=f"{device} hot", segment=int(rows.segment[at]),
-                    evidence={"device": device, "temperature": hot, "limit": least}, confidence=0.7,
-                    causes=["device throttled: too hot"], remedies=["look at cooling and airflow",
-                    "lower the power limit"],
+                    evidence={"device": device, "temperature": hot, "limit": least},
+                    severity="warning" if too_hot else "info", confidence=0.7 if too_hot else 0.4,
+                    causes=["device throttled: too hot" if too_hot else "device hot"],
+                    remedies=["look at cooling and airflow", "lower the power limit"],
                 )  # fmt: skip
 
     def _clock(self, seen: RunHistory, device: str) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """The learning rate: jumps, an end that comes too early, one that never comes, what was declared.
 
 In:   the series of the learning rate, and beside it the loss, and the configuration.
-Out:  findings of `LearningRateJump`, `LearningRateZero`, `LearningRateConstant`, `LearningRateDeclared`,
-      `MissingWarmup`.
+Out:  findings of `LearningRateJump`, `LearningRateZero`, `LearningRateCollapse`, `LearningRateConstant`,
+      `LearningRateDeclared`, `MissingWarmup`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from barograph.doctor.kernel.curve import again, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.kernel.wording import GO_BACK, Case
 
 
 class LearningRateJump(SeriesRule):
@@ -170,24 +171,92 @@ class LearningRateZero(SeriesRule):
         return again(self._told)
 
 
+class LearningRateCollapse(SeriesRule):
+    """The learning rate falls to next to nothing from one row to the next, and stays there.
+
+    It falls below a fiftieth of the row before, not to 0, and no more than that for 16 rows (8 where they are four
+    steps apart): a warning where that comes before 80% of the planned steps, or makes up a quarter of the segment's
+    rows. Schedules fall by a tenth at a time, or smoothly.
+    """
+
+    name, family, kind, severity = "learning_rate_collapse", "optimizer", "learning_rate", "warning"
+    series = "lr"
+    needs = ("lr",)
+    least = 24
+    about = "The learning rate falls to next to nothing, long before the end."
+    thresholds: ClassVar = {
+        "fall": (0.02, "of the row before; ours"),
+        "rows": (16.0, "ours"),
+        "share": (0.25, "of the rows; ours"),
+        "planned": (0.8, "of the planned steps; ours"),
+    }
+    cases: ClassVar = {
+        "all": Case(
+            "The learning rate fell from {before:.3g} to {after:.3g} at step {step}, and stays there",
+            ("learning rate too low: the schedule collapses, and the steps change next to nothing",),
+            ("look at what changes the schedule at step {step}, and set the rate back to {before:.3g}", GO_BACK),
+            confidence=0.85,
+        )
+    }
+
+    def reset(self) -> None:
+        self._last = math.nan
+        self._segment, self._rows = -1, 0
+        self._open: tuple[int, float, float, int] | None = None  # step, rate before and after, rows
+
+    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        for at in range(len(rows)):
+            value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
+            if segment != self._segment:
+                self.reset()
+                self._segment = segment
+            self._rows += 1
+            if self._open is None:
+                if 0 < value < self.at["fall"] * self._last and self._rows > 8:
+                    self._open = (step, self._last, value, 1)
+            elif not 0 < value <= 1.5 * self._open[2]:
+                self._open = None
+            else:
+                begun, old, new, count = self._open
+                self._open = (begun, old, new, count + 1)
+                yield from self._tell(seen, step, int(rows.time[at]))
+            if math.isfinite(value):
+                self._last = value
+
+    def _tell(self, seen: RunHistory, step: int, time: int) -> Iterator[Finding]:
+        assert self._open is not None
+        begun, old, new, count = self._open
+        needed = self.at["rows"] / (2 if step - begun >= 4 * (count - 1) else 1)
+        planned = seen.facts.get("planned_steps")
+        early = begun < self.at["planned"] * planned if planned else count >= self.at["share"] * self._rows
+        if count >= needed and early and self.first(self._segment, begun):
+            yield self.say("all", seen, begun, time=time, found=step, last_step=step, segment=self._segment,
+                           evidence={"before": rounded(old), "after": rounded(new), "rows": count})  # fmt: skip
+
+
 class LearningRateConstant(SeriesRule):
-    """The learning rate never decays: info, when the run is over. The last decay is worth some percent of loss."""
+    """The learning rate never decays: info, when the run is over. The last decay is worth some percent of loss.
+
+    It takes 100 steps and 20 rows.
+    """
 
     name, family, kind, severity = "learning_rate_constant", "optimizer", "learning_rate", "info"
     series = "lr"
     needs = ("lr",)
-    least = 100
+    least = 20
     about = "The learning rate ends near its peak."
-    thresholds: ClassVar = {"share": (0.9, "of the peak; ours")}
+    thresholds: ClassVar = {"share": (0.9, "of the peak; ours"), "steps": (100.0, "ours")}
     causes = ("learning rate too high: at the end",)
     remedies = ("Let it decay to a tenth over the last fifth of the steps.",)
 
     def reset(self) -> None:
         self._peak = 0.0
-        self._low = math.inf
+        self._first: int = -1  # step of the first row
 
     def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         self._peak = max(self._peak, float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max()))
+        if self._first < 0:
+            self._first = int(rows.step[0])
         yield from ()
 
     def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
@@ -195,6 +264,8 @@ class LearningRateConstant(SeriesRule):
         if channel.end < self.least or not last >= self.at["share"] * self._peak > 0:
             return
         newest = channel.rows(channel.end - 1)
+        if int(newest.step[0]) - self._first + 1 < self.at["steps"]:
+            return
         yield self.finding(
             int(newest.step[0]),
             f"The learning rate ends at {last:.3g}, its peak was {self._peak:.3g}",
@@ -325,4 +396,11 @@ class MissingWarmup(Rule):
         )
 
 
-RULES = (LearningRateJump, LearningRateZero, LearningRateConstant, LearningRateDeclared, MissingWarmup)
+RULES = (
+    LearningRateJump,
+    LearningRateZero,
+    LearningRateCollapse,
+    LearningRateConstant,
+    LearningRateDeclared,
+    MissingWarmup,
+)

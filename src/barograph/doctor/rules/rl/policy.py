@@ -53,8 +53,9 @@ class PolicyRule(SeriesRule):
             return super().channel(seen)
         if self._channels != len(seen.channels):
             self._channels = len(seen.channels)
-            names = (name for name in seen.channels if re.search(self.pattern, name))
-            self._found = next((seen.channels[name] for name in names), None)
+            found = [one for name, one in seen.channels.items() if re.search(self.pattern, name)]
+            # the one that was logged first, in whatever order they were handed over
+            self._found = min(found, key=lambda one: (one.began, one.name), default=None)
         return self._found
 
     def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ Rows are looked at in blocks of 8, since single batches of rewards say little.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -118,7 +119,8 @@ class KlBlowUp(PolicyRule):
     """The policy runs away from its reference.
 
     Two blocks of 8 rows have a KL of more than 5 times the highest of the blocks before (8 blocks at least, or all) and
-    above 0.1; above 10 it is critical. A KL that grows slowly while the reward rises is what training does.
+    above 0.1; above 10 it is critical. A single row of 50 times the median of the blocks before is a warning. A KL that
+    grows slowly while the reward rises is what training does.
     """
 
     name, severity = "kl_blow_up", "critical"
@@ -127,7 +129,12 @@ class KlBlowUp(PolicyRule):
     least = 48
     about = "The KL to the reference policy jumps."
     sources = ("TRL: kl",)
-    thresholds: ClassVar = {"times": (5.0, "ours"), "least": (0.1, "nats; ours"), "critical": (10.0, "nats; ours")}
+    thresholds: ClassVar = {
+        "times": (5.0, "ours"),
+        "least": (0.1, "nats; ours"),
+        "critical": (10.0, "nats; ours"),
+        "row": (50.0, "times the median, of a single row; ours"),
+    }
 
     cases: ClassVar = {
         "all": Case(
@@ -141,6 +148,9 @@ class KlBlowUp(PolicyRule):
     }
 
     def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        usual = sorted(one.level for one in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 2 else math.nan
+        if blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) > 0 and self._told is None:
+            yield from self.tell(seen, blocks[-1].step, blocks[-1], "warning", before=usual, kl=blocks[-1].high)
         if len(blocks) < 6:
             return
         # against the blocks just before, and against those of some time ago

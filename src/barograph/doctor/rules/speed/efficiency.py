@@ -288,12 +288,27 @@ class LowEfficiency(_ShareOfLight):
                 self._said = True
                 step = int(new.last_step[at])
                 yield self.finding(
-                    self._low[0], f"Training runs at {share:.0%} of the speed of light.", found=step,
+                    self._low[0], causes=self._causes(seen, step, int(new.time[at]), int(new.segment[at])),
+                    message=f"Training runs at {share:.0%} of the speed of light.", found=step,
                     segment=int(new.segment[at]), evidence={"share": share, "tokens_per_second": float(new.middle[at]),
                     "light": best},
                     confidence=0.4,
                 )  # fmt: skip
                 return
+
+    def _causes(self, seen: RunHistory, step: int, time: int, segment: int) -> list[str]:
+        """Without those that the run itself rules out."""
+        waits = usual(seen.channel("speed/phase/data_ms"), step, time, segment)
+        whole = usual(seen.channel("speed/step_ms") or seen.role("duration_ms"), step, time, segment)
+        alone = (seen.facts.get("world_size") or 1) == 1
+        return [
+            cause
+            for cause in self.causes
+            if not (cause == self.causes[0] and waits < _WAITING * whole) and not (cause == self.causes[2] and alone)
+        ]
+
+
+_WAITING = 0.1  # of a step: a loader that is waited for less is not what makes the training slow
 
 
 RULES = (InputBound, ImpossibleUtilization, ImpossibleSpeed, LowEfficiency)

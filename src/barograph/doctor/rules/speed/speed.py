@@ -150,7 +150,10 @@ class ThroughputDrop(Rule):
 
 def _slow_causes(seen: RunHistory, shift: Shift) -> list[str]:
     """What became slower with it, as far as phases and devices tell."""
-    causes = ["device throttled", "loader slow", "rank slow"]
+    # a device can only be blamed by what it says
+    seen_device = any(name.startswith("gpu/") for name in seen.channels)
+    device = ["device throttled"] if seen_device else []
+    causes = [*device, "loader slow", "rank slow"]
     waits = seen.channel("speed/phase/data_ms")
     if waits is not None:
         before = usual(waits, shift.step - 1, shift.time, shift.segment, 64)
@@ -161,10 +164,10 @@ def _slow_causes(seen: RunHistory, shift: Shift) -> list[str]:
         if after - before > 0.3 * step_ms * abs(max(shift.ratio, 1 / shift.ratio) - 1):
             return [
                 f"loader slow: the wait for a batch is {after:.3g} ms, it was {before:.3g}",
-                *causes[:1],
-                causes[2],
+                *device,
+                "rank slow",
             ]
-        causes = ["device throttled", "rank slow", "loader slow"]
+        causes = [*device, "rank slow", "loader slow"]
     return causes
 
 

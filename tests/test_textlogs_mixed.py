@@ -1,0 +1,204 @@
+"""Logs in which several programs write: every row is read, and what is not is counted."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from textlog_readings import LOGS, find, read
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.importing import textlogs
+from barograph.importing.textlogs import SOURCES, forms
+
+SAMPLES = sorted(path.name for path in LOGS.iterdir())
+
+
+def run_of(folder: Path, text: str, name: str = "small.log") -> barograph.StoredRun:
+    path = folder / name
+    path.write_text(text)
+    return barograph.read(path)[0]
+
+
+def bad_rules(run: barograph.StoredRun) -> dict[str, str]:
+    return {one["rule"]: one["severity"] for one in diagnose(run)["findings"] if one["severity"] != "info"}
+
+
+# a line of each sample that some dialect takes for its own
+ROWS: dict[str, bytes] = {}
+for _name in SAMPLES:
+    for _line in (LOGS / _name).read_bytes().splitlines():
+        if any(dialect.rows_in(_line)[0] for dialect in SOURCES if not dialect.last_resort):
+            ROWS[_name] = _line
+
+
+@pytest.mark.parametrize("file", SAMPLES)
+@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+def test_a_line_of_another_dialect_takes_no_row_away(tmp_path: Path, file: str, place: float) -> None:
+    text = (LOGS / file).read_bytes()
+    dialect = find(LOGS / file)[0][0]
+    own = dialect.kind
+    alone = read(LOGS / file).series
+    starts = [match.start() for match in re.finditer(rb"(?m)^.*$", text)]
+    borders = [at for at in starts if dialect.rows_in(text[at:].split(b"\n")[0])[0]] or [0]
+    cut = [0, borders[len(borders) // 2], len(text)][round(2 * place)]
+    for other, line in ROWS.items():
+        path = tmp_path / file
+        path.write_bytes(text[:cut] + line + b"\n" + text[cut:])
+        kinds = [dialect.kind for dialect, _ in find(path)]
+        if find(LOGS / other)[0][0].kind == own:
+            continue
+        assert kinds[0] == own, (other, line)
+        mixed = read(path).series
+        for name, points in alone.items():
+            assert len(set(mixed.get(name, ()))) >= len(set(points)), (other, name)
+
+
+FOREIGN = [
+    "peak memory consumption: 1000 MiB", "***** Running training *****", "OVERFLOW! Rank 0 Skipping step. Attempted",
+    "time (ms) | fwd: 71.12 | bwd: 140.93", "{'train_runtime': 896.0, 'epoch': 3.0}", "iter 5: loss 2.5, time 12.00ms",
+    "step 100: train loss 2.5, val loss 2.6",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_stray_line_hides_no_nan(tmp_path: Path, foreign: str) -> None:
+    def rows(form: str) -> str:
+        return "".join(
+            form.format(step=step, loss="nan" if step >= 700 else f"{4 - step / 500:.4f}") for step in range(5, 1001, 5)
+        )
+
+    for number, form in enumerate(
+        [
+            "step:{step}/1000, read:9kB, train_loss:{loss} elapsed:3s\n",
+            "[{step}] iteration {step} | CrossEntropyLoss {loss}\n",
+        ]
+    ):
+        for where, text in enumerate([rows(form) + foreign + "\n", foreign + "\n" + rows(form)]):
+            run = run_of(tmp_path, text, f"small-{number}-{where}.log")
+            assert bad_rules(run).get("non_finite_loss") == "critical", form
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "step:{step}/1000 train_time:900ms step_avg:90.00ms\n(update {step}) mean loss = {loss}\n",
+        "step:{step}/1000 train_time:900ms step_avg:90.00ms\n   loss: {loss}\n",
+        "iter {step}: time 900.0ms, mfu 38.10%\nupdate {step}, nll: {loss} nats/tok, lr 1e-3\n",
+        "step={step}, skipped=0, lr=[0.1], mom=[0.9]\n--- step {step}\n  train loss {loss}\n",
+        "Epoch {step} of 1000\n  training loss {loss}, training accuracy 0.5\n  validation loss 2.5\n",
+        "## Epoch {step}\nval acc 0.5\ntrain CrossEntropyLoss: {loss}\n",
+        "Epoch {step}: train loss {loss}, validation loss 9.9, train acc 0.5, validation acc 0.4\n",
+        "update {step}: loss_per_tok={loss}, val_xent=9.9\n",
+        "loss: {loss}, norm 0.5\n",
+        "2024-01-01 10:00:00 INFO nll {loss}\n",
+    ],
+)
+def test_the_loss_is_read_wherever_it_stands(tmp_path: Path, form: str) -> None:
+    losses = [5 - step / 400 for step in range(10, 1001, 10)]
+    text = "".join(
+        form.format(step=step, loss=f"{loss:.4f}") for step, loss in zip(range(10, 1001, 10), losses, strict=True)
+    )
+    run = run_of(tmp_path, "the run begins\n" + text)
+    judged = diagnose(run)["judged_by"]
+    series = run.series(judged)
+    np.testing.assert_allclose(series.value, losses, atol=1e-4)
+    steps = range(1, 101) if "{step}" not in form else range(10, 1001, 10)
+    assert list(series.step) == list(steps)
+
+
+def test_dicts_behind_a_bar_have_steps_by_their_epochs(tmp_path: Path) -> None:
+    bar = "".join(f"\r {at // 3}%|###       | {at}/300 [00:01<01:00,  9.10it/s]" for at in range(0, 301, 10))
+    for name, losses in (("loss", [4 - 0.1 * at for at in range(30)]), ("nan", [math.nan] * 30)):
+        dicts = "".join(f"{{'loss': {loss}, 'epoch': {at / 10 + 0.1:.2f}}}\n" for at, loss in enumerate(losses))
+        series = run_of(tmp_path, bar + "\n" + dicts, f"{name}.log").series("train/loss")
+        assert list(series.step) == list(range(10, 301, 10))
+        np.testing.assert_allclose(series.value, losses)
+
+
+def test_dicts_behind_a_bar_without_epochs_are_numbered(tmp_path: Path) -> None:
+    bar = "".join(f"\r {at}%|###       | {at}/100 [00:01<01:00,  9.10it/s]" for at in range(101))
+    dicts = "".join(f"{{'loss': {5 - at / 10}, 'learning_rate': 0.001}}\n" for at in range(30))
+    series = run_of(tmp_path, bar + "\n" + dicts).series("train/loss")
+    assert list(series.step) == list(range(1, 31))
+
+
+def test_lines_that_are_not_understood_are_counted_and_shown_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from barograph.cli import main
+
+    rows = "".join(f"step {at} lr=1e-3 loss=2.5\nstep {at} at last the total loss -> [2.{at}]\n" for at in range(40))
+    path = tmp_path / "small.log"
+    path.write_text(rows + "step: 7 said, loss = (nothing 2)\n")
+    assert main(["doctor", str(path)]) == 0
+    second = capsys.readouterr().out.splitlines()[1]
+    assert re.search(r"\b\d+ lines not understood, such as line 2: step 0 at last the total loss", second)
+
+
+def test_without_a_loss_there_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from barograph.cli import main
+
+    for name, row in (("memory.csv", "{step},5\n"), ("speed.csv", "{step},7.5\n")):
+        path = tmp_path / name
+        path.write_text(f"step,{path.stem}\n" + "".join(row.format(step=step) for step in range(50)))
+        assert main(["doctor", str(path), "--fail-on", "warning"]) == 4
+        out = capsys.readouterr().out
+        assert "nothing is wrong" not in out and "no verdict" in out and path.stem in out
+
+
+def patterns() -> dict[str, re.Pattern[bytes]]:
+    """Every expression of every dialect."""
+    made: dict[str, re.Pattern[bytes]] = {}
+    for module in pkgutil.iter_modules(textlogs.__path__):
+        loaded = importlib.import_module(f"{textlogs.__name__}.{module.name}")
+        for name, value in vars(loaded).items():
+            if isinstance(value, re.Pattern) and isinstance(value.pattern, bytes):
+                made[f"{module.name}.{name}"] = value
+    for dialect in SOURCES:
+        for at, shape in enumerate(dialect.shapes):
+            if isinstance(shape, forms.Form):
+                made[f"{dialect.kind}.shape{at}"] = shape.pattern
+    return made
+
+
+def near_misses(line: bytes, times: int) -> list[bytes]:
+    """A line with one of its parts again and again, and something foreign behind it."""
+    parts = re.findall(rb"\w+|\W", line)
+    middle = len(parts) // 2
+    repeated = [parts[0], parts[middle], b"".join(parts[middle : middle + 4]), b" ", b"\t x\n", b"| a ", b"9,", b"a_"]
+    return [line[: len(line) // 2] + one * times + b"\x00" for one in repeated] + [one * times for one in repeated]
+
+
+@pytest.mark.parametrize("name", sorted(patterns()))
+def test_every_expression_takes_linear_time(name: str) -> None:
+    pattern = patterns()[name]
+    for line in [*ROWS.values()][::2]:
+        for text in near_misses(line, 1000):
+            begin = time.process_time()
+            for _ in zip(pattern.finditer(text[: 1 << 14]), range(5000), strict=False):
+                pass
+            assert time.process_time() - begin < 1.0, (line, text[:200])
+
+
+@pytest.mark.parametrize("lines", [15, 40, 400])
+def test_rows_of_many_lines_are_read_in_linear_time(tmp_path: Path, lines: int) -> None:
+    stanza = "".join(f"    optim/quantity_{at}=1.0\n" for at in range(lines))
+    text = "".join(f"INFO [step={at}/100,epoch=0]\n    train/CrossEntropyLoss=5.0\n{stanza}" for at in range(3))
+    begin = time.process_time()
+    reading = read_text(tmp_path, text + "INFO saving\n")
+    assert len(reading["train/CrossEntropyLoss"]) == 3
+    assert time.process_time() - begin < 5
+
+
+def read_text(folder: Path, text: str) -> dict[str, list[tuple[int, float]]]:
+    path = folder / "text.log"
+    path.write_text(text)
+    return read(path).series

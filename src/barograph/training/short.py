@@ -29,7 +29,7 @@ class Short(Generic[T]):
 
 def _read(name: str) -> Short[Any]:
     """What a run is asked as a stored one is: a reader of its folder answers."""
-    return Short(lambda run: getattr(display.show("stored run", run.dir), name))
+    return Short(lambda run: getattr(providers.provider("stored run")(run.dir), name))
 
 
 class ShortNames:

@@ -97,7 +97,13 @@ def init(
 
 def _unrecorded(settings: Settings, config: dict[str, Any], callback: Any) -> Run:
     """A run without a file: the console and the callback have what is logged, and nobody else."""
-    nothing = {"sidecar": False, "blackbox": False, "watchdog": False, "machine": False, "report_to": ()}
+    nothing: dict[str, Any] = {
+        "sidecar": False,
+        "blackbox": False,
+        "watchdog": False,
+        "machine": False,
+        "report_to": (),
+    }
     settings = replace(settings, **nothing)
     folder = Path(settings.dir) / folder_name(settings.project) / f"not-recorded-{os.getpid()}-{time.time_ns():x}"
     path = folder / logfile.NAME

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import sidecar_runs
-from barograph.query.findings import SEVERITIES, recorded_findings
 from served_runs import Browser
 from written_runs import Writer, WrittenRun
 
@@ -25,6 +24,7 @@ from barograph.core.options import load
 from barograph.doctor import diagnose
 from barograph.log import blocks
 from barograph.query.export import export
+from barograph.query.findings import SEVERITIES, recorded_findings
 from barograph.query.frames import frame
 from barograph.query.sql import sql
 from barograph.query.stored import StoredRun

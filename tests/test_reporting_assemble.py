@@ -162,7 +162,7 @@ def test_a_run_that_was_never_finite_has_no_figures_of_its_loss(tmp_path: Path) 
     made = assemble(stored(tmp_path, "nan"))
     assert "train/loss was never finite in 40 points" in said(made, "loss")
     assert "fell" not in said(made, "loss") and "nan" not in said(made, "loss")
-    assert "No forecast can be held" in said(made, "forecast")
+    assert "be compared with the outcome" in said(made, "forecast")
 
 
 def test_a_run_that_goes_on_is_reported_as_it_stands(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from barograph.core import providers
+
 if TYPE_CHECKING:
     from barograph.training.run import Run
 

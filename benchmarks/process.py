@@ -2,17 +2,20 @@
 
 python benchmarks/process.py import          # beside a bare interpreter and numpy
 python benchmarks/process.py memory          # growth from 10,000 to 1,000,000 steps of 20 scalars
+python benchmarks/process.py strict [--seconds N]   # how often `json.load` of a log that is written has to read again
 python benchmarks/process.py kills [--kills N] [--modes MODE …]   # what is lost, doubled or torn by kill -9
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import kills
 
@@ -56,6 +59,40 @@ def memory(options: argparse.Namespace) -> None:
     print(f"growth: {float(after) - float(before):.1f} MB")
 
 
+WRITER = """
+import sys, time, barograph
+log = barograph.TrainingRunLogger(sys.argv[1], verbosity=-2)
+pace, step, began = float(sys.argv[2]), 0, time.monotonic()
+while True:
+    step += 1
+    log.log_step(step, .1, 1000, 100, 1.0, 2.0, 1e-3)
+    if pace and (ahead := began + step / pace - time.monotonic()) > 0:
+        time.sleep(ahead)
+"""
+
+
+def strict(options: argparse.Namespace) -> None:
+    for pace in (100, 2000, 0):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "log.json"
+            writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(pace)])
+            try:
+                while not path.exists() or path.stat().st_size < 100:
+                    time.sleep(0.01)
+                reads = failed = records = 0
+                until = time.monotonic() + options.seconds
+                while time.monotonic() < until:
+                    reads += 1
+                    try:
+                        records = len(json.loads(path.read_bytes()))
+                    except ValueError:
+                        failed += 1
+            finally:
+                writer.kill()
+                writer.wait()
+        print(f"{records / options.seconds:>10,.0f} records/s: {failed} of {reads:,} reads had to be done again")
+
+
 def kill(options: argparse.Namespace) -> None:
     outcomes = kills.run(options.kills, options.modes or tuple(kills.MODES), options.jobs)
     if any(outcome.problems for outcome in outcomes):
@@ -69,6 +106,9 @@ def main() -> None:
     made = commands.add_parser("memory")
     made.add_argument("--steps", type=int, default=1_000_000)
     made.set_defaults(function=memory)
+    made = commands.add_parser("strict")
+    made.add_argument("--seconds", type=float, default=20.0, help="of each pace")
+    made.set_defaults(function=strict)
     made = commands.add_parser("kills")
     made.add_argument("--kills", type=int, default=60, help="of each mode")
     made.add_argument("--modes", nargs="*", metavar="MODE", help=", ".join(kills.MODES))

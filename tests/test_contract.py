@@ -6,6 +6,7 @@ live branch has. All ways are asked for them; then everything derived is deleted
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
 import os
@@ -14,17 +15,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sidecar_runs
 from served_runs import Browser
 from written_runs import Writer, WrittenRun
 
 from barograph.analysis.compare.member import ComparedMember
+from barograph.core.options import load
+from barograph.doctor import diagnose
 from barograph.log import blocks
 from barograph.query.export import export
+from barograph.query.findings import SEVERITIES, recorded_findings
 from barograph.query.frames import frame
 from barograph.query.sql import sql
 from barograph.query.stored import StoredRun
+from barograph.sidecar.loop import Sidecar
 from barograph.store.seal import seal
 from barograph.views.overview import detail, summary
+from barograph.views.report.subject import Subject
+from barograph.views.top.logbook import Logbook
 
 Figures = dict[str, list[tuple[int, float]]]
 
@@ -318,6 +326,93 @@ def test_every_way_to_ask_gives_the_same_figures(name: str, tmp_path: Path) -> N
     ask_everybody(root, wanted, tmp_path)
     seal(root / "r", final=True)
     ask_everybody(root, wanted, tmp_path)
+
+
+def ended(root: Path, build: Callable[[int], dict[str, float]], steps: int) -> Path:
+    """A run with its sidecar's findings. build: what each step logs."""
+    folder = root / "r"
+    training = sidecar_runs.Writer(folder)
+    for step in range(steps):
+        training.record("step", step, build(step), 0.5)
+    training.close()
+    sidecar_runs.describe(folder, status="finished")
+    with attending(folder) as sidecar:
+        sidecar.read()
+        assert sidecar.health is not None
+        sidecar.health.finish()
+    return folder
+
+
+@contextlib.contextmanager
+def attending(folder: Path) -> Iterator[Sidecar]:
+    sidecar = Sidecar(folder, load({"machine": False, "watchdog": False}))
+    yield sidecar
+    sidecar.journal.close()
+    sidecar.close()
+
+
+def noisy(step: int) -> dict[str, float]:
+    noise = 0.02 * math.sin(step * 12.9898)
+    return {
+        "loss": 2 + 3 * math.exp(-step / 120) + noise,
+        "norm": 1.0 + 5 * noise,
+        "lr": 1e-3 * min(1, (step + 1) / 40),
+    }
+
+
+TROUBLES: dict[str, tuple[int, Callable[[int], dict[str, float]]]] = {
+    "healthy": (500, noisy),
+    "not finite": (500, lambda step: noisy(step) | ({"loss": math.nan, "norm": math.nan} if step >= 300 else {})),
+    "more spikes than are kept apart": (
+        6_000,
+        lambda step: noisy(step) | ({"loss": 9.0, "norm": 60.0} if step > 400 and step % 110 < 2 else {}),
+    ),
+    "spikes, then a divergence": (
+        1_500,
+        lambda step: (
+            noisy(step)
+            | ({"norm": 40.0} if 300 <= step < 1200 and step % 17 == 0 else {})
+            | ({"loss": 2.0 + (step - 1200) * 0.02} if step >= 1200 else {})
+        ),
+    ),
+    "worse step by step": (
+        1_500,
+        lambda step: (
+            noisy(step)
+            | {"loss": noisy(step)["loss"] * (1.0 if step < 500 else 1.5 if step < 900 else 3.0)}
+            | {"norm": 1.03 ** min(max(step - 900, 0), 300)}
+        ),
+    ),
+    "a stopped optimizer": (800, lambda step: noisy(min(step, 300)) | ({"lr": 0.0} if step > 300 else {})),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_every_way_to_ask_gives_the_same_findings(name: str, tmp_path: Path) -> None:
+    """SQL, the runs table, the page's head, its list of findings, `doctor` and the report count the same incidents."""
+    steps, build = TROUBLES[name]
+    folder = ended(tmp_path / "p", build, steps)
+    run = StoredRun(folder)
+    wanted = sorted((one["rule"], one["key"], one["step"], one["severity"]) for one in diagnose(run)["findings"])
+    assert bool([one for one in wanted if one[3] != "info"]) == (name != "healthy")
+    recorded = sorted(
+        (str(one.fields["rule"]), str(one.fields["key"]), one.step, str(one.fields["severity"]))
+        for one in recorded_findings(run)
+    )
+    assert recorded == wanted
+    counts = {severity: [one[3] for one in wanted].count(severity) for severity in SEVERITIES}
+    listed = sql("select severity, count(*) as n from findings group by severity", runs=[run]).to_pylist()
+    assert {row["severity"]: row["n"] for row in listed} == {key: n for key, n in counts.items() if n}
+    assert dict(Subject(run).counted) == {key: n for key, n in counts.items() if n}, "report"
+    logbook = Logbook(run)
+    logbook.look()
+    logbook.wait(60)
+    assert len(logbook.findings()) == len(wanted), "top"
+    with Browser(tmp_path / "p") as browser:
+        assert browser.get("/api/runs/r")["findings"] == counts, "head"
+        (row,) = browser.get("/api/runs")["runs"]
+        assert row["findings"] == counts, "runs table"
+        assert len(browser.get("/api/runs/r/findings")["findings"]) == len(wanted)
 
 
 def test_parts_hold_all_that_the_logs_hold(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -443,3 +444,36 @@ def test_a_million_steps_are_counted_in_seconds() -> None:
     totals = of_records(records)
     assert totals.productive == pytest.approx(99_000, rel=1e-3)
     assert time.process_time() - began < 6  # 1.6 s on a machine with nothing else to do
+
+
+def test_accounts_of_a_log_that_grows_are_those_of_one_reading(tmp_path: Path) -> None:
+    """Time, energy, tokens, asked again and again of one reader: only what is new is read, the sums are equal."""
+    run = barograph.init(dir=str(tmp_path), id="a", console="none", machine=False, sidecar=False)
+    kept, counted = barograph.StoredRun(run.dir), 0
+    add = Goodput.add
+
+    def counting(self: Goodput, record: Record) -> None:
+        nonlocal counted
+        counted += 1
+        add(self, record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Goodput, "add", counting)
+        for piece in range(5):
+            for step in range(50 * piece, 50 * piece + 50):
+                run.log_step(step=step, loss=1.0, duration_ms=5.0, step_tokens=100)
+                run.record("gpu", step, {"id": 0, "power": 300_000.0 + step})
+            if piece == 3:
+                run.rewind(step=120)
+            counted = 0
+            now = time.time()
+            assert kept.goodput(now).productive > 0
+            assert counted < 130  # of the new records alone
+            fresh = barograph.StoredRun(run.dir)
+            assert kept.goodput(now) == fresh.goodput(now) and kept.cost() == fresh.cost()
+        run.finish()
+        fresh = barograph.StoredRun(run.dir)
+        assert kept.goodput() == fresh.goodput() and kept.cost() == fresh.cost()
+        shutil.copy(run.log_file, tmp_path / "other")  # a log that is another file is read anew
+        os.replace(tmp_path / "other", run.log_file)
+        assert kept.goodput() == fresh.goodput() and kept.cost() == fresh.cost()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -190,3 +191,16 @@ def until(run: barograph.Run, true: Callable[[], Any]) -> None:
         assert time.monotonic() < deadline
         run.log({"loss": 1.0})
         time.sleep(0.05)
+
+
+def test_a_log_that_is_emptied_is_said_once_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = barograph.init("p", id="r", dir=tmp_path, verbosity=-2, git=False, sidecar=False, machine=False)
+    for step in range(100):
+        run.log({"loss": float(step)}, step=step)
+    os.truncate(run.log_file, 0)
+    for step in range(100, 200):
+        run.log({"loss": float(step)}, step=step)
+        time.sleep(0.025)
+    run.finish()
+    assert sum("was emptied" in record.message for record in caplog.records) == 1
+    assert barograph.StoredRun(run.dir).series("loss").step.tolist() == list(range(100, 200))

@@ -19,6 +19,8 @@ from mirror_runs import Story, as_single, ours, tensorboard_points
 from patience import patient
 
 from barograph.core.options import Settings
+from barograph.log import blocks
+from barograph.store.seal import seal
 from barograph.trackers import backends, position
 from barograph.trackers.backend import LoggingBackend
 from barograph.trackers.send import send
@@ -306,3 +308,29 @@ def test_options_of_settings_name_the_aliases_and_each_backends_own() -> None:
     }  # fmt: skip
     assert backends.options_of("mlflow", settings)["mlflow_run_id"] == "abc"
     assert all(hasattr(settings, name) for door in backends.DOORS.values() for name in door.options)
+
+
+@pytest.mark.parametrize("absences", [1, 3])
+def test_each_point_arrives_once_though_block_files_were_sealed_and_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: type[Kept], absences: int
+) -> None:
+    """The mirror has read the middle of a block file, is away while that one and others are sealed and deleted, and
+    comes back; once, and again and again, with rows before, in and behind them."""
+    monkeypatch.setattr(blocks, "PIECE_BYTES", 500)
+    story = Story(tmp_path, wide_threshold=4, sidecar=False)
+    step = 0
+    for _ in range(absences):
+        story.train(range(step, step + 15))
+        send(story.dir, "trackio")
+        before = {path.name for path in story.dir.glob("*.wide")}
+        assert before, "some rows are in a block file"
+        story.train(range(step + 15, step + 60))
+        assert len(list(story.dir.glob("*.wide"))) > len(before), "and in later ones"
+        seal(story.dir, final=True)
+        assert not before & {path.name for path in story.dir.glob("*.wide")}, "the one that was being read is gone"
+        step += 60
+    story.train(range(step, step + 10))
+    story.finish()
+    seal(story.dir, final=True)
+    assert send(story.dir, "trackio").done
+    assert points(kept.rows) == story.points

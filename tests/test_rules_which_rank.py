@@ -7,13 +7,14 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from sidecar_runs import Writer, describe
+from sidecar_runs import Writer, describe, own_records
 
 from barograph.core.options import Settings
 from barograph.doctor import diagnose
-from barograph.doctor.kernel.ranks import HEARD, RankChoice, RankRow, chosen_rank
+from barograph.query.ranks import HEARD, RankChoice, RankRow, chosen_rank
 from barograph.query.stored import StoredRun
 from barograph.sidecar.loop import Sidecar
 
@@ -71,3 +72,33 @@ def test_a_loss_that_the_last_stage_alone_logs_is_watched_as_in_replay(tmp_path:
     replayed = {(one["rule"], one["step"]) for one in diagnose(StoredRun(folder))["findings"]}
     assert live == replayed and any(step == 101 for _, step in live)
     assert HEARD < 101
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["narrow", "wide"])
+def test_thresholds_and_early_stopping_follow_the_rank_that_has_the_metric(wide: bool, tmp_path: Path) -> None:
+    """The last stage's loss is judged; what rank 0 logs too is judged by rank 0's values; a row counts once."""
+    folder = tmp_path / "run"
+    describe(folder, world_size=4)
+    writers = [Writer(folder, rank=rank) for rank in range(4)]
+    writers[0].record("stop-rule", 0, {"metric": "eval/loss", "patience": 5})
+    entries = [{"metric": "train/loss", "above": 5.0, "rows": 3}, {"metric": "norm", "above": 50.0}]
+    sidecar = Sidecar(folder, Settings(machine=False, watchdog=False, doctor=False, alerts=entries))
+    for step in range(1, 60):
+        for rank, writer in enumerate(writers):
+            values = {"norm": 1.0 + 40 * rank, "lr": 1e-3}
+            if rank == 3:
+                values["train/loss"] = 9.0 if step >= 40 else 3.0
+                values["eval/loss"] = 1.0 - min(step, 20) / 100
+            if wide:
+                writer.moment += 500_000
+                writer.wide(step, values)
+            else:
+                writer.row(step, values, 0.5)
+        sidecar.read()
+    for writer in writers:
+        writer.close()
+    sidecar.read()
+    sidecar.finish(mirrors=False)
+    sidecar.close()
+    alerts = [(one["metric"], one["step"]) for one in own_records(folder, "alert") if not one.get("recovered")]
+    assert alerts == [("eval/loss", 25), ("train/loss", 42)]

@@ -428,3 +428,24 @@ def test_a_slow_answer_that_fails_is_tried_again() -> None:
         slow.get("k", 1, work)
     assert slow.get("k", 1, work) == b"yes"
     slow.close()
+
+
+def test_the_head_of_a_run_in_progress_moves_on_while_its_overview_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An overview that takes long is made rarely; step, last values and status in the same answer are the newest."""
+    slow = app_module.details.overview
+
+    def overview(*given: Any) -> dict[str, Any]:
+        time.sleep(0.5)
+        return slow(*given)
+
+    monkeypatch.setattr(app_module.details, "overview", overview)
+    run = trained(tmp_path, "a", 20)
+    with Browser(tmp_path) as browser:
+        for step in range(100, 106):
+            run.log({"train/loss": float(step)}, step=step)
+            found = browser.get("/api/runs/p/a")
+            assert found["step"] == step and found["last"]["train/loss"] == step
+            assert found["config"] == {} and "goodput" in found
+    run.finish()

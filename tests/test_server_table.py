@@ -17,6 +17,7 @@ from barograph.core import manifest
 from barograph.doctor import diagnose
 from barograph.query import curation
 from barograph.query.stored import StoredRun
+from barograph.views.overview import summary
 from barograph.views.server import rows as rows_module
 from barograph.views.server.places import Places
 from barograph.views.server.table import RunTable
@@ -208,3 +209,30 @@ def test_the_doctors_findings_of_a_run_without_a_sidecar_are_counted_in_its_row(
         said = [one["severity"] for one in diagnose(StoredRun(row.place.dir))["findings"]]
         assert row.data["findings"] == {each: said.count(each) for each in ("critical", "warning", "info")}
     assert table.rows()[0].data["findings"]["critical"] or table.rows()[1].data["findings"]["critical"]
+
+
+def test_the_step_of_a_run_in_progress_is_the_furthest_of_its_live_branch(tmp_path: Path) -> None:
+    """Late evaluations set it back neither for who follows the log nor for who begins; a rewind does."""
+    run = trained(tmp_path, "a", 30)
+    table = RunTable(Places(tmp_path))
+
+    def steps() -> list[int]:
+        table.advance(["p/a"])
+        fresh = RunTable(Places(tmp_path))
+        followed, listed, whole = table.row("p/a").data["step"], fresh.row("p/a").data["step"], one_row(tmp_path, "p/a")
+        found = [followed, listed, whole["step"], summary(StoredRun(tmp_path / "p" / "a"))["step"]]
+        assert len(set(found)) == 1, found
+        return found
+
+    assert steps()[0] == 29
+    run.log_eval(step=20, eval_loss=2.0)
+    assert steps()[0] == 29
+    run.rewind(step=12)
+    run.log({"train/loss": 1.0}, step=12)
+    assert steps()[0] == 12
+    for step in range(13, 18):
+        run.log({"train/loss": 1.0}, step=step)
+    run.log_eval(step=15, eval_loss=2.0)
+    run.log({"late": 1.0}, step=3)
+    assert steps()[0] == 17
+    run.finish()

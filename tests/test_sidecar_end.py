@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -51,6 +52,51 @@ def test_a_process_that_could_not_end_its_run_has_its_true_end(
     about = manifest.read(folder)
     assert about["status"] == expected["status"] and about["finished"] and about["final_metrics"]["step"] == 50
     assert liveness.status(folder, about) == expected["status"] and liveness.reason(about)
+
+
+PROGRAM = """
+import os, sys, barograph
+run = barograph.init(project="p", id="r", dir=sys.argv[1], verbosity=-2, git=False, machine=False, sidecar=True)
+for step in range(50):
+    run.log({"loss": 3.0 - step / 100}, step=step)
+run.alerts.beside.start()
+"""
+EXITS = [
+    ("sys.exit(3)", "failed", 3),
+    ("raise SystemExit('no data')", "failed", 1),
+    ("with run: sys.exit(3)", "failed", 3),
+    ("run.finish(); sys.exit(3)", "finished", None),
+    ("sys.exit(0)", "finished", None),
+    ("", "finished", None),
+    ("1 / 0", "failed", None),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "code"), EXITS, ids=[body for body, _, _ in EXITS])
+def test_the_exit_code_of_a_program_that_leaves_its_run_open_is_seen_everywhere(
+    tmp_path: Path, body: str, status: str, code: int | None
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + body, str(tmp_path)], env=runs.ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == (1 if body == "1 / 0" else 3 if "3" in body else code or 0), done.stderr
+    folder = tmp_path / "p" / "r"
+    assert until(lambda: '"done"' in _note(folder))
+    about = manifest.read(folder)
+    assert about["status"] == status and about["finished"]
+    assert (about.get("ending") or {}).get("exit_code") == code
+    listed = runs_in(tmp_path)
+    assert [one["status"] for one in listed] == [status]
+    found = [one for one in diagnose(StoredRun(folder))["findings"] if one["rule"] == "crashed"]
+    assert bool(found) == (status == "failed")
+    if code is not None:
+        assert f"exit code {code}" in found[0]["message"]
+
+
+def runs_in(folder: Path) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "barograph", "ls", "--dir", str(folder), "--json"]
+    listed: list[dict[str, Any]] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return listed
 
 
 def test_an_alert_of_a_killed_training_comes_within_five_seconds(tmp_path: Path) -> None:

@@ -15,8 +15,11 @@ from hypothesis import strategies as some
 from sidecar_runs import Writer, describe, own_records
 
 from barograph.core.options import Settings
+from barograph.doctor import diagnose
 from barograph.log import blocks
 from barograph.log.blocks import sealed_number
+from barograph.query.findings import recorded_findings
+from barograph.query.stored import StoredRun
 from barograph.sidecar.loop import Sidecar
 from barograph.store.seal import seal
 
@@ -96,11 +99,12 @@ def outcome(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
     sidecar.health.finish()
     sidecar.journal.close()
     standing: dict[Any, Any] = {}
-    for one in own_records(folder, "finding"):
-        standing[one["rule"], one.get("key", ""), one.get("segment"), one["step"]] = one["severity"], one["message"]
+    for record in recorded_findings(StoredRun(folder)):
+        one = record.fields
+        standing[one["rule"], one.get("key", ""), one.get("segment"), record.step] = one["severity"], one["message"]
     assert not sidecar.health.failed
     return {
-        "findings": {k: v for k, v in standing.items() if not v[1].startswith("No longer so")},
+        "findings": standing,
         "accounts": [{**one, "time": 0} for one in own_records(folder, "goodput", "energy")],
         "alerts": [(one["at"], one["cause"], one["level"]) for one in own_records(folder, "alert")
                    if not one["cause"].startswith("doctor")],
@@ -169,3 +173,27 @@ def test_a_sidecar_that_begins_again_after_sealing_says_what_one_that_never_stop
         path.unlink()
     assert found == outcome(whole, beside(whole))
     assert "reward_constant" in {rule for rule, *_ in found["findings"]}  # known from wide rows alone
+
+
+@pytest.mark.parametrize("onset", [30, 140, 203])
+def test_findings_in_the_sidecars_log_begin_at_the_step_that_replay_gives(tmp_path: Path, onset: int) -> None:
+    """Gradients that are not cleared and a loss that is not finite: read each few rows, said at the first bad step."""
+    folder = tmp_path / "run"
+    describe(folder, config={"lr": 1e-3}, total_steps=240)
+    writer = Writer(folder)
+    sidecar = beside(folder)
+    for step in range(1, 241):
+        bad = step >= onset
+        values = {"train/loss": math.nan if step >= onset + 5 else 3.0 - step / 500, "train/lr": 1e-3}
+        writer.row(step, values | {"model/stale_gradients": float(bad)}, 0.02)
+        if step % 7 == 0:
+            sidecar.read()
+    writer.close()
+    outcome(folder, sidecar)
+    own = own_records(folder, "finding")
+    replayed = diagnose(StoredRun(folder))["findings"]
+    first = {rule: min(one["step"] for one in own if one["rule"] == rule) for rule in {one["rule"] for one in own}}
+    assert first["missing_zero_grad"] == onset
+    for one in replayed:
+        assert first[one["rule"]] == one["step"], one["rule"]
+    assert "missing_zero_grad" in {one["rule"] for one in replayed}

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import patient
 from written_runs import WrittenRun
 
 from barograph.log import blocks
@@ -66,6 +67,59 @@ def parts(run: WrittenRun, table: str = "points") -> list[Path]:
 
 
 # -- sealing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_writer_that_is_quicker_than_the_sealing_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
+) -> None:
+    run = WrittenRun(tmp_path)
+    logged(run, range(100))
+    monkeypatch.setattr(sealing, "SEAL_BYTES", 4096)
+    step = 100
+
+    def write_while_more_comes(*arguments: Any) -> Any:
+        nonlocal step
+        assert step < 5000, "the sealing goes on as long as the writer"
+        logged(run, range(step, step + 100))
+        step += 100
+        return write.write_blocks(*arguments)
+
+    monkeypatch.setattr(sealing, "write_blocks", write_while_more_comes)
+    seal(run.dir, final=final)
+    sealed = step
+    assert 100 < sealed < 5000
+    monkeypatch.undo()
+    seal(run.dir, final=True)
+    assert rows(run.dir)["loss"] == [(1, step, step / 2) for step in range(sealed)]
+    assert rows(run.dir)["act/a"] == [(1, step, step) for step in range(sealed)]
+    run.close()
+
+
+def test_gc_returns_while_a_process_writes_as_fast_as_it_can(tmp_path: Path) -> None:
+    code = (
+        "import sys, barograph\n"
+        "run = barograph.init(project='p', id='r', dir=sys.argv[1], verbosity=-2, git=False, sidecar=False)\n"
+        "names = [f'act/{k}' for k in range(8)]\n"
+        "for step in range(3_000_000):\n"
+        "    run.log({'loss': float(step)}, step=step)\n"
+        "    run.model.wide(dict.fromkeys(names, float(step)), step=step)\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    try:
+        while not list(tmp_path.glob("p/r/*.wide")):
+            assert writer.poll() is None
+            time.sleep(0.05)
+        for _ in range(2):
+            command = [sys.executable, "-m", "barograph", "gc", "--dir", str(tmp_path)]
+            subprocess.run(command, check=True, timeout=patient(60.0), stdout=subprocess.DEVNULL)
+            time.sleep(1.0)
+    finally:
+        writer.kill()
+        writer.wait()
+    assert list(tmp_path.glob("p/r/store/training/*.parquet"))
+    found = RunStore(tmp_path / "p" / "r").look().points("loss").step
+    assert found.tolist() == list(range(len(found)))
 
 
 def test_sealed_rows_are_sorted_by_series_in_a_file_that_anyone_can_read(tmp_path: Path) -> None:

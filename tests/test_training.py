@@ -20,7 +20,7 @@ from run_starts import only, start, strict
 import barograph
 from barograph.core import manifest
 from barograph.core.secrets import is_secret_name, masked, masked_lines, masked_text, masked_words
-from barograph.log.write import JsonLog
+from barograph.log.array import ArrayFile
 from barograph.training.control import FILE
 from barograph.training.run import Run
 from barograph.training.short import SHORT
@@ -425,19 +425,19 @@ def test_what_a_full_disk_refuses_until_the_end_is_kept_elsewhere_and_comes_back
     caplog.set_level(logging.WARNING)
     run = start(tmp_path / "runs", id="r")
     run.log({"v": 0.0}, step=0)
-    write = JsonLog._write
+    write = ArrayFile.write
 
-    def refuse(log: JsonLog, data: bytes) -> None:
-        if str(log.path).startswith(str(tmp_path / "runs")):
+    def refuse(file: ArrayFile, data: bytes) -> None:
+        if str(file.path).startswith(str(tmp_path / "runs")):
             raise OSError(28, "No space left on device")
-        write(log, data)
+        write(file, data)
 
-    monkeypatch.setattr(JsonLog, "_write", refuse)
+    monkeypatch.setattr(ArrayFile, "write", refuse)
     for step in range(1, 50):
         run.log({"v": float(step)}, step=step)
     run.finish()
     assert "brings it back" in caplog.text
-    monkeypatch.setattr(JsonLog, "_write", write)
+    monkeypatch.setattr(ArrayFile, "write", write)
     assert only(tmp_path / "runs").series("v").step.tolist() == list(range(50))
     start(tmp_path / "runs", id="r", resume="must").finish()
     logged = [item["step"] for item in strict(run.dir / "training.json") if item["log"] == "metrics"]

@@ -12,13 +12,13 @@ modules that they come from, is `__init__.pyi` beside this file.
 
 from __future__ import annotations
 
-from barograph.core import display as _display
+from barograph.core import providers as _providers
 
 __version__ = "0.1.0"
 _homes: dict[str, str] = {}
 
 # what a room below needs of one above, such as what draws a thing that lives there
-_display.register({
+_providers.provide({
     "metrics in TensorBoard": "barograph.trackers.tensorboard:TensorBoardBackend",
     "metrics in W&B": "barograph.trackers.wandb:WandBBackend",
     "alert": "barograph.sidecar.alerts.alert:alert_of",

@@ -152,3 +152,22 @@ def live_cuts(segments: list[Segment], first_steps: dict[int, int]) -> dict[int,
             cut = start if cut is None else min(cut, start)
         current = by_number.get(current.parent) if current.parent is not None else None
     return cuts
+
+
+class FurthestStep:
+    """The furthest step of the live branch, by the records of rank 0 in the order written; None before the first."""
+
+    def __init__(self) -> None:
+        self.step: int | None = None
+        self._cut = False  # the next step begins a branch, wherever that is
+
+    def begin(self, parent: object, start_step: object) -> None:
+        """A segment begins, so that steps from its start on are superseded."""
+        self._cut = type(start_step) is not int and parent is not None
+        if type(start_step) is int and self.step is not None and self.step >= start_step:
+            self.step = start_step - 1 if start_step > 0 else None
+
+    def reach(self, step: int) -> None:
+        """Something was logged at a step; an evaluation may come late."""
+        self.step = step if self._cut or self.step is None else max(self.step, step)
+        self._cut = False

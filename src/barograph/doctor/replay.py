@@ -4,7 +4,7 @@ In:   a stored run.
 Out:  an examiner that has seen all of it.
 
 Series are given in pieces, in the order in which they were logged: by time where the log has times, else by segment
-and step. Of several ranks rank 0 counts, or the lowest that has a series (`kernel.ranks`).
+and step. Of several ranks rank 0 counts, or the lowest that has a series (`query.ranks`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from barograph.core.record import Record
 from barograph.doctor.events import events_of
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.facts import facts_of
-from barograph.doctor.kernel.ranks import chosen_rank
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.shapes import KEPT, QUANTITIES, is_wanted, shape_of
 from barograph.doctor.outlook import outlook_of
+from barograph.query.ranks import chosen_rank
 from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:

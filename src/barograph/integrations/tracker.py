@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from barograph.core import display, manifest, options, place
+from barograph.core import manifest, options, place, providers
 from barograph.core.secrets import masked
 from barograph.core.values import number
 from barograph.probes.memory import usage
@@ -130,9 +130,9 @@ class MetricsTracker:
         mirrored = self.run.about.settings.backends  # what the run mirrors by itself is not sent twice
         about = masked(dict(self.run.config) | _job(config))
         if metrics.enable_wandb and "wandb" not in mirrored:
-            self._backends.append(display.show("metrics in W&B", metrics, run_config=about))
+            self._backends.append(providers.provider("metrics in W&B")(metrics, run_config=about))
         if metrics.enable_tensorboard and "tensorboard" not in mirrored:
-            self._backends.append(display.show("metrics in TensorBoard", metrics, run_config=about))
+            self._backends.append(providers.provider("metrics in TensorBoard")(metrics, run_config=about))
 
     def start_step(self) -> None:
         """A step begins."""

@@ -184,6 +184,20 @@ class BlockWriter:
             self._folder = folder
             self._path = folder / self._path.name if self._path is not None else None
 
+    def hand_over(self, folder: Path) -> int:
+        """Write what waits in memory into a file of another folder; how many rows and histograms that were. Raises
+        OSError where that one has no room either."""
+        other = BlockWriter(folder, self._stem, self._about)
+        with self.lock:
+            other._waiting = list(self._waiting)
+            try:
+                other._write_waiting()
+            finally:
+                other._waiting.clear()
+                other.close()
+            self._waiting.clear()
+        return other.rows
+
     def close(self) -> None:
         """Write what waits, if the disk takes it, and close the file."""
         with self.lock:

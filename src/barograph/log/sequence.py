@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from barograph.core import display
+from barograph.core import providers
 from barograph.log.blocks import SEALED, Block, BlockReader, pieces, sealed_number
 
 
@@ -97,7 +97,7 @@ class BlockSequence:
             self._fetched = [name for name in follower.missed if name.rsplit(".", 2)[0] == self._stem]
             if not self._fetched:
                 return None
-            self._sealed = display.show("sealed blocks", follower.folder, self._stem, self._fetched, since)
+            self._sealed = providers.provider("sealed blocks")(follower.folder, self._stem, self._fetched, since)
         for block in self._sealed:
             if block.time > self._last[0] or _key(block) not in self._last[1]:
                 return block

@@ -1,7 +1,8 @@
 """A log on a network file system: written on this machine, carried over by another thread.
 
 In:   the path of a log whose folder is on NFS, Lustre or the like.
-Out:  a local file that log calls write, and the log itself, byte for byte the same a moment later.
+Out:  a local file that log calls write, and the log itself, byte for byte the same a moment later; block files
+      that a full disk did not take.
 
 A server that stalls then stalls the carrier, and no step. After a kill the local file stays; a
 reader on this machine takes it in place of the log, and the next start or `barograph gc` carries it over.
@@ -10,10 +11,13 @@ reader on this machine takes it in place of the log, and the next start or `baro
 from __future__ import annotations
 
 import contextlib
+import json
+import mmap
 import os
 from pathlib import Path
 
 from barograph.core import locks
+from barograph.log.blocks import HEAD, BlockWriter, pieces, sealed_number
 from barograph.log.read import WHITE
 from barograph.log.write import JsonLog
 
@@ -97,9 +101,7 @@ class Carrier:
         self.carry()
         if self._target is not None and self._target.position == until:
             self._target.close()
-            import shutil
-
-            shutil.rmtree(self._source.path.parent, ignore_errors=True)
+            _remove(self._source.path)
 
 
 def _matching(source: Path, path: Path) -> JsonLog:
@@ -114,6 +116,96 @@ def _matching(source: Path, path: Path) -> JsonLog:
     return target
 
 
+def _remove(local: Path) -> None:
+    """A local log that is whole in its place; the folder too, unless it holds rows that are not."""
+    import shutil
+
+    if pieces(local.parent):
+        local.unlink()
+    else:
+        shutil.rmtree(local.parent, ignore_errors=True)
+
+
+# -- block files ----------------------------------------------------------------------------------
+
+
+def keep_blocks(path: Path, blocks: BlockWriter) -> tuple[int, Path]:
+    """What waits of the blocks beside the log at `path`, in a folder of this machine: how many, and where. Raises
+    OSError where there is no room either."""
+    folder = local_path(path).parent
+    new = folder / f".{os.getpid()}"
+    new.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        count = blocks.hand_over(new)
+    except OSError:
+        import shutil
+
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    (folder / "target").write_text(os.path.abspath(path))
+    for _, file in pieces(new):
+        _put(file, folder)
+    new.rmdir()
+    return count, folder
+
+
+def carry_blocks(folder: Path) -> None:
+    """Bring what `keep_blocks` kept into a run's folder, as far as there is room. Never raises."""
+    inside = os.path.abspath(folder)
+    for note in _root().glob("*/target"):
+        with contextlib.suppress(OSError, ValueError):
+            path = Path(note.read_text())
+            if str(path.parent) == inside:
+                _carry_blocks(note.parent, path)
+
+
+def _carry_blocks(local: Path, path: Path) -> None:
+    """Raises OSError where there is no room; not while a process writes the log, whose file is the last one."""
+    kept = pieces(local)
+    if not kept:
+        return
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as log:
+        if locks.is_taken(log.fileno()):
+            return
+    import shutil
+
+    for _, piece in kept:
+        content = piece.read_bytes()
+        if not _is_writer_in(content, path):
+            continue  # of a run that was deleted, in whose place there may be another one
+        if not any(one.read_bytes() == content for _, one in pieces(path.parent, path.stem)):  # else killed behind it
+            temporary = path.with_name(f".{piece.name}.{os.getpid()}")
+            try:
+                shutil.copyfile(piece, temporary)
+                _put(temporary, path.parent, path.stem)
+            finally:
+                temporary.unlink(missing_ok=True)
+        piece.unlink()
+    if not (local / path.name).exists() and not pieces(local):
+        shutil.rmtree(local, ignore_errors=True)
+
+
+def _is_writer_in(content: bytes, path: Path) -> bool:
+    """Whether the log at `path` has records of the process that wrote this block file."""
+    with contextlib.suppress(OSError, ValueError, KeyError), open(best_copy(path), "rb") as log:
+        writer = json.loads(content[len(HEAD) :].partition(b"\n")[0])["writer"]
+        with mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            return text.find(b'"writer":"%b"' % writer.encode()) >= 0
+    return False
+
+
+def _put(file: Path, folder: Path, stem: str = "") -> None:
+    """Move a block file into a folder, as the last one of its log."""
+    stem = stem or file.name.rsplit(".", 2)[0]
+    number = max([sealed_number(folder, stem), *(number for number, _ in pieces(folder, stem))])
+    while True:
+        number += 1
+        with contextlib.suppress(FileExistsError):
+            os.link(file, folder / f"{stem}.{number:04d}.wide")
+            file.unlink()
+            return
+
+
 def carry_leftovers() -> list[Path]:
     """Carry over what killed processes left on this machine; returns the logs that are whole again."""
     carried = []
@@ -121,6 +213,7 @@ def carry_leftovers() -> list[Path]:
         with contextlib.suppress(OSError, ValueError):
             path = Path(note.read_text())
             local = note.parent / path.name
+            _carry_blocks(note.parent, path)
             with open(local, "rb") as file:
                 if locks.is_taken(file.fileno()):
                     continue  # its writer lives

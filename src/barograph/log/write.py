@@ -62,6 +62,7 @@ class JsonLog:
         self._backlog: list[bytes] = []
         self._backlog_bytes = 0
         self._refusing = False  # the disk refuses, and that was said
+        self._emptied = False  # somebody emptied the file, and that was said
         self._tried = -1  # `position` as the first of the backlog was written, if that was begun
         self._retry_at = 0.0
         self._interrupted = False  # an append waits for a signal handler that ends the log
@@ -253,6 +254,9 @@ class JsonLog:
             return False
         with Refusals():
             if os.fstat(self._file.descriptor).st_nlink > 0:
+                if not self._emptied and os.pread(self._file.descriptor, 1, 0) != b"[":
+                    self._emptied = True
+                    self._trouble(f"{self.path} was emptied while the run went on; what it held before is gone")
                 return False
             with self.lock:
                 self._file.copy_to(self.path)

@@ -24,7 +24,7 @@ class StoredFiles:
 
     def __init__(self, dir: Path, log: Path | None, may_open: Callable[[Path], bool], cache_bytes: int | None):
         self.dir, self.log, self.may_open, self.cache_bytes = dir, log, may_open, cache_bytes
-        self._accounts: RunAccounts | None = None
+        self._accounts = RunAccounts()
 
     @cached_property
     def _store(self) -> RunStore:
@@ -44,10 +44,10 @@ class StoredFiles:
         return [self.log] if self.log else readable_logs(self.dir, self.may_open)
 
     def accounts(self) -> RunAccounts:
-        """Of time and energy, read from the log files; again once they have grown."""
+        """Of time and energy, read from the log files as far as they have grown."""
         state = account_state(self.logs())
-        if self._accounts is None or self._accounts.state != state:
-            self._accounts = RunAccounts(state)
+        if self._accounts.state != state:
+            self._accounts.read(state)
         return self._accounts
 
     def look(self) -> Look:

@@ -66,15 +66,16 @@ class Account(Protocol):
         """Start from a record of its own kind."""
 
 
-def replay(path: str | os.PathLike[str], accounts: Sequence[Account], stop: int | None = None) -> None:
-    """Give a log file's records to accounts that are new, up to byte `stop` if given. Raises OSError.
+def replay(path: str | os.PathLike[str], accounts: Sequence[Account], stop: int | None = None, start: int = 0) -> int:
+    """Give a log file's records behind byte `start`, up to byte `stop` if given, to accounts that have had those before
+    it; the end of the last one. Raises OSError.
 
-    Of a file longer than 32 MB only the end is read, from the last record on in which the writer told how
-    far each account had come; all of it if there is none.
+    Of a file longer than 32 MB that is read from its beginning only the end is read, from the last record on in which
+    the writer told how far each account had come; all of it if there is none.
     """
     size = os.path.getsize(path) if stop is None else stop
-    start, waiting = 0, []
-    if size > LONG_LOG:
+    waiting: list[Account] = []
+    if size > LONG_LOG and not start:
         base = max(0, size - _TAIL)
         with open(path, "rb") as file:
             file.seek(base)
@@ -85,12 +86,14 @@ def replay(path: str | os.PathLike[str], accounts: Sequence[Account], stop: int 
     for record, end in records_from(path, start):
         if end > size:
             break
+        start = end
         for account in accounts:
             if account not in waiting:
                 account.add(record)
             elif record.kind == account.kind:
                 account.go_on(record)
                 waiting.remove(account)
+    return start
 
 
 # ---------------------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.core.aliases import Names
-from barograph.core.record import Record, mark_non_finite
-from barograph.log.read import records_of
+from barograph.core.record import mark_non_finite
+from barograph.query.findings import recorded_findings
 from barograph.query.leaves import flat, moment, number, number_in, plain_text, sound, whole
 from barograph.query.pushdown import Condition
 from barograph.query.shelf import RunEntry, Shelf, latest, series_of
-from barograph.query.stored import StoredRun
 from barograph.query.tables import schema
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def checkpoints(shelf: Shelf, condition: Condition, columns: frozenset[str] | No
 
 
 def findings(shelf: Shelf, condition: Condition, columns: frozenset[str] | None) -> Iterator[pyarrow.RecordBatch]:
-    """Rows of `findings`: of records that tell one finding again, the last."""
+    """Rows of `findings`: those that stand."""
 
     def rows() -> Iterator[dict[str, Any]]:
         for entry in shelf.matching(condition):
@@ -163,16 +162,6 @@ def findings(shelf: Shelf, condition: Condition, columns: frozenset[str] | None)
                 yield row
 
     yield from _batches("findings", rows())
-
-
-def recorded_findings(run: StoredRun) -> list[Record]:
-    """The `finding` records of a run's logs; of those that tell one finding again, the last."""
-    latest: dict[tuple[Any, ...], Record] = {}
-    for path in run.log_files():
-        for record, _ in records_of(path, {"finding"}):
-            said = record.fields
-            latest[(str(said.get("rule")), str(said.get("key")), str(said.get("segment")), record.step)] = record
-    return list(latest.values())
 
 
 class _Evaluations(Condition):

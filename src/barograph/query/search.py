@@ -9,6 +9,7 @@ there, in the findings that the doctor recorded. Capital letters don't matter, a
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import re
@@ -16,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from barograph.log.read import records_of
 from barograph.query import curation
 from barograph.query.filters import FIELDS, Condition, FilterError, matches, parse
+from barograph.query.findings import recorded_findings
 from barograph.query.stored import StoredRun
 
 # How much a place says, for the order of what was found; whole words and beginnings count more.
@@ -222,14 +223,10 @@ def _texts(run: StoredRun, leaves: list[tuple[str, Any]] | None) -> Iterator[tup
 
 
 def _findings(run: StoredRun) -> Iterator[str]:
-    """What the doctor recorded while the run went on."""
-    for path in run.log_files():
-        try:
-            for record, _ in records_of(path, ("finding",)):
-                said = record.fields
-                yield f"{said.get('rule', '')}: {said.get('message', '')}"
-        except OSError:
-            continue
+    """What the doctor recorded while the run went on, as far as it stands."""
+    with contextlib.suppress(OSError):
+        for record in recorded_findings(run):
+            yield f"{record.fields.get('rule', '')}: {record.fields.get('message', '')}"
 
 
 def _leaves(config: Mapping[str, Any], lead: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

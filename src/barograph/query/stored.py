@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
-from barograph.core import display, liveness, segments
+from barograph.core import liveness, providers, segments
 from barograph.core.columns import align, strides, thin_indices
 from barograph.core.record import Record
 from barograph.core.segments import Segment
@@ -151,7 +151,7 @@ class StoredRun:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """What Jupyter shows."""
-        shown: dict[str, Any] = display.show("run in a notebook", self)
+        shown: dict[str, Any] = providers.provider("run in a notebook")(self)
         return shown
 
     # -- what it is -----------------------------------------------------------------------------

@@ -29,7 +29,8 @@ _SENT = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1
 
 
 class ProcessEnding(NamedTuple):
-    """status: `crashed`, `killed` or `out of memory`. exit_code, signal: None where not known, or the other holds.
+    """status: `crashed`, `killed`, `out of memory`, or `failed` where the run was ended. exit_code, signal: None where
+    not known, or the other holds.
 
     oom_kills: processes that the kernel killed meanwhile because memory was full, in the process's control group or,
     where it has none of its own, on the host.
@@ -47,6 +48,8 @@ class ProcessEnding(NamedTuple):
             return "the kernel killed the process because memory was full"
         if self.signal is not None:
             return f"the process was ended by {self.signal}"
+        if self.status == "failed":
+            return f"the process ended with exit code {self.exit_code}"
         if self.exit_code is not None:
             return f"the process ended with exit code {self.exit_code} and did not end the run"
         return "the process is gone; its exit code is not known"
@@ -55,15 +58,16 @@ class ProcessEnding(NamedTuple):
 class WatchedProcess:
     """A process whose end is waited for. `started`: in clock ticks since boot, to tell it from a later one.
 
-    root: for tests, the place of /proc and /sys.
+    root: for tests, the place of /proc and /sys. pidfd: an open descriptor of it, where the process may be gone by now.
     """
 
-    def __init__(self, pid: int, root: Path = Path("/")):
+    def __init__(self, pid: int, root: Path = Path("/"), pidfd: int = -1):
         self.pid = pid
         self.started = process_started(pid)
-        self._descriptor = -1
-        with contextlib.suppress(OSError, AttributeError):
-            self._descriptor = os.pidfd_open(pid)
+        self._descriptor = pidfd
+        if pidfd < 0:
+            with contextlib.suppress(OSError, AttributeError):
+                self._descriptor = os.pidfd_open(pid)
         self._memory = _memory_files(root, pid)
         self._kills = self._count_kills()
         self._zombie: int | None = None

@@ -32,19 +32,20 @@ _MOST_SHAPES = 1000  # sets of names
 class Member:
     """One process of the run on this host."""
 
-    def __init__(self, process: Process, source: str):
+    def __init__(self, process: Process, source: str, pidfd: int = -1):
         self.process, self.source = process, source
-        self.watched = WatchedProcess(process.pid)
+        self.watched = WatchedProcess(process.pid, pidfd=pidfd)
         self.ended = False  # it has said so, or it has been said of it
+        self.exits = False  # it has said so as the interpreter ended: its exit code is still to come
 
 
 class RunEnd:
     """A consumer that knows which processes belong to the run, which have ended, and how.
 
-    pid: rank 0's process, None where there is none to watch.
+    pid: rank 0's process, None where there is none to watch. pidfd: an open descriptor of it, if there is one.
     """
 
-    def __init__(self, journal: Journal, pid: int | None):
+    def __init__(self, journal: Journal, pid: int | None, pidfd: int = -1):
         self._journal, self.pid = journal, pid
         self.members: dict[int, Member] = {}
         self.status: str | None = None  # of the run, once rank 0 has ended
@@ -56,7 +57,7 @@ class RunEnd:
         self._values: dict[tuple[str, ...], list[float]] = {}  # the last ones of each set of names
         self._step = 0
         if pid is not None:
-            self._watch(Process(pid, 0, ""), MAIN)
+            self.members[pid] = Member(Process(pid, 0, ""), MAIN, pidfd)
 
     def take(self, entry: Entry) -> None:
         """An entry."""
@@ -94,18 +95,17 @@ class RunEnd:
         member = self.members.get(pid)
         process = Process(pid, entry.rank, str(record.fields.get("writer") or ""))
         if member is not None:
-            member.process, member.source, member.ended = process, entry.source, False
+            member.process, member.source, member.ended, member.exits = process, entry.source, False, False
         elif _is_process_of(pid, record.time):
-            self._watch(process, entry.source)
-
-    def _watch(self, process: Process, source: str) -> None:
-        self.members[process.pid] = Member(process, source)
+            self.members[pid] = Member(process, entry.source)
 
     def _take_end(self, record: Record, entry: Entry, own: bool) -> None:
         pid = record.fields.get("pid")
         for member in self.members.values():
             if member.process.pid == pid or (pid is None and not own and member.source == entry.source):
-                member.ended = True
+                # who sends to trackers is waited for by the process: its exit code comes too late
+                member.exits = bool(record.fields.get("at_exit")) and not own and not self._journal.settings.backends
+                member.ended = not member.exits
         rank = record.fields.get("rank", 0) if own else entry.rank
         if rank == 0 and (own or entry.source == self._main):
             self.status, self.record = str(record.fields.get("status") or "finished"), record
@@ -127,8 +127,8 @@ class RunEnd:
         return [one for one in open_ones if one >= 0]
 
     def processes(self) -> list[Process]:
-        """Those that live, as far as is known."""
-        return [member.process for member in self.members.values() if not member.ended]
+        """Those that train, as far as is known."""
+        return [member.process for member in self.members.values() if not (member.ended or member.exits)]
 
     def gone(self) -> list[Member]:
         """Processes that are gone and have not ended as they should."""
@@ -140,9 +140,15 @@ class RunEnd:
         return all(member.ended for member in self.members.values())
 
     def say(self, member: Member) -> dict[str, Any]:
-        """Write the end of a process that is gone; all its records have been read."""
+        """Write the end of a process that is gone; all its records have been read. {}: there is nothing to add to what
+        it said itself."""
         member.ended = True
         ending = member.watched.ending()
+        if member.exits:
+            if not ending.exit_code and ending.signal is None:
+                return {}
+            if ending.exit_code:
+                ending = ending._replace(status="failed")
         fields = as_fields(ending) | {"pid": member.process.pid, "rank": member.process.rank, "host": place.host()}
         if member.process.rank == 0:
             fields["wall_seconds"] = round(max(0.0, time.time() - self.began / 1e6), 3) if self.began else 0.0
@@ -183,7 +189,7 @@ class RunEnd:
             changes["wall_seconds"] = _wall_seconds(about, said)
         if not about.get("final_metrics") and (final := self._final()):
             changes["final_metrics"] = final | {"step": self._step}
-        if self.status in liveness.LOST:
+        if self.status in liveness.LOST or said.get("exit_code"):
             names = ("reason", "signal", "exit_code", "oom_kills", "rank")
             changes["ending"] = {name: said[name] for name in names if said.get(name) is not None} | {
                 "step": self.record.step

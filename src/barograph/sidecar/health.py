@@ -18,10 +18,11 @@ import msgspec
 from barograph.core.record import HAS_NUMBERS, Record
 from barograph.doctor.kernel.facts import facts_of, is_event
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.kernel.ranks import RankChoice, RankRow
 from barograph.doctor.kernel.shapes import KEPT, is_wanted, shape_of
 from barograph.log.blocks import WideHistogram, WideRow
 from barograph.log.follow import Entry
+from barograph.query.findings import MERGED
+from barograph.query.ranks import RankChoice, RankRow
 from barograph.sidecar.columns import Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
 from barograph.store.tail import edges_and_counts
@@ -171,23 +172,19 @@ class Health:
             self._compare()
 
     def _compare(self) -> None:
-        """Say what stands and has not been said, and what was said and stands no more."""
-        present: set[tuple[str, int]] = set()
-        for finding in self._examiner.incidents():
-            present |= _members(finding)
-            severity, times, _ = self._standing.get(finding.identity, ("", 0, None))
+        """Say what stands and has not been said; note what was said and is part of another incident now."""
+        incidents = {one.identity: one for one in self._examiner.incidents()}
+        for identity, finding in incidents.items():
+            severity, times, _ = self._standing.get(identity, ("", 0, None))
             if severity != finding.severity and times < _MOST_TIMES:
-                self._standing[finding.identity] = finding.severity, times + 1, finding
+                self._standing[identity] = finding.severity, times + 1, finding
                 self._say(finding)
             elif times:
-                self._standing[finding.identity] = severity, times, finding
-        for identity, (severity, times, told) in list(self._standing.items()):
-            if severity == "info" or times >= _MOST_TIMES or (identity[0], identity[3]) in present or told is None:
-                continue
-            message = f"Resolved by later rows: {told.message}"
-            gone = msgspec.structs.replace(told, severity="info", message=message)
-            self._standing[identity] = "info", times + 1, gone
-            self._say(gone)
+                self._standing[identity] = severity, times, finding
+        for identity, (severity, times, said) in list(self._standing.items()):
+            if identity not in incidents and severity != MERGED and said is not None:
+                self._standing[identity] = MERGED, times, said
+                self._journal.record("finding", said.step, msgspec.structs.asdict(said) | {MERGED: True})
 
     def _say(self, finding: Finding) -> None:
         self._said[finding.identity] = finding.message
@@ -208,9 +205,5 @@ class Health:
             return
         if self._journal.repeating or self._journal.at <= self._journal.resumed_at:
             _, times, _ = self._standing.get(said.identity, ("", 0, None))
-            self._standing[said.identity] = said.severity, times + 1, said
-
-
-def _members(finding: Finding) -> set[tuple[str, int]]:
-    """The rules that speak in an incident, and where each begins."""
-    return {(finding.rule, finding.step), *((one["rule"], one["step"]) for one in finding.evidence.get("story", ()))}
+            merged = record.fields.get(MERGED) is True
+            self._standing[said.identity] = (MERGED, times, said) if merged else (said.severity, times + 1, said)

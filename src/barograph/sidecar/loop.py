@@ -59,7 +59,8 @@ class Consumer(Protocol):
 class Sidecar:
     """Everything beside one run, on one host.
 
-    pid: of rank 0's process on this host, None where nobody writes any more. rank: the first one on this host; sidecars
+    pid: of rank 0's process on this host, None where nobody writes any more. pidfd: an open
+    descriptor of it, if there is one. rank: the first one on this host; sidecars
     of other hosts than rank 0's sample their host and watch its processes. note: takes how far it has come, every few
     seconds.
     """
@@ -70,6 +71,7 @@ class Sidecar:
         settings: Settings,
         *,
         pid: int | None = None,
+        pidfd: int = -1,
         config: Mapping[str, Any] | None = None,
         rank: int = 0,
         noted_at: int = -1,
@@ -83,7 +85,7 @@ class Sidecar:
         self.journal = Journal(folder, settings, about, rank)
         self.journal.open(noted_at)
         self.follower = Follower(folder)
-        self.end = RunEnd(self.journal, pid)
+        self.end = RunEnd(self.journal, pid, pidfd)
         self.control = Control(self.journal)
         self.sealing = Sealing(folder)
         self.health: Health | None = None
@@ -200,8 +202,8 @@ class Sidecar:
             while self.read() or (self.end.gone() and time.monotonic() < until - _DRAIN + 0.1):
                 time.sleep(0.02)
             for member in self.end.gone():
-                fields = self.end.say(member)
-                self._tell_end(fields)
+                if fields := self.end.say(member):
+                    self._tell_end(fields)
             self.read()
         if self.hang is not None and not self.end.over and self.hang.look(self.end.processes()):
             self.read()

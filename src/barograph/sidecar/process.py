@@ -3,8 +3,9 @@
 In:   a run's folder; one line of JSON on standard input from the training that starts it.
 Out:  what `loop.Sidecar` does, until the run has ended on this host.
 
-The line has `pid`, `rank`, `settings` and `config`. Secrets, such as addresses of alerts, come this way alone. Without
-a line, options come from the environment, and the process from the run's manifest.
+The line has `pid`, `pidfd` (an open descriptor of that process, -1 where there is none), `rank`, `settings` and
+`config`. Secrets, such as addresses of alerts, come this way alone. Without a line, options come from the environment,
+and the process from the run's manifest.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder,
         settings,
         pid=pid,
+        pidfd=given["pidfd"] if isinstance(given.get("pidfd"), int) else -1,
         config=given.get("config") if isinstance(given.get("config"), dict) else None,
         rank=rank,
         noted_at=at if isinstance(at, int) else -1,

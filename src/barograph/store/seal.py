@@ -14,7 +14,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,8 @@ def seal(folder: str | Path, *, final: bool = False, wait: bool = False) -> list
     """Seal what is worth it, or with `final` everything, and merge. Returns the new parts.
 
     Another sealer at work: nothing is done, or with `wait` when it has ended. Raises OSError if the disk does not let
-    it; nothing is lost then.
+    it; nothing is lost then. Of a log that is being written it takes what is there when its turn comes, and not what
+    the writer adds meanwhile.
     """
     folder = Path(folder)
     written: list[Path] = []
@@ -103,9 +104,11 @@ class _Sealer:
     def seal(self, final: bool) -> list[Path]:
         written: list[Path] = []
         log = self._log
+        files = (best_copy(log.path), *(path for _, path in pieces(self._store.folder, log.stem)))
+        sizes = {path.name: _size(path) for path in files}  # a writer may be as quick as this
         while True:
             log.marks = log.sealed_marks(self._store.is_ours)
-            stretches = list(self._read())
+            stretches = list(self._read(sizes))
             log_bytes, block_bytes = (
                 sum(stretch.end - stretch.start for stretch in stretches if isinstance(stretch, kind))
                 for kind in (LogStretch, BlockStretch)
@@ -123,12 +126,12 @@ class _Sealer:
             log.list_parts()
         return written
 
-    def _read(self) -> Iterator[Stretch]:
-        """What is in no part, about `SEAL_BYTES` of it: of the log, of the block files."""
+    def _read(self, sizes: Mapping[str, int]) -> Iterator[Stretch]:
+        """What is in no part, about `SEAL_BYTES` of it: of the log, of the block files, of each up to a size."""
         left = SEAL_BYTES
         for start, stop in gaps(self._log.covered):
             stretch = LogStretch(self._log.path, self._log.mark_at(start), self._store.is_ours, self._segment_at)
-            if left > 0 and stretch.read(stop, left):
+            if left > 0 and stretch.read(_least(stop, sizes[self._log.path.name]), left):
                 left -= stretch.end - stretch.start
                 self._log.marks = sorted({mark.end: mark for mark in (*self._log.marks, *stretch.marks)}.values())
                 yield stretch
@@ -136,7 +139,7 @@ class _Sealer:
         for _, path in pieces(self._store.folder, self._log.stem):
             for start, stop in gaps(self._log.wide.get(path.name, [])):
                 rows = BlockStretch(path, start, self._log.rank)
-                if left > 0 and rows.read(stop, left):
+                if left > 0 and rows.read(_least(stop, sizes.get(path.name, 0)), left):
                     left -= rows.end - rows.start
                     yield rows
                 rows.close()
@@ -164,6 +167,17 @@ class _Sealer:
             first = first_steps(first, stretch.first)
         held = {str(segment): found for segment, found in first.items()}
         return {"log": spans, "wide": wide, "segments": marks, "first": held}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _least(stop: int | None, size: int) -> int:
+    return size if stop is None else min(stop, size)
 
 
 def _segments_of(main: RunLog, store: RunStore) -> Any:

@@ -233,6 +233,8 @@ _SEVERITIES = {"critical": "critical", "red": "critical", "error": "critical", "
 
 def _finding(record: Record) -> Iterator[Sent]:
     fields = record.fields
+    if fields.get("merged") is True:
+        return
     rule = str(fields.get("rule") or fields.get("kind") or "finding")
     more = [str(fields.get("message", ""))]
     for name in ("causes", "remedies"):

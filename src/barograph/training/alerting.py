@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from barograph.core import display
+from barograph.core import providers
 from barograph.core.values import flatten, plain, text
 from barograph.training.beside import Beside
 from barograph.training.control import ControlFile
@@ -62,7 +62,7 @@ class RunAlerts:
         """Tell people when a metric is out of bounds: `above`, `below`, `change`, `missing` or `not_finite`, and
         more options: docs/guides/alerts.md. A pattern such as `gpu/*/power` watches each metric that fits."""
         try:
-            display.show("alert rule", {"metric": metric} | options, f"the alert on {metric!r}")
+            providers.provider("alert rule")({"metric": metric} | options, f"the alert on {metric!r}")
         except ValueError as error:
             self._out.odd(str(error))
             return

@@ -10,6 +10,7 @@ alerts go by the line alone. A process that can't be started loses nothing: the 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -80,7 +81,16 @@ class Beside:
             return
         _left[:] = [process for process in _left if process.poll() is None]
         settings = {name: value for name, value in _plain(self._settings).items() if value not in (None, "", [], {})}
-        line = {"pid": os.getpid(), "rank": self._rank, "settings": settings, "config": dict(self._config)}
+        own = -1
+        with contextlib.suppress(OSError, AttributeError):
+            own = os.pidfd_open(os.getpid())  # by which the exit code is found, however late it looks
+        line = {
+            "pid": os.getpid(),
+            "pidfd": own,
+            "rank": self._rank,
+            "settings": settings,
+            "config": dict(self._config),
+        }
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "barograph.sidecar", str(self._folder.absolute())],
@@ -89,6 +99,7 @@ class Beside:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the training
                 close_fds=True,
+                pass_fds=(own,) if own >= 0 else (),
             )
             assert self._process.stdin is not None
             with self._process.stdin as pipe:
@@ -99,6 +110,9 @@ class Beside:
                 f"the log is complete, `barograph attend {self._folder}` does the rest",
                 key="sidecar",
             )
+        finally:
+            if own >= 0:
+                os.close(own)
 
     def finish(self, owed: bool, timeout: float) -> None:
         """The run has ended. owed: something is left to do. Waits for trackers alone."""

@@ -60,6 +60,17 @@ class LazyLog:
     abandon = close
 
 
+class NoLog(LazyLog):
+    """Stands for the log of a run that can't be recorded."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def append(self, data: bytes) -> int:
+        """It goes nowhere."""
+        return 0
+
+
 class Complaints:
     """What is said to the user by Python's logging, each once; an error instead where that is wanted (`strict`)."""
 

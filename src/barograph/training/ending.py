@@ -53,6 +53,7 @@ class RunEnding:
         self._final: dict[str, float] = {}
         self._problem: BaseException | None = None
         self._signal: str | None = None
+        self._at_exit = False  # the interpreter's exit ends it, whose code is not known here
         self.wall_before = 0.0  # seconds of the run's earlier processes
         self.blackbox: Any = None
         self.on_end: list[Any] = []
@@ -102,6 +103,13 @@ class RunEnding:
             self.ended_by(problem)
         self.finish(None, 10.0, problem)
 
+    def exits(self) -> None:
+        """The interpreter ends. An exception that ended the program has left its trace in `sys`; of `sys.exit` nothing
+        is left there, so the process beside the training says it where the exit code is not 0."""
+        problem = getattr(sys, "last_value", None)
+        self._at_exit = problem is None
+        self.finish(None, 10.0, problem)
+
     def finish(self, status: str | None, timeout: Any = 10.0, problem: BaseException | None = None) -> None:
         """See `Run.finish`. problem: the exception that ended it; found out where it is not given."""
         with self._lock:
@@ -147,6 +155,8 @@ class RunEnding:
             took = round(time.monotonic() - self._began, 3)
             fields: dict[str, Any] = {"status": status, "wall_seconds": took, "pid": os.getpid()}
             fields |= _described(problem, self._signal)
+            if self._at_exit:
+                fields["at_exit"] = True
             with contextlib.suppress(Exception):
                 out.emit("end", out.current_step, fields, checked=True)
         if not self._ended:
@@ -165,9 +175,12 @@ class RunEnding:
         log.retry()
         left = take_waiting(log) if isinstance(log, JsonLog) else []
         log.close()
-        blocks.close()
         if left:
             self._keep_elsewhere(left)
+        blocks.retry()
+        if blocks.waiting:
+            self._keep_rows_elsewhere()
+        blocks.close()
         if isinstance(log, JsonLog) and log.lost:
             out.warn(f"{log.lost} records were not written: {log.path} had no space")
         if blocks.lost:
@@ -210,6 +223,16 @@ class RunEnding:
             f"{out.log_path} had no space for the last {len(records)} records; all of the log is in {local}, and "
             f"`barograph gc` or the next start of the run brings it back"
         )
+
+    def _keep_rows_elsewhere(self) -> None:
+        """The same for wide rows and histograms, which readers see once they are brought back."""
+        out = self._out
+        with contextlib.suppress(OSError):  # said as they are counted as lost
+            count, folder = spool.keep_blocks(out.dir / f"{out.stem}.json", out.wide.blocks)
+            out.warn(
+                f"{out.dir} had no space for the last {count} wide rows or histograms; they are in {folder}, and "
+                f"`barograph gc` or the next start of the run brings them back"
+            )
 
     def _last_state(self) -> dict[str, Any]:
         out = self._out
@@ -281,7 +304,7 @@ def _described(problem: BaseException | None, signal: str | None) -> dict[str, A
     fields: dict[str, Any] = {}
     if isinstance(problem, SystemExit):
         code = problem.code
-        fields["exit"] = code if isinstance(code, int) else 0 if code is None else 1
+        fields["exit_code"] = code if isinstance(code, int) else 0 if code is None else 1
     elif problem is not None and not isinstance(problem, GeneratorExit):
         trace = "".join(traceback.format_exception(problem, limit=50))
         kind = type(problem).__name__
@@ -292,10 +315,8 @@ def _described(problem: BaseException | None, signal: str | None) -> dict[str, A
 
 
 def _finish_open_runs() -> None:
-    """At the interpreter's exit. An exception that ended the program has left its trace in `sys`."""
-    problem = getattr(sys, "last_value", None)
     for run in list(open_runs):
-        run._ending.finish(None, 10.0, problem)
+        run._ending.exits()
 
 
 def _forked() -> None:

@@ -72,7 +72,7 @@ def _shared_folder(project: Path, name: str, launch: str) -> Path:
                 return project / meeting.read_text()
             meeting.unlink()
         folder = _new_folder(project, name)
-        mine = project / f".launch-{place.host()}-{os.getpid()}"
+        mine = project / f".launch-{place.host()}-{os.getpid()}-{threading.get_ident()}"
         mine.write_text(folder.name)
         try:
             os.link(mine, meeting)

@@ -24,6 +24,7 @@ from barograph.core.options import Settings
 from barograph.log import spool
 from barograph.log.read import LogFileBusy, LogFileError, records_from, refuse_foreign
 from barograph.log.write import JsonLog
+from barograph.training.emitter import NoLog
 
 NAME = "training.json"
 _HEAD = 1 << 16  # bytes in which a log's first segment stands
@@ -33,7 +34,7 @@ class OpenLog(NamedTuple):
     """An open log. `path`: where it is, or will be once it is carried there; `stem`: of the files that go with it.
     main: whether it is the run's own log, and not one of a further writer."""
 
-    log: JsonLog
+    log: JsonLog | NoLog
     path: Path
     stem: str
     main: bool
@@ -51,6 +52,7 @@ def check(path: str) -> None:
 def open_log(folder: Path, settings: Settings, rank: int, writer: str, warn: Callable[[str], Any]) -> OpenLog:
     """The log that this process writes. Raises OSError where none can be written."""
     inside, own = folder / NAME, folder / f"training-{writer}.json"
+    spool.carry_blocks(folder)
     if rank != 0:
         return _open(own, own.stem, False, warn)
     if settings.log_file and Path(settings.log_file).absolute() != inside.absolute():

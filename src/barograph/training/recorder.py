@@ -23,10 +23,10 @@ from barograph.core.segments import Segment
 from barograph.core.values import flatten, on_device
 from barograph.log.write import JsonLog
 from barograph.training.console.console import Console
-from barograph.training.emitter import Emitter, LazyLog
+from barograph.training.emitter import Emitter, LazyLog, NoLog
 from barograph.training.keeping import RunFolder
 from barograph.training.later import Later
-from barograph.training.logfile import open_log
+from barograph.training.logfile import OpenLog, open_log
 from barograph.training.shapes import Shapes
 from barograph.training.wide import WideRows
 
@@ -45,6 +45,7 @@ class Recorder(Emitter):
         segment: Segment,
         callback: Callable[[str], Any] | None = None,
         next_step: int = 0,
+        file: OpenLog | None = None,
     ):
         self.dir, self.id = folder, folder.name
         self.settings, self.segment = settings, segment
@@ -71,11 +72,13 @@ class Recorder(Emitter):
         self.later = Later(self._write_late, self.warn)
         self.at_each_round = self.later.each_round
         self.writer = _new_writer(self.rank)
-        self.file = file = open_log(folder, settings, self.rank, self.writer, self.warn)
+        self.file = file = file or open_log(folder, settings, self.rank, self.writer, self.warn)
         self.log, self.log_path, self.stem, self.is_main = file.log, file.path, file.stem, file.main
         if file.carrier is not None:
             self.later.each_round(self._carry)
         self.wide = WideRows(self)
+        if isinstance(self.log, NoLog):
+            self.wide.blocks.close()
         self.log_layers, self.log_histogram = self.wide.layers, self.wide.histogram
         self.folder = RunFolder(self)
         self.each_second.append(self._look_after)
@@ -104,7 +107,7 @@ class Recorder(Emitter):
 
     def ready(self) -> None:
         """Before a block: a forked child's log has to be there, with its segment, first."""
-        if isinstance(self.log, LazyLog):
+        if isinstance(self.log, LazyLog) and not isinstance(self.log, NoLog):
             self.log.open()
 
     # -- what every record passes ------------------------------------------------------------------------
@@ -216,7 +219,8 @@ class Recorder(Emitter):
             self.log = log
             self.opening.introduce()
 
-        self.log = LazyLog(path, self.warn, opened)
+        if not isinstance(self.log, NoLog):
+            self.log = LazyLog(path, self.warn, opened)
         self.shapes = Shapes(self.settings.wide_threshold, self.warn)
         self.later.forget()
         self.wide.forked()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from barograph.core import display, place, segments
+from barograph.core import place, providers, segments
 from barograph.core.options import Settings
 from barograph.core.segments import Segment
 from barograph.core.values import text, whole
@@ -32,6 +32,7 @@ from barograph.training.configuration import RunConfig
 from barograph.training.emitter import LAST_STEP
 from barograph.training.ending import RunEnding, open_runs
 from barograph.training.guard import guarded
+from barograph.training.logfile import OpenLog
 from barograph.training.metrics import draw_row, log_any
 from barograph.training.probing import RunData, RunModel, RunRanks
 from barograph.training.recorder import Recorder
@@ -81,8 +82,9 @@ class Run(_Names, contextlib.AbstractContextManager["Run"]):
         segment: Segment,
         callback: Callable[[str], Any] | None = None,
         next_step: int = 0,
+        file: OpenLog | None = None,
     ):
-        self._out = recorder = Recorder(folder, settings, segment, callback, next_step)
+        self._out = recorder = Recorder(folder, settings, segment, callback, next_step, file)
         self.id, self.dir = recorder.id, recorder.dir
         recorder.folder.on_change.append(lambda folder: setattr(self, "dir", folder))
         self._steps = Steps(recorder)
@@ -222,7 +224,7 @@ class Run(_Names, contextlib.AbstractContextManager["Run"]):
         def __getattr__(self, name: str) -> Any:
             """What is in a part, what a reader answers, what a probe needs."""
             if name == "_repr_mimebundle_":
-                return lambda **which: display.show("run's folder in a notebook", self.dir, repr(self))
+                return lambda **which: providers.provider("run's folder in a notebook")(self.dir, repr(self))
             if name.startswith("_"):
                 raise AttributeError(name)
             if name in SHORT:

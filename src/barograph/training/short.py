@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from barograph.core import display
+from barograph.core import providers
 
 if TYPE_CHECKING:
     from barograph.training.run import Run
@@ -31,7 +31,7 @@ class Short(Generic[T]):
 
 def _read(name: str) -> Short[Any]:
     """What a run is asked as a stored one is: a reader of its folder answers."""
-    return Short(lambda run: getattr(display.show("stored run", run.dir), name))
+    return Short(lambda run: getattr(providers.provider("stored run")(run.dir), name))
 
 
 class ShortNames:

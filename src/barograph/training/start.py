@@ -7,6 +7,7 @@ Out:  a Run: a new one, one that goes on from where it stopped, or another rank 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -18,8 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from barograph.core import display, liveness, manifest, options, place, segments
+from barograph.core import liveness, manifest, options, place, providers, segments
 from barograph.core.arguments import Options
+from barograph.core.names import folder_name
 from barograph.core.options import Settings
 from barograph.core.record import format_time, parse_time
 from barograph.core.secrets import masked, masked_words
@@ -29,12 +31,15 @@ from barograph.probes.ranks import stacks
 from barograph.training import logfile
 from barograph.training.beside import Beside
 from barograph.training.configuration import as_mapping
+from barograph.training.emitter import NoLog
 from barograph.training.folders import find_folder, is_alive, last_records, to_fork
 from barograph.training.heartbeat import LoopHeartbeat
+from barograph.training.recorder import Recorder
 from barograph.training.run import Run
 
 _warnings = logging.getLogger("barograph")
 _TURN_SECONDS = 10.0  # the longest wait for another process that begins or resumes the same run
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _turn = threading.Lock()
 
 
@@ -61,7 +66,8 @@ def init(
 
     Raises `ConfigError` for an option that does not exist or does not fit, and `LogFileError` for a
     `log_file` that is not a log. A folder that can't be written is replaced by one in the system's
-    temporary folder, with a warning (with `strict`, the error is raised).
+    temporary folder, with a warning (with `strict`, the error is raised). Where no file can be opened at all, the run
+    records nothing, and a warning says so.
     """
     settings = options.load({"project": project, "name": name, "dir": dir, **arguments}, file=config_file)
     plain_config = _config(config)
@@ -73,26 +79,47 @@ def init(
     except (OSError, LogFileError) as error:
         if settings.strict or isinstance(error, LogFileError):
             raise
-        fallback = tempfile.mkdtemp(prefix="barograph-")
-        _warnings.warning(
-            "barograph: could not write to %s (%s); this run is recorded in %s",
-            settings.output_dir or settings.dir,
-            error.strerror or error,
-            fallback,
-        )
-        settings = replace(settings, dir=fallback, output_dir="", log_file="", resume=False)
-        return _begin(settings, plain_config, callback, on_alert)
+        where = settings.output_dir or settings.dir
+        try:
+            if error.errno in _NO_DESCRIPTORS:
+                raise
+            fallback = tempfile.mkdtemp(prefix="barograph-")
+            elsewhere = replace(settings, dir=fallback, output_dir="", log_file="", resume=False)
+            run = _begin(elsewhere, plain_config, callback, on_alert)
+        except OSError as last:
+            reason = last.strerror or last
+            _warnings.warning("barograph: could not write to %s (%s); this run is NOT recorded", where, reason)
+            return _unrecorded(settings, plain_config, callback)
+        reason = error.strerror or error
+        _warnings.warning("barograph: could not write to %s (%s); this run is recorded in %s", where, reason, fallback)
+        return run
+
+
+def _unrecorded(settings: Settings, config: dict[str, Any], callback: Any) -> Run:
+    """A run without a file: the console and the callback have what is logged, and nobody else."""
+    nothing: dict[str, Any] = {
+        "sidecar": False,
+        "blackbox": False,
+        "watchdog": False,
+        "machine": False,
+        "report_to": (),
+    }
+    settings = replace(settings, **nothing)
+    folder = Path(settings.dir) / folder_name(settings.project) / f"not-recorded-{os.getpid()}-{time.time_ns():x}"
+    path = folder / logfile.NAME
+    segment = segments.Segment(1, start_step=0)
+    return Run(folder, settings, config, segment, callback, 0, logfile.OpenLog(NoLog(path), path, "training", False))
 
 
 def _check_rules(settings: Settings) -> None:
     """Refuse what the doctor and the alerts would not understand, before anything is written."""
     if settings.alerts:
-        display.show("alert rules", settings.alerts)
+        providers.provider("alert rules")(settings.alerts)
     if settings.notify:
-        display.show("alert routes", settings.notify)
+        providers.provider("alert routes")(settings.notify)
     if settings.thresholds or settings.silence:
         try:
-            display.show("doctor's rules", settings.thresholds, settings.silence)
+            providers.provider("doctor's rules")(settings.thresholds, settings.silence)
         except ValueError as error:
             raise options.ConfigError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
 
@@ -158,7 +185,7 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
             run._ending.wall_before = _wall_before(before, moment)
             _describe(run, settings, config, before)
     if on_alert is not None:
-        run.alerts.call(on_alert, lambda line: display.show("alert", line))
+        run.alerts.call(on_alert, lambda line: providers.provider("alert")(line))
     _look_after(run, settings, config)
     return run
 
@@ -177,7 +204,7 @@ def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None
     out = run._out
     run.alerts.beside = Beside(run.dir, settings, masked(config), out.local_rank, out.rank, out.warn)
     if not settings.sidecar and out.rank == 0:
-        for fields in display.show("alert rules", settings.alerts) if settings.alerts else ():
+        for fields in providers.provider("alert rules")(settings.alerts) if settings.alerts else ():
             run.alerts.add(**fields)
         if settings.notify or settings.stop_on != "none":
             run.alerts.need_sidecar()
@@ -224,13 +251,37 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         about["wandb_run_id"] = settings.wandb_run_id
     if run._ending.wall_before:
         about["wall_seconds"] = run._ending.wall_before
-    manifest.update(run.dir, **about)
+    _write_manifest(out, about)
     out.folder.keep()
     run.log_cmd(command)
     run.log_options(config)
     hidden = [name for name in ("config", "command") if about[name] != {"config": config, "command": command}[name]]
     if hidden:
         out.warn(f"what looks like a secret in the {' and the '.join(hidden)} is recorded as ****")
+
+
+def _write_manifest(out: Recorder, about: dict[str, Any]) -> None:
+    """Now, or where the process has no file to open left, later: the log is open, and that is what counts."""
+    owed = True
+
+    def write() -> None:
+        nonlocal owed
+        if owed:
+            manifest.update(out.dir, **about)
+            owed = False
+
+    def later() -> None:
+        with contextlib.suppress(OSError):
+            write()
+
+    try:
+        write()
+    except OSError as error:
+        if error.errno not in _NO_DESCRIPTORS:
+            raise
+        out.warn(f"{out.dir / manifest.FILE} can't be written yet ({error.strerror}); all that is logged is recorded")
+        out.each_second.append(later)
+        out.at_finish.append(later)
 
 
 def _config(config: Any) -> dict[str, Any]:

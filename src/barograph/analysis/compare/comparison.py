@@ -34,7 +34,7 @@ from barograph.analysis.compare.refusals import (
 from barograph.analysis.compare.repeats import find_repeats
 from barograph.analysis.compare.sides import Given, Side, gather_sides
 from barograph.analysis.compare.verdict import NONE, Verdict, judge
-from barograph.core import display
+from barograph.core import providers
 from barograph.query.stored import StoredRun
 
 # an evaluation is taken for the metric only if all have one in the last half of their steps
@@ -70,7 +70,7 @@ class Comparison:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """What Jupyter shows."""
-        shown: dict[str, Any] = display.show("comparison in a notebook", self)
+        shown: dict[str, Any] = providers.provider("comparison in a notebook")(self)
         return shown
 
     @property
@@ -137,14 +137,14 @@ class Comparison:
 
     def text(self, width: int = 100, colour: bool = False) -> str:
         """For a terminal of this many columns."""
-        return str(display.show("comparison as text", self, width, colour))
+        return str(providers.provider("comparison as text")(self, width, colour))
 
     def markdown(self) -> str:
-        return str(display.show("comparison as Markdown", self))
+        return str(providers.provider("comparison as Markdown")(self))
 
     def html(self) -> str:
         """One file that needs nothing else."""
-        return str(display.show("comparison as HTML", self))
+        return str(providers.provider("comparison as HTML")(self))
 
     def __str__(self) -> str:
         return self.text()

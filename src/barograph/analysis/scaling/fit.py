@@ -30,7 +30,7 @@ from barograph.analysis.scaling.law import (
     theta_of,
 )
 from barograph.analysis.scaling.runs import Sample, Samples, ScalingError, gather
-from barograph.core import display
+from barograph.core import providers
 from barograph.core.text import compact, number
 from barograph.query.stored import StoredRun
 
@@ -182,7 +182,7 @@ class Scaling:
 
     def text(self, width: int = 100) -> str:
         """For a terminal of this many columns."""
-        return str(display.show("scaling law as text", self, width))
+        return str(providers.provider("scaling law as text")(self, width))
 
     def __str__(self) -> str:
         return self.text()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.analysis.widths.fit import FittedLine, fit_line
-from barograph.core import display
+from barograph.core import providers
 from barograph.core.text import count
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ class CoordCheck:
 
     def text(self, columns: int = 80, rows: int = 16) -> str:
         """The verdicts and a log-log plot of the changes, in plain characters."""
-        return str(display.show("width check as text", self, columns, rows))
+        return str(providers.provider("width check as text")(self, columns, rows))
 
     def plot(self, path: str | Path) -> Path:
         """Write a log-log plot as PNG: size at the start, and change after steps, against width."""
-        return Path(display.show("width check as PNG", self, Path(path)))
+        return Path(providers.provider("width check as PNG")(self, Path(path)))
 
     def record(self, run: Any, step: int = 0) -> None:
         """Write slopes, intervals and the verdict to a run, as series `mup/{activation}/slope` and so on."""

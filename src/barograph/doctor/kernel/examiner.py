@@ -63,7 +63,7 @@ class Examiner:
         return changed
 
     def _with_a_floor(self, finding: Finding) -> Finding:
-        """Of a loss that has all but vanished a finding is no more than an info finding, without a value to clip at."""
+        """Where the loss has all but vanished, a finding is at most an info finding, without a value to clip at."""
         about_it = finding.severity != "info" and finding.family in _OF_THE_LOSS
         if not about_it or not has_vanished(self.seen, finding):
             return finding

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-SEVERITIES = ("critical", "warning", "info")
-"""critical: the training has failed or is about to. warning: it likely costs quality or time. info: for context."""
+from barograph.query.findings import SEVERITIES
+
+__all__ = ["FAMILIES", "KINDS", "SEVERITIES", "Finding"]
 
 FAMILIES = ("loss", "gradient", "optimizer", "model", "moe", "data", "eval", "rl", "speed", "memory", "machine",
             "ranks", "run")  # fmt: skip

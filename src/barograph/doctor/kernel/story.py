@@ -47,10 +47,14 @@ def tell(
         else:
             open_ones[chain] = [finding]
             incidents.append(open_ones[chain])
-    told = [_possible(one, excluded) for incident in incidents for one in _told(incident)]
-    # of the worst a loss that is not finite comes first: whatever went before, that is what has become of the run
+    return in_order(_possible(one, excluded) for incident in incidents for one in _told(incident))
+
+
+def in_order(incidents: Iterable[Finding]) -> list[Finding]:
+    """The worst first, of equals the one that came first. Of the worst a loss that is not finite comes first: whatever
+    went before, that is what has become of the run."""
     return sorted(
-        told,
+        incidents,
         key=lambda one: (
             SEVERITIES.index(one.severity), one.rule != "non_finite_loss", one.step, _rank(one), one.rule, one.key
         ),

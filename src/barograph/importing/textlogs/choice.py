@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 FAR = 4 << 20  # bytes looked at when the head holds no rows: source code and the shell's trace come first
 SCANNED = 1 << 28  # bytes searched for the beginnings of further runs
 BEGINNINGS = 200  # of runs in a file that are looked at
-_ALIKE = 0.8  # of the most rows: as many
-_OUTNUMBERED = 8  # times as many rows of the plain reader: a dialect's are strays
+_ALIKE = 0.8  # of the most rows: counts as the same number
+_OUTNUMBERED = 8  # times the rows, read by the plain reader: a dialect's are strays
 # never logs: read by other sources, or text in which rows are only quoted
 _ENDINGS = (
     "json csv tsv md rst py ipynb yaml yml toml c cu cpp h cuh rs go js ts html htm css pdf pt pth bin safetensors npy "

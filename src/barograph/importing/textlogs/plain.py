@@ -75,7 +75,7 @@ _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|
 _PROSE = re.compile(rb"[{}\"';]|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I)
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
-_STRAYS = 4  # times as many rows say an epoch alone: those with a step are strays
+_STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 _WIDEST = 4000  # bytes of a line that are looked at
 
 

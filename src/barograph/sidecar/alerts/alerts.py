@@ -22,6 +22,7 @@ from barograph.core.record import HAS_NUMBERS, Record
 from barograph.core.text import number
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry
+from barograph.query.ranks import RankChoice, RankRow
 from barograph.sidecar.alerts.alert import LEVELS, Alert, clean, level_of, rank, title_of
 from barograph.sidecar.alerts.delivery import Delivery
 from barograph.sidecar.alerts.gate import Gate
@@ -29,7 +30,7 @@ from barograph.sidecar.alerts.options import read_routes, read_threshold, read_t
 from barograph.sidecar.alerts.targets import Address
 from barograph.sidecar.alerts.thresholds import Answer, Threshold, Watched
 from barograph.sidecar.alerts.watching import Watching
-from barograph.sidecar.columns import numbers_of
+from barograph.sidecar.columns import numbers_of, pack
 from barograph.training.stopping import EarlyStopping
 
 CLOSE_SECONDS = 10.0
@@ -145,6 +146,7 @@ class Alerts:
         self.stoppers: list[EarlyStopping] = []
         self.now = 0.0  # seconds since 1970 by the records
         self._gate, self._watching = Gate(), Watching()
+        self._ranks = RankChoice()
         self._closed = self._stop_asked = False
         self._reported: dict[tuple[Any, ...], tuple[int, int]] = {}  # finding → rank sent (-1: none), its last step
         self._deliveries = _Deliveries(
@@ -176,16 +178,15 @@ class Alerts:
     # -- entries ---------------------------------------------------------------------------------------
 
     def take(self, entry: Entry) -> None:
-        """An entry: what the training asks for, and the numbers of rank 0."""
+        """An entry: what the training asks for, and numbers: of several ranks those that rules see too."""
         item = entry.item
         if isinstance(item, Record):
-            self.take_record(item, entry.rank)
-        elif isinstance(item, WideRow) and entry.rank == 0 and self.follows:
-            values = memoryview(item.values).cast("d")
+            self.take_record(item, entry.rank, entry.segment)
+        elif isinstance(item, WideRow) and not self._ranks.drops(entry.rank, item.names):
             self.tick(item.time / 1e6)
-            self.take_row(item.names, values, item.step)
+            self._choose(entry.rank, RankRow(item.names, item.values, item.step, item.time, entry.segment))
 
-    def take_record(self, record: Record, rank: int = 0) -> None:
+    def take_record(self, record: Record, rank: int = 0, segment: int = 1) -> None:
         """A record of a rank, or of a sidecar."""
         if record.kind == "alert":
             if getattr(self._run, "repeating", False):
@@ -199,10 +200,17 @@ class Alerts:
             self._stop_asked = False
         elif record.kind in ("alert-rule", "stop-rule") and rank == 0:
             self._add_asked(record)
-        elif rank == 0 and self.follows and record.kind in HAS_NUMBERS:
+        elif record.kind in HAS_NUMBERS:
             names, values = numbers_of(record)
-            if names:
-                self.take_row(names, values, record.step)
+            if names and not self._ranks.drops(rank, names):
+                # a row of rank 0 never waits, so its numbers are needed now or not at all
+                packed = pack(values) if rank or self.follows else b""
+                self._choose(rank, RankRow(names, packed, record.step, record.time, segment))
+
+    def _choose(self, rank: int, row: RankRow) -> None:
+        for one in self._ranks.take(rank, row):
+            if self.follows:
+                self.take_row(one.names, memoryview(one.values).cast("d"), one.step)
 
     @property
     def follows(self) -> bool:
@@ -240,6 +248,9 @@ class Alerts:
 
     def finish(self) -> None:
         """The run has ended; `close` sends what waits."""
+        for row in self._ranks.finish():
+            if self.follows:
+                self.take_row(row.names, memoryview(row.values).cast("d"), row.step)
 
     def _take_stopper(self, stopper: EarlyStopping, step: int, value: float) -> None:
         if stopper.update(step, value):

@@ -116,7 +116,7 @@ class RecordLines:
 
     def _finding(self, record: Record) -> list[TextLine]:
         hidden = record.fields.get("severity") == "info" and self.verbosity < _VERBOSE
-        return [] if hidden or not self.shows() else lines.finding_lines(record)
+        return [] if hidden or record.fields.get("merged") is True or not self.shows() else lines.finding_lines(record)
 
     def _alert(self, record: Record) -> list[TextLine]:
         title, told = escape(record.fields.get("title", ""), 200), escape(record.fields.get("text", ""), 400)

@@ -30,8 +30,8 @@ from barograph.core.record import format_time, mark_non_finite
 from barograph.doctor.diagnosis import diagnose
 from barograph.query import catalog, filters, goodput, tables
 from barograph.query import sql as query_sql
+from barograph.query.findings import recorded_findings
 from barograph.query.leaves import flat, plain_text, sound
-from barograph.query.rows import recorded_findings
 from barograph.query.shelf import RunEntry, latest
 from barograph.query.stored import StoredRun
 from barograph.views.report import command as report_command

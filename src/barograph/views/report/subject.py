@@ -24,9 +24,9 @@ from barograph.core import liveness
 from barograph.core.record import Record
 from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
-from barograph.doctor.kernel.ranks import chosen_rank
 from barograph.log.read import records_of
 from barograph.query.energy import Energy, Prices
+from barograph.query.ranks import chosen_rank
 from barograph.query.stored import Series, StoredRun, at_one_moment
 
 if TYPE_CHECKING:

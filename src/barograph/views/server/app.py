@@ -55,7 +55,7 @@ class Server:
         self.series = series.SeriesAnswers(self.reading, Memory(ANSWER_BYTES))
         self.slow = SlowAnswers()  # seconds: findings, comparisons, reports
         self.quick = SlowAnswers(4)  # less than that: overviews don't wait behind the others
-        self.table = RunTable(self.places, diagnose=_diagnosis)
+        self.table = RunTable(self.places, diagnose=_diagnosis, opened=self.reading.opened)
         self.hub = Hub(self.table)
         self.table.changed = self.hub.rows_changed
         self.page = Page(assets)
@@ -101,7 +101,8 @@ class Server:
             return msgspec.json.encode(mark_non_finite(details.overview(self.reading, self.table, row)))
 
         # keyed by the state: an edit is seen at once
-        return json_answer(request, self.quick.get(("run", place.key, row.signature[1]), state, work))
+        rest = self.quick.get(("run", place.key, row.signature[1]), state, work)
+        return json_answer(request, msgspec.json.encode(mark_non_finite(details.head(row)))[:-1] + b"," + rest[1:])
 
     def names(self, request: Request, place: RunPlace) -> Response:
         asked = request.query_params

@@ -28,28 +28,32 @@ _GPU_FIELDS = ("gpu_util", "mem_util", "power", "power_limit", "temperature", "t
                "nvlink_crc_errors")  # fmt: skip
 
 
+def head(row: RunRow) -> dict[str, Any]:
+    """What the page's head shows, and the lists of runs: it moves on with each record."""
+    data = {key: value for key, value in dict(row.data).items() if key not in ("source", "config")}
+    return data | {"config_flat": row.data["config"]}
+
+
 def overview(reading: SeriesReading, table: RunTable, row: RunRow) -> dict[str, Any]:
-    """Everything that the overview of a run shows."""
+    """Everything that the overview of a run shows below its head."""
     place = row.place
-    run = reading.run(place)
     names = reading.names(place)
-    about = run.manifest
-    return {
-        **{key: value for key, value in row.data.items() if key != "source"},
-        "manifest": about,
-        "config": run.config,
-        "config_flat": row.data["config"],
-        "segments": [piece.fields() | {"time": piece.time / 1e6} for piece in run.segments],
-        "lineage": _lineage(table, row, run),
-        "goodput": fields(run.goodput()),
-        "energy": run.cost(),
-        "checkpoints": about.get("checkpoints") or [],
-        "samples": _samples(run),
-        "problems": run.problems,
-        "series_count": len(names),
-        "families": families(names),
-        "folder": str(place.dir),
-    }
+    with reading.opened(place) as run:
+        about = run.manifest
+        return {
+            "manifest": about,
+            "config": run.config,
+            "segments": [piece.fields() | {"time": piece.time / 1e6} for piece in run.segments],
+            "lineage": _lineage(table, row, run),
+            "goodput": fields(run.goodput()),
+            "energy": run.cost(),
+            "checkpoints": about.get("checkpoints") or [],
+            "samples": _samples(run),
+            "problems": run.problems,
+            "series_count": len(names),
+            "families": families(names),
+            "folder": str(place.dir),
+        }
 
 
 def _lineage(table: RunTable, row: RunRow, run: StoredRun) -> dict[str, Any]:
@@ -89,7 +93,12 @@ def _samples(run: StoredRun) -> list[dict[str, Any]]:
 
 def system(reading: SeriesReading, place: RunPlace) -> dict[str, Any]:
     """Phases, goodput, ranks, devices, stragglers, cost; what nobody recorded is empty."""
-    run, names = reading.run(place), reading.names(place)
+    with reading.opened(place) as run:
+        return _system(reading, place, run)
+
+
+def _system(reading: SeriesReading, place: RunPlace, run: StoredRun) -> dict[str, Any]:
+    names = reading.names(place)
     totals, cost = run.goodput(), run.cost()
     price, hours = cost.get("price_per_gpu_hour"), cost.get("gpu_hours")
     spent: dict[str, float] = {}

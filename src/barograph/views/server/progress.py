@@ -9,62 +9,63 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 from barograph.analysis.compare.member import direction
 from barograph.core.record import numbers
+from barograph.core.segments import FurthestStep
 from barograph.log.files import MAIN, is_sidecar_name
 from barograph.log.read import records_from, records_of
 from barograph.log.spool import best_copy
+from barograph.query.findings import Findings
 
 WHOLE_BYTES = 4 << 20  # a log up to this is read from its start: 0.1 s
 _TAIL_BYTES = 1 << 20  # of a longer one this much of its end
 _PACE = 64  # steps from which the pace is computed
 _NAMES = 4_000  # series whose last value is kept
-SEVERITIES = ("critical", "warning", "info")
 
 
 class Progress:
     """What the logs say. `whole`: from the first record on; else `best` and `findings` lack what stands before.
 
-    last, best: by series. step: the last. time: of the last record, seconds since 1970. segments: segment records.
+    last, best: by series. time: of the last record, seconds since 1970. segments: segment records.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.path = best_copy(folder / MAIN)
         self.whole = True
-        self.step: int | None = None
+        self._furthest = FurthestStep()
         self.time = 0.0
         self.segments = 0
         self.phase: str | None = None
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
-        self.findings: dict[Any, str] = {}
+        self.findings = Findings()
+        self._lock = threading.Lock()
         self._better: dict[str, int] = {}
         self._offsets: dict[Path, int] = {}
         self._steps: deque[tuple[int, float]] = deque(maxlen=_PACE)
 
+    @property
+    def step(self) -> int | None:
+        """The furthest step of the live branch."""
+        return self._furthest.step
+
     def advance(self) -> bool:
-        """Read what is new; whether that was anything. A file that is gone or shorter has nothing new."""
-        return sum(self._advance(path) for path in self._logs()) > 0
+        """Read what is new; whether that was anything. A file that is gone or shorter has nothing new. Any thread."""
+        with self._lock:
+            return sum(self._advance(path) for path in self._logs()) > 0
 
     def read_findings(self) -> None:
         """Read the findings of whole logs, where the beginning of one was passed over."""
         for path in self._logs():
             with contextlib.suppress(OSError):
                 for record, _ in records_of(path, ("finding",)):
-                    self._finding(record.fields, record.step)
-
-    def counts(self) -> dict[str, int]:
-        """How many findings of each severity."""
-        found = dict.fromkeys(SEVERITIES, 0)
-        for severity in list(self.findings.values()):
-            if severity in found:
-                found[severity] += 1
-        return found
+                    self.findings.add(record)
 
     def seconds_a_step(self) -> float | None:
         """The pace of the last steps; None before there are two."""
@@ -90,25 +91,28 @@ class Progress:
             self._offsets[path] = before
             for record, end in records_from(path, before):
                 self._offsets[path] = end
-                self._take(record)
+                self._take(record, path)
         except OSError:
             return False
         return self._offsets[path] != before
 
-    def _take(self, record: Any) -> None:
+    def _take(self, record: Any, path: Path) -> None:
         kind = record.kind
         self.time = max(self.time, record.time / 1e6)
         if kind == "segment":
             self.segments += 1
             self._steps.clear()
+            if path == self.path:
+                self._furthest.begin(record.fields.get("parent"), record.fields.get("start_step"))
             return
         if kind == "finding":
-            self._finding(record.fields, record.step)
+            self.findings.add(record)
             return
         if kind in ("step", "metrics", "eval", "speed"):
-            if self.step is None or record.step != self.step:
+            before = self.step
+            self._furthest.reach(record.step)
+            if self.step != before:
                 self._steps.append((record.step, record.time / 1e6))
-            self.step = record.step
         if kind == "step":
             phase = record.fields.get("phase")
             self.phase = phase if isinstance(phase, str) else None
@@ -125,10 +129,6 @@ class Progress:
                 known = self.best.get(name)
                 if known is None or (value - known) * better > 0:
                     self.best[name] = value
-
-    def _finding(self, fields: dict[str, Any], step: int) -> None:
-        identity = (fields.get("rule"), fields.get("key"), fields.get("segment"), step)
-        self.findings[tuple(map(str, identity))] = str(fields.get("severity"))
 
 
 def sidecar_logs(folder: Path) -> list[str]:
@@ -150,7 +150,8 @@ def _line_start(path: Path, offset: int) -> int:
 
 
 def last_step(path: Path) -> tuple[int | None, float]:
-    """The last step in a log's last 8 kB, and when the file was written last, in seconds since 1970."""
+    """The furthest step in a log's last 8 kB, or since a segment that begins there, and when the file was written last,
+    in seconds since 1970."""
     import re
 
     try:
@@ -159,10 +160,11 @@ def last_step(path: Path) -> tuple[int | None, float]:
             room = 8192
             while True:  # a log that is being written has blanks at its end
                 file.seek(max(0, status.st_size - room))
-                found = re.findall(rb'"step": ?(\d{1,18})[,}]', file.read(room))
+                tail = file.read(room)
+                found = re.findall(rb'"step": ?(\d{1,18})[,}]', tail[max(0, tail.rfind(b'"log":"segment"')) :])
                 if found or room >= min(status.st_size, 1 << 20):
                     break
                 room *= 8
     except OSError:
         return None, 0.0
-    return (int(found[-1]) if found else None), status.st_mtime
+    return (max(map(int, found)) if found else None), status.st_mtime

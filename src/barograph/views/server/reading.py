@@ -10,10 +10,11 @@ take half the room or none.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +152,7 @@ class SeriesReading:
     def __init__(self, places: Places, memory: Memory):
         self.places = places
         self._memory = memory
-        self._open: OrderedDict[str, tuple[StoredRun, threading.Lock]] = OrderedDict()
+        self._open: OrderedDict[str, tuple[StoredRun, threading.RLock]] = OrderedDict()
         self._names: OrderedDict[Any, Any] = OrderedDict()
         self._ahead: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
@@ -163,6 +164,13 @@ class SeriesReading:
     def run(self, place: RunPlace) -> StoredRun:
         """The stored run, opened for this caller alone."""
         return served_run(place, self.places.root)
+
+    @contextlib.contextmanager
+    def opened(self, place: RunPlace) -> Iterator[StoredRun]:
+        """The stored run whose reader is kept, so that only what is new is read; nobody else has it meanwhile."""
+        run, lock = self._opened(place)
+        with lock:
+            yield run
 
     def read_ahead(self, place: RunPlace) -> None:
         """Begin to read what the page of a run asks for first, while its browser still loads the page's script."""
@@ -226,8 +234,7 @@ class SeriesReading:
             if key in self._names:
                 self._names.move_to_end(key)
                 return list(self._names[key])
-        run, lock = self._opened(place)
-        with lock:
+        with self.opened(place) as run:
             names = run.histogram_names() if histograms else run.names()
         with self._lock:
             self._names[key] = names
@@ -237,8 +244,7 @@ class SeriesReading:
 
     def resolve(self, place: RunPlace, name: str) -> str:
         """The full name of a series that a person means. Raises KeyError naming the nearest."""
-        run, lock = self._opened(place)
-        with lock:
+        with self.opened(place) as run:
             return run.series(name, max_points=2).name
 
     # -- inside ---------------------------------------------------------------------------------------
@@ -246,15 +252,14 @@ class SeriesReading:
     def _read(self, place: RunPlace, names: Sequence[str], rank: int | None, timed: bool) -> dict[str, FoundSeries]:
         if not names:
             return {}
-        run, lock = self._opened(place)
-        with lock:
+        with self.opened(place) as run:
             return read_series(run, names, rank, timed)
 
-    def _opened(self, place: RunPlace) -> tuple[StoredRun, threading.Lock]:
+    def _opened(self, place: RunPlace) -> tuple[StoredRun, threading.RLock]:
         with self._lock:
             known = self._open.get(place.key)
             if known is None:
-                known = self._open[place.key] = served_run(place, self.places.root), threading.Lock()
+                known = self._open[place.key] = served_run(place, self.places.root), threading.RLock()
             self._open.move_to_end(place.key)
             while len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)

@@ -20,10 +20,11 @@ from barograph.core import liveness, manifest, segments
 from barograph.core.record import mark_non_finite, parse_time
 from barograph.log.spool import best_copy
 from barograph.query import curation
+from barograph.query.findings import SEVERITIES
 from barograph.query.leaves import flat
 from barograph.query.stored import StoredRun
 from barograph.views.server.places import RunPlace, served_run
-from barograph.views.server.progress import SEVERITIES, Progress, last_step, sidecar_logs
+from barograph.views.server.progress import Progress, last_step, sidecar_logs
 
 MOST_METRICS = 40
 _MOST_CONFIG = 500  # values of a configuration in a row; the run's own page has them all
@@ -105,7 +106,7 @@ class RunRow:
         shown = {key: value for key, value in self.data.items() if key != "source"}
         self.raw = msgspec.json.encode(mark_non_finite(shown))
 
-    def fill(self, root: Path) -> None:
+    def fill(self, run: StoredRun) -> None:
         """Find out what takes longer: findings, best values, last values of a run that has not ended. May raise."""
         if self.live:
             self.advance()
@@ -115,8 +116,7 @@ class RunRow:
             self.progress = None
         elif not progress.whole:
             progress.read_findings()
-        self.data["findings"] = progress.counts()
-        run = served_run(self.place, root)
+        self.data["findings"] = progress.findings.counts()
         if not self.data["last"]:
             self.data["last"], step = _last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
@@ -148,7 +148,7 @@ class RunRow:
         data["last"] = _chosen(progress.last)
         data["best"] = {name: progress.best[name] for name in data["last"] if name in progress.best}
         if progress.whole or progress.findings:
-            data["findings"] = progress.counts()
+            data["findings"] = progress.findings.counts()
         data["wall_seconds"] = _wall(self._about, data["created"], time.time())
         pace, total = progress.seconds_a_step(), data["total_steps"]
         if pace is not None and isinstance(total, int) and data["step"] is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from barograph.core.segments import is_run
 from barograph.query.stored import StoredRun
-from barograph.views.server.places import Places, RunPlace, key_of
+from barograph.views.server.places import Places, RunPlace, key_of, served_run
 from barograph.views.server.rows import RunRow, signature
 
 FRESH_SECONDS = 0.3  # a list asked for again within this is given as it is
@@ -31,6 +31,7 @@ class RunTable:
     """All rows. Any thread may call.
 
     changed: called with the keys of rows that were filled in. diagnose: the findings of a run that no sidecar watched.
+    opened: a run that is written, opened for reading; it may have been read before.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class RunTable:
         places: Places,
         changed: Callable[[list[str]], None] = lambda keys: None,
         diagnose: Callable[[StoredRun], dict[str, Any]] | None = None,
+        opened: Callable[[RunPlace], contextlib.AbstractContextManager[StoredRun]] | None = None,
     ):
         self.places = places
         self._diagnose = diagnose
+        self._opened = opened
         self.changed = changed
         self.version = 0
         self.working = 0
@@ -89,8 +92,9 @@ class RunTable:
             return self._rows[key]
 
     def whole_row(self, key: str) -> RunRow:
-        """The same with everything filled in."""
+        """The same with everything filled in, up to the last record."""
         row = self.row(key)
+        self.advance([key])
         if not row.is_filled:
             self._fill(row)
         return row
@@ -244,7 +248,11 @@ class RunTable:
 
     def _fill(self, row: RunRow) -> None:
         try:
-            row.fill(self.places.root)
+            if row.live and self._opened is not None:
+                with self._opened(row.place) as run:
+                    row.fill(run)
+            else:
+                row.fill(served_run(row.place, self.places.root))
         except Exception as error:  # whatever a damaged run does, the list stays
             row.is_filled = True
             row.data["problem"] = str(error.args[0] if error.args else error)[:300]

@@ -20,9 +20,11 @@ import msgspec
 
 from barograph.core.record import Record, restore_non_finite
 from barograph.core.text import short
-from barograph.doctor.kernel.finding import SEVERITIES, Finding
-from barograph.doctor.kernel.story import tell
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.story import in_order
+from barograph.log.files import is_sidecar_name
 from barograph.log.read import records_from, records_of
+from barograph.query.findings import Findings
 from barograph.query.stored import StoredRun
 from barograph.training.console.console import Console
 from barograph.views.top.pace import TopPace
@@ -45,7 +47,7 @@ class Logbook:
         self.lines: deque[str] = deque(maxlen=_KEPT)
         self.speeds: deque[Mapping[str, Any]] = deque(maxlen=_RECENT)
         self.waits: dict[int, tuple[int, float | None, float | None]] = {}
-        self.flags: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._flags: list[Record] = []  # records of findings
         self.records = 0
         self.version = 0  # changes with every finding
         self._files: list[Path] = []
@@ -59,6 +61,7 @@ class Logbook:
         )  # fmt: skip
         self._search: threading.Thread | None = None
         self._found: list[Record] = []
+        self._earlier: list[tuple[Path, int]] = []  # logs whose beginning was passed over, and up to which byte
         self._told: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def look(self) -> list[Record]:
@@ -72,8 +75,8 @@ class Logbook:
                 size = path.stat().st_size
                 if path not in self._offsets:
                     self._offsets[path] = max(0, size - (_OTHERS_TAIL if place else _TAIL))
-                    if not place and self._offsets[path]:
-                        self._find_earlier(path)
+                    if self._offsets[path] and (not place or is_sidecar_name(path.name)):
+                        self._earlier.append((path, self._offsets[path]))
                 elif size < self._offsets[path]:
                     self._offsets[path] = 0  # replaced
                 for record, end in records_from(path, self._offsets[path]):
@@ -81,10 +84,13 @@ class Logbook:
                     self._take(record, place)
                     if not place:
                         new.append(record)
-        if self._found and self._search is not None and not self._search.is_alive():
-            for record in self._found:
-                self._flag(record, late=True)
-            self._found = []
+        if not self.searching:
+            if self._found:
+                self._flags, self._found = self._found + self._flags, []
+                self.version += 1
+            if self._earlier:
+                self._find_earlier(self._earlier)
+                self._earlier = []
         return new
 
     @property
@@ -96,10 +102,10 @@ class Logbook:
         """What was found, what belongs together as one, the worst first; fields of `finding` records."""
         if self._told[0] != self.version:
             made = []
-            for fields in self.flags.values():
-                with contextlib.suppress(msgspec.ValidationError, TypeError, KeyError):
-                    made.append(msgspec.convert(fields, Finding))
-            self._told = self.version, [msgspec.structs.asdict(one) for one in tell(made)]
+            for record in Findings(self._flags).records():
+                with contextlib.suppress(msgspec.ValidationError, TypeError):
+                    made.append(msgspec.convert({**record.fields, "step": record.step}, Finding))
+            self._told = self.version, [msgspec.structs.asdict(one) for one in in_order(made)]
         return self._told[1]
 
     def wait(self, seconds: float) -> None:
@@ -122,7 +128,8 @@ class Logbook:
         if kind == "speed" and not place:
             self.speeds.append(fields)
         if kind == "finding":
-            self._flag(record)
+            self._flags.append(record)
+            self.version += 1
         if not place and kind not in _STEPS:
             self._draw(record)
 
@@ -140,20 +147,15 @@ class Logbook:
             if str(name).isdecimal() and isinstance(own, dict):
                 self.waits[int(name)] = record.step, own.get("step_ms"), own.get("wait_ms")
 
-    def _flag(self, record: Record, late: bool = False) -> None:
-        fields = {**record.fields, "step": record.step}
-        if fields.get("severity") not in SEVERITIES:
-            return
-        identity = tuple(str(fields.get(name, "")) for name in ("rule", "key", "segment", "step"))
-        if late and identity in self.flags:
-            return
-        self.flags[identity] = fields
-        self.version += 1
+    def _find_earlier(self, logs: list[tuple[Path, int]]) -> None:
+        """Look for the findings of logs before the byte from which on they are read."""
 
-    def _find_earlier(self, path: Path) -> None:
         def search() -> None:
-            with contextlib.suppress(OSError):
-                self._found = [record for record, _ in records_of(path, ("finding",))]
+            found = []
+            for path, until in logs:
+                with contextlib.suppress(OSError):
+                    found += [record for record, end in records_of(path, ("finding",)) if end <= until]
+            self._found = found
 
         self._search = threading.Thread(target=search, daemon=True, name="barograph-top-findings")
         self._search.start()

@@ -91,8 +91,10 @@ class Crashed(Ending):
             causes = ["an exception that the training did not catch"]
             remedies = ["read the traceback; `barograph show RUN --blackbox` has the last steps"]
         elif fields.get("status") == "failed":
-            message = f"The training failed after step {step}."
-            causes, remedies = ["an exception"], ["read the last lines of the training's output"]
+            code = fields.get("exit_code")
+            message = f"The training failed after step {step}{f', with exit code {code}' if code else ''}."
+            causes = ["the program ended itself"] if code else ["an exception"]
+            remedies = ["read the last lines of the training's output"]
         elif fields.get("status") == "terminated":
             message = f"The training was ended by {fields.get('signal') or 'a signal'} after step {step}."
             causes, remedies = _about_signal(fields)

@@ -1,7 +1,7 @@
 """Whose rows a series is made of, where several ranks log: rank 0's, else those of the lowest rank that has it.
 
 In:   rows of all ranks in the order in which they were logged, or the columns of a series of all ranks.
-Out:  the rows that rules see.
+Out:  the rows that rules, thresholds and early stopping see.
 
 Rules follow a run while it is written, and what they have seen can't be taken back. So a series that rank 0 has not
 logged waits until a rank has logged `HEARD` rows of it and no lower rank any; then it is that rank's. Later rows of

@@ -41,6 +41,7 @@ class RunLog:
         self.wide: dict[str, Spans] = {}  # block file → bytes whose rows are sealed
         self.wide_histograms: dict[str, Spans] = {}  # the same for histograms, which are sealed first
         self.stretches: dict[int, LogStretch] = {}
+        self.last: LogStretch | None = None  # the stretch that goes on to the log's end
         self.blocks: dict[tuple[str, int], BlockStretch] = {}
         self.marks: list[Mark] = []
         self._file: tuple[int, int] = (0, 0)
@@ -75,6 +76,7 @@ class RunLog:
                 self.stretches[start] = stretch
             if stop is None or stretch.end < stop:
                 stretch.read(stop)
+            self.last = stretch
             self.marks = sorted({mark.end: mark for mark in (*self.marks, *stretch.marks)}.values())
 
     def read_blocks(self, folder: Path) -> None:

@@ -99,6 +99,7 @@ class RunStore:
         self._folders: dict[Path, Folder] = {}
         self._listed = False
         self._last: tuple[Look, FolderState, float] | None = None  # and when it was looked for
+        self._settled = False  # whether that state shows every later change
         self.is_ours = Owner(folder, bare_log is not None)
         self._damaged: dict[int, list[Stretch]] = {}  # a part's number → what the log has of it
         self.bad: set[tuple[int, str]] = set()  # a part's number and a series that can't be read in it
@@ -114,7 +115,7 @@ class RunStore:
     def look(self) -> Look:
         """The run as it stands now: as it stood at the last look, where no file has changed since."""
         state = folder_state(self.folder, self._logs.values()) if self._bare is None else {}
-        if self._last is not None and self._last[1] == state and time.monotonic() < self._last[2] + LOOK_SECONDS:
+        if state and self._last is not None and self._last[1] == state and self._holds(*self._last):
             return self._last[0]
         logs = self.find_logs()
         if not self._listed:
@@ -133,8 +134,20 @@ class RunStore:
             return self.look()
         self._note_missing(logs)
         found = Look(self, logs)
-        self._last = (found, state, time.monotonic()) if is_settled(state) else None
+        self._last, self._settled = (found, state, time.monotonic()), is_settled(state)
         return found
+
+    def _holds(self, last: Look, state: FolderState, moment: float) -> bool:
+        """Whether a look at the state that there is again has all there is now. Within the tick of a file system's
+        clock only a log changes without its state: a record takes the place of blanks."""
+        if time.monotonic() >= moment + LOOK_SECONDS:
+            return False
+        if not self._settled:
+            for log in last.logs:
+                if log.last is not None and log.last.read():
+                    return False
+            self._settled = is_settled(state)
+        return True
 
     def _note_missing(self, logs: list[RunLog]) -> None:
         self.missing = []
@@ -200,7 +213,8 @@ class RunStore:
 
 
 FolderState = dict[str, tuple[int, int, int]]
-"""A run's folders and files, each with its inode, size and the time of its last change in ns."""
+"""A run's folders and files, each with its inode, size and the time of its last change in ns; of folders that were
+changed just now the files too, each with its inode."""
 
 
 def folder_state(folder: Path, logs: Iterable[RunLog]) -> FolderState:
@@ -217,6 +231,12 @@ def folder_state(folder: Path, logs: Iterable[RunLog]) -> FolderState:
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(name)
                 found[name] = status.st_ino, status.st_size, status.st_mtime_ns
+        recent = time.time_ns() - SETTLED_NS
+        for inside in folders[1:]:
+            if found.get(str(inside), (0, 0, 0))[2] >= recent:
+                with contextlib.suppress(FileNotFoundError), os.scandir(inside) as entries:
+                    for entry in entries:
+                        found[entry.path] = entry.inode(), 0, 0
     return found
 
 

@@ -23,7 +23,7 @@ from barograph.doctor.kernel.facts import facts_of
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.shapes import KEPT, QUANTITIES, is_wanted, shape_of
 from barograph.doctor.outlook import outlook_of
-from barograph.query.ranks import chosen_rank
+from barograph.query.ranks import MOST_SERIES, chosen_rank, first_series
 from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def replay(
     """Let rules see a run from its first row to its last. series: where they have been read."""
     examiner = Examiner(rules, _facts(run))
     given = run.all_columns("all", chosen_rank) if series is None else series
+    if len(given) > MOST_SERIES:
+        names = first_series({name: int(column[1].min()) for name, column in given.items() if len(column[1])})
+        given = {name: given[name] for name in sorted(names)}
     columns = {name: _in_order(column) for name, column in given.items()} | _shapes(run)
     events = _events(run)
     keys, cuts = _cuts(columns, events)

@@ -10,11 +10,13 @@ others don't change that: the answer depends on the rows alone, not on when some
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 Names = tuple[str, ...]
 HEARD = 8  # rows
+MOST_SERIES = 10_000
+_MOST_ROWS = 1000  # sets of names that are kept
 
 
 class RankRow(NamedTuple):
@@ -27,10 +29,46 @@ class RankRow(NamedTuple):
     segment: int
 
 
+class SeriesLimit:
+    """The first 10,000 series, with all of the row that goes beyond: names with a step or a sample in them would make
+    rules and alerts slower with each row. `reached`: whether others came."""
+
+    def __init__(self) -> None:
+        self.reached = False
+        self._names: set[str] = set()
+        self._whole: set[Names] = set()  # sets of names of which all are among them
+
+    def places(self, names: Names) -> list[int] | None:
+        """Which of a row's columns are among them; None: all."""
+        if names in self._whole:
+            return None
+        if len(self._names) < MOST_SERIES:
+            self._names.update(names)
+        found = [place for place, name in enumerate(names) if name in self._names]
+        if len(found) < len(names):
+            self.reached = True
+            return found
+        if len(self._whole) >= _MOST_ROWS:
+            self._whole.clear()
+        self._whole.add(names)
+        return None
+
+
+def first_series(began: Mapping[str, int]) -> list[str]:
+    """`SeriesLimit`'s series, by the times of their first rows."""
+    ordered = sorted(began, key=began.__getitem__)
+    last = len(ordered)
+    if last > MOST_SERIES:
+        row = began[ordered[MOST_SERIES - 1]]
+        last = next((at for at in range(MOST_SERIES, last) if began[ordered[at]] != row), last)
+    return ordered[:last]
+
+
 class RankChoice:
     """The rows of all ranks, one after the other; `take` gives those that count."""
 
     def __init__(self) -> None:
+        self.limit = SeriesLimit()
         self._rank: dict[str, int] = {}  # series → whose it is
         self._waiting: dict[str, tuple[int, list[RankRow]]] = {}  # series → the lowest rank so far, and its rows
         self._places: dict[tuple[int, Names], list[int] | None] = {}  # columns that count; None: all
@@ -41,6 +79,13 @@ class RankChoice:
     def take(self, rank: int, row: RankRow) -> list[RankRow]:
         """A row; the rows that count now, with those that waited for it."""
         names = row.names
+        if names is not self._last or rank:
+            places = self.limit.places(names)
+            if places is not None:
+                if not places:
+                    return []
+                row = _part(row, places)
+                names = row.names
         if self._alone:
             if rank == 0:
                 if names is not self._last:
@@ -64,7 +109,7 @@ class RankChoice:
 
     def drops(self, rank: int, names: Names) -> bool:
         """Whether no row of that rank with these names counts."""
-        return self._places.get((rank, names)) == []
+        return self._places.get((rank, names)) == []  # what is beyond the limit is found by `take`
 
     def finish(self) -> list[RankRow]:
         """No more rows come: those that still wait."""

@@ -22,7 +22,7 @@ from barograph.doctor.kernel.shapes import KEPT, is_wanted, shape_of
 from barograph.log.blocks import WideHistogram, WideRow
 from barograph.log.follow import Entry
 from barograph.query.findings import MERGED
-from barograph.query.ranks import RankChoice, RankRow
+from barograph.query.ranks import MOST_SERIES, RankChoice, RankRow
 from barograph.sidecar.columns import Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
 from barograph.store.tail import edges_and_counts
@@ -48,6 +48,7 @@ class Health:
         self._opened: Examiner | None = None
         self._rows = Rows()
         self._ranks = RankChoice()
+        self._said_limit = False
         self._events: list[Record] = []
         self._urgent = False
         self._looked = False  # since the rules were asked to look at all there is
@@ -97,6 +98,9 @@ class Health:
     def _add(self, rank: int, row: RankRow) -> None:
         for each in self._ranks.take(rank, row):
             self._rows.add(*each)
+        if self._ranks.limit.reached and not self._said_limit:
+            self._said_limit = True
+            self._journal.warn(f"the doctor looks at the first {MOST_SERIES:,} series; this run has more")
         moment = row.time
         if self._due_from is None:
             self._due_from = moment

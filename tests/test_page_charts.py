@@ -360,7 +360,7 @@ def test_the_overview_is_in_the_order_to_read_it(page: Page, served: Served, roo
     opened(page, served, root, "broken", "overview")
     chart(page, "Losses")
     order = page.locator(".overview > section").evaluate_all("(all) => all.map((one) => one.ariaLabel.split(',')[0])")
-    assert order == ["About the run", "Findings", "Configuration", "The main curves", "Checkpoints", "Samples"]
+    assert order == ["About the run", "Findings", "The main curves", "Configuration", "Checkpoints", "Samples"]
     expect(page.locator(".about")).to_contain_text(SCRIPT)
     expect(page.locator(".sample").nth(1)).to_contain_text("upon a time")
 

@@ -372,7 +372,7 @@ def test_a_model_that_is_watched_anew_is_recorded_once(tmp_path: Path, caplog: p
     (back,) = barograph.runs(dir=tmp_path)
     assert back.series("model/grad_norm").step.tolist() == list(range(10))
     assert hooks_left(model, optimizer) == 0
-    assert "the model is watched anew" in caplog.text
+    assert "the model is watched again" in caplog.text
 
 
 def test_what_was_seen_before_a_rewind_is_of_the_old_branch(tmp_path: Path) -> None:

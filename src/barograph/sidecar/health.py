@@ -119,8 +119,10 @@ class Health:
         for row in self._ranks.finish():
             self._rows.add(*row)
         self.examine(force=True)
-        for identity, (_, times, finding) in self._standing.items():
-            if times and finding is not None and self._said.get(identity) not in (None, finding.message):
+        for identity, (severity, times, finding) in self._standing.items():
+            if severity == MERGED or not times or finding is None:
+                continue
+            if self._said.get(identity) not in (None, finding.message):
                 self._said[identity] = finding.message
                 self._journal.record("finding", finding.step, msgspec.structs.asdict(finding))
 

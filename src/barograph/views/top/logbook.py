@@ -56,8 +56,8 @@ class Logbook:
         self._stream = io.StringIO()
         about = run.manifest
         self._console = Console(
-            0, stream=self._stream, total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"),
-            patient=True,
+            0, "plain", stream=self._stream, patient=True,
+            total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"),
         )  # fmt: skip
         self._search: threading.Thread | None = None
         self._found: list[Record] = []

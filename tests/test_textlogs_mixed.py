@@ -202,3 +202,17 @@ def read_text(folder: Path, text: str) -> dict[str, list[tuple[int, float]]]:
     path = folder / "text.log"
     path.write_text(text)
     return read(path).series
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "TrainingArguments(output_dir=out, num_train_epochs=3.0, max_steps=10, prediction_loss_only=0, seed=4)",
+        "INFO: Config(step=1, loss=0.5, batch_size=8)",
+    ],
+)
+def test_settings_that_are_printed_as_an_object_are_no_rows(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(f"{line}\n" * 8 + "{'loss': 2.5, 'epoch': 0.1}\n{'train_runtime': 8.0, 'epoch': 1.0}\n")
+    assert [dialect.kind for dialect, _ in find(path)] == ["hf_printed"]
+    assert len(read(path).series["loss"]) == 1

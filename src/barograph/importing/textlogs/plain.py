@@ -71,6 +71,7 @@ _FRACTION = re.compile(rb"\[\s{0,8}(\d{1,15})\s?/\s{0,8}(\d{1,15})\]")  # PyTorc
 _TURNED = re.compile(rb"(?i)^(loss|accuracy|acc) (train|val)$")
 _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
+_SETTINGS = re.compile(rb"[A-Z]\w{2,60}\(\w{1,60}=")  # a printed object: TrainingArguments(output_dir=…, …)
 _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
 _PROSE = re.compile(rb"[{}\"';]|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I)
 _NUMBERED = 5  # rows without a step that are numbered
@@ -80,7 +81,7 @@ _WIDEST = 4000  # bytes of a line that are looked at
 
 
 def _row(line: bytes) -> forms.Parsed | None:
-    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"') or _CODE.match(line):
+    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"') or _CODE.match(line) or _SETTINGS.search(line):
         return None
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
     bar = _BAR.search(line) if b"%|" in line else None

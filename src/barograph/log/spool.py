@@ -14,6 +14,7 @@ import contextlib
 import json
 import mmap
 import os
+import threading
 from pathlib import Path
 
 from barograph.core import locks
@@ -78,30 +79,43 @@ def _give_way(local: Path, path: Path) -> None:
 
 
 class Carrier:
-    """Brings a local log's bytes to the log itself. Called in the pump's thread; may wait for the server."""
+    """Brings a local log's bytes to the log itself, one thread at a time; may wait for the server."""
 
     def __init__(self, source: JsonLog, path: Path):
         self.path = path
         self._source = source
         self._target: JsonLog | None = None
+        self._turn = threading.Lock()  # the thread that carries now and then may be at it when the run ends
+        self._done = False
 
     def carry(self) -> None:
         """Bring over what is new. Raises OSError where the server refuses; then the next call goes on."""
-        until = self._source.position
-        if self._target is None:
-            self._target = _matching(self._source.path, self.path)
-        while self._target.position < until:
-            with open(self._source.path, "rb") as file:
-                file.seek(self._target.position)
-                self._target.append_copy(file.read(min(_CHUNK, until - self._target.position)))
+        with self._turn:
+            if not self._done:
+                self._bring()
 
     def close(self) -> None:
         """Bring over the rest; the local file goes away once everything has arrived."""
+        with self._turn:
+            if self._done:
+                return
+            until = self._source.position
+            target = self._bring()
+            if target.position == until:
+                target.close()
+                self._done = True
+                _remove(self._source.path)
+
+    def _bring(self) -> JsonLog:
         until = self._source.position
-        self.carry()
-        if self._target is not None and self._target.position == until:
-            self._target.close()
-            _remove(self._source.path)
+        target = self._target
+        if target is None:
+            target = self._target = _matching(self._source.path, self.path)
+        while target.position < until:
+            with open(self._source.path, "rb") as file:
+                file.seek(target.position)
+                target.append_copy(file.read(min(_CHUNK, until - target.position)))
+        return target
 
 
 def _matching(source: Path, path: Path) -> JsonLog:

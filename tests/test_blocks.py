@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,16 @@ def test_kill_loses_no_row_whose_call_returned(tmp_path: Path) -> None:
     found = _read(tmp_path)
     assert len(found) >= last + 1
     assert all(isinstance(block, WideRow) and block.values == doubles([block.step] * 2000) for block in found)
+
+
+@given(st.lists(st.integers(0, 12), max_size=60))
+def test_sets_of_names_without_end_are_written_again_and_not_held(sets: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_MOST_NAMES", 10)
+        known = [tuple(f"{number}/{one}" for one in range(3)) for number in range(13)]
+        writer = BlockWriter(Path(folder), "training", {})
+        for step, number in enumerate(sets):
+            writer.row(known[number], doubles((step, 1, 2)), step, 0, 1, 0)
+            assert writer._held <= 10 and len(writer._numbers) <= 3
+        rows = [block for block in _read(Path(folder)) if isinstance(block, WideRow)]
+        assert [(row.step, row.names) for row in rows] == [(step, known[number]) for step, number in enumerate(sets)]

@@ -48,6 +48,7 @@ _ROW = struct.Struct("<BIqqiq")
 _HISTOGRAM = struct.Struct("<BqqiqI")
 _MOST_BLOCK = 1 << 30
 _CHUNK = 1 << 20  # read at once
+_MOST_NAMES = 50_000  # held by a writer: a loop that invents names must not grow the process
 _PIECE_NAME = re.compile(r"(.+)\.(\d{4,})\.wide")
 
 
@@ -109,6 +110,7 @@ class BlockWriter:
         self._numbers: dict[tuple[str, ...], int] = {}
         self._names: tuple[str, ...] | None = None  # of the last row, and their number in the file in use
         self._names_number = 0
+        self._held = 0  # names of all sets in `_numbers`
         self._waiting: list[bytes | tuple[tuple[str, ...], bytes]] = []
         self._waiting_bytes = 0
         self._closed = False
@@ -222,10 +224,17 @@ class BlockWriter:
             self._next_file()
         number = self._numbers.get(names)
         if number is None:
+            if self._held + len(names) > _MOST_NAMES:  # numbers begin anew: what stands before a row counts for it
+                self._forget_names()
             number = len(self._numbers)
             self._append(_NAMES.pack(NAMES, number) + msgspec.json.encode(names))
             self._numbers[names] = number
+            self._held += len(names)
         return number
+
+    def _forget_names(self) -> None:
+        self._numbers.clear()
+        self._names, self._held = None, 0
 
     def _append(self, payload: bytes) -> None:
         text = _FRAME.pack(len(payload), zlib.adler32(payload)) + payload
@@ -269,8 +278,7 @@ class BlockWriter:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
         self._descriptor, self._size = -1, 0
-        self._numbers.clear()
-        self._names = None
+        self._forget_names()
 
     def _keep(self, item: bytes | tuple[tuple[str, ...], bytes], error: OSError) -> None:
         size = len(item) if isinstance(item, bytes) else len(item[1])

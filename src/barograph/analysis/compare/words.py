@@ -46,6 +46,12 @@ def cell_words(cell: Cell | None, unit: str) -> str:
     return text + (f" ({cell.runs} of {cell.of})" if cell.runs < cell.of else "")
 
 
+# heads of the table of tests on the page and in the report
+TEST_COLUMNS = (
+    "", "at", "A", "side", "difference", "", "interval", "p", "permutation p", "Hedges' g", "test", "outcome",
+)  # fmt: skip
+
+
 def common_end(one: Contrast) -> tuple[str, str, str]:
     """Where a side and the baseline are compared, and the two values there: the baseline's, the side's."""
     place = one.place

@@ -14,6 +14,7 @@ from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.contrasts import BETTER, WORSE, Contrast
 from barograph.analysis.compare.words import (
     PLUS_MINUS,
+    TEST_COLUMNS,
     cell_words,
     change_words,
     common_end,
@@ -120,21 +121,7 @@ def _figures(made: Comparison) -> str:
         for one in made.contrasts
         if one.test is not None
     ]  # fmt: skip
-    names = [
-        "",
-        "at",
-        letter(0),
-        "side",
-        "difference",
-        "",
-        "interval",
-        "p",
-        "permutation p",
-        "Hedges' g",
-        "test",
-        "outcome",
-    ]
-    second = _table(names, tests, right={*range(1, 10)}) if tests else ""
+    second = _table(list(TEST_COLUMNS), tests, right={*range(1, 10)}) if tests else ""
     note = f'<p class="dim">{html(PLUS_MINUS)}</p>' if has_interval(made.rows) else ""
     return f"<h2>Figures</h2>{_table(heads, rows, right=set(range(1, len(heads))))}{note}{second}"
 

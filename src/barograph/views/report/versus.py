@@ -16,6 +16,7 @@ from barograph.analysis.compare.contrasts import BETTER, WORSE
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES
 from barograph.analysis.compare.words import (
     PLUS_MINUS,
+    TEST_COLUMNS,
     cell_words,
     change_words,
     common_end,
@@ -199,21 +200,7 @@ def _figures(made: Comparison) -> Section | None:
                 "" if test.effect is None else f"{test.effect:.2f}", test.method, one.outcome,
             ))  # fmt: skip
     if tests:
-        names = (
-            "",
-            "at",
-            letter(0),
-            "side",
-            "difference",
-            "",
-            "interval",
-            "p",
-            "permutation p",
-            "Hedges' g",
-            "test",
-            "outcome",
-        )
-        blocks.append(ReportTable("Tests", names, tuple(tuple(row) for row in tests), frozenset(range(1, 10))))
+        blocks.append(ReportTable("Tests", TEST_COLUMNS, tuple(tuple(row) for row in tests), frozenset(range(1, 10))))
     return section("figures", "Figures", blocks)
 
 

@@ -240,14 +240,15 @@ def test_a_training_that_the_kernel_killed_for_memory_is_out_of_memory(tmp_path:
     assert "memory" in found["message"]
 
 
-def test_a_training_that_may_have_no_more_memory_failed_of_that(tmp_path: Path) -> None:
-    program = """
+@pytest.mark.parametrize("left", [1 << 16, 1 << 26])
+def test_a_training_that_may_have_no_more_memory_failed_of_that(tmp_path: Path, left: int) -> None:
+    program = f"""
 import resource, sys
 import barograph
 run = barograph.init(project="p", dir=sys.argv[1], console="none", git=False, machine=False)
-run.log({"train/loss": 1.0}, step=7)
+run.log({{"train/loss": 1.0}}, step=7)
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20),) * 2)
+resource.setrlimit(resource.RLIMIT_AS, (size + {left},) * 2)
 held = bytearray(1 << 30)
 """
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=runs.ENVIRONMENT, capture_output=True)

@@ -74,6 +74,7 @@ def write(folder: Path, steps: list[Any]) -> Iterator[Any]:
             other.moment = writer.moment
             for number in range(more[0]):
                 other.row(step + number, {"train/loss": 2.0}, 0.05)
+            writer.moment = other.moment  # one clock: rows are written in the order of their times
         elif what == "rewind":
             step = max(0, step - more[0])
             writer.segment += 1

@@ -74,12 +74,10 @@ class Machine:
         """Begin; returns at once. The run's end stops it."""
         if not self._threads and not self._closed:
             self._run.at_finish.append(self.stop)
-            self._threads = [
-                threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
-                for name, work in (("barograph-devices", self._watch_devices), ("barograph-host", self._watch_host))
-            ]
-            for thread in self._threads:
+            for name, work in (("barograph-devices", self._watch_devices), ("barograph-host", self._watch_host)):
+                thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
                 thread.start()
+                self._threads.append(thread)
         return self
 
     def stop(self) -> None:

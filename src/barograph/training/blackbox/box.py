@@ -148,8 +148,8 @@ class BlackBox:
                     thread = threading.Thread(
                         target=self._write, args=(path.name, about, crashing), name="barograph-blackbox", daemon=True
                     )
-                    self._writing.append(thread)
                     thread.start()
+                    self._writing.append(thread)
                 waiting = list(self._writing)
             for one in waiting if wait else ():
                 one.join(max(0.0, deadline - time.monotonic()))

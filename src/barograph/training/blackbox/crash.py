@@ -73,6 +73,7 @@ class _Signal:
             os.close(told)
             return
         self._ears = heard, told
+        _load_thread_exit()
         threading.Thread(target=_hear, args=(heard,), name="barograph-signals", daemon=True).start()
 
     def remove(self) -> None:
@@ -182,6 +183,15 @@ def _hear(heard: int) -> None:
                     _end()
             elif _terminating.locked():
                 _terminating.release()  # a handler of the user's own has it, and the process may go on
+
+
+def _load_thread_exit() -> None:
+    """glibc loads this library when a thread ends at the interpreter's end, and aborts the process where no memory is
+    left for it."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import _ctypes  # not ctypes, which takes ten times as long
+
+        _ctypes.dlopen("libgcc_s.so.1", 0)
 
 
 def _say_killed() -> None:

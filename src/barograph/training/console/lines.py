@@ -283,10 +283,10 @@ def finding_lines(record: Record) -> list[TextLine]:
     colour = {"critical": "red", "warning": "yellow"}.get(severity, "")
     rule, message = escape(fields.get("rule", ""), 60), escape(fields.get("message", ""), 400)
     shown = [line(f"!! {severity} | step {record.step} | {rule}: {message}", colour)]
-    causes, remedies = (fields.get(name) or [""] for name in ("causes", "remedies"))
-    for lead, one in (("because", causes[0]), ("do", remedies[0])):
-        if one:
-            shown.append(line(f"     {lead:<8}{escape(one, 400)}"))
+    for lead, name in (("because", "causes"), ("do", "remedies")):
+        first = next(iter(fields[name]), "") if isinstance(fields.get(name), (list, tuple)) else ""
+        if first:
+            shown.append(line(f"     {lead:<8}{escape(first, 400)}"))
     return shown
 
 

@@ -102,3 +102,26 @@ def test_thresholds_and_early_stopping_follow_the_rank_that_has_the_metric(wide:
     sidecar.close()
     alerts = [(one["metric"], one["step"]) for one in own_records(folder, "alert") if not one.get("recovered")]
     assert alerts == [("eval/loss", 25), ("train/loss", 42)]
+
+
+def test_the_end_of_another_rank_is_not_the_runs_end(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    describe(folder, world_size=2, status="crashed", reason="killed")
+    main, other = Writer(folder), Writer(folder, rank=1)
+    for step in range(1, 60):
+        for writer in (main, other):
+            writer.moment = step * 1_000_000
+            writer.row(step, {"train/loss": 3.0 - step / 100}, 0.0)
+    other.close()
+    main.close(status=None)
+    found = {one["rule"]: one for one in diagnose(StoredRun(folder))["findings"]}
+    assert "crashed" in found, found
+    again = Writer(folder)
+    again.segment, again.moment = 2, 90_000_000
+    about = {"segment": 2, "parent": 1, "start_step": 40, "kind": "resume", "rank": 0}
+    again.record("segment", 40, about)
+    for step in range(40, 80):
+        again.row(step, {"train/loss": 3.0 - step / 100}, 1.0)
+    again.close()
+    found = {one["rule"]: one for one in diagnose(StoredRun(folder))["findings"]}
+    assert found["restart_time"]["evidence"]["restarts"] == 1

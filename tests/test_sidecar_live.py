@@ -86,6 +86,7 @@ def write(folder: Path, steps: list[Any]) -> Iterator[Any]:
             yield (what, *more)
     writer.close()
     if other is not None:
+        other.moment = writer.moment
         other.close()
 
 

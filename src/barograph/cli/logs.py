@@ -56,6 +56,6 @@ def _sync(options: argparse.Namespace) -> int:
 
     found = [find(run, options.dir) for run in options.runs]
     folders = [
-        one.log_files()[0] if Path(run).is_file() else one.dir for run, one in zip(options.runs, found, strict=True)
+        item.log_files()[0] if Path(run).is_file() else item.dir for run, item in zip(options.runs, found, strict=True)
     ]
     return sync(folders, options.to, follow=options.follow, out=options.out, name=options.name, as_json=options.json)

@@ -77,12 +77,14 @@ def _ls(options: argparse.Namespace) -> int:
     from barograph.query.search import choose
     from barograph.views import overview
 
-    found = [run for run in runs(options.dir, options.project, tag=options.tag) if options.all or not run.archived]
-    rows = [overview.summary(run) for run in (choose(found, options.words) if options.words else found)]
+    chosen_runs = [
+        run for run in runs(options.dir, options.project, tag=options.tag) if options.all or not run.archived
+    ]
+    rows = [overview.summary(run) for run in (choose(chosen_runs, options.words) if options.words else chosen_runs)]
     if options.json:
         print(json_text(rows))
-    elif not rows and found:
-        print(f"None of {len(found):,} runs has that; `barograph ls` shows them all.")
+    elif not rows and chosen_runs:
+        print(f"None of {len(chosen_runs):,} runs has that; `barograph ls` shows them all.")
     elif not rows:
         where = options.dir or os.environ.get("BAROGRAPH_DIR", "runs")
         print(f"No runs in {where} yet. `barograph demo` makes one.")
@@ -153,7 +155,7 @@ def _export(options: argparse.Namespace) -> int:
 
         out, patterns = options.out or Path(run.id), options.series
         path = run.log_files()[0] if Path(options.run).is_file() else run.dir
-        wanted = (lambda name: any(fnmatchcase(name, one) for one in patterns)) if patterns else None
+        wanted = (lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)) if patterns else None
         print(f"{out}: {copy_to_tensorboard(path, out, wanted):,} rows")
         return 0
     out = options.out or Path(f"{run.id}.{options.to}")
@@ -176,7 +178,7 @@ def _gc(options: argparse.Namespace) -> int:
     report: list[dict[str, Any]] = []
     carry_leftovers()
     root = Path(options.dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
-    gone = [one.as_dict() for one in purge(root, options.trash_days * 86_400.0)]
+    gone = [deleted.as_dict() for deleted in purge(root, options.trash_days * 86_400.0)]
     for run in runs(options.dir):
         before = _size(run.dir)
         for path in run.log_files() if run.status not in OPEN else ():

@@ -153,9 +153,9 @@ def _number(accepts: Accepts, value: Any) -> int | float:
 
 def _words(accepts: Accepts, value: Any) -> tuple[str, ...]:
     if isinstance(value, (set, frozenset)):
-        parts = sorted(_text(one) for one in value)
+        parts = sorted(_text(item) for item in value)
     else:
-        parts = [_text(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+        parts = [_text(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
     if accepts.words and not set(parts) <= set(accepts.words):
         raise UnfitError
     return tuple(dict.fromkeys(part for part in parts if part and not (accepts.words and part == "none")))
@@ -176,9 +176,9 @@ def _aliases(value: Any) -> dict[str, Any]:
 
 def _alias(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        if any(isinstance(one, (list, tuple)) for one in value):
+        if any(isinstance(item, (list, tuple)) for item in value):
             raise UnfitError
-        return [_alias(one) for one in value]
+        return [_alias(item) for item in value]
     if isinstance(value, Mapping):
         if not {"name"} <= value.keys() <= {"name", "factor"}:
             raise UnfitError

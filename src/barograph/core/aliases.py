@@ -143,9 +143,9 @@ def normal(name: str) -> str:
 
 
 def _table() -> dict[str, Alias]:
-    table = {normal(one): Alias(canonical) for canonical, names in ALIASES.items() for one in (canonical, *names)}
+    table = {normal(item): Alias(canonical) for canonical, names in ALIASES.items() for item in (canonical, *names)}
     for canonical, pairs in CONVERTED.items():
-        table |= {normal(one): Alias(canonical, factor) for one, factor in pairs}
+        table |= {normal(item): Alias(canonical, factor) for item, factor in pairs}
     return table
 
 
@@ -188,22 +188,22 @@ class Names:
 
     def of(self, original: str) -> Alias:
         """The series of an original in this run: canonical, unless another original has that one already."""
-        known = self._known.get(original)
-        if known is None:
-            known = self._known[original] = self._settle(original)
-        return known
+        result = self._known.get(original)
+        if result is None:
+            result = self._known[original] = self._settle(original)
+        return result
 
     def take(self, names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[numpy.float64] | None]:
         """The series of a block's names, all different, and their factors [n], None if all are 1."""
-        known = self._sets.get(names)
-        if known is None:
+        result = self._sets.get(names)
+        if result is None:
             if len(self._sets) > 1000:  # a source of ever new sets of names
                 self._sets.clear()
             found = [self.of(name) for name in names]
-            factors = numpy.array([one.factor for one in found])
-            known = tuple(one.name for one in found), None if bool((factors == 1.0).all()) else factors
-            self._sets[names] = known
-        return known
+            factors = numpy.array([item.factor for item in found])
+            result = tuple(item.name for item in found), None if bool((factors == 1.0).all()) else factors
+            self._sets[names] = result
+        return result
 
     def restore(self, owners: Mapping[str, str], factors: Mapping[str, float]) -> None:
         """Go on with the names that an earlier import of the run gave."""
@@ -215,19 +215,19 @@ class Names:
     def _settle(self, original: str) -> Alias:
         alias = self.canonical(original)
         if self._free(alias.name, original):
-            found = alias
+            result = alias
         elif self._free(original, original):
-            found = Alias(original)
+            result = Alias(original)
         else:  # another original took the very name
             number = 2
             while not self._free(f"{original}#{number}", original):
                 number += 1
-            found = Alias(f"{original}#{number}")
-        if found.name != original or found.name in CANONICAL or "#" in found.name:
-            self.owners[found.name] = original
-        if found.factor != 1.0:
-            self.factors[found.name] = found.factor
-        return found
+            result = Alias(f"{original}#{number}")
+        if result.name != original or result.name in CANONICAL or "#" in result.name:
+            self.owners[result.name] = original
+        if result.factor != 1.0:
+            self.factors[result.name] = result.factor
+        return result
 
     def _free(self, series: str, original: str) -> bool:
         if self.owners.get(series, original) != original:
@@ -270,29 +270,29 @@ def read_aliases(path: str | os.PathLike[str]) -> dict[str, Alias]:
 
 def parse_aliases(entries: Mapping[Any, Any], place: str = "aliases") -> dict[str, Alias]:
     """Original → alias, from canonical name → name, list of names, or `{name, factor}`. Raises AliasError."""
-    found: dict[str, Alias] = {}
-    for canonical, given in entries.items():
-        for one in given if isinstance(given, list) else [given]:
-            name, factor = (one.get("name"), one.get("factor", 1.0)) if isinstance(one, dict) else (one, 1.0)
+    result: dict[str, Alias] = {}
+    for canonical, entry in entries.items():
+        for item in entry if isinstance(entry, list) else [entry]:
+            name, factor = (item.get("name"), item.get("factor", 1.0)) if isinstance(item, dict) else (item, 1.0)
             if not isinstance(canonical, str) or not isinstance(name, str) or not canonical or not name:
-                raise AliasError(f"{place}: {canonical!r}: {one!r} is not an alias; write `train/loss: my_loss`.")
+                raise AliasError(f"{place}: {canonical!r}: {item!r} is not an alias; write `train/loss: my_loss`.")
             if isinstance(factor, bool) or not isinstance(factor, (int, float)):
                 raise AliasError(f"{place}: the factor of {canonical} must be a number, not {factor!r}.")
-            found[name] = Alias(canonical, float(factor))
-    return found
+            result[name] = Alias(canonical, float(factor))
+    return result
 
 
 def renamed(values: Mapping[str, Any], aliases: Mapping[str, Alias]) -> dict[str, Any]:
     """A row under a user's aliases. A value stays as it is where its new name is another's in the row."""
     by_name = {normal(name): alias for name, alias in aliases.items()}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in values.items():
         alias = by_name.get(normal(name))
-        if alias is None or alias.name in values or alias.name in found:
-            found[name] = value
+        if alias is None or alias.name in values or alias.name in result:
+            result[name] = value
         else:
-            found[alias.name] = value * alias.factor if isinstance(value, (int, float)) else value
-    return found
+            result[alias.name] = value * alias.factor if isinstance(value, (int, float)) else value
+    return result
 
 
 def conversions(names: Iterable[str], owners: Mapping[str, str], factors: Mapping[str, float]) -> list[str]:

@@ -36,7 +36,7 @@ def from_signal_handler(error: BaseException) -> bool:
 
 
 def _handlers() -> set[CodeType]:
-    found = set()
+    result = set()
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
         while isinstance(handler, functools.partial):
@@ -44,5 +44,5 @@ def _handlers() -> set[CodeType]:
         for call in (handler, getattr(type(handler), "__call__", None)):  # noqa: B004 - its code, not whether
             code = getattr(getattr(call, "__func__", call), "__code__", None)
             if isinstance(code, CodeType):
-                found.add(code)
-    return found
+                result.add(code)
+    return result

@@ -34,15 +34,15 @@ def hardware(ask_driver: bool = True) -> dict[str, Any]:
     limits = cgroup_limits()
     if "cpus" in limits:
         cpu["limit"] = limits["cpus"]
-    found: dict[str, Any] = {"cpu": cpu} if cpu else {}
+    result: dict[str, Any] = {"cpu": cpu} if cpu else {}
     with contextlib.suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
-        found["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        result["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if "memory_bytes" in limits:
-        found["memory_limit_bytes"] = limits["memory_bytes"]
+        result["memory_limit_bytes"] = limits["memory_bytes"]
     gpus = _gpus_of_torch() or (_gpus_of_nvidia() if ask_driver else [])
     if gpus:
-        found["gpus"] = gpus
-    return found
+        result["gpus"] = gpus
+    return result
 
 
 def _cpu_model() -> str:

@@ -99,14 +99,16 @@ def reason(manifest: Mapping[str, Any]) -> str:
 
 def status(folder: Path, manifest: Mapping[str, Any]) -> str:
     """One of the words above, or the status that the run ended with."""
-    said = str(manifest.get("status") or "unknown")
-    if said != "running":
-        return said
+    result = str(manifest.get("status") or "unknown")
+    if result != "running":
+        return result
     if is_alive(manifest):
         if isinstance(manifest.get("hung"), Mapping):
             return "hung"
-        mine = [one for one in pulses(folder) if one.pid == manifest.get("pid") and one.host == manifest.get("host")]
-        return mine[-1].status if mine and mine[-1].status in ("silent", "stuck") else said
+        chosen_pulses = [
+            pulse for pulse in pulses(folder) if pulse.pid == manifest.get("pid") and pulse.host == manifest.get("host")
+        ]
+        return chosen_pulses[-1].status if chosen_pulses and chosen_pulses[-1].status in ("silent", "stuck") else result
     if manifest.get("host") == host():
         return "crashed"
     return "running" if time.time() - last_write(folder) < QUIET_SECONDS else "stalled"

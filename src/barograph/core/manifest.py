@@ -121,9 +121,9 @@ def add_checkpoint(folder: str | os.PathLike[str], entry: Mapping[str, Any]) -> 
         earlier = manifest.get("checkpoints")
         identity = (entry.get("path"), entry.get("step"))
         kept = [
-            one
-            for one in (earlier if isinstance(earlier, list) else [])
-            if not (isinstance(one, dict) and (one.get("path"), one.get("step")) == identity)
+            item
+            for item in (earlier if isinstance(earlier, list) else [])
+            if not (isinstance(item, dict) and (item.get("path"), item.get("step")) == identity)
         ]
         write(folder, manifest | {"checkpoints": [*kept, dict(entry)]})
 
@@ -319,9 +319,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any] | None:
         return _whole_metadata(named)
     number = _LAST_NUMBER.search(named.stem)
     if number:
-        found = _whole_metadata(named.parent / f"meta_{int(number[1]):06d}.json")
-        if found is not None and found.get("checkpoint", named.name) == named.name:
-            return found
+        result = _whole_metadata(named.parent / f"meta_{int(number[1]):06d}.json")
+        if result is not None and result.get("checkpoint", named.name) == named.name:
+            return result
     same = (found for found in _newest_first(named.parent) if found.get("checkpoint") == named.name)
     return next(same, None)
 

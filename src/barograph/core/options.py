@@ -177,7 +177,7 @@ class Settings:
         return tuple(dict.fromkeys(self.report_to + tuple(name for name, on in flags if on)))
 
 
-ACCEPTS: dict[str, Accepts] = {one.name: one.metadata["accepts"] for one in dataclasses.fields(Settings)}
+ACCEPTS: dict[str, Accepts] = {item.name: item.metadata["accepts"] for item in dataclasses.fields(Settings)}
 
 # What the documents' own YAML files hold. In a file that a training shares with us (it has a section
 # `barograph:`) these are read where the documents put them, and all else belongs to the training.
@@ -224,9 +224,9 @@ def load(
 def options_table() -> str:
     """Every option as a Markdown table, as it is in docs/reference/options.md."""
     lines = ["| option | default | accepts | what it is |", "|---|---|---|---|"]
-    for one in dataclasses.fields(Settings):
-        accepts, about = one.metadata["accepts"], one.metadata["about"]
-        lines.append(f"| `{one.name}` | {_shown_default(getattr(Settings(), one.name))} | {accepts} | {about} |")
+    for item in dataclasses.fields(Settings):
+        accepts, about = item.metadata["accepts"], item.metadata["about"]
+        lines.append(f"| `{item.name}` | {_shown_default(getattr(Settings(), item.name))} | {accepts} | {about} |")
     return "\n".join(lines) + "\n"
 
 

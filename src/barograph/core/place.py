@@ -137,7 +137,7 @@ def _launcher_process(variable: str) -> list[str]:
     for _ in range(64):
         try:
             variables = Path(f"/proc/{process}/environ").read_bytes()
-            if not any(one.startswith(variable.encode() + b"=") for one in variables.split(b"\0")):
+            if not any(item.startswith(variable.encode() + b"=") for item in variables.split(b"\0")):
                 break
             parent = int(_process_status(process)[1])
         except (OSError, ValueError, IndexError):

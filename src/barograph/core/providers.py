@@ -24,5 +24,5 @@ def provide(homes: Mapping[str, str]) -> None:
 def provider(need: str) -> Callable[..., Any]:
     """The function that does what is needed. Raises KeyError where there is none."""
     module, _, function = _homes[need].partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+    result: Callable[..., Any] = getattr(import_module(module), function)
+    return result

@@ -110,10 +110,10 @@ def parse_time(text: Any) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    found = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+    result = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
     if len(text) == 26 and text[19] == ".":
-        _minute = text[:17], found - moment.second * 1_000_000 - moment.microsecond
-    return found
+        _minute = text[:17], result - moment.second * 1_000_000 - moment.microsecond
+    return result
 
 
 _second: tuple[int, str] = (-1, "")  # the second written last, and its text

@@ -84,7 +84,7 @@ def begin(
         if last is not None and launch is not None and last.launch == launch:
             return last
         if kind == "rewind" and launch is not None:  # another rank may have gone back once more since
-            met = next((one for one in existing if one.launch == launch and one.parent == parent), None)
+            met = next((item for item in existing if item.launch == launch and item.parent == parent), None)
             if met is not None:
                 return met
         segment = Segment(

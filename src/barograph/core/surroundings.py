@@ -35,14 +35,14 @@ def complete(folder: Path) -> None:
 
 def quick(git: bool) -> dict[str, Any]:
     """What can be found out in some milliseconds, at the end of a run that had no process beside it."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with contextlib.suppress(Exception):
-        found["environment"] = environment()
-        found["hardware"] = hardware(ask_driver=False)
-        found["packages"] = _names_on_the_path()
+        result["environment"] = environment()
+        result["hardware"] = hardware(ask_driver=False)
+        result["packages"] = _names_on_the_path()
         if git:
-            found["repo_commit"] = _commit(Path.cwd())
-    return found
+            result["repo_commit"] = _commit(Path.cwd())
+    return result
 
 
 def _names_on_the_path() -> dict[str, str]:

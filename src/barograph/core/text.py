@@ -331,7 +331,7 @@ def short(value: object, longest: int = 400) -> str:
     whole = text(value)
     shown = whole[:longest]
     if not shown.isprintable():
-        shown = "".join(one if one.isprintable() else _written(one) for one in shown)
+        shown = "".join(item if item.isprintable() else _written(item) for item in shown)
     return f"{shown[: longest - 1]}…" if len(whole) > longest or len(shown) > longest else shown
 
 

@@ -125,13 +125,13 @@ def whole(value: Any) -> int | None:
 def text(value: Any) -> str:
     """Any value as text that UTF-8 can hold; never raises."""
     try:
-        made = value if isinstance(value, str) else str(value)
-        made.encode()
+        result = value if isinstance(value, str) else str(value)
+        result.encode()
     except UnicodeError:
-        return made.encode("utf-8", "backslashreplace").decode()
+        return result.encode("utf-8", "backslashreplace").decode()
     except Exception:
         return f"<{type(value).__name__}>"
-    return made
+    return result
 
 
 def on_device(values: Mapping[Any, Any]) -> bool:

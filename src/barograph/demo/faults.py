@@ -100,7 +100,7 @@ class StaleOptimizer(Fault):
         loop.optimizer.state.clear()
 
     def gradients(self, loop: Loop, number: int) -> None:
-        for weight in (one for group in loop.optimizer.param_groups for one in group["params"]):
+        for weight in (item for group in loop.optimizer.param_groups for item in group["params"]):
             weight.grad = torch.zeros_like(weight)
 
 

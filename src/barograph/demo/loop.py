@@ -153,7 +153,7 @@ class Loop:
                 self.model.zero_grad()
             value = loss.item()
             stats = gpt.moe_stats(routings)
-            moe = {f"moe_{name}": one for name, one in stats.items() if name != "valid"} if stats["valid"] else {}
+            moe = {f"moe_{name}": stat for name, stat in stats.items() if name != "valid"} if stats["valid"] else {}
             step.set(
                 tokens=batch[:, 1:].numel(),
                 loss=value,
@@ -261,12 +261,12 @@ class Loop:
         """
         data = path.read_bytes()
         try:
-            held = torch.load(io.BytesIO(data), weights_only=True)
-            self.model.load_state_dict(held["model"])
-            self.optimizer.load_state_dict(held["optimizer"])
+            settings = torch.load(io.BytesIO(data), weights_only=True)
+            self.model.load_state_dict(settings["model"])
+            self.optimizer.load_state_dict(settings["optimizer"])
             self.loader.restore(about["dataloader_state_dict"])
             loop = about["loop_state"]
-            self.step = int(held["step"])
+            self.step = int(settings["step"])
             self.average = loop["loss_smooth"] * (1 - SMOOTHING**self.step)
             self.val_loss, self.best_val_loss = about["val_loss"], loop["best_val_loss"]
             self.seconds = loop["seconds"]

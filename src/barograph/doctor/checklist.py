@@ -42,7 +42,9 @@ def checklist(examiner: Examiner) -> list[CheckedLine]:
 
 def _lines(examiner: Examiner) -> Iterator[CheckedLine]:
     seen = examiner.seen
-    rules = {one.rule for one in examiner.findings if one.severity != "info" or one.rule != "loss_spike"}
+    rules = {
+        finding.rule for finding in examiner.findings if finding.severity != "info" or finding.rule != "loss_spike"
+    }
     yield _loss(_values(seen.role("loss")), sorted(rules & set(_SPIKES)))
     line, norms = "Gradient norms in 0.1-10 range", _values(seen.role("norm") or seen.channel("model/grad_norm"))
     if len(norms) < _LEAST:
@@ -88,7 +90,11 @@ def _loss(values: NDArray[numpy.float64], found: list[str]) -> CheckedLine:
 
 def _ratios(layers: dict[str, Channel]) -> CheckedLine:
     line = "Update ratios in phase-appropriate range"
-    lasts = [(one.last_step, one.last) for name, one in layers.items() if not is_vector(name) and one.last == one.last]
+    lasts = [
+        (layer.last_step, layer.last)
+        for name, layer in layers.items()
+        if not is_vector(name) and layer.last == layer.last
+    ]
     if not lasts:
         return CheckedLine(line, NOT_MEASURED, "no update ratio of a layer is logged")
     step, middle = max(lasts)[0], float(numpy.median([value for _, value in lasts]))
@@ -98,15 +104,17 @@ def _ratios(layers: dict[str, Channel]) -> CheckedLine:
 
 
 def _found(examiner: Examiner, line: str, rule: str, measured: bool, lacks: str) -> CheckedLine:
-    if not measured or rule not in {one.name for one in examiner.rules}:
+    if not measured or rule not in {rule.name for rule in examiner.rules}:
         return CheckedLine(line, NOT_MEASURED, lacks if not measured else f"the rule {rule} was left out")
-    found = [one for one in examiner.findings if one.rule == rule]
-    return CheckedLine(line, _answer(not found), found[0].message if found else f"{rule} found nothing")
+    chosen_findings = [finding for finding in examiner.findings if finding.rule == rule]
+    return CheckedLine(
+        line, _answer(not chosen_findings), chosen_findings[0].message if chosen_findings else f"{rule} found nothing"
+    )
 
 
 def _spread(layers: dict[str, Channel]) -> CheckedLine:
     line = "Per-layer gradient variance < 100×"
-    norms = [one.last for name, one in layers.items() if not is_vector(name) and one.last > 0]
+    norms = [layer.last for name, layer in layers.items() if not is_vector(name) and layer.last > 0]
     if len(norms) < 2:
         return CheckedLine(line, NOT_MEASURED, "no gradient norms of layers are logged")
     times = max(norms) / min(norms)

@@ -93,8 +93,8 @@ def _print(results: Sequence[Mapping[str, Any]], as_json: bool, everything: bool
     width = min(110, shutil.get_terminal_size((100, 24)).columns)
     colour = sys.stdout.isatty() and wants_colour()
     about: dict[str, Any] = {"width": width, "colour": colour, "everything": everything, "checklist": checklist}
-    pages = [report.page(one, **about) for one in results]
+    pages = [report.page(result, **about) for result in results]
     print("\n\n".join(pages))
     if len(results) > 1:
-        wrong = sum(any(finding["severity"] != "info" for finding in one["findings"]) for one in results)
+        wrong = sum(any(finding["severity"] != "info" for finding in result["findings"]) for result in results)
         print(f"\n{len(results)} runs: {wrong} with a warning or worse.")

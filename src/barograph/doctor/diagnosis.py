@@ -52,7 +52,7 @@ def diagnose(
     result = summary(examiner, run.id, source or str(run.dir))
     said = run.manifest.get("source")
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
-    result["checklist"] = [one._asdict() for one in checklist(examiner)]
+    result["checklist"] = [line._asdict() for line in checklist(examiner)]
     for finding in result["findings"]:
         if finding["severity"] != "info":
             _draw(run, finding, examiner)
@@ -64,7 +64,7 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     return {
         "run": run,
         "source": source,
-        "findings": [mark_non_finite(msgspec.structs.asdict(one)) for one in examiner.incidents()],
+        "findings": [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()],
         "checked": examiner.checked(),
         "abstained": examiner.abstained(),
         "judged_by": next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None),

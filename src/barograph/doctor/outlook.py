@@ -17,9 +17,9 @@ def outlook_of(
     steps: Any, losses: Any, rates: Any, config: Mapping[str, Any], plan: int, target: float
 ) -> Outlook | None:
     """The fact `outlook` of a run that rules look at: they know the forecast by this function alone."""
-    found = forecast_columns(
+    forecast = forecast_columns(
         steps, losses, lr=rates, schedule=schedule_of(config, plan), planned_steps=plan, target=target
     )
-    if found.final is None or found.low is None or found.high is None or found.target is None:
+    if forecast.final is None or forecast.low is None or forecast.high is None or forecast.target is None:
         return None
-    return Outlook(found.final, found.low, found.high, found.target.probability)
+    return Outlook(forecast.final, forecast.low, forecast.high, forecast.target.probability)

@@ -19,10 +19,11 @@ from barograph.core.liveness import ALIVE, LOST, reason
 from barograph.core.record import Record
 from barograph.doctor.events import events_of
 from barograph.doctor.kernel.examiner import Examiner
-from barograph.doctor.kernel.facts import facts_of
+from barograph.doctor.kernel.facts import facts_of, with_rank
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.shapes import KEPT, QUANTITIES, is_wanted, shape_of
 from barograph.doctor.outlook import outlook_of
+from barograph.log.files import rank_in
 from barograph.query.ranks import MOST_SERIES, chosen_rank, first_series
 from barograph.query.stored import StoredRun
 
@@ -97,20 +98,22 @@ def _facts(run: StoredRun) -> dict[str, Any]:
 
 def _shapes(run: StoredRun) -> dict[str, BlockColumns]:
     """The shapes of the gradients' histograms, as series."""
-    found: dict[str, BlockColumns] = {}
+    result: dict[str, BlockColumns] = {}
     for name in run.histogram_names():
         rows = (
-            [(one, shape_of(one.edges, one.counts)) for one in run.histograms(name, "all")] if is_wanted(name) else []
+            [(item, shape_of(item.edges, item.counts)) for item in run.histograms(name, "all")]
+            if is_wanted(name)
+            else []
         )
-        rows = [(one, shape) for one, shape in rows if shape]
+        rows = [(item, shape) for item, shape in rows if shape]
         if rows:
             step, time = (numpy.array(column, numpy.int64) for column in (
-                [one.step for one, _ in rows], [round(one.time * 1e6) for one, _ in rows]))  # fmt: skip
-            segment = numpy.array([one.segment for one, _ in rows], numpy.int32)
+                [item.step for item, _ in rows], [round(item.time * 1e6) for item, _ in rows]))  # fmt: skip
+            segment = numpy.array([item.segment for item, _ in rows], numpy.int32)
             for quantity in QUANTITIES:
                 value = numpy.array([shape[quantity] for _, shape in rows])
-                found[f"{KEPT}/{name}/{quantity}"] = _in_order((step, time, value, segment))
-    return found
+                result[f"{KEPT}/{name}/{quantity}"] = _in_order((step, time, value, segment))
+    return result
 
 
 def _in_order(column: BlockColumns) -> BlockColumns:
@@ -145,11 +148,13 @@ def _cuts(
         for at, (_, event) in enumerate(events):
             segment = int(event.fields.get("segment", 0) or 0) if event.kind == "segment" else 0
             events[at] = ((segment << 44) + event.step if segment else 0, event)
-        events.sort(key=lambda one: one[0])
+        events.sort(key=lambda item: item[0])
     return keys, numpy.array(cuts)
 
 
 def _events(run: StoredRun) -> list[tuple[int, Record]]:
     """Records without numbers that rules ask for, in the order of time."""
-    found = [(record.time, record) for path in run.log_files() for record in events_of(path)]
-    return sorted(found, key=lambda one: one[0])
+    found = [
+        (record.time, with_rank(record, rank_in(path.name))) for path in run.log_files() for record in events_of(path)
+    ]
+    return sorted(found, key=lambda item: item[0])

@@ -55,16 +55,16 @@ def page(
     if checklist:
         marks = {"yes": "✓", "no": "✗"}
         lines += ["", "  HEALTHY TRAINING"]
-        for one in diagnosis["checklist"]:
-            head = f"    {marks.get(one['answer'], '–')} {one['line']}: {one['answer']} ("
-            lines += _wrapped(f"{one['why']})", max(40, width), head, 6)
+        for item in diagnosis["checklist"]:
+            head = f"    {marks.get(item['answer'], '–')} {item['line']}: {item['answer']} ("
+            lines += _wrapped(f"{item['why']})", max(40, width), head, 6)
     lines += ["", *_looked(diagnosis, style, width, everything)]
     return "\n".join(lines)
 
 
 def verdict(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") -> str:
     """`2 critical, 1 warning`, that no problems were found, or that there is no verdict (judged_by is None)."""
-    counts = {severity: sum(one["severity"] == severity for one in findings) for severity in SEVERITIES}
+    counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
     words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("info", "info")}
     parts = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
     if judged_by is None:
@@ -78,7 +78,7 @@ def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     """What was not read, and what a verdict would need."""
     unread = diagnosis.get("unread") or {}
     if unread.get("count"):
-        shown = next((f", such as line {one['where']:,}: {one['text']}" for one in unread.get("examples") or ()), "")
+        shown = next((f", such as line {item['where']:,}: {item['text']}" for item in unread.get("examples") or ()), "")
         yield f"{unread['count']:,} line{'s' * (unread['count'] != 1)} not understood{shown}"
     if diagnosis.get("judged_by", "") is None:
         names = diagnosis.get("series") or []
@@ -98,9 +98,11 @@ def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -
     if isinstance(spark, Mapping) and spark:
         stretch = f"{spark['from']:,} … {spark['to']:,}"
         yield f"    {escape(spark['series'], 40)}  {spark['bars']}  {style(stretch, 'dim')}"
-    for one in evidence.get("story", ()):
-        before = "before" if one["step"] < finding["step"] else "with it" if one["step"] == finding["step"] else "then"
-        yield from _wrapped(one["message"], width, f"    {before:<8}", 12, f"step {one['step']:,} {one['rule']}: ")
+    for item in evidence.get("story", ()):
+        before = (
+            "before" if item["step"] < finding["step"] else "with it" if item["step"] == finding["step"] else "then"
+        )
+        yield from _wrapped(item["message"], width, f"    {before:<8}", 12, f"step {item['step']:,} {item['rule']}: ")
     for at, cause in enumerate(finding["causes"][:3]):
         yield from _wrapped(cause, width, "    cause   " if not at else "    or      ", 12)
     for at, remedy in enumerate(finding["remedies"][:5]):
@@ -125,8 +127,8 @@ def _looked(diagnosis: Mapping[str, Any], style: ColourStyle, width: int, everyt
         return
     if not everything:
         lacks: dict[str, int] = {}
-        for one in abstained:
-            lacks[one["needs"]] = lacks.get(one["needs"], 0) + 1
+        for item in abstained:
+            lacks[item["needs"]] = lacks.get(item["needs"], 0) + 1
         most = sorted(lacks, key=lambda need: -lacks[need])[:4]
         text = f"{count} Most often missing: {'; '.join(most)}. --all names them."
         for row in _wrapped(text, width, "  ", 2):
@@ -134,5 +136,5 @@ def _looked(diagnosis: Mapping[str, Any], style: ColourStyle, width: int, everyt
         return
     yield style(count, "dim")
     yield from _wrapped("checked: " + ", ".join(checked), width, "  ", 4)
-    for one in abstained:
-        yield from _wrapped(f"{one['rule']} could not run: it needs {one['needs']}", width, "  ", 4)
+    for item in abstained:
+        yield from _wrapped(f"{item['rule']} could not run: it needs {item['needs']}", width, "  ", 4)

@@ -64,11 +64,11 @@ class Aim:
         known = _known_runs(path)
         return [_found(path, folder.name, known) for folder in sorted((path / "meta" / "chunks").iterdir())]
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         """One sequence after the other, its steps in order; the system's at the end."""
-        meta = _meta(found.path, found.key)
+        meta = _meta(run.path, run.key)
         yield from meta.damage
-        reader = _SequenceReader(found, meta, since.state if since is not None else {})
+        reader = _SequenceReader(run, meta, since.state if since is not None else {})
         yield from reader.items()
 
 
@@ -96,18 +96,18 @@ def _found(path: Path, key: str, known: Mapping[str, Mapping[str, Any]]) -> Foun
 
 def _known_runs(path: Path) -> dict[str, dict[str, Any]]:
     """Names, experiments, tags and notes by a run's hash."""
-    made: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     try:
         with open_database(path / "run_metadata.sqlite") as connection:
             known = tables(connection)
             if not has(known, "run", "id", "hash", "name", "created_at", "experiment_id"):
-                return made
+                return result
             experiments = {key: word(name) for key, name in select(connection, "SELECT id, name FROM experiment")}
             about = "description" if "description" in known["run"] else "NULL"
             by_number = {}
             command = f"SELECT id, hash, name, {about}, created_at, experiment_id FROM run"
             for number, key, name, description, created, experiment in select(connection, command):
-                by_number[number] = made[word(key)] = {
+                by_number[number] = result[word(key)] = {
                     "name": word(name),
                     "description": word(description),
                     "created": _seconds(word(created)),
@@ -124,7 +124,7 @@ def _known_runs(path: Path) -> dict[str, dict[str, Any]]:
                     by_number[number]["notes"].append(word(content))
     except (OSError, sqlite3.Error):
         pass  # the sequences are there without their names
-    return made
+    return result
 
 
 def _seconds(text: str) -> float:
@@ -207,14 +207,14 @@ def _put(tree: dict[Any, Any], path: _Path, value: Any) -> None:
 
 def _lists(tree: Any, depth: int = 32) -> Any:
     """Dictionaries whose keys are all numbers as lists, except at the top."""
-    made = {}
+    result = {}
     for key, value in tree.items():
         if isinstance(value, dict) and depth:
             value = _lists(value, depth - 1)
             if value and all(isinstance(part, int) for part in value):
                 value = [value[part] for part in sorted(value)]
-        made[key] = value
-    return made
+        result[key] = value
+    return result
 
 
 def name_of(name: str, context: Mapping[str, Any]) -> str:

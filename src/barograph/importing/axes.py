@@ -76,10 +76,10 @@ def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> ImportAxes:
         (None, "row"),
     )
     time = next((known[name] for name in _TIMES if name in known and _is_time(known[name], rows)), None)
-    name, value = (next((known[one] for one in words if one in known), None) for words in (_NAMES, _VALUES))
+    name, value = (next((known[word] for word in words if word in known), None) for words in (_NAMES, _VALUES))
     if name is None or value is None or name == value or not _are_words(name, rows):
         name = value = None
-    split = next((known[one] for one in _SPLITS if one in known and _splits(known[one], rows)), None)
+    split = next((known[item] for item in _SPLITS if item in known and _splits(known[item], rows)), None)
     return ImportAxes(step, x, time, name, value, split)
 
 
@@ -92,7 +92,7 @@ def _counts(column: str, rows: list[dict[str, Any]]) -> bool:
     """Whether a column holds whole numbers from 0, but for some that are damaged, and in more than a few rows."""
     cells = _cells(column, rows)
     whole = [number(cell) for cell in cells]
-    good = sum(1 for one in whole if one is not None and one >= 0 and one == one // 1)
+    good = sum(1 for item in whole if item is not None and item >= 0 and item == item // 1)
     if normal(column) == "batch" and len({*whole}) < 2:
         return False  # the size of a batch
     return bool(good) and good > 0.5 * len(cells) and (len(cells) >= 0.5 * len(rows) or len(cells) > 1)

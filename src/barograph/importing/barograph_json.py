@@ -65,17 +65,17 @@ class JsonLogSource:
         name = path.parent.name if path.stem in ("training", "log", "metrics") else path.stem
         return [FoundRun(self.kind, path, "", name or path.stem, created=parse_time(first["time"]) / 1e6)]
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         first: dict[str, Any] = {"offset": 0, "line": 1, "records": 0, "step": None, "segment": 1}
         state = dict(since.state) if since else first
         routed = RouterFigures()
-        with open(found.path, "rb") as file:
+        with open(run.path, "rb") as file:
             while True:
                 begin = int(state["offset"])
                 file.seek(begin)
                 data = file.read(_CHUNK)
                 last = len(data) < _CHUNK
-                yield from self._chunk(found.path, data, last, state, routed)
+                yield from self._chunk(run.path, data, last, state, routed)
                 yield ImportMark(dict(state))
                 if last or state["offset"] == begin:
                     return
@@ -131,8 +131,8 @@ class JsonLogSource:
         if kind in _ROW_KINDS:
             yield from self._order(kind, record.step, item, state, rows)
         if kind == "abs-maxes":
-            listed = [one for one in fields.get("abs_maxes") or () if isinstance(one, dict)]
-            kind, fields = "metrics", {f"abs_maxes/{one.get('name')}": one.get("value") for one in listed}
+            listed = [item for item in fields.get("abs_maxes") or () if isinstance(item, dict)]
+            kind, fields = "metrics", {f"abs_maxes/{item.get('name')}": item.get("value") for item in listed}
         elif kind == "gpu":
             fields = {name: value for name, value in fields.items() if not _is_unsupported(name, value)}
         if kind not in _OFTEN:  # what a reader of the log sees between two steps stays there
@@ -167,14 +167,14 @@ class JsonLogSource:
 
 def _series(kind: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The series of a row's fields, as `record.numbers` names them."""
-    known = _known_series.get((kind, names))
-    if known is None:
+    result = _known_series.get((kind, names))
+    if result is None:
         if len(_known_series) > 1000:
             _known_series.clear()
         # a duration of 0: the throughput is derived where there is one
         named = dict(numbers(Record(kind, 0, 0, dict.fromkeys(names, 0.0))))
-        known = _known_series[kind, names] = tuple(named)
-    return known
+        result = _known_series[kind, names] = tuple(named)
+    return result
 
 
 _known_series: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
@@ -240,7 +240,7 @@ class RunFolderSource:
         counts: dict[str, int] = dict(before.get("counts") or {})
         distributions: dict[str, int] = dict(before.get("histograms") or {})
         logs: dict[str, Any] = dict(before.get("logs") or {})
-        names, known = run.names(), [one for one in run.segments if one.number > 1]
+        names, known = run.names(), [segment for segment in run.segments if segment.number > 1]
         if before and before.get("wide") and before.get("signature") != _signature(found.path):
             yield ImportMark({})
             counts, distributions, logs, before = {}, {}, {}, {}
@@ -287,17 +287,17 @@ class RunFolderSource:
 
 def _signature(folder: Path) -> list[Any]:
     """Sizes and times of what a run writes: equal if nothing was written in between."""
-    found = []
+    result = []
     for pattern in (MANIFEST, "training*.json", "segments/*.json", "store/*/*.arrows", "store/*/*.parquet"):
         for path in sorted(folder.glob(pattern)):
             with contextlib.suppress(OSError):
                 state = path.stat()
-                found.append([path.relative_to(folder).as_posix(), state.st_size, state.st_mtime_ns])
-    if len(found) > 100:  # a number instead of a list that would fill every mark
+                result.append([path.relative_to(folder).as_posix(), state.st_size, state.st_mtime_ns])
+    if len(result) > 100:  # a number instead of a list that would fill every mark
         import hashlib
 
-        return [len(found), hashlib.sha256(repr(found).encode()).hexdigest()]
-    return found
+        return [len(result), hashlib.sha256(repr(result).encode()).hexdigest()]
+    return result
 
 
 SOURCES = (

@@ -194,8 +194,8 @@ class Collector:
             self.tally.histograms += 1
         elif isinstance(item, Restart):
             self._segment += 1
-            made = segments.Segment(self._segment, self._segment - 1, int(item.step), "resume", int(item.time))
-            self._files.add_segment(made)
+            segment = segments.Segment(self._segment, self._segment - 1, int(item.step), "resume", int(item.time))
+            self._files.add_segment(segment)
             self._said.end = {}
             self._highest = 0
             self._last_steps.clear()
@@ -453,7 +453,7 @@ def _size(path: Path) -> int:
 
 def collect(
     source: ImportSource,
-    found: FoundRun,
+    run: FoundRun,
     root: str | os.PathLike[str],
     *,
     project: str = "",
@@ -465,7 +465,7 @@ def collect(
 
     Raises `folders.Busy` if another process imports it now, OSError if the disk does not let it.
     """
-    with Collector(source, found, root, project=project, name=name, aliases=aliases) as collector:
+    with Collector(source, run, root, project=project, name=name, aliases=aliases) as collector:
         failure = ""
         try:
             collector.read(advance)

@@ -62,26 +62,26 @@ def run_import(
     for sentence in missing:
         print(f"barograph: {sentence}", file=sys.stderr)
     if dry_run:
-        _show_rehearsals([(source, one, rehearse(source, one, known)) for source, one in found], problems, as_json)
+        _show_rehearsals([(source, item, rehearse(source, item, known)) for source, item in found], problems, as_json)
         return 1 if missing else 0
     if follow:
         return pursue(paths, root, project=project or "", name=name or "", kind=kind, aliases=known)
     results = _import_all(found, root, project or "", name or "", known)
     _show(results, problems, as_json)
-    return 1 if missing or any(one["failure"] for one in results) else 0
+    return 1 if missing or any(item["failure"] for item in results) else 0
 
 
 # -- importing ---------------------------------------------------------------------------------------
 
 
 def _import_all(
-    found: Findings, root: Path, project: str, name: str, aliases: Mapping[str, Alias] | None
+    findings: Findings, root: Path, project: str, name: str, aliases: Mapping[str, Alias] | None
 ) -> list[dict[str, Any]]:
     results = []
-    sizes = [_size(one.path) for _, one in found]
-    many = f"{len(found)} runs" if len(found) != 1 else found[0][1].name if found else ""
-    with progress(f"import {many}, MB", max(1.0, sum(sizes) / 1e6)) if found else contextlib.nullcontext() as work:
-        for (source, one), size in zip(found, sizes, strict=True):
+    sizes = [_size(item.path) for _, item in findings]
+    many = f"{len(findings)} runs" if len(findings) != 1 else findings[0][1].name if findings else ""
+    with progress(f"import {many}, MB", max(1.0, sum(sizes) / 1e6)) if findings else contextlib.nullcontext() as work:
+        for (source, item), size in zip(findings, sizes, strict=True):
             done = 0.0
 
             def advance(state: Mapping[str, Any], size: float = size) -> None:
@@ -91,7 +91,7 @@ def _import_all(
                     work.advance((offset - done) / 1e6)
                     done = float(offset)
 
-            results.append(import_one(source, one, root, project, name, aliases, advance))
+            results.append(import_one(source, item, root, project, name, aliases, advance))
             if work is not None:
                 work.advance(max(0.0, size - done) / 1e6)
     return results
@@ -99,7 +99,7 @@ def _import_all(
 
 def import_one(
     source: ImportSource,
-    found: FoundRun,
+    run: FoundRun,
     root: Path,
     project: str,
     name: str,
@@ -108,19 +108,19 @@ def import_one(
 ) -> dict[str, Any]:
     """Import one run; what came of it as plain data."""
     try:
-        with Collector(source, found, root, project=project, name=name, aliases=aliases) as collector:
+        with Collector(source, run, root, project=project, name=name, aliases=aliases) as collector:
             failure = ""
             try:
                 collector.read(advance)
             except SourceFailed as error:
                 failure = str(error)
             folder = collector.finish(failure)
-            return result(source, found, folder, collector.project, collector.tally)
+            return result(source, run, folder, collector.project, collector.tally)
     except folders.FolderBusy as busy:
-        return result(source, found, None, project, Tally()) | {"busy": str(busy)}
+        return result(source, run, None, project, Tally()) | {"busy": str(busy)}
     except OSError as error:
-        where = error.filename or found.path
-        return result(source, found, None, project, Tally(failure=f"{where}: {error.strerror or error}"))
+        where = error.filename or run.path
+        return result(source, run, None, project, Tally(failure=f"{where}: {error.strerror or error}"))
 
 
 def _size(path: Path) -> float:
@@ -128,7 +128,7 @@ def _size(path: Path) -> float:
     try:
         if not path.is_dir():
             return float(path.stat().st_size)
-        return float(sum(one.stat().st_size for one in list(path.iterdir())[:10_000] if one.is_file()))
+        return float(sum(item.stat().st_size for item in list(path.iterdir())[:10_000] if item.is_file()))
     except OSError:
         return 0.0
 
@@ -138,16 +138,16 @@ def _size(path: Path) -> float:
 
 def _show(results: list[dict[str, Any]], problems: list[Unread], as_json: bool) -> None:
     if as_json:
-        print(json_text({"runs": results, "problems": [_fields(one) for one in problems]}))
+        print(json_text({"runs": results, "problems": [_fields(problem) for problem in problems]}))
         return
-    for one in results:
-        print("\n".join(result_lines(one)))
+    for item in results:
+        print("\n".join(result_lines(item)))
     _show_problems(problems)
 
 
 def _show_problems(problems: list[Unread]) -> None:
-    for one in problems[:_SHOWN_PROBLEMS]:
-        print(f"! {escape(one.file)}: {escape(one.why)}", file=sys.stderr)
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        print(f"! {escape(problem.file)}: {escape(problem.why)}", file=sys.stderr)
     if len(problems) > _SHOWN_PROBLEMS:
         print(f"! … and {len(problems) - _SHOWN_PROBLEMS:,} more that could not be looked at", file=sys.stderr)
 
@@ -157,38 +157,38 @@ def _show_rehearsals(
 ) -> None:
     if as_json:
         runs = []
-        for source, found, one in seen:
+        for source, found, item in seen:
             about = {"kind": source.kind, "path": str(found.path), "key": found.key, "name": found.name}
-            told = asdict(one) | {"x": sorted(one.x), "config": dict(found.config), "status": found.status}
-            names = {name: {"series": series, "factor": factor} for name, (series, factor) in one.names.items()}
+            told = asdict(item) | {"x": sorted(item.x), "config": dict(found.config), "status": found.status}
+            names = {name: {"series": series, "factor": factor} for name, (series, factor) in item.names.items()}
             runs.append(about | told | {"names": names})
-        print(json_text({"runs": runs, "problems": [_fields(one) for one in problems]}))
+        print(json_text({"runs": runs, "problems": [_fields(problem) for problem in problems]}))
         return
-    for source, found, one in seen:
-        print("\n".join(_rehearsal_lines(source, found, one)))
+    for source, found, item in seen:
+        print("\n".join(_rehearsal_lines(source, found, item)))
     _show_problems(problems)
 
 
-def _rehearsal_lines(source: ImportSource, found: FoundRun, one: Rehearsal) -> list[str]:
-    key = f"  [{escape(found.key)}]" if found.key else ""
-    lines = [f"{source.kind}  {escape(found.path)}{key}"]
-    steps = f", steps {one.first_step:,} to {one.last_step:,}" if one.last_step is not None else ""
-    counted = "" if one.x <= {"step"} else f", placed by {' and '.join(sorted(one.x))}"
-    lines.append(f"  {one.points:,} numbers in {one.rows:,} rows{steps}{counted}")
-    for original, (series, factor) in sorted(one.names.items(), key=lambda item: item[1])[:_SHOWN_NAMES]:
+def _rehearsal_lines(source: ImportSource, run: FoundRun, rehearsal: Rehearsal) -> list[str]:
+    key = f"  [{escape(run.key)}]" if run.key else ""
+    lines = [f"{source.kind}  {escape(run.path)}{key}"]
+    steps = f", steps {rehearsal.first_step:,} to {rehearsal.last_step:,}" if rehearsal.last_step is not None else ""
+    counted = "" if rehearsal.x <= {"step"} else f", placed by {' and '.join(sorted(rehearsal.x))}"
+    lines.append(f"  {rehearsal.points:,} numbers in {rehearsal.rows:,} rows{steps}{counted}")
+    for original, (series, factor) in sorted(rehearsal.names.items(), key=lambda item: item[1])[:_SHOWN_NAMES]:
         times = f" × {factor:g}" if factor != 1.0 else ""
         renamed = f"{escape(original)}{times} → {escape(series)}" if series != original else escape(original)
-        lines.append(f"    {one.counts[original]:>9,}  {renamed}")
-    if len(one.names) > _SHOWN_NAMES:
-        lines.append(f"               … and {len(one.names) - _SHOWN_NAMES:,} more names")
-    others = [f"{count:,} {kind}" for kind, count in sorted(one.facts.items())]
-    others += [f"{one.histograms:,} histograms"] if one.histograms else []
-    others += [f"{one.restarts:,} restarts"] if one.restarts else []
+        lines.append(f"    {rehearsal.counts[original]:>9,}  {renamed}")
+    if len(rehearsal.names) > _SHOWN_NAMES:
+        lines.append(f"               … and {len(rehearsal.names) - _SHOWN_NAMES:,} more names")
+    others = [f"{count:,} {kind}" for kind, count in sorted(rehearsal.facts.items())]
+    others += [f"{rehearsal.histograms:,} histograms"] if rehearsal.histograms else []
+    others += [f"{rehearsal.restarts:,} restarts"] if rehearsal.restarts else []
     if others:
         lines.append(f"  {', '.join(others)}")
-    lines += unread_lines({"count": one.unread, "examples": one.examples})
-    return [*lines, f"  ! {escape(one.failure)}"] if one.failure else lines
+    lines += unread_lines({"count": rehearsal.unread, "examples": rehearsal.examples})
+    return [*lines, f"  ! {escape(rehearsal.failure)}"] if rehearsal.failure else lines
 
 
-def _fields(one: Unread) -> dict[str, Any]:
-    return {"file": str(one.file), "where": one.where, "text": one.text, "why": one.why}
+def _fields(unread: Unread) -> dict[str, Any]:
+    return {"file": str(unread.file), "where": unread.where, "text": unread.text, "why": unread.why}

@@ -60,15 +60,15 @@ def layout(head: bytes, whole: bool) -> Layout | None:
     begin, names = _comments(head)
     if not begin:
         return _layout(head, whole)
-    made = _layout(head[begin:], whole)
-    if made is None:
-        made = _layout(names + b"\n" + head[begin:], whole)
-        if made is None:
+    result = _layout(head[begin:], whole)
+    if result is None:
+        result = _layout(names + b"\n" + head[begin:], whole)
+        if result is None:
             return None
-        made.begin, made.lines = 0, 0
-    made.begin += begin
-    made.lines += head.count(b"\n", 0, begin)
-    return made
+        result.begin, result.lines = 0, 0
+    result.begin += begin
+    result.lines += head.count(b"\n", 0, begin)
+    return result
 
 
 def _comments(head: bytes) -> tuple[int, bytes]:
@@ -89,8 +89,8 @@ def _layout(head: bytes, whole: bool) -> Layout | None:
         return None
     first = text[:header_end] if header_end is not None else text
     first_line = first.lstrip("\n\r")
-    counts = {one: _outside(first_line, one) for one in _DELIMITERS}
-    delimiter = max(counts, key=lambda one: (counts[one], -_DELIMITERS.index(one)))
+    counts = {item: _outside(first_line, item) for item in _DELIMITERS}
+    delimiter = max(counts, key=lambda item: (counts[item], -_DELIMITERS.index(item)))
     if not counts[delimiter]:
         if not _is_spaced(text, whole):
             return None
@@ -106,7 +106,7 @@ def _layout(head: bytes, whole: bool) -> Layout | None:
         return None
     columns = _distinct(columns)
     fits = (
-        row for row in rows[1:] if any(row) and len(row) >= len(columns) and [one.strip() for one in row] != columns
+        row for row in rows[1:] if any(row) and len(row) >= len(columns) and [item.strip() for item in row] != columns
     )
     sample = [dict(zip(columns, row, strict=False)) for row in itertools.islice(fits, _SAMPLE_ROWS)]
     comma = delimiter != "," and _decimal_comma(sample)
@@ -136,7 +136,7 @@ def without_header(head: bytes, whole: bool) -> Layout | None:
         cells = (cell for row in rows for cell in row)
         steps = [number(row[0], comma) for row in rows]
         counts = [step for step in steps if step is not None and step >= 0 and step == step // 1]
-        rising = sum(1 for one, other in itertools.pairwise(counts) if one < other)
+        rising = sum(1 for item, other in itertools.pairwise(counts) if item < other)
         if (
             len(counts) == len(steps)
             and rising >= 0.9 * (len(counts) - 1)
@@ -200,11 +200,11 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
 def _distinct(columns: list[str]) -> list[str]:
     """Columns of one name told apart by numbers, as spreadsheets do it."""
     seen: dict[str, int] = {}
-    found = []
+    result = []
     for column in columns:
         seen[column] = seen.get(column, 0) + 1
-        found.append(column if seen[column] == 1 or not column else f"{column}.{seen[column] - 1}")
-    return found
+        result.append(column if seen[column] == 1 or not column else f"{column}.{seen[column] - 1}")
+    return result
 
 
 def _decimal_comma(sample: list[dict[str, Any]]) -> bool:
@@ -284,7 +284,11 @@ class DelimitedReader:
 
         columns = [column or f"\0{at}" for at, column in enumerate(self.layout.columns)]
         texts = set(self._texts)
-        kinds = {one: pyarrow.string() if one in texts else pyarrow.float64() for one in columns if one[:1] != "\0"}
+        kinds = {
+            column: pyarrow.string() if column in texts else pyarrow.float64()
+            for column in columns
+            if column[:1] != "\0"
+        }
         try:
             table = arrow_csv.read_csv(
                 pyarrow.BufferReader(data),

@@ -48,15 +48,15 @@ class Document(NamedTuple):
 
 def understand(document: Any) -> Document:
     """The series and scalars of a document; nothing if there are no series."""
-    found = Document([], [], {})
+    result = Document([], [], {})
     if isinstance(document, list):
-        _list("", document, found, {})
+        _list("", document, result, {})
     elif isinstance(document, dict):
-        _walk("", document, found, _DEPTH)
-    return found
+        _walk("", document, result, _DEPTH)
+    return result
 
 
-def _walk(prefix: str, section: dict[str, Any], found: Document, depth: int) -> None:
+def _walk(prefix: str, section: dict[str, Any], document: Document, depth: int) -> None:
     numbers = {str(name): cells for name, cells in section.items() if _is_numbers(cells)}
     rest: dict[str, list[Any]] = {}
     for name, value in section.items():
@@ -64,16 +64,16 @@ def _walk(prefix: str, section: dict[str, Any], found: Document, depth: int) -> 
         if str(name) in numbers:
             rest[where] = value
         elif isinstance(value, list):
-            _list(where, value, found, {})
+            _list(where, value, document, {})
         elif isinstance(value, dict):
             if _by_step(value):
-                found.columns.append(_stepped(prefix[:-1] if name == "values" and prefix else where, value))
+                document.columns.append(_stepped(prefix[:-1] if name == "values" and prefix else where, value))
             elif depth:
-                _walk(f"{where}/", value, found, depth - 1)
+                _walk(f"{where}/", value, document, depth - 1)
         elif isinstance(value, (bool, int, float, str)):
-            found.scalars[where] = value
+            document.scalars[where] = value
     if rest:
-        found.columns.extend(_columns(rest, numbers))
+        document.columns.extend(_columns(rest, numbers))
 
 
 def _by_step(value: dict[str, Any]) -> bool:
@@ -108,7 +108,7 @@ def _columns(named: dict[str, list[Any]], short: dict[str, list[Any]]) -> Iterat
         ]
         steps = [number(cell) for cell in short[axes.step]] if axes.step else list(map(float, range(size)))
         x = axes.x
-        if any(one is None or one != one // 1 or abs(one) >= 2.0**63 for one in steps):
+        if any(step is None or step != step // 1 or abs(step) >= 2.0**63 for step in steps):
             steps, x = list(map(float, range(size))), "row"
         times = [moment(cell) for cell in short[axes.time]] if axes.time else [0] * size
         whole = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
@@ -122,18 +122,20 @@ def _columns(named: dict[str, list[Any]], short: dict[str, list[Any]]) -> Iterat
 
 def _last(name: str, short: dict[str, list[Any]]) -> str:
     """The list's own name, of its name with the sections before it."""
-    return next((one for one in sorted(short, key=len, reverse=True) if name == one or name.endswith(f"/{one}")), name)
+    return next(
+        (item for item in sorted(short, key=len, reverse=True) if name == item or name.endswith(f"/{item}")), name
+    )
 
 
-def _list(where: str, value: list[Any], found: Document, _: dict[str, Any]) -> None:
+def _list(where: str, value: list[Any], document: Document, _: dict[str, Any]) -> None:
     if not value:
         return
     name = where or "value"
     if all(isinstance(row, dict) for row in value):
         if any(number(cell) is not None for row in value[:50] for cell in flatten(row).values()):
-            found.objects.append((where, value))
+            document.objects.append((where, value))
     elif _is_numbers(value):
-        found.columns.extend(_columns({name: value}, {name: value}))
+        document.columns.extend(_columns({name: value}, {name: value}))
     elif all(isinstance(row, list) and len(row) == len(value[0]) and _is_numbers(row) for row in value):
         table = [[number(cell) for cell in row] for row in value]
         width = len(value[0])
@@ -145,18 +147,18 @@ def _list(where: str, value: list[Any], found: Document, _: dict[str, Any]) -> N
         times = [moment(row[0]) for row in table] if width == 3 else [0] * len(table)
         values = numpy.array([[row[-1]] for row in table], numpy.float64)
         made = numpy.array(steps, numpy.int64), numpy.array(times, numpy.int64)
-        found.columns.append(DocumentColumns((name,), *made, values, "step"))
+        document.columns.append(DocumentColumns((name,), *made, values, "step"))
 
 
-def items(found: Document, where: Path) -> Iterator[Item]:
+def items(document: Document, where: Path) -> Iterator[Item]:
     """A document's series as items."""
-    for columns in found.columns:
+    for columns in document.columns:
         yield ImportedPoints(*columns)
-    for prefix, rows in found.objects:
+    for prefix, rows in document.objects:
         flat = [flatten(row) for row in rows[:200]]
         axes = choose(dict.fromkeys(name for row in flat for name in row), flat)
         taken = ObjectRows(axes, where)
-        lead = "" if len(found.objects) == 1 else f"{prefix}/"
+        lead = "" if len(document.objects) == 1 else f"{prefix}/"
         for line, row in enumerate(rows, 1):
             for item in taken.add(row, line):
                 yield _led(item, lead)

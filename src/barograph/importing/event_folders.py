@@ -118,8 +118,8 @@ def run_parts(folder: Path) -> tuple[list[EventPart], list[Path]]:
 
 
 def _part(file: Path, folder: str, role: str) -> EventPart:
-    made = _MADE.search(file.name)
-    return EventPart(file, folder, role, int(made[1]) if made and len(made[1]) < 19 else 0)
+    match = _MADE.search(file.name)
+    return EventPart(file, folder, role, int(match[1]) if match and len(match[1]) < 19 else 0)
 
 
 def runs_below(folder: Path) -> Iterator[tuple[Path, list[EventPart]]]:

@@ -205,11 +205,11 @@ class ScalarDecoder:
 
     def number(self, tag: str) -> int:
         """A tag's number."""
-        found = self._numbers.get(tag)
-        if found is None:
-            found = self._numbers[tag] = len(self.tags)
+        result = self._numbers.get(tag)
+        if result is None:
+            result = self._numbers[tag] = len(self.tags)
             self.tags.append(tag)
-        return found
+        return result
 
     def forget(self) -> None:
         """Begin anew: numbers given before mean nothing any more."""
@@ -281,7 +281,7 @@ class ScalarDecoder:
             tags[index] = place[2][key]
             left.append((index, place))
         for place in forms:
-            mine = np.array([index for index, one in left if one is place], np.int64)
+            mine = np.array([index for index, item in left if item is place], np.int64)
             if len(mine):
                 values[mine] = _take_values(view, after[mine] + place[0], place[1])
 

@@ -211,7 +211,7 @@ def is_moderate(value: Any, most: int = 50_000) -> bool:
 
 def flatten(options: Mapping[str, Any], most: int = 20_000) -> dict[str, Any]:
     """Nested names joined with `/`, at most `most` of them: hostile files nest the same part a million times."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     waiting: list[tuple[str, Any]] = [("", options)]
     looks = 0
     while waiting and looks < most:
@@ -220,5 +220,5 @@ def flatten(options: Mapping[str, Any], most: int = 20_000) -> dict[str, Any]:
         if isinstance(value, Mapping) and value and name.count("/") < 20:
             waiting += [(f"{name}/{key}" if name else str(key), item) for key, item in reversed(list(value.items()))]
         elif name:
-            found[name] = value
-    return found
+            result[name] = value
+    return result

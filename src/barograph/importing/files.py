@@ -90,10 +90,10 @@ class RunFiles:
         self._opened()[1].histogram(name, step, time, edges, counts, segment)
         self.uncommitted += 2 * len(counts)
 
-    def add_segment(self, made: segments.Segment) -> None:
+    def add_segment(self, segment: segments.Segment) -> None:
         """What comes from here on belongs to this segment."""
-        self._segments.append(made)
-        self.add_record(Record("segment", made.time, made.start_step or 0, made.fields() | {"rank": 0}))
+        self._segments.append(segment)
+        self.add_record(Record("segment", segment.time, segment.start_step or 0, segment.fields() | {"rank": 0}))
 
     def commit(self, step: int, fields: dict[str, Any]) -> None:
         """All that was added counts from now on, with these fields as the mark that goes with it."""
@@ -104,8 +104,8 @@ class RunFiles:
         position = log.append(encode(Record("info", self.clock, step, {"type": journal.TYPE} | fields)))
         self._check(log)
         log.sync()  # before the commit: after a power cut the store must not be ahead of the log file
-        for made in self._segments:
-            self._write_segment(made)
+        for segment in self._segments:
+            self._write_segment(segment)
         writer.commit(position, self._marks())
         self._segments.clear()
         self.uncommitted, self._position = 0, position
@@ -169,7 +169,7 @@ class RunFiles:
 
     def _write_records(self, log: JsonLog) -> None:
         """One of no known time gets that of its neighbour, for the order of the log."""
-        clock = self.clock or next((one.time for one in self._records if one.time > 0), 0)
+        clock = self.clock or next((record.time for record in self._records if record.time > 0), 0)
         for record in in_order(self._records):
             clock = record.time if record.time > 0 else clock
             log.append(encode(record if record.time > 0 else record._replace(time=clock)))
@@ -182,10 +182,10 @@ class RunFiles:
             reason = "the disk does not take it; what was imported before is safe, import again to go on"
             raise OSError(28, reason, str(self.folder))
 
-    def _write_segment(self, made: segments.Segment) -> None:
-        path = self.folder / segments.FOLDER / f"{made.number:04d}.json"
+    def _write_segment(self, segment: segments.Segment) -> None:
+        path = self.folder / segments.FOLDER / f"{segment.number:04d}.json"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(msgspec.json.encode(made.fields() | {"time": made.time}) + b"\n")
+        temporary.write_bytes(msgspec.json.encode(segment.fields() | {"time": segment.time}) + b"\n")
         os.replace(temporary, path)
 
 

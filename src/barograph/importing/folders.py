@@ -30,9 +30,9 @@ class FolderBusy(Exception):
     """Another process imports this run now."""
 
 
-def fingerprint(found: FoundRun) -> str:
+def fingerprint(run: FoundRun) -> str:
     """Twelve letters that tell a run of a path from all others."""
-    text = f"{os.path.realpath(found.path)}\0{found.key}"
+    text = f"{os.path.realpath(run.path)}\0{run.key}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
@@ -47,10 +47,10 @@ def generations(project: Path, print_: str) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def folder_for(project: Path, found: FoundRun, name: str, number: int) -> Path:
+def folder_for(project: Path, run: FoundRun, name: str, number: int) -> Path:
     """The folder of a run's first import, or of one that follows a replaced file. Made if missing."""
     base = folder_name(name)[:70].rstrip("-.")
-    folder = project / (f"{base}-{fingerprint(found)}" + (f"-{number}" if number > 1 else ""))
+    folder = project / (f"{base}-{fingerprint(run)}" + (f"-{number}" if number > 1 else ""))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

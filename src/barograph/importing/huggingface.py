@@ -58,15 +58,15 @@ class HuggingFaceSource:
             return [FoundRun(self.kind, path, "", path.stem)]
         return []
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        path = _newest(found.path) if found.path.is_dir() else found.path
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        path = _newest(run.path) if run.path.is_dir() else run.path
         before: dict[str, Any] = since.state if since else {}
         state, why = _load(path) if path is not None else (None, "there is no trainer_state.json any more")
         if path is None or state is None:
             if before.get("unread") == why:  # told before
                 yield ImportMark(before)
                 return
-            yield Unread(path or found.path, 0, "", why)
+            yield Unread(path or run.path, 0, "", why)
             yield ImportMark(before | {"unread": why})
             return
         history = [entry for entry in state.get("log_history") or () if isinstance(entry, dict)]
@@ -134,7 +134,7 @@ def _shared(chain: str, before: str) -> int:
     """How many entries two histories have in common."""
     if before.startswith(chain) or chain.startswith(before):
         return min(len(chain), len(before)) // 4
-    return next(at for at, (one, other) in enumerate(zip(chain, before, strict=False)) if one != other) // 4
+    return next(at for at, (item, other) in enumerate(zip(chain, before, strict=False)) if item != other) // 4
 
 
 def _step(entry: dict[str, Any]) -> int:

@@ -78,19 +78,19 @@ def _committed(folder: Path) -> int:
 def _read(log: Path, committed: int) -> State:
     state = State(committed)
     at = 0
-    for one, end in records_from(log):
+    for item, end in records_from(log):
         if end > committed:
             break
-        if one.kind == "info" and one.fields.get("type") == TYPE:
-            state.record, at = one.fields, end
-            state.names |= one.fields.get("names") or {}
-        elif one.kind == "option" and "name" in one.fields:
-            state.options[str(one.fields["name"])] = one.fields.get("value")
-        elif one.kind == "cmd":
-            state.command = one.fields.get("cmd")
-        elif one.kind == "end":
-            state.end = one.fields
-        elif one.kind == "segment":
+        if item.kind == "info" and item.fields.get("type") == TYPE:
+            state.record, at = item.fields, end
+            state.names |= item.fields.get("names") or {}
+        elif item.kind == "option" and "name" in item.fields:
+            state.options[str(item.fields["name"])] = item.fields.get("value")
+        elif item.kind == "cmd":
+            state.command = item.fields.get("cmd")
+        elif item.kind == "end":
+            state.end = item.fields
+        elif item.kind == "segment":
             state.end = {}
     if at != committed:
         raise Damaged(f"{log} does not hold the mark that the store says it does")

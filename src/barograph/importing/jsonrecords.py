@@ -44,8 +44,8 @@ def whole_records(data: bytes) -> tuple[list[dict[str, Any]], int]:
 
     All at once or none: `pieces` looks at the rest one by one.
     """
-    found = _BETWEEN.match(data)
-    begin = found.end() if found else 0
+    match = _BETWEEN.match(data)
+    begin = match.end() if match else 0
     end = data.rfind(b"},\n", begin) + 1
     if not end:
         return [], 0
@@ -54,7 +54,7 @@ def whole_records(data: bytes) -> tuple[list[dict[str, Any]], int]:
         records = _decode_lines(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [], 0
-    if len(records) != text.count(b"\n") + 1 or any(type(one.get("log")) is not str for one in records):
+    if len(records) != text.count(b"\n") + 1 or any(type(record.get("log")) is not str for record in records):
         return [], 0
     return records, end
 
@@ -67,8 +67,8 @@ def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[JsonPiece]:
     at, size = begin, len(data)
     effort = [(1 << 20) + 20 * size]  # bytes that repairs may look at: damage of thousands of lines costs no minutes
     while True:
-        found = _BETWEEN.match(data, at)
-        at = found.end() if found else at
+        match = _BETWEEN.match(data, at)
+        at = match.end() if match else at
         if at >= size:
             return
         line = data.find(b"\n", at)
@@ -138,12 +138,12 @@ def _repair(text: bytes) -> dict[str, Any] | None:
             return item
     if plain.count('"log"') > 1:  # two records ran into each other
         return None
-    found = _LAST_TEXT.fullmatch(BARE.sub(r'"\1\2"', plain))
-    if found is None:
+    match = _LAST_TEXT.fullmatch(BARE.sub(r'"\1\2"', plain))
+    if match is None:
         return None
-    inner = found[2].replace("\\", "\\\\").replace('"', '\\"')
+    inner = match[2].replace("\\", "\\\\").replace('"', '\\"')
     try:
-        item, _ = _loads.raw_decode(found[1] + inner + found[3])
+        item, _ = _loads.raw_decode(match[1] + inner + match[3])
     except (ValueError, RecursionError):
         return None
     return item if isinstance(item, dict) else None

@@ -160,7 +160,7 @@ class _LogReader:
         self.pending, self.pending_bytes = pending, sum(map(len, pending))
         self.end = end if pending else base + len(data)
         if joined:
-            sizes = np.array([len(one) for one in joined], np.int64)
+            sizes = np.array([len(item) for item in joined], np.int64)
             starts = np.concatenate([starts, len(data) + np.cumsum(sizes) - sizes])
             lengths = np.concatenate([lengths, sizes])
             order = np.argsort(np.concatenate([order, places]), kind="stable")

@@ -40,38 +40,34 @@ class LightningSource:
             return []
         return [FoundRun(self.kind, path, "", _name(path.absolute().parent), config=_hparams(path.with_name(HPARAMS)))]
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         before: dict[str, Any] = since.state if since else {}
-        with open(found.path, "rb") as file:
+        with open(run.path, "rb") as file:
             head = file.read(64 << 10)
         made = delimited.layout(head, len(head) < 64 << 10)
         if made is None:
-            yield Unread(found.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
+            yield Unread(run.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
             yield since or ImportMark({})
             return
         made.axes = made.axes._replace(step="step", x="step", name=None, value=None, split=None)
         state: dict[str, Any] = {"offset": made.begin, "line": made.lines + 1}
         skip, checked = 0, 0
-        if (
-            before
-            and before.get("header") == made.columns
-            and _tail(found.path, before["offset"]) == before.get("tail")
-        ):
+        if before and before.get("header") == made.columns and _tail(run.path, before["offset"]) == before.get("tail"):
             state = dict(before)
         elif before:  # written anew: the rows that were read stand at the beginning again
             skip = int(before.get("rows", 0))
-            if _fingerprint(found.path, made, skip) != before.get("print"):
+            if _fingerprint(run.path, made, skip) != before.get("print"):
                 yield ImportMark({})  # the rows of another training
                 skip = 0
             else:
                 state |= {"order": before.get("order"), "words": before.get("words")}
-        reader = delimited.DelimitedReader(found.path, made, int(state["offset"]), int(state["line"]), self.patient)
-        taker = TableRows(made, found.path, state)
+        reader = delimited.DelimitedReader(run.path, made, int(state["offset"]), int(state["line"]), self.patient)
+        taker = TableRows(made, run.path, state)
         rows, print_ = int(state.get("rows", 0)), int(state.get("print", 0))
 
         def mark() -> ImportMark:
             told = {"offset": reader.offset, "line": reader.line, "rows": rows, "print": print_}
-            return ImportMark(told | {"header": made.columns, "tail": _tail(found.path, reader.offset)} | taker.state)
+            return ImportMark(told | {"header": made.columns, "tail": _tail(run.path, reader.offset)} | taker.state)
 
         for piece in reader.stretches():
             if isinstance(piece, Unread):
@@ -97,10 +93,10 @@ def _add(print_: int, rows: int, piece: delimited.DelimitedStretch) -> int:
     return (print_ + int((steps % 1_000_003 * (places % 1_000_003)).sum())) % (1 << 52)
 
 
-def _fingerprint(path: Path, made: delimited.Layout, rows: int) -> int:
+def _fingerprint(path: Path, layout: delimited.Layout, rows: int) -> int:
     """That of a file's first rows; -1 if it has fewer."""
     print_ = seen = 0
-    for piece in delimited.DelimitedReader(path, made, made.begin, made.lines + 1).stretches():
+    for piece in delimited.DelimitedReader(path, layout, layout.begin, layout.lines + 1).stretches():
         if isinstance(piece, Unread):
             continue
         kept = _behind(piece, 0, rows - seen)
@@ -159,10 +155,10 @@ def _hparams(path: Path) -> dict[str, Any]:
 
     LightningLoader.add_multi_constructor("", plain)
     try:
-        found = yaml.load(text, LightningLoader)
+        settings = yaml.load(text, LightningLoader)
     except Exception:  # besides YAMLError: impossible dates, endless nesting
         return {}
-    return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+    return {str(name): value for name, value in settings.items()} if isinstance(settings, dict) else {}
 
 
 SOURCE = LightningSource()

@@ -61,16 +61,16 @@ class MLflow:
         except (OSError, sqlite3.Error):
             return []
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         """Points in the order of the database, or by time from the file store."""
         state = since.state if since is not None else {}
-        if found.path.is_dir():
-            escaped = (found.path / "tags" / ESCAPED).exists()
-            items = metricfiles.read(found.path / "metrics", state, found.status not in ("running", ""))
+        if run.path.is_dir():
+            escaped = (run.path / "tags" / ESCAPED).exists()
+            items = metricfiles.read(run.path / "metrics", state, run.status not in ("running", ""))
             for item in items:
                 yield _unescaped(item) if escaped else item
         else:
-            yield from _database_items(found, state)
+            yield from _database_items(run, state)
 
 
 SOURCE = MLflow()
@@ -132,22 +132,22 @@ def _runs_in_folder(folder: Path) -> list[FoundRun]:
         return _run_in_folder(folder, meta, "", str(experiment.get("name") or ""))
     if meta is not None:
         return _runs_of_experiment(folder, meta, folder) if "experiment_id" in meta and "name" in meta else []
-    made = []
+    result = []
     for child in sorted(folder.iterdir()):
         if child.is_dir() and child.name not in (".trash", "models"):
             experiment = _meta(child) or {}
             if "experiment_id" in experiment and "name" in experiment:
-                made += _runs_of_experiment(child, experiment, folder)
-    return made
+                result += _runs_of_experiment(child, experiment, folder)
+    return result
 
 
 def _runs_of_experiment(folder: Path, experiment: Mapping[str, Any], root: Path) -> list[FoundRun]:
-    made = []
+    result = []
     for child in sorted(folder.iterdir()):
         meta = _meta(child) if child.is_dir() else None
         if meta is not None and ("run_id" in meta or "run_uuid" in meta):
-            made += _run_in_folder(child, meta, child.relative_to(root).as_posix(), str(experiment["name"]))
-    return made
+            result += _run_in_folder(child, meta, child.relative_to(root).as_posix(), str(experiment["name"]))
+    return result
 
 
 def _run_in_folder(folder: Path, meta: Mapping[str, Any], key: str, project: str) -> list[FoundRun]:
@@ -181,15 +181,15 @@ def _meta(folder: Path) -> dict[str, Any] | None:
 
 def _texts(folder: Path) -> dict[str, str]:
     """A file a name, also in folders below: what params and tags look like."""
-    made = {}
+    result = {}
     try:
         for file in sorted(folder.rglob("*")):
             if file.is_file():
                 with open(file, "rb") as stream:
-                    made[file.relative_to(folder).as_posix()] = stream.read(100_000).decode("utf-8", "replace")
+                    result[file.relative_to(folder).as_posix()] = stream.read(100_000).decode("utf-8", "replace")
     except OSError:
         pass
-    return made
+    return result
 
 
 # ---------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _runs_in_database(path: Path) -> list[FoundRun]:
         tags = _by_run(select(connection, "SELECT run_uuid, key, value FROM tags"))
         wanted = ("run_uuid", "experiment_id", "name", "start_time", "status", "lifecycle_stage")
         columns = ", ".join(name if name in known["runs"] else f"NULL AS {name}" for name in wanted)
-        made = []
+        result = []
         for run, experiment, name, start, status, stage in select(connection, f"SELECT {columns} FROM runs"):
             if word(stage) != "deleted" and run is not None:
                 identity = word(run)
@@ -222,37 +222,37 @@ def _runs_in_database(path: Path) -> list[FoundRun]:
                     created=_seconds(start),
                     status=_STATUS.get(word(status), ""),
                 )
-                made.append(_found(path, identity, about))
-        return made
+                result.append(_found(path, identity, about))
+        return result
 
 
 def _by_run(rows: Iterable[Row]) -> dict[str, dict[str, str]]:
-    made: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for run, name, value in rows:
-        made.setdefault(word(run), {})[word(name)] = word(value)
-    return made
+        result.setdefault(word(run), {})[word(name)] = word(value)
+    return result
 
 
-def _database_items(found: FoundRun, state: Mapping[str, Any]) -> Iterator[Item]:
+def _database_items(run: FoundRun, state: Mapping[str, Any]) -> Iterator[Item]:
     after, course = int(state.get("row", 0)), SeriesCourse(state)
     try:
-        with open_database(found.path) as connection:
+        with open_database(run.path) as connection:
             known = tables(connection)
             escaped = has(known, "tags", "run_uuid", "key") and bool(
-                select(connection, "SELECT 1 FROM tags WHERE run_uuid = ? AND key = ?", (found.key, ESCAPED))
+                select(connection, "SELECT 1 FROM tags WHERE run_uuid = ? AND key = ?", (run.key, ESCAPED))
             )
             columns = ["key", "value", *(name for name in _OPTIONAL if name in known.get("metrics", ()))]
-            chunks = rows_after(connection, found.path, "metrics", columns, ("run_uuid", found.key), after)
+            chunks = rows_after(connection, run.path, "metrics", columns, ("run_uuid", run.key), after)
             for chunk in chunks:
                 if isinstance(chunk, Unread):
                     yield chunk
                     continue
-                for item in _points(found.path, columns, chunk, course):
+                for item in _points(run.path, columns, chunk, course):
                     yield _unescaped(item) if escaped else item
                 after = chunk[-1][0]
                 yield ImportMark({"row": after, **course.state()})
     except (OSError, sqlite3.Error) as error:
-        yield Unread(found.path, after, "", f"the database can't be read: {error}")
+        yield Unread(run.path, after, "", f"the database can't be read: {error}")
     yield ImportMark({"row": after, **course.state()})
 
 

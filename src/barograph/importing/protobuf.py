@@ -96,11 +96,11 @@ def read_text(data: bytes, start: int, stop: int) -> str:
 
 def read_packed_varints(data: bytes, start: int, stop: int) -> list[int]:
     """The numbers of a packed field of whole numbers, with their signs."""
-    found = []
+    result = []
     while start < stop:
         value, start = read_varint(data, start, stop)
-        found.append(signed(value))
-    return found
+        result.append(signed(value))
+    return result
 
 
 def read_timestamp(data: bytes, start: int, stop: int) -> int:
@@ -119,24 +119,24 @@ def read_value(data: bytes, start: int, stop: int, depth: int = 0) -> Any:
     """A `google.protobuf.Value`: None, a number, a text, true or false, a dict or a list."""
     if depth > 32:
         raise Malformed("values are nested too deeply")
-    found: Any = None
+    result: Any = None
     for number, wire, first, last in read_fields(data, start, stop):
         if number == 2 and wire == FIXED64:
-            found = read_double(data, first)
+            result = read_double(data, first)
         elif number == 3 and wire == BYTES:
-            found = read_text(data, first, last)
+            result = read_text(data, first, last)
         elif number == 4 and wire == VARINT:
-            found = bool(first)
+            result = bool(first)
         elif number == 5 and wire == BYTES:
-            found = read_mapping(data, first, last, depth + 1)
+            result = read_mapping(data, first, last, depth + 1)
         elif number == 6 and wire == BYTES:
-            found = [read_value(data, a, b, depth + 1) for n, w, a, b in read_fields(data, first, last) if w == BYTES]
-    return found
+            result = [read_value(data, a, b, depth + 1) for n, w, a, b in read_fields(data, first, last) if w == BYTES]
+    return result
 
 
 def read_mapping(data: bytes, start: int, stop: int, depth: int = 0) -> dict[str, Any]:
     """A `map<string, google.protobuf.Value>` in field 1, which is also a `google.protobuf.Struct`."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for number, wire, first, last in read_fields(data, start, stop):
         if number != 1 or wire != BYTES:
             continue
@@ -146,8 +146,8 @@ def read_mapping(data: bytes, start: int, stop: int, depth: int = 0) -> dict[str
                 key = read_text(data, a, b)
             elif part_wire == BYTES and part == 2:
                 value = read_value(data, a, b, depth + 1)
-        found[key] = value
-    return found
+        result[key] = value
+    return result
 
 
 def read_varints(

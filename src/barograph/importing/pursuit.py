@@ -72,20 +72,20 @@ def pursue(
                 if time.monotonic() - searched >= SEARCH_SECONDS:
                     searched = time.monotonic()
                     code = max(code, _search(paths, root, known, project, name, kind, aliases))
-                for key, one in known.items():
-                    if one is not None and not _look(one):
-                        one.collector.finish(one.collector.tally.failure)
+                for key, item in known.items():
+                    if item is not None and not _look(item):
+                        item.collector.finish(item.collector.tally.failure)
                         known[key], code = None, 1
-                followed = [one for one in known.values() if one is not None]
-                if known and all(one.collector.ended for one in followed):
+                followed = [item for item in known.values() if item is not None]
+                if known and all(item.collector.ended for item in followed):
                     break
                 time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
             print("stopped following; import again to go on", file=sys.stderr)
         finally:
-            for one in known.values():
-                if one is not None:
-                    _finish(one)
+            for item in known.values():
+                if item is not None:
+                    _finish(item)
             for source in sources():
                 if hasattr(source, "patient"):
                     source.patient = False
@@ -104,23 +104,23 @@ def _search(
     """Take up runs that are new in the paths; renew what is known of the others."""
     found, _, _ = results.look(paths, kind, root)
     code = 0
-    for source, one in found:
-        key = str(one.path), one.key
+    for source, item in found:
+        key = str(item.path), item.key
         if key in known:
             before = known[key]
             if before is not None:
-                before.collector.found = _renewed(before.collector.found, one)
+                before.collector.found = _renewed(before.collector.found, item)
             continue
         if hasattr(source, "patient"):
             source.patient = True
         try:
-            collector = Collector(source, one, root, project=project, name=name, aliases=aliases, live=True)
+            collector = Collector(source, item, root, project=project, name=name, aliases=aliases, live=True)
         except (folders.FolderBusy, OSError) as error:
-            print(f"barograph: {one.path}: {error}", file=sys.stderr)
+            print(f"barograph: {item.path}: {error}", file=sys.stderr)
             known[key], code = None, 0 if isinstance(error, folders.FolderBusy) else 1
             continue
         known[key] = Pursuit(collector)
-        print(f"following {escape(one.path)} → {collector.folder}", flush=True)
+        print(f"following {escape(item.path)} → {collector.folder}", flush=True)
     return code
 
 
@@ -129,23 +129,23 @@ def _renewed(before: FoundRun, now: FoundRun) -> FoundRun:
     return now._replace(name=before.name, project=before.project)
 
 
-def _look(one: Pursuit) -> bool:
+def _look(pursuit: Pursuit) -> bool:
     """Whether the run can be followed further."""
     try:
-        one.look()
+        pursuit.look()
     except SourceFailed as error:
-        one.collector.tally.failure = str(error)
+        pursuit.collector.tally.failure = str(error)
     except FileNotFoundError:
         return True  # moved away for a moment, as by a rotation
     except OSError as error:
-        one.collector.tally.failure = f"{one.collector.found.path}: {error.strerror or error}"
-    if one.collector.tally.failure:
-        print(f"barograph: {one.collector.tally.failure}", file=sys.stderr)
-    return not one.collector.tally.failure
+        pursuit.collector.tally.failure = f"{pursuit.collector.found.path}: {error.strerror or error}"
+    if pursuit.collector.tally.failure:
+        print(f"barograph: {pursuit.collector.tally.failure}", file=sys.stderr)
+    return not pursuit.collector.tally.failure
 
 
-def _finish(one: Pursuit) -> None:
-    collector = one.collector
+def _finish(pursuit: Pursuit) -> None:
+    collector = pursuit.collector
     try:
         folder = collector.finish(collector.tally.failure)
     except OSError as error:
@@ -165,8 +165,8 @@ def _signature(path: Path) -> Any:
         for at, (folder, _, names) in enumerate(os.walk(path)):
             for name in names:
                 with contextlib.suppress(OSError):
-                    one = os.stat(os.path.join(folder, name))
-                    seen.append((folder, name, one.st_size, one.st_mtime_ns))
+                    stat = os.stat(os.path.join(folder, name))
+                    seen.append((folder, name, stat.st_size, stat.st_mtime_ns))
             if len(seen) > _MOST_FILES or at > _MOST_FILES:
                 return None
         return tuple(seen)

@@ -45,7 +45,7 @@ def read(
         raise ValueError(f"nothing in {path} is a training log that can be read" + _because(problems))
     root = Path(tempfile.mkdtemp(prefix="barograph-read-"))
     atexit.register(_remove, root, os.getpid())
-    return [StoredRun(collect(source, one, root, aliases=known)[0]) for source, one in found]
+    return [StoredRun(collect(source, item, root, aliases=known)[0]) for source, item in found]
 
 
 def _because(problems: list[Unread]) -> str:

@@ -82,7 +82,7 @@ def source_of(kind: str) -> ImportSource:
     for source in sources():
         if source.kind == kind:
             return source
-    raise ValueError(f"there is no kind of log {kind!r}; there are {', '.join(one.kind for one in sources())}")
+    raise ValueError(f"there is no kind of log {kind!r}; there are {', '.join(source.kind for source in sources())}")
 
 
 def identify(
@@ -127,7 +127,7 @@ def _paths(
                 others = asked
                 if found:
                     kind = found[0][0].kind
-                    others = tuple(one for one in asked if one.kind != kind) if kind in _SHARING else ()
+                    others = tuple(item for item in asked if item.kind != kind) if kind in _SHARING else ()
                 if others:
                     waiting += [(below, others) for below in _below(path)]
                 yield found
@@ -145,15 +145,15 @@ def _ask(
     """The runs that the first source to know the path finds there."""
     for source in asked:
         try:
-            found = [(source, one) for one in source.find(path, head)]
+            result = [(source, item) for item in source.find(path, head)]
         except OSError as error:
             notes.append(Unread(path, 0, "", f"could not be read: {error.strerror or error}"))
             continue
         except Exception as error:  # one source's mistake must not keep the others from looking
             notes.append(Unread(path, 0, "", f"the importer of {source.kind} failed: {type(error).__name__}: {error}"))
             continue
-        if found:
-            return found
+        if result:
+            return result
     return []
 
 

@@ -47,51 +47,51 @@ class Rehearsal:
     failure: str = ""
 
 
-def rehearse(source: ImportSource, found: FoundRun, aliases: Mapping[str, Alias] | None = None) -> Rehearsal:
+def rehearse(source: ImportSource, run: FoundRun, aliases: Mapping[str, Alias] | None = None) -> Rehearsal:
     """Read a run to its end and keep nothing but counts."""
-    seen = Rehearsal()
+    rehearsal = Rehearsal()
     names = Names(source.kind, getattr(source, "aliases", None), aliases)
     try:
-        for item in source.read(found, None):
+        for item in source.read(run, None):
             if isinstance(item, ImportedPoints):
-                _points(seen, names, item)
+                _points(rehearsal, names, item)
             elif isinstance(item, Fact):
-                seen.facts[item.kind] += 1
+                rehearsal.facts[item.kind] += 1
                 record = Record(item.kind, 0, item.step, item.fields)
                 for name, _ in numbers(record) if item.kind in HAS_NUMBERS else ():
-                    seen.names.setdefault(name, (name, 1.0))
-                    seen.counts[name] += 1
-                    seen.points += 1
-                    _steps(seen, item.step, item.step)
+                    rehearsal.names.setdefault(name, (name, 1.0))
+                    rehearsal.counts[name] += 1
+                    rehearsal.points += 1
+                    _steps(rehearsal, item.step, item.step)
             elif isinstance(item, ImportedDistribution):
-                seen.histograms += 1
+                rehearsal.histograms += 1
             elif isinstance(item, Restart):
-                seen.restarts += 1
+                rehearsal.restarts += 1
             elif isinstance(item, Unread):
-                seen.unread += 1
-                if len(seen.examples) < _EXAMPLES:
+                rehearsal.unread += 1
+                if len(rehearsal.examples) < _EXAMPLES:
                     text = {"file": str(item.file), "where": item.where, "text": item.text[:160]}
-                    seen.examples.append(text | {"why": item.why})
+                    rehearsal.examples.append(text | {"why": item.why})
     except Exception as error:  # a mistake of an importer must not hide what the others find
-        seen.failure = f"{found.path}: the importer of {source.kind} failed ({type(error).__name__}: {error})"
-    return seen
+        rehearsal.failure = f"{run.path}: the importer of {source.kind} failed ({type(error).__name__}: {error})"
+    return rehearsal
 
 
-def _points(seen: Rehearsal, names: Names, item: ImportedPoints) -> None:
+def _points(rehearsal: Rehearsal, names: Names, item: ImportedPoints) -> None:
     rows = len(item.steps)
     if not rows:
         return
     for name in item.names:
         alias = names.of(name)
-        seen.names.setdefault(name, (alias.name, alias.factor))
-        seen.counts[name] += rows
-    seen.rows += rows
-    seen.points += rows * len(item.names)
-    seen.x.add(item.x)
+        rehearsal.names.setdefault(name, (alias.name, alias.factor))
+        rehearsal.counts[name] += rows
+    rehearsal.rows += rows
+    rehearsal.points += rows * len(item.names)
+    rehearsal.x.add(item.x)
     steps = numpy.asarray(item.steps)
-    _steps(seen, int(steps.min()), int(steps.max()))
+    _steps(rehearsal, int(steps.min()), int(steps.max()))
 
 
-def _steps(seen: Rehearsal, low: int, high: int) -> None:
-    seen.first_step = low if seen.first_step is None else min(seen.first_step, low)
-    seen.last_step = high if seen.last_step is None else max(seen.last_step, high)
+def _steps(rehearsal: Rehearsal, low: int, high: int) -> None:
+    rehearsal.first_step = low if rehearsal.first_step is None else min(rehearsal.first_step, low)
+    rehearsal.last_step = high if rehearsal.last_step is None else max(rehearsal.last_step, high)

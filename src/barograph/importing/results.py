@@ -25,21 +25,21 @@ def look(
     paths: Sequence[str | os.PathLike[str]], kind: str | None, root: Path
 ) -> tuple[Findings, list[Unread], list[str]]:
     """The runs in the paths, notes about what could not be looked at, and a sentence for each path without any."""
-    found: Findings = []
+    findings: Findings = []
     problems: list[Unread] = []
     missing: list[str] = []
     for path in paths:
         notes: list[Unread] = []
         try:
-            here = [one for one in identify(path, kind, notes) if not _is_inside(one[1].path, root)]
+            here = [item for item in identify(path, kind, notes) if not _is_inside(item[1].path, root)]
         except OSError as error:
             missing.append(f"{path}: {error.strerror or error}")
             continue
         if not here:
             missing.append(_nothing(Path(path), kind, notes))
-        found += here
+        findings += here
         problems += notes
-    return found, problems, missing
+    return findings, problems, missing
 
 
 def _is_inside(path: Path, root: Path) -> bool:
@@ -65,13 +65,13 @@ def _nothing(path: Path, kind: str | None, notes: list[Unread]) -> str:
     return f"{path}: not {what}"
 
 
-def result(source: ImportSource, found: FoundRun, folder: Path | None, project: str, tally: Tally) -> dict[str, Any]:
+def result(source: ImportSource, run: FoundRun, folder: Path | None, project: str, tally: Tally) -> dict[str, Any]:
     """What came of one run."""
     told = asdict(tally)
     return {
         "kind": source.kind,
-        "path": str(found.path),
-        "key": found.key,
+        "path": str(run.path),
+        "key": run.key,
         "run": folder.name if folder else None,
         "project": project,
         "dir": str(folder) if folder else None,

@@ -117,6 +117,6 @@ class ImportSource(Protocol):
         named. A folder that is claimed is not looked into by other sources.
         """
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         """A run's items in the source's order; from behind `since` if given. Ends with a `ImportMark`, and may give
         marks in between: what comes before one is whole."""

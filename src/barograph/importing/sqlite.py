@@ -72,13 +72,13 @@ def _copied(path: Path, folder: Path) -> Path:
 
 def tables(connection: sqlite3.Connection) -> Tables:
     """The names of real tables, each with its columns. Views are left out: they may compute for ever."""
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     for name, command in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
         if isinstance(name, bytes) and not word(command).upper().lstrip().startswith("CREATE VIRTUAL"):
             shown = word(name)
             info = connection.execute(f"PRAGMA table_info({quoted(shown)})").fetchall()
-            found[shown] = frozenset(word(row[1]) for row in info)
-    return found
+            result[shown] = frozenset(word(row[1]) for row in info)
+    return result
 
 
 def has(known: Tables, table: str, *columns: str) -> bool:
@@ -110,11 +110,11 @@ def number(value: Any) -> float | None:
 
 def select(connection: sqlite3.Connection, command: str, values: Sequence[Any] = ()) -> list[Row]:
     """The rows of a small table; what comes before a damaged place, if there is one."""
-    made: list[Row] = []
+    rows: list[Row] = []
     with contextlib.suppress(sqlite3.Error, OverflowError, UnicodeDecodeError):
         for row in connection.execute(command, values):
-            made.append(row)
-    return made
+            rows.append(row)
+    return rows
 
 
 def rows_after(
@@ -138,19 +138,19 @@ def rows_after(
         # the inner part is answered by an index on the owner alone, the outer one fetches each row once
         inner = f"SELECT rowid FROM {source} WHERE {condition}rowid > ? ORDER BY rowid LIMIT {size}"
         command = f"SELECT {names} FROM {source} WHERE rowid IN ({inner}) ORDER BY rowid"
-        made: list[Row] = []
+        rows: list[Row] = []
         try:
             cursor = connection.execute(command, [*known, after])
             weight = 0
             while weight < _MOST_BYTES and (part := cursor.fetchmany(_PART)):
-                made += part
+                rows += part
                 if isinstance(part[0][-1], bytes):
                     weight += sum(len(row[-1]) for row in part if isinstance(row[-1], bytes))
-            if made and (type(made[-1][0]) is not int or made[-1][0] <= after):
+            if rows and (type(rows[-1][0]) is not int or rows[-1][0] <= after):
                 raise sqlite3.DatabaseError("its rows go round in a circle")
         except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             failures += 1
-            made.clear()
+            rows.clear()
             if not source.endswith("NOT INDEXED"):
                 yield Unread(path, after, table, f"a part of the table can't be read: {error}")
                 source += " NOT INDEXED"  # the rows may be whole where an index is not
@@ -161,10 +161,10 @@ def rows_after(
                 if after > 2**62:
                     return
             continue
-        if not made:
+        if not rows:
             return
-        yield made
-        after = made[-1][0]
+        yield rows
+        after = rows[-1][0]
         if failures:
             size, jump = min(size * 4, most), 1
     yield Unread(path, after, table, "too much of the table is damaged; what lies behind was not read")

@@ -72,10 +72,10 @@ class LinesSource:
         lines = text.split(b"\n")
         whole = lines[:-1] if len(head) == 64 << 10 else lines
         rows = [flatten(row) for row in map(_object, whole[:_SAMPLE_LINES]) if row is not None]
-        said = [line for line in whole[:_SAMPLE_LINES] if line.strip()]
-        if not rows or _object(said[0]) is None or len(rows) < 0.5 * len(said):
+        chosen_lines = [line for line in whole[:_SAMPLE_LINES] if line.strip()]
+        if not rows or _object(chosen_lines[0]) is None or len(rows) < 0.5 * len(chosen_lines):
             return []
-        if len(said) == 1 and path.suffix == ".json":
+        if len(chosen_lines) == 1 and path.suffix == ".json":
             return []  # a document
         axes = choose(dict.fromkeys(name for row in rows for name in row), rows)
         numeric = {name for row in rows for name, cell in row.items() if number(cell) is not None} - {
@@ -86,14 +86,14 @@ class LinesSource:
             return []
         return [FoundRun(self.kind, path, "", _name(path))]
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         state: dict[str, Any] = dict(since.state) if since else dict(_CHUNK_STATE)
-        with open(found.path, "rb") as file:
+        with open(run.path, "rb") as file:
             head = file.read(64 << 10).removeprefix(b"\xef\xbb\xbf").split(b"\n")[:_SAMPLE_LINES]
             sample = [flatten(row) for row in map(_object, head) if row is not None]
             chosen = choose(dict.fromkeys(name for row in sample for name in row), sample)
             axes = ImportAxes(*state["axes"]) if "axes" in state else chosen  # a file that grows keeps its axes
-            rows = ObjectRows(axes, found.path, state.get("rows"))
+            rows = ObjectRows(axes, run.path, state.get("rows"))
             while True:
                 file.seek(state["offset"])
                 data = file.read(_CHUNK)
@@ -104,7 +104,7 @@ class LinesSource:
                     used = len(data)
                 if not used and not at_end:
                     used = len(data)  # a line of 4 MB is not a row
-                yield from _rows_of(found.path, data[:used], int(state["line"]), rows)
+                yield from _rows_of(run.path, data[:used], int(state["line"]), rows)
                 yield from rows.take()
                 state = {"offset": state["offset"] + used, "line": state["line"] + data.count(b"\n", 0, used)}
                 state |= {"rows": rows.state, "axes": list(axes)}
@@ -164,7 +164,9 @@ class CsvSource:
         if made is None:
             return []
         numeric = [
-            one for one in made.columns if one and one not in made.texts and one not in (made.axes.step, made.axes.time)
+            column
+            for column in made.columns
+            if column and column not in made.texts and column not in (made.axes.step, made.axes.time)
         ]
         told = made.axes.step is not None and made.axes.x != "row"
         if made.axes.name is not None:
@@ -177,12 +179,12 @@ class CsvSource:
             known = bool(measures) and (told or bare)
         return [FoundRun(self.kind, path, "", _name(path))] if known else []
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        with open(found.path, "rb") as file:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        with open(run.path, "rb") as file:
             head = file.read(64 << 10)
-        made = _layout(found.path, head)
+        made = _layout(run.path, head)
         if made is None:
-            yield Unread(found.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
+            yield Unread(run.path, 1, head[:200].decode("utf-8", "replace"), "no header of a table")
             yield since or ImportMark(dict(_CHUNK_STATE))
             return
         state: dict[str, Any] = dict(since.state) if since else {"offset": made.begin, "line": made.lines + 1}
@@ -192,8 +194,8 @@ class CsvSource:
                 frozenset(state["texts"]),
                 bool(state["comma"]),
             )
-        reader = delimited.DelimitedReader(found.path, made, int(state["offset"]), int(state["line"]), self.patient)
-        taker = TableRows(made, found.path, state)
+        reader = delimited.DelimitedReader(run.path, made, int(state["offset"]), int(state["line"]), self.patient)
+        taker = TableRows(made, run.path, state)
         for piece in reader.stretches():
             if isinstance(piece, Unread):
                 yield piece
@@ -205,24 +207,26 @@ class CsvSource:
 
 def _layout(path: Path, head: bytes) -> delimited.Layout | None:
     whole = len(head) < 64 << 10
-    made = delimited.layout(head, whole)
-    if made is None and path.suffix.lower() in _TABLE_ENDINGS:
-        made = delimited.without_header(head, whole)
-    return made
+    result = delimited.layout(head, whole)
+    if result is None and path.suffix.lower() in _TABLE_ENDINGS:
+        result = delimited.without_header(head, whole)
+    return result
 
 
 class TableRows:
     """Stretches of a table as items. `state` is plain JSON."""
 
-    def __init__(self, made: delimited.Layout, where: Path, state: dict[str, Any]):
-        self._layout, self._where = made, where
+    def __init__(self, layout: delimited.Layout, where: Path, state: dict[str, Any]):
+        self._layout, self._where = layout, where
         self._order = Order(state.get("order"))
         self._row = int(state.get("row", 0))
         self._words: dict[str, str] = dict(state.get("words") or {})
         self._epochs = Epochs(state.get("epochs"))
-        axes = made.axes
+        axes = layout.axes
         aside = {axes.step, axes.time, axes.split} | ({axes.name, axes.value} if axes.name else set())
-        self._metrics = tuple(one for one in made.columns if one and one not in made.texts and one not in aside)
+        self._metrics = tuple(
+            column for column in layout.columns if column and column not in layout.texts and column not in aside
+        )
 
     @property
     def state(self) -> dict[str, Any]:
@@ -289,7 +293,7 @@ class TableRows:
         axes = self._layout.axes
         for name, words in piece.words.items():
             if name not in self._words and name not in (axes.name, axes.split, axes.time):
-                word = next((one.strip() for one in words if one.strip()), "")
+                word = next((word.strip() for word in words if word.strip()), "")
                 if word:
                     self._words[name] = word[:100]
                     yield Fact("option", 0, 0, {"name": name, "value": word[:500]})
@@ -320,16 +324,16 @@ class DocumentSource:
             known = bool(_METRIC_LIST.search(head))
         return [FoundRun(self.kind, path, "", _name(path))] if known else []
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         before: dict[str, Any] = since.state if since else {}
-        document, why = _parse(found.path)
+        document, why = _parse(run.path)
         if document is None:
             if before.get("unread") != why:
-                yield Unread(found.path, 0, "", why)
+                yield Unread(run.path, 0, "", why)
             yield ImportMark(before | {"unread": why})
             return
         understood = documents.understand(document)
-        made = list(documents.items(understood, found.path))
+        made = list(documents.items(understood, run.path))
         prints: dict[str, list[Any]] = {}
         fresh: list[Item] = []
         for item in made:
@@ -345,7 +349,7 @@ class DocumentSource:
                 fresh.append(item)
             elif old[0] > len(item.steps) or _print(item, old[0]) != old[1]:
                 yield ImportMark({})  # what was read before is not there any more
-                yield from self.read(found)
+                yield from self.read(run)
                 return
             elif old[0] < len(item.steps):
                 rows = slice(old[0], None)

@@ -89,9 +89,9 @@ class TensorBoardSource:
             name = f"{folder.resolve().parent.name}/{name}"
         return FoundRun(self.kind, path, key, name, config=config, created=created)
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        parts = run_parts(found.path)[0] if found.path.is_dir() else [EventPart(found.path, "", "", 0)]
-        yield from _EventFiles(found, since).read(parts)
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        parts = run_parts(run.path)[0] if run.path.is_dir() else [EventPart(run.path, "", "", 0)]
+        yield from _EventFiles(run, since).read(parts)
 
 
 def _is_event_file(path: Path, head: bytes) -> bool:
@@ -107,7 +107,7 @@ def _peek(parts: list[EventPart]) -> tuple[dict[str, Any], float]:
     config: dict[str, Any] = {}
     created = 0.0
     # those put aside hold nothing but options; a run's own come next
-    for part in sorted(parts, key=lambda one: (one.role != "", one.folder == "", one.made))[:4]:
+    for part in sorted(parts, key=lambda item: (item.role != "", item.folder == "", item.made))[:4]:
         try:
             reading = _EventFiles(None, None)
             for item in reading.read_file(part, PEEK):
@@ -308,7 +308,7 @@ class _EventFiles:
             return []
         # at the row of the first of them; the lowest step, so that no tag is left behind
         first = min(found)
-        step = min(int(columns.steps[one]) for one in found)
+        step = min(int(columns.steps[item]) for item in found)
         return [(int(columns.rows[first]), step, int(columns.times[first]))]
 
     def _is_new_start(self, part: EventPart, step: int) -> bool:
@@ -344,7 +344,7 @@ class _EventFiles:
         """The scalars held, tag by tag; tags of the same steps and times together."""
         if not self._held:
             return
-        tags, steps, times, values = (np.concatenate([one[place] for one in self._held]) for place in range(1, 5))
+        tags, steps, times, values = (np.concatenate([item[place] for item in self._held]) for place in range(1, 5))
         self._held, self._points = [], 0
         order = np.argsort(tags, kind="stable")
         cuts = np.flatnonzero(np.diff(tags[order])) + 1

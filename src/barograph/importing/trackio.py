@@ -66,17 +66,17 @@ class Trackio:
             pass
         return []
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         """Rows in the order in which they were logged."""
         state = dict(since.state) if since is not None else {}
         try:
-            if found.path.suffix == ".parquet":
-                yield from _merged(found, state, _ParquetRows(found))
+            if run.path.suffix == ".parquet":
+                yield from _merged(run, state, _ParquetRows(run))
             else:
-                with open_database(found.path) as connection:
-                    yield from _merged(found, state, _DatabaseRows(found, connection))
+                with open_database(run.path) as connection:
+                    yield from _merged(run, state, _DatabaseRows(run, connection))
         except (OSError, sqlite3.Error, ValueError) as error:
-            yield Unread(found.path, int(state.get("metrics", 0)), "", f"the file can't be read: {error}")
+            yield Unread(run.path, int(state.get("metrics", 0)), "", f"the file can't be read: {error}")
             yield ImportMark(state)
 
 
@@ -246,7 +246,7 @@ def _runs_in_database(path: Path) -> list[FoundRun]:
 # Rows become items
 
 
-def _merged(found: FoundRun, state: dict[str, Any], rows: _DatabaseRows | _ParquetRows) -> Iterator[Item]:
+def _merged(run: FoundRun, state: dict[str, Any], rows: _DatabaseRows | _ParquetRows) -> Iterator[Item]:
     """Metrics, and before each rewind what was sampled until then, so that it goes into the same segment."""
     course, clock = SeriesCourse(state), _Clock(state)
     system = _Aside(rows.entries("system_metrics", int(state.get("system", 0))))
@@ -258,7 +258,7 @@ def _merged(found: FoundRun, state: dict[str, Any], rows: _DatabaseRows | _Parqu
                 yield entry
             else:
                 state["system"] = entry.row
-                yield from _sample(found.path, entry, clock.step(entry.time))
+                yield from _sample(run.path, entry, clock.step(entry.time))
         for entry in alerts.before(until):
             if isinstance(entry, _Entry):
                 state["alerts"] = entry.row
@@ -270,7 +270,7 @@ def _merged(found: FoundRun, state: dict[str, Any], rows: _DatabaseRows | _Parqu
             continue
         if chunk:
             clock.add(chunk)
-        for item in _items(found.path, chunk, course):
+        for item in _items(run.path, chunk, course):
             if isinstance(item, Restart):
                 yield from sampled(item.time)
             yield item

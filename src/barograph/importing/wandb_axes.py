@@ -67,23 +67,25 @@ class WandbAxes:
 
     def step_of(self, name: str) -> str:
         """The step column that was defined for a name; "" if none was."""
-        known = self._known.get(name)
-        if known is None:
-            known = self.defined.get(name, "")
-            if not known:
+        result = self._known.get(name)
+        if result is None:
+            result = self.defined.get(name, "")
+            if not result:
                 # W&B allows a star at the end alone
                 fits = [glob for glob in self.globs if name.startswith(glob[:-1]) and glob.endswith("*")]
-                known = self.globs[max(fits, key=len)] if fits else ""
+                result = self.globs[max(fits, key=len)] if fits else ""
             if len(self._known) < 100_000:
-                self._known[name] = known
-        return known
+                self._known[name] = result
+        return result
 
     def choose(self, names: set[str]) -> None:
         """Settle which column is the run's step, at the first rows that have one."""
         if not self.column:
             said = [*self.defined.values(), *self.globs.values()]
             candidates = [*(name for name in said if unit_of(name) == "step"), *STEP_COLUMNS]
-            self.column = next((one for one in candidates if one in names and one not in self.refused), "")
+            self.column = next(
+                (candidate for candidate in candidates if candidate in names and candidate not in self.refused), ""
+            )
 
     def refuse(self) -> None:
         """The run's step column goes back or is not a whole number: W&B's own steps are taken from here on."""

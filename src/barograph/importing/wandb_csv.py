@@ -70,18 +70,18 @@ class WandbCsvSource:
         for run in dict.fromkeys(column.run for column in parse_header(_header_line(head))[1]):
             yield FoundRun(self.kind, path, run, run)
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
         done = since.state.get("rows", 0) if since else 0
         try:
-            with found.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            with run.path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
                 axis, columns = parse_header(file.readline(1 << 22).rstrip("\r\n"))
-                yield from _read_rows(found, file, axis, [one for one in columns if one.run == found.key], done)
+                yield from _read_rows(run, file, axis, [column for column in columns if column.run == run.key], done)
         except OSError as error:
-            yield Unread(found.path, 0, "", f"could not be read: {error.strerror or error}")
+            yield Unread(run.path, 0, "", f"could not be read: {error.strerror or error}")
             yield ImportMark({"rows": done})
 
 
-def _read_rows(found: FoundRun, file: io.TextIOBase, axis: str, columns: list[CsvColumn], done: int) -> Iterator[Item]:
+def _read_rows(run: FoundRun, file: io.TextIOBase, axis: str, columns: list[CsvColumn], done: int) -> Iterator[Item]:
     """A run's rows from behind the first `done` on."""
     places = {column.metric: column.place for column in columns}
     own = places.get("_step")
@@ -89,10 +89,10 @@ def _read_rows(found: FoundRun, file: io.TextIOBase, axis: str, columns: list[Cs
     unit = unit_of(axis) or "step"
     numbered = own is None and axis.lower() in _CLOCKS
     if numbered:
-        yield Unread(found.path, 1, axis, f"the first column is {axis!r} and there are no steps: rows are numbered")
+        yield Unread(run.path, 1, axis, f"the first column is {axis!r} and there are no steps: rows are numbered")
     if own is not None:
         unit = "step"
-    names = [one for one in places if not one.startswith("_") and not one.endswith((_LEAST, _LARGEST))]
+    names = [place for place in places if not place.startswith("_") and not place.endswith((_LEAST, _LARGEST))]
     reader = csv.reader(_lines(file))
     for _ in islice(reader, done):
         pass
@@ -101,7 +101,7 @@ def _read_rows(found: FoundRun, file: io.TextIOBase, axis: str, columns: list[Cs
         try:
             rows = list(islice(reader, _ROWS_AT_ONCE))
         except csv.Error as error:
-            yield Unread(found.path, reader.line_num + 1, "", f"no CSV: {error}")
+            yield Unread(run.path, reader.line_num + 1, "", f"no CSV: {error}")
             break
         if not rows:
             break
@@ -109,7 +109,7 @@ def _read_rows(found: FoundRun, file: io.TextIOBase, axis: str, columns: list[Cs
         for place in {0, *places.values()}:
             table[place], bad = _numbers(rows, place)
             for row in bad[: max(0, _MOST_TOLD - wrong)] if place in map(places.get, names) else ():
-                yield Unread(found.path, done + row + 2, rows[row][place][:80], "not a number")
+                yield Unread(run.path, done + row + 2, rows[row][place][:80], "not a number")
             wrong += len(bad)
         steps = np.arange(done, done + len(rows), dtype=np.float64) if numbered else table[own or 0]
         times = np.zeros(len(rows), np.int64)
@@ -121,7 +121,7 @@ def _read_rows(found: FoundRun, file: io.TextIOBase, axis: str, columns: list[Cs
         done += len(rows)
         yield ImportMark({"rows": done})
     if wrong > _MOST_TOLD:
-        yield Unread(found.path, 1, "", f"{wrong:,} cells are not numbers and left out")
+        yield Unread(run.path, 1, "", f"{wrong:,} cells are not numbers and left out")
     yield ImportMark({"rows": done})
 
 

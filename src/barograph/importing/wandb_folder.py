@@ -71,13 +71,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def unwrap_config(config: Mapping[Any, Any]) -> dict[str, Any]:
     """Names and values, out of W&B's `{"lr": {"desc": …, "value": …}}`, less its own."""
-    found = {}
+    result = {}
     for name, value in config.items():
         if name in ("_wandb", "wandb_version"):
             continue
         wrapped = isinstance(value, Mapping) and "value" in value and set(value) <= {"value", "desc"}
-        found[str(name)] = value["value"] if wrapped else value
-    return found
+        result[str(name)] = value["value"] if wrapped else value
+    return result
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def read_metadata(folder: Path) -> Iterator[Fact]:
         devices = found.get("gpu_nvidia") or found.get("gpu_amd") or found.get("gpu_devices")
         yield from make_machine_facts(
             str(program or ""),
-            [str(one) for one in args] if isinstance(args, list) else [],
+            [str(argument) for argument in args] if isinstance(args, list) else [],
             [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else [],
             0,
         )

@@ -105,9 +105,9 @@ class History:
             _plant(nested.setdefault(row, {}), path, value)
         more, rest = self._sort_nested(nested)
         if more:
-            rows = np.concatenate([rows, np.array([one[0] for one in more], np.int64)])
-            keys = np.concatenate([keys, np.array([one[1] for one in more], np.int64)])
-            values = np.concatenate([values, np.array([one[2] for one in more], np.float64)])
+            rows = np.concatenate([rows, np.array([item[0] for item in more], np.int64)])
+            keys = np.concatenate([keys, np.array([item[1] for item in more], np.int64)])
+            values = np.concatenate([values, np.array([item[2] for item in more], np.float64)])
         yield from self._read_rows(records, own, rows, keys, values, rest)
 
     def _sort_nested(
@@ -228,8 +228,8 @@ class History:
             if isinstance(value, Mapping):
                 kind = str(value.get("_type", "value"))
                 if kind == "histogram":
-                    made = make_histogram(value, name, step, time)
-                    yield made if made else Unread(self._file, 0, name, f"no histogram, in step {step}")
+                    distribution = make_histogram(value, name, step, time)
+                    yield distribution if distribution else Unread(self._file, 0, name, f"no histogram, in step {step}")
                 else:
                     count, first = self.passed.get(kind, (0, step))
                     self.passed[kind] = count + 1, first

@@ -73,17 +73,17 @@ class WandbOfflineSource:
             status,
         )
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        folder = found.path if found.path.is_dir() else None
-        file = next(iter(wandb_files(folder)), None) if folder else found.path
-        yield from _OfflineRun(found, file, folder, since).read()
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        folder = run.path if run.path.is_dir() else None
+        file = next(iter(wandb_files(folder)), None) if folder else run.path
+        yield from _OfflineRun(run, file, folder, since).read()
 
 
 def _peek(file: Path, run: records.RunRecord) -> tuple[records.RunRecord, str]:
     """Who the run in a file is, by its first records, and how it ended, by its last ones."""
     status = ""
     try:
-        first = next((one for one in read_batches(file, blocks=8) if isinstance(one, Batch)), None)
+        first = next((item for item in read_batches(file, blocks=8) if isinstance(item, Batch)), None)
         for number, start, stop in _messages(first):
             if number == records.RUN:
                 found = records.read_run(first.data, start, stop) if first else run
@@ -222,7 +222,7 @@ class _OfflineRun:
         if len(rows.times):
             self._time = int(rows.times[-1]) or self._time
         self.history.read_summary(batch.data, _join(summary, late[records.SUMMARY]), spans)
-        places = (np.searchsorted(rows.records, np.array([one[0] for one in others], np.int64)) - 1).tolist()
+        places = (np.searchsorted(rows.records, np.array([other[0] for other in others], np.int64)) - 1).tolist()
         for (_, number, first, last), place in zip(others, places, strict=True):
             step = int(rows.steps[place]) if place >= 0 else before
             try:
@@ -233,9 +233,9 @@ class _OfflineRun:
         for names, those in self._stats.items():
             yield ImportedPoints(
                 names,
-                np.array([one[0] for one in those], np.int64),
-                np.array([one[1] for one in those], np.int64),
-                np.array([one[2] for one in those], np.float64),
+                np.array([item[0] for item in those], np.int64),
+                np.array([item[1] for item in those], np.int64),
+                np.array([item[2] for item in those], np.float64),
             )
         self._stats = {}
 
@@ -351,7 +351,7 @@ def _join(spans: Spans, late: list[tuple[int, int, int]]) -> Spans:
     if not late:
         return spans
     more = np.array(late, np.int64).T
-    records_, starts, stops = (np.concatenate([one, other]) for one, other in zip(spans, more, strict=True))
+    records_, starts, stops = (np.concatenate([span, other]) for span, other in zip(spans, more, strict=True))
     order = np.argsort(records_, kind="stable")
     return records_[order], starts[order], stops[order]
 

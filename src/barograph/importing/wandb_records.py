@@ -58,18 +58,18 @@ def read_run(data: bytes, start: int, stop: int) -> RunRecord:
 
 def read_config_update(data: bytes, start: int, stop: int) -> dict[str, Any]:
     """A `ConfigRecord`: new values by name, nested where the name is; W&B's own left out."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for path, value in read_update(data, start, stop):
         if not path or path[0] == "_wandb" or len(path) > 30:
             continue
-        here = found
+        here = result
         for part in path[:-1]:
             below = here.setdefault(part, {})
             if not isinstance(below, dict):
                 below = here[part] = {}
             here = below
         here[path[-1]] = value
-    return found
+    return result
 
 
 def read_stats(data: bytes, start: int, stop: int) -> tuple[int, dict[str, float]]:

@@ -66,29 +66,29 @@ class WandbKeys:
         self._printed = NOTHING
 
     def number(self, key: bytes) -> int:
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.names)
+        result = self._numbers.get(key)
+        if result is None:
+            result = self._numbers[key] = len(self.names)
             self.names.append(key.decode("utf-8", "replace"))
-        return found
+        return result
 
     def many(self, data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of n keys in `data`."""
         if not len(starts):
             return NOTHING
         prints = _fingerprints(data, starts, stops)
-        found = np.full(len(prints), -1, np.int64)
+        result = np.full(len(prints), -1, np.int64)
         if len(self._prints):
             place = np.minimum(np.searchsorted(self._prints, prints), len(self._prints) - 1)
-            found = np.where(self._prints[place] == prints, self._printed[place], -1)
-        left = np.flatnonzero(found < 0)
+            result = np.where(self._prints[place] == prints, self._printed[place], -1)
+        left = np.flatnonzero(result < 0)
         if len(left):
             every, first, which = np.unique(prints[left], return_index=True, return_inverse=True)
             new = [self.number(data[int(starts[index]) : int(stops[index])]) for index in left[first].tolist()]
-            found[left] = np.array(new, np.int64)[which]
+            result[left] = np.array(new, np.int64)[which]
             order = np.argsort(both := np.concatenate([self._prints, every]), kind="stable")
             self._prints, self._printed = both[order], np.concatenate([self._printed, np.array(new, np.int64)])[order]
-        return found
+        return result
 
     def shrink(self) -> None:
         """Forget all, if they are more than a training has; numbers given before mean nothing then."""
@@ -102,7 +102,7 @@ def _fingerprints(data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int6
     if not len(words):
         return np.array([hash(data[a:b]) & 0x7FFFFFFF for a, b in zip(starts, stops, strict=True)], np.uint64)
     lengths = stops - starts
-    found = lengths.astype(np.uint64)
+    result = lengths.astype(np.uint64)
     left = np.arange(len(starts))
     at = starts
     with np.errstate(over="ignore"):
@@ -111,8 +111,8 @@ def _fingerprints(data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int6
                 word = words[at]
                 size = np.minimum(stops - at, 8).astype(np.uint64)
                 word &= np.uint64(0xFFFFFFFFFFFFFFFF) >> ((np.uint64(8) - size) * np.uint64(8))
-                found = (found ^ word) * np.uint64(0x9E3779B97F4A7C15)
-                found ^= found >> np.uint64(29)
+                result = (result ^ word) * np.uint64(0x9E3779B97F4A7C15)
+                result ^= result >> np.uint64(29)
                 at = at + 8
                 left = np.flatnonzero(at < stops)
                 continue
@@ -121,11 +121,11 @@ def _fingerprints(data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int6
             size = np.minimum(stops[left] - at[left], 8).astype(np.uint64)
             word = words[places] >> (late * np.uint64(8))
             word &= np.uint64(0xFFFFFFFFFFFFFFFF) >> ((np.uint64(8) - size) * np.uint64(8))
-            mixed = (found[left] ^ word) * np.uint64(0x9E3779B97F4A7C15)
-            found[left] = mixed ^ (mixed >> np.uint64(29))
+            mixed = (result[left] ^ word) * np.uint64(0x9E3779B97F4A7C15)
+            result[left] = mixed ^ (mixed >> np.uint64(29))
             at = at + 8
             left = left[at[left] < stops[left]]
-    return found
+    return result
 
 
 def last_of_each(data: bytes, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -148,11 +148,11 @@ def read_spans(
     kinds = view[at]
     sizes, begins, whole = read_varints(view, at + 1, stops)
     whole &= sizes <= (stops - begins).astype(np.uint64)
-    found = []
+    result = []
     for field in fields:
         mine = np.flatnonzero(whole & (kinds == (field << 3 | BYTES)))
-        found.append((rows[mine], begins[mine], begins[mine] + sizes[mine].astype(np.int64)))
-    return found
+        result.append((rows[mine], begins[mine], begins[mine] + sizes[mine].astype(np.int64)))
+    return result
 
 
 def read_items(
@@ -348,4 +348,8 @@ def group_columns(
         for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(rows)], strict=True):
             together.setdefault(rows[begin:end].tobytes(), []).append((int(keys[begin]), values[begin:end]))
     for which, columns in together.items():
-        yield [key for key, _ in columns], np.frombuffer(which, np.int64), np.stack([one for _, one in columns], axis=1)
+        yield (
+            [key for key, _ in columns],
+            np.frombuffer(which, np.int64),
+            np.stack([item for _, item in columns], axis=1),
+        )

@@ -62,15 +62,15 @@ def refuse_foreign(path: Path, head: bytes, whole: bool) -> None:
     first = text[1:].lstrip(WHITE)
     if not first or first[:1] == b"]":
         return
-    found = next(scan(b"[" + first), None)
-    if found is None:
+    block = next(scan(b"[" + first), None)
+    if block is None:
         # a torn first record is ours if it starts as ours do; otherwise it is somebody else's
         if first.startswith(b"{") and (b'"log"' in first[:200] or not whole):
             return
         if first.startswith(b"{") and b'"log"'.startswith(first[1:].strip()[:5]):
             return
         raise LogFileError(f"{path} is a JSON array, but not of log records; {advice}")
-    if "log" not in found[0]:
+    if "log" not in block[0]:
         raise LogFileError(f'{path} is a JSON array, but its entries have no "log" field; {advice}')
 
 

@@ -43,10 +43,10 @@ def best_copy(path: Path) -> Path:
         return path
     local = local_path(path)
     with contextlib.suppress(OSError):
-        found = local.stat()
-        if found.st_uid == os.getuid():
+        stat = local.stat()
+        if stat.st_uid == os.getuid():
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime > found.st_mtime + _ELSEWHERE_SECONDS:
+                if path.stat().st_mtime > stat.st_mtime + _ELSEWHERE_SECONDS:
                     return path
             return local
     return path
@@ -187,7 +187,7 @@ def _carry_blocks(local: Path, path: Path) -> None:
         content = piece.read_bytes()
         if not _is_writer_in(content, path):
             continue  # of a run that was deleted, in whose place there may be another one
-        if not any(one.read_bytes() == content for _, one in pieces(path.parent, path.stem)):  # else killed behind it
+        if not any(item.read_bytes() == content for _, item in pieces(path.parent, path.stem)):  # else killed behind it
             temporary = path.with_name(f".{piece.name}.{os.getpid()}")
             try:
                 shutil.copyfile(piece, temporary)

@@ -74,7 +74,7 @@ class RunAccounts:
             gpus, known = (int(manifest.get("world_size") or 1) if has_gpus else 0), None
         gpus = gpus if devices is None else devices
         given = (price_per_gpu_hour, energy.said.get("price_per_gpu_hour"), known)
-        price = next((one for one in given if one is not None), None)
+        price = next((item for item in given if item is not None), None)
         kwh = energy.said.get("price_per_kwh") if price_per_kwh is None else price_per_kwh
         return energy.fields(Prices(per_gpu_hour=price, per_kwh=kwh), held * gpus / 3600.0, gpus)
 

@@ -27,12 +27,12 @@ def runs(
 ) -> list[StoredRun]:
     """The runs under a folder (default: `BAROGRAPH_DIR`, else `runs`), the newest last."""
     root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
-    found = [run for run in map(StoredRun, _run_folders(root)) if project is None or run.project == project]
+    chosen_runs = [run for run in map(StoredRun, _run_folders(root)) if project is None or run.project == project]
     if status is not None:
-        found = [run for run in found if run.status == status]
+        chosen_runs = [run for run in chosen_runs if run.status == status]
     if tag is not None:
-        found = [run for run in found if tag in run.tags]
-    return sorted(found, key=lambda run: (str(run.manifest.get("created", "")), run.id))
+        chosen_runs = [run for run in chosen_runs if tag in run.tags]
+    return sorted(chosen_runs, key=lambda run: (str(run.manifest.get("created", "")), run.id))
 
 
 def _run_folders(root: Path) -> Iterator[Path]:

@@ -80,21 +80,21 @@ def money(totals: Totals, gpus: float, price_per_gpu_hour: float) -> dict[str, f
 
 def fields(totals: Totals, gpus: float | None = None, price_per_gpu_hour: float | None = None) -> dict[str, Any]:
     """Totals as the fields of a `goodput` record; with GPUs and a price `cost` and `lost_cost` too."""
-    made: dict[str, Any] = {"wall_seconds": round(totals.wall, 6)}
-    made |= {f"{cause}_seconds": round(getattr(totals, cause), 6) for cause in CAUSES}
-    made["restart_seconds"] = round(totals.restart, 6)
-    made["paused_seconds"] = round(totals.paused, 6)
+    result: dict[str, Any] = {"wall_seconds": round(totals.wall, 6)}
+    result |= {f"{cause}_seconds": round(getattr(totals, cause), 6) for cause in CAUSES}
+    result["restart_seconds"] = round(totals.restart, 6)
+    result["paused_seconds"] = round(totals.paused, 6)
     if totals.wall > 0:
-        made["goodput"] = round(totals.goodput, 6)
-    made |= {"parts": totals.parts, "crashes": totals.crashes, "redone_steps": totals.redone_steps}
+        result["goodput"] = round(totals.goodput, 6)
+    result |= {"parts": totals.parts, "crashes": totals.crashes, "redone_steps": totals.redone_steps}
     if totals.names:
-        made["spans"] = {name: round(seconds, 6) for name, seconds in totals.names.items()}
+        result["spans"] = {name: round(seconds, 6) for name, seconds in totals.names.items()}
     if gpus:
-        made["gpu_hours"] = round(totals.held * gpus / 3600.0, 6)
+        result["gpu_hours"] = round(totals.held * gpus / 3600.0, 6)
         if price_per_gpu_hour is not None:
             spent = money(totals, gpus, price_per_gpu_hour)
-            made |= {"cost": spent["cost"], "lost_cost": spent["lost"], "price_per_gpu_hour": price_per_gpu_hour}
-    return made
+            result |= {"cost": spent["cost"], "lost_cost": spent["lost"], "price_per_gpu_hour": price_per_gpu_hour}
+    return result
 
 
 _WORDS = {

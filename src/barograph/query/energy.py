@@ -43,7 +43,7 @@ class Prices:
         # the longest name first, so that "A100 80GB" is asked before "A100"
         self._table = sorted(
             ((words, price) for words, price in wordlists if words),
-            key=lambda one: (-len(one[0]), -sum(map(len, one[0])), one[0]),
+            key=lambda item: (-len(item[0]), -sum(map(len, item[0])), item[0]),
         )
 
     def of_device(self, name: str) -> float | None:
@@ -64,8 +64,8 @@ class Prices:
         if self.given is not None:
             return self.given
         prices = [self.of_device(name) for name in names]
-        known = [price for price in prices if price is not None]
-        return sum(known) / len(known) if known and len(known) == len(prices) else None
+        present = [price for price in prices if price is not None]
+        return sum(present) / len(present) if present and len(present) == len(prices) else None
 
     def __bool__(self) -> bool:
         return self.given is not None or self.per_kwh is not None or bool(self._table)

@@ -77,8 +77,8 @@ class FixedFiles(StoredFiles):
         return self._kept[ask]
 
     def manifest(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._once(StoredFiles.manifest)
-        return found
+        result: dict[str, Any] = self._once(StoredFiles.manifest)
+        return result
 
     def status(self) -> str:
         return str(self._once(StoredFiles.status))
@@ -87,5 +87,5 @@ class FixedFiles(StoredFiles):
         return list(self._once(StoredFiles.logs))
 
     def look(self) -> Look:
-        found: Look = self._once(StoredFiles.look)
-        return found
+        result: Look = self._once(StoredFiles.look)
+        return result

@@ -115,10 +115,10 @@ class _Token(NamedTuple):
 def parse(text: str) -> Condition:
     """The condition that a text is. Raises FilterError, whose sentence names the place."""
     reader = _Parser(text)
-    found = reader.group("or", 0)
+    condition = reader.group("or", 0)
     if reader.at < len(reader.tokens):
         raise reader.sorry("expected `and`, `or` or the end")
-    return found
+    return condition
 
 
 class _Parser:
@@ -170,9 +170,9 @@ class _Parser:
             return Group("not", (self.one(depth + 1),))
         if self.peek() == "(":
             self.at += 1
-            found = self.group("or", depth + 1)
+            condition = self.group("or", depth + 1)
             self.expect(")")
-            return found
+            return condition
         return self.comparison()
 
     def comparison(self) -> Condition:
@@ -189,8 +189,8 @@ class _Parser:
             return self.among(field)
         if op in _COMPARE or op in ("!=", "~", "!~"):
             self.at += 1
-            made = Clause(field, {"==": "=", "!=": "=", "!~": "~"}.get(op, op), (self.value(field),))
-            return Group("differs", (made,)) if op in ("!=", "!~") else made
+            clause = Clause(field, {"==": "=", "!=": "=", "!~": "~"}.get(op, op), (self.value(field),))
+            return Group("differs", (clause,)) if op in ("!=", "!~") else clause
         return Clause(field, "has")
 
     def among(self, field: str) -> Clause:
@@ -203,27 +203,27 @@ class _Parser:
         self.expect(")")
         return Clause(field, "in", tuple(values))
 
-    def field(self, said: str) -> str:
-        lower = said.lower()
-        if lower.startswith("config.") and len(said) > len("config."):
-            return "config." + said[len("config.") :]
+    def field(self, text: str) -> str:
+        lower = text.lower()
+        if lower.startswith("config.") and len(text) > len("config."):
+            return "config." + text[len("config.") :]
         if lower in FIELDS or lower in _ALSO:
             return _ALSO.get(lower, lower)
-        near = difflib.get_close_matches(lower, [*FIELDS, f"config.{said}"], 1, 0.5)
-        raise self.sorry(f"there is no field {said[:60]!r}; the nearest is {(near or [f'config.{said[:60]}'])[0]!r}")
+        near = difflib.get_close_matches(lower, [*FIELDS, f"config.{text}"], 1, 0.5)
+        raise self.sorry(f"there is no field {text[:60]!r}; the nearest is {(near or [f'config.{text[:60]}'])[0]!r}")
 
     def value(self, field: str) -> Value:
         """The next value. Refuses one that the field can never have: a word for a number, a time that is none."""
         if self.at == len(self.tokens) or self.tokens[self.at].kind == "op":
             raise self.sorry("expected a value")
         token = self.tokens[self.at]
-        found, kind = _value_of(token), FIELDS.get(field)
-        if kind == "number" and found.kind not in ("number", "null"):
+        result, kind = _value_of(token), FIELDS.get(field)
+        if kind == "number" and result.kind not in ("number", "null"):
             raise self.sorry(f"{field} is a number")
-        if kind == "time" and found.kind != "null" and not _moment(found):
+        if kind == "time" and result.kind != "null" and not _moment(result):
             raise self.sorry(f"{field} is a time, such as 2026-01-31")
         self.at += 1
-        return found
+        return result
 
     def expect(self, sign: str) -> None:
         if self.peek() != sign:
@@ -283,18 +283,18 @@ def _meets(condition: Condition, facts: _Facts) -> bool:
     return all(each) if condition.op == "and" else any(each)
 
 
-def _compares(one: Clause, facts: _Facts) -> bool:
-    held = facts.get(one.field)
-    if one.op == "has":
+def _compares(clause: Clause, facts: _Facts) -> bool:
+    held = facts.get(clause.field)
+    if clause.op == "has":
         return held is not None and held != []
     if held is None:
-        return any(value.kind == "null" for value in one.values) and one.op in ("=", "in")
-    kind = FIELDS.get(one.field, "config")
+        return any(value.kind == "null" for value in clause.values) and clause.op in ("=", "in")
+    kind = FIELDS.get(clause.field, "config")
     each = held if kind == "texts" else [held]
-    op = "=" if one.op == "in" else one.op
-    if one.field == "tag" and op == "=" and not held:
-        return any(value.kind == "null" for value in one.values)
-    return any(_compare(kind, item, op, value) for item in each for value in one.values)
+    op = "=" if clause.op == "in" else clause.op
+    if clause.field == "tag" and op == "=" and not held:
+        return any(value.kind == "null" for value in clause.values)
+    return any(_compare(kind, item, op, value) for item in each for value in clause.values)
 
 
 def _compare(kind: str, held: Any, op: str, value: Value) -> bool:
@@ -379,7 +379,7 @@ def _leaf(config: Mapping[str, Any], name: str) -> Any:
         return None if isinstance(value, float) and math.isnan(value) else value
     for key, value in config.items():
         if isinstance(value, Mapping) and name.startswith(f"{key}."):
-            found = _leaf(value, name[len(str(key)) + 1 :])
-            if found is not None:
-                return found
+            result = _leaf(value, name[len(str(key)) + 1 :])
+            if result is not None:
+                return result
     return None

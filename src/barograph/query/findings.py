@@ -56,4 +56,4 @@ class Findings:
 def recorded_findings(run: StoredRun) -> list[Record]:
     """The findings that stand by the records of a run's logs, in the order in which they came."""
     records = [record for path in run.log_files() for record, _ in records_of(path, {"finding"})]
-    return Findings(sorted(records, key=lambda one: one.time)).records()
+    return Findings(sorted(records, key=lambda item: item.time)).records()

@@ -65,31 +65,31 @@ def frame(
     return _as(_joined(parts, layout, single), library)
 
 
-def _choice(what: str, given: str, words: Sequence[str]) -> None:
-    if given not in words:
-        raise ValueError(f"{what} is {given!r:.60}, but it is one of {', '.join(words)}")
+def _choice(what: str, text: str, words: Sequence[str]) -> None:
+    if text not in words:
+        raise ValueError(f"{what} is {text!r:.60}, but it is one of {', '.join(words)}")
 
 
 def _names(runs: Sequence[StoredRun], wanted: Sequence[str] | None) -> list[list[str]]:
     """The full names of each run's series, in the order asked for, each once."""
-    known = [run.names() for run in runs]
+    result = [run.names() for run in runs]
     if wanted is None:
-        return known
+        return result
     chosen: list[dict[str, None]] = [{} for _ in runs]
-    for one in wanted:
+    for item in wanted:
         hit = False
-        for run, names, found in zip(runs, known, chosen, strict=True):
-            if any(char in one for char in "*?[") and one not in names:
-                fitting = [name for name in names if fnmatch.fnmatchcase(name, one)]
+        for run, names, found in zip(runs, result, chosen, strict=True):
+            if any(char in item for char in "*?[") and item not in names:
+                fitting = [name for name in names if fnmatch.fnmatchcase(name, item)]
             else:
-                fitting = [name] if (name := _full_name(names, one)) is not None else []
+                fitting = [name] if (name := _full_name(names, item)) is not None else []
             found.update(dict.fromkeys(fitting))
             hit = hit or bool(fitting)
-            if not fitting and len(runs) == 1 and not any(char in one for char in "*?["):
-                run.series(one)  # raises the sentence with the nearest name
+            if not fitting and len(runs) == 1 and not any(char in item for char in "*?["):
+                run.series(item)  # raises the sentence with the nearest name
         if not hit:
-            near = difflib.get_close_matches(one, sorted({name for names in known for name in names}), 1, 0.4)
-            raise KeyError(f"no run has a series {one!r}" + (f"; the nearest is {near[0]!r}" if near else ""))
+            near = difflib.get_close_matches(item, sorted({name for names in result for name in names}), 1, 0.4)
+            raise KeyError(f"no run has a series {item!r}" + (f"; the nearest is {near[0]!r}" if near else ""))
     return [list(found) for found in chosen]
 
 
@@ -109,20 +109,20 @@ def _full_name(known: Sequence[str], name: str) -> str | None:
 def _wide(run: StoredRun, series: Sequence[Series], x: str, branch: str) -> pyarrow.Table:
     import pyarrow
 
-    every = numpy.unique(numpy.concatenate([one.step for one in series])) if series else numpy.empty(0, numpy.int64)
+    every = numpy.unique(numpy.concatenate([item.step for item in series])) if series else numpy.empty(0, numpy.int64)
     times = numpy.zeros(len(every))
     columns: dict[str, Any] = {}
-    for one in series:
-        if one.name == x:
+    for item in series:
+        if item.name == x:
             continue  # it is the axis
-        last = _lasts(one.step)
-        place = numpy.searchsorted(every, one.step[last])
+        last = _lasts(item.step)
+        place = numpy.searchsorted(every, item.step[last])
         value = numpy.full(len(every), numpy.nan)
-        value[place] = one.value[last]
+        value[place] = item.value[last]
         missing = numpy.ones(len(every), bool)
         missing[place] = False
-        columns[str(sound(one.name))] = pyarrow.array(value, mask=missing)
-        numpy.maximum.at(times, numpy.searchsorted(every, one.step), one.time)
+        columns[str(sound(item.name))] = pyarrow.array(value, mask=missing)
+        numpy.maximum.at(times, numpy.searchsorted(every, item.step), item.time)
     head = {"step": pyarrow.array(every), "time": _moments(times)}
     if x not in ("step", "time"):
         head[x] = pyarrow.array(_axis(run, x, branch, every, times))
@@ -139,11 +139,11 @@ def _lasts(step: Any) -> Any:
 def _long(run: StoredRun, series: Sequence[Series], x: str, branch: str) -> pyarrow.Table:
     import pyarrow
 
-    lengths = [len(one) for one in series]
+    lengths = [len(item) for item in series]
     codes = numpy.repeat(numpy.arange(len(series), dtype=numpy.int32), lengths)
-    names = pyarrow.array([sound(one.name) for one in series], pyarrow.string())
+    names = pyarrow.array([sound(item.name) for item in series], pyarrow.string())
     step, time, value, segment, rank = (
-        numpy.concatenate([getattr(one, column) for one in series]) if series else numpy.empty(0, kind)
+        numpy.concatenate([getattr(item, column) for item in series]) if series else numpy.empty(0, kind)
         for column, kind in (
             ("step", numpy.int64), ("time", numpy.float64), ("value", numpy.float64), ("segment", numpy.int32),
             ("rank", numpy.int32),

@@ -299,8 +299,8 @@ class Goodput:
         if phases and not known.whole:
             self._split(known, phases)
 
-    def _split(self, known: _CountedStep, phases: Mapping[str, Any]) -> None:
-        known.whole = True  # once
+    def _split(self, step: _CountedStep, phases: Mapping[str, Any]) -> None:
+        step.whole = True  # once
         amounts = [0, 0, 0, 0, 0]
         for name, milliseconds in phases.items():
             cause = _PHASES.get(name)
@@ -310,8 +310,8 @@ class Goodput:
                 cause = _PHASES[name] = cause_of_phase(name)
             if cause:
                 amounts[cause] += microseconds(milliseconds)
-        left = known.taken
-        elsewhere = max(0, known.length - left)  # an evaluation, say, that has a record of its own
+        left = step.taken
+        elsewhere = max(0, step.length - left)  # an evaluation, say, that has a record of its own
         for cause in range(1, 5):
             if amount := amounts[cause]:
                 if cause > 2:  # evaluation and checkpoint

@@ -76,4 +76,4 @@ def sound(value: Any) -> Any:
     """A value as Arrow can hold it: half a surrogate pair in a text, or in a list of them, is written out."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
-    return [sound(one) for one in value] if isinstance(value, list) else value
+    return [sound(item) for item in value] if isinstance(value, list) else value

@@ -48,4 +48,4 @@ def projects(runs: Iterable[StoredRun]) -> list[Project]:
         created = str(about.get("created") or "")
         if one.newest is None or created >= (one.created or ""):
             one.newest, one.created = run.id, created or None
-    return sorted(found.values(), key=lambda one: (one.created or "", one.name), reverse=True)
+    return sorted(found.values(), key=lambda item: (item.created or "", item.name), reverse=True)

@@ -56,8 +56,8 @@ class All(Condition):
         return all(part.allows(keys) for part in self.parts)
 
     def exact(self, column: str) -> frozenset[str] | None:
-        found = [values for part in self.parts if (values := part.exact(column)) is not None]
-        return frozenset.intersection(*found) if found else None
+        present = [values for part in self.parts if (values := part.exact(column)) is not None]
+        return frozenset.intersection(*present) if present else None
 
 
 class Any_(Condition):
@@ -69,8 +69,8 @@ class Any_(Condition):
 
     def exact(self, column: str) -> frozenset[str] | None:
         found = [part.exact(column) for part in self.parts]
-        known = [values for values in found if values is not None]
-        return frozenset.union(*known) if known and len(known) == len(found) else None
+        present = [values for values in found if values is not None]
+        return frozenset.union(*present) if present and len(present) == len(found) else None
 
 
 class QueryScope(NamedTuple):
@@ -158,8 +158,8 @@ class _Walk:
     def visit(self, node: Any, outer: Condition) -> None:
         """Everything below a node; a table that no SELECT's conditions speak of is wanted whole."""
         if isinstance(node, list):
-            for one in node:
-                self.visit(one, outer)
+            for item in node:
+                self.visit(item, outer)
         elif isinstance(node, dict):
             if node.get("type") == "SELECT_NODE" and isinstance(node.get("from_table"), dict):
                 renamed = _renamed(node.get("select_list") or ())
@@ -182,7 +182,7 @@ class _Walk:
             if name in self.columns:
                 plain = not node.get("sample") and not node.get("column_name_alias")
                 alias = str(node.get("alias") or node["table_name"]).lower()
-                parts = [self._condition(one, alias, self.columns[name]) for one in filters] if plain else []
+                parts = [self._condition(item, alias, self.columns[name]) for item in filters] if plain else []
                 self.found.setdefault(name, []).append(All(parts) if parts else ANY)
         elif kind == "JOIN":
             how, plain = node.get("join_type"), node.get("ref_type") in _PLAIN_JOINS
@@ -204,8 +204,8 @@ class _Walk:
             parts = [self._condition(child, alias, known) for child in node["children"]]
             return All(parts) if kind == "CONJUNCTION_AND" else Any_(parts)
         if kind == "COMPARE_EQUAL":
-            for one, other in ((node["left"], node["right"]), (node["right"], node["left"])):
-                column, value = _column(one, alias, known), self._text(other)
+            for item, other in ((node["left"], node["right"]), (node["right"], node["left"])):
+                column, value = _column(item, alias, known), self._text(other)
                 if column is not None and value is not None:
                     return _among(column, frozenset((value,)))
         if kind == "COMPARE_IN":
@@ -214,7 +214,7 @@ class _Walk:
             if column is not None and None not in values:
                 return _among(column, frozenset(value for value in values if value is not None))
         if kind == "FUNCTION" and node.get("function_name") in ("~~", "starts_with", "prefix", "^@"):
-            arguments = [one["expression"] for one in node["arguments"]]
+            arguments = [item["expression"] for item in node["arguments"]]
             column, value = _column(arguments[0], alias, known), self._text(arguments[1])
             if column is not None and value is not None and len(arguments) == 2:
                 return Test(column, _like(value) if node["function_name"] == "~~" else _begins(value))
@@ -236,9 +236,9 @@ class _Walk:
 def _renamed(select: Any) -> bool:
     """Whether an expression of SELECT bears a key's name: WHERE could mean that one."""
     return any(
-        str(one.get("alias") or "").lower() in KEYS
-        and not (one.get("type") == "COLUMN_REF" and one["column_names"][-1].lower() == one["alias"].lower())
-        for one in select
+        str(item.get("alias") or "").lower() in KEYS
+        and not (item.get("type") == "COLUMN_REF" and item["column_names"][-1].lower() == item["alias"].lower())
+        for item in select
     )
 
 

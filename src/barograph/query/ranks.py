@@ -44,10 +44,10 @@ class SeriesLimit:
             return None
         if len(self._names) < MOST_SERIES:
             self._names.update(names)
-        found = [place for place, name in enumerate(names) if name in self._names]
-        if len(found) < len(names):
+        result = [place for place, name in enumerate(names) if name in self._names]
+        if len(result) < len(names):
             self.reached = True
-            return found
+            return result
         if len(self._whole) >= _MOST_ROWS:
             self._whole.clear()
         self._whole.add(names)
@@ -97,11 +97,11 @@ class RankChoice:
             self._first.clear()
         key = rank, names
         if key not in self._places:
-            found = [each for place in range(len(names)) for each in self._decide(rank, row, place)]
+            chosen_eaches = [each for place in range(len(names)) for each in self._decide(rank, row, place)]
             if all(name in self._rank for name in names):
                 mine = [place for place, name in enumerate(names) if self._rank[name] == rank]
                 self._places[key] = None if len(mine) == len(names) else mine
-            return found
+            return chosen_eaches
         places = self._places[key]
         if places is None:
             return [row]

@@ -43,9 +43,9 @@ def _packed(table: str, found: Iterator[tuple[RunEntry, str, Ranked]]) -> Iterat
     """Series put together into batches of some size."""
     waiting: list[tuple[RunEntry, str, Ranked]] = []
     rows = 0
-    for one in found:
-        waiting.append(one)
-        rows += len(one[2][0])
+    for item in found:
+        waiting.append(item)
+        rows += len(item[2][0])
         if rows >= _BATCH_ROWS:
             yield _points_batch(table, waiting)
             waiting, rows = [], 0
@@ -133,11 +133,11 @@ def checkpoints(shelf: Shelf, condition: Condition, columns: frozenset[str] | No
 
     def rows() -> Iterator[dict[str, Any]]:
         for entry in shelf.matching(condition):
-            for one in entry.run.checkpoints():
-                row: dict[str, Any] = {"step": whole(one.get("step")), "segment": whole(one.get("segment"))}
-                row |= {key: plain_text(one.get(key)) for key in ("path", "metadata")}
-                row |= {key: number(one.get(key)) for key in ("val_loss", "val_bpb")}
-                yield {"project": entry.project, "run": entry.key, "live": one["live"]} | row
+            for item in entry.run.checkpoints():
+                row: dict[str, Any] = {"step": whole(item.get("step")), "segment": whole(item.get("segment"))}
+                row |= {key: plain_text(item.get(key)) for key in ("path", "metadata")}
+                row |= {key: number(item.get(key)) for key in ("val_loss", "val_bpb")}
+                yield {"project": entry.project, "run": entry.key, "live": item["live"]} | row
 
     yield from _batches("checkpoints", rows())
 
@@ -156,7 +156,7 @@ def findings(shelf: Shelf, condition: Condition, columns: frozenset[str] | None)
                 row |= {key: whole(fields.get(key)) for key in ("last_step", "found", "segment")}
                 for key in ("causes", "remedies"):
                     listed = fields.get(key)
-                    row[key] = [plain_text(one) for one in listed] if isinstance(listed, list) else None
+                    row[key] = [plain_text(item) for item in listed] if isinstance(listed, list) else None
                 row["evidence"] = json.dumps(mark_non_finite(fields.get("evidence") or {}), default=str)
                 row["confidence"] = number(fields.get("confidence"))
                 yield row

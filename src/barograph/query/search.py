@@ -85,17 +85,17 @@ def search(words: Sequence[str], runs: Iterable[StoredRun], *, findings: bool = 
     if not (wanted.words or wanted.conditions or wanted.pairs):
         raise ValueError("say what to search for: a word, a phrase, or a condition such as 'config.lr > 1e-3'")
     known = list(runs)
-    found = Found(looked_at=len(known))
+    result = Found(looked_at=len(known))
     vocabulary: set[str] = set()
     for run in reversed(known):  # the newest first, and first among equals
         hit = look(run, wanted, findings, vocabulary)
         if hit is not None:
-            found.hits.append(hit)
-    found.hits.sort(key=lambda one: -one.score)
-    if not found.hits and len(wanted.words) == 1:
+            result.hits.append(hit)
+    result.hits.sort(key=lambda item: -item.score)
+    if not result.hits and len(wanted.words) == 1:
         near = difflib.get_close_matches(wanted.words[0], vocabulary, 1, 0.7)
-        found.nearest = near[0] if near else None
-    return found
+        result.nearest = near[0] if near else None
+    return result
 
 
 def choose(runs: Iterable[StoredRun], words: Sequence[str]) -> list[StoredRun]:

@@ -110,7 +110,7 @@ def latest(entry: RunEntry, names: Names | None = None) -> dict[str, Any]:
     """The last `loss` and `eval_loss` of a run, by whatever name it logs them, and its last `step`."""
     names = names or Names()
     run = entry.run
-    found: dict[str, Any] = {"loss": None, "eval_loss": None, "step": None}
+    result: dict[str, Any] = {"loss": None, "eval_loss": None, "step": None}
     known = run.names()
     wanted: dict[str, str] = {}
     for key, series in (("loss", "train/loss"), ("eval_loss", "eval/loss")):
@@ -119,9 +119,9 @@ def latest(entry: RunEntry, names: Names | None = None) -> dict[str, Any]:
             wanted[series if series in same else same[0]] = key
     for name, (step, time, value, _, _) in run.points_of(wanted):
         last = int(numpy.lexsort((time, step))[-1])
-        found[wanted[name]] = float(value[last])
-        found["step"] = max(int(step[last]), found["step"] or 0)
-    if found["step"] is None:
+        result[wanted[name]] = float(value[last])
+        result["step"] = max(int(step[last]), result["step"] or 0)
+    if result["step"] is None:
         for _, (step, *_) in run.points_of(known[:1]):
-            found["step"] = int(step.max())
-    return found
+            result["step"] = int(step.max())
+    return result

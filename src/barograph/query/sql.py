@@ -132,7 +132,7 @@ def _runs(dir: str | os.PathLike[str] | None) -> list[StoredRun]:
 
 def _check(connection: Any, query: str) -> None:
     """Raises ValueError unless the query is one SELECT."""
-    kinds = [str(one.type).rsplit(".", 1)[-1] for one in connection.extract_statements(query)]
+    kinds = [str(item.type).rsplit(".", 1)[-1] for item in connection.extract_statements(query)]
     if not kinds:
         raise ValueError("the query is empty; try: select run, status, loss from runs")
     if kinds == ["MULTI"]:
@@ -170,10 +170,10 @@ def _sentence(error: Exception) -> str:
 class _TableScan:
     """A table that is read when DuckDB scans it, from the start each time."""
 
-    def __init__(self, name: str, shelf: Shelf, known: QueryScope = EVERYTHING):
+    def __init__(self, name: str, shelf: Shelf, scope: QueryScope = EVERYTHING):
         self._name = name
         self._shelf = shelf
-        self._known = known
+        self._known = scope
         self.failed: Exception | None = None
 
     def __arrow_c_schema__(self) -> Any:

@@ -176,10 +176,10 @@ class StoredRun:
 
     @property
     def segments(self) -> list[Segment]:
-        found = self._files.look().segments()
+        result = self._files.look().segments()
         if self._until is None:
-            return found
-        return [one for one in found if one.time <= self._until] or found
+            return result
+        return [item for item in result if item.time <= self._until] or result
 
     @property
     def origin(self) -> tuple[StoredRun, int] | None:
@@ -195,10 +195,10 @@ class StoredRun:
 
     def names(self) -> list[str]:
         """Every series of the run, sorted."""
-        found = self._files.look().names()
+        result = self._files.look().names()
         if (origin := self.origin) is None:
-            return found
-        return sorted({*found, *origin[0].names()})
+            return result
+        return sorted({*result, *origin[0].names()})
 
     def series(
         self, name: str, x: str = "step", max_points: int | None = None, branch: str = "live", rank: Rank = None
@@ -263,30 +263,30 @@ class StoredRun:
         Series that were logged together share their arrays of steps, times and segments.
         """
         look = self._files.look()
-        found = {}
+        result = {}
         alike: dict[int, Columns] = {}  # the last series of each length
         for name in look.names() if self.origin is None else self.names():
             columns = self._points(look, name, branch, rank)[:4]
             if not len(columns[0]) and rank is not None:
                 columns = self._points(look, name, branch, None)[:4]
             if len(columns[0]):
-                found[name] = alike[len(columns[0])] = _shared(columns, alike.get(len(columns[0])))
-        return found
+                result[name] = alike[len(columns[0])] = _shared(columns, alike.get(len(columns[0])))
+        return result
 
     def _points(self, look: Look, name: str, branch: str, rank: Rank | Chooser) -> Ranked:
         """One series, the old branches left out unless asked for, the other ranks too."""
         points = look.points(name)
-        found = points.step, points.time, points.value, points.segment, points.rank
+        result = points.step, points.time, points.value, points.segment, points.rank
         if branch != "all" and len(points.step):
             live = look.branch(self._until).mask(points.step, points.segment)
-            found = found if live is None else _where(live, found)
-        found = of_rank(found, rank)
+            result = result if live is None else _where(live, result)
+        result = of_rank(result, rank)
         if (origin := _origin(self, look)) is None:
-            return found
+            return result
         shared = origin[0]._points(origin[0]._files.look(), name, "live", rank)
         before = _where(shared[0] < origin[1], shared)
         before[3][:] = BEFORE_FORK
-        return _joined(before, found)
+        return _joined(before, result)
 
     def histograms(self, name: str, branch: str = "live") -> list[Histogram]:
         """A distribution over time, sorted by step; branch: "live", or "all" with what was superseded."""
@@ -337,20 +337,24 @@ class StoredRun:
         whether they belong to the live branch, or to one that a resume, rewind or fork discarded; None: not known.
         """
         listed = self.manifest.get("checkpoints")
-        found = [dict(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        found = [dict(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
         if not found:
             found = [{"step": record.step, **record.fields} for record in self.records("checkpoint")]
         branch = self.branch()
         # a checkpoint of the very step at which a run was resumed is what it went on from
-        kept = {one.start_step for one in self.segments if one.kind == "resume" and one.number in branch.cuts}
-        for one in found:
-            step, segment = one.get("step"), one.get("segment")
-            one["live"] = True if branch.whole else None
+        kept = {
+            segment.start_step
+            for segment in self.segments
+            if segment.kind == "resume" and segment.number in branch.cuts
+        }
+        for item in found:
+            step, segment = item.get("step"), item.get("segment")
+            item["live"] = True if branch.whole else None
             if not branch.whole and type(step) is int and type(segment) is int:
                 cut = branch.cuts.get(segment)
                 before = cut is None or step < cut or (step == cut and cut in kept)
-                one["live"] = segment in branch.cuts and before
-        return sorted(found, key=lambda one: one["step"] if type(one.get("step")) is int else -1)
+                item["live"] = segment in branch.cuts and before
+        return sorted(found, key=lambda item: item["step"] if type(item.get("step")) is int else -1)
 
     # -- time and money ---------------------------------------------------------------------------------
 
@@ -385,7 +389,7 @@ def _origin(run: StoredRun, look: Look) -> tuple[StoredRun, int] | None:
     here, named = run.dir.resolve(), Path(first.source)
     beside = here.parent.parent / named.parent.name / named.name  # where all runs were moved together
     files = run._files
-    source = next((one for one in (named, beside) if one != here and segments.is_run(one)), None)
+    source = next((item for item in (named, beside) if item != here and segments.is_run(item)), None)
     if source is None or not files.may_open(source):
         return None
     if run._source is None or run._source.dir != source:

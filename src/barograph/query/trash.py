@@ -122,7 +122,7 @@ def refuse_live(folder: Path, force: bool = False) -> None:
     """Raise ValueError, with a sentence, for a run that is being written, or without `force` may be."""
     about = manifest.read(folder)
     status = liveness.status(folder, about)
-    written = [one for one in liveness.pulses(folder) if one.status in liveness.ALIVE]
+    written = [pulse for pulse in liveness.pulses(folder) if pulse.status in liveness.ALIVE]
     if status in liveness.ALIVE or written:
         rank = f" (rank {written[0].rank}, process {written[0].pid})" if written else ""
         raise ValueError(f"{folder.name} is still being written{rank}; stop its training, then delete it")
@@ -145,8 +145,8 @@ def _root(folder: Path, about: dict[str, Any]) -> Path:
 
 def trashed(root: str | os.PathLike[str]) -> list[Deleted]:
     """What lies in the trash of a folder of runs and of its projects, the latest deleted first."""
-    found = [one for place in _places(Path(root)) for one in _entries(place)]
-    return sorted(found, key=lambda one: (-one.deleted, one.id))
+    found = [item for place in _places(Path(root)) for item in _entries(place)]
+    return sorted(found, key=lambda item: (-item.deleted, item.id))
 
 
 def _places(root: Path) -> Iterator[Path]:
@@ -157,7 +157,7 @@ def _places(root: Path) -> Iterator[Path]:
         parents = [top.parent, top.parent.parent]
     else:
         with contextlib.suppress(OSError):
-            parents += sorted(one for one in top.iterdir() if one.is_dir() and not one.name.startswith("."))
+            parents += sorted(item for item in top.iterdir() if item.is_dir() and not item.name.startswith("."))
     for parent in parents:
         place = parent / FOLDER
         if place.is_dir() and not place.is_symlink():
@@ -219,15 +219,15 @@ def restore(root: str | os.PathLike[str], id: str) -> Path:
 
 def _find(entries: list[Deleted], which: str, root: Path) -> Deleted:
     for same in (
-        [one for one in entries if one.id == which],
-        [one for one in entries if which in (one.run, f"{one.project}/{one.run}")],
-        [one for one in entries if one.name == which],
+        [entry for entry in entries if entry.id == which],
+        [entry for entry in entries if which in (entry.run, f"{entry.project}/{entry.run}")],
+        [entry for entry in entries if entry.name == which],
     ):
         if len(same) == 1:
             return same[0]
         if same:
-            raise KeyError(f"{which!r} is {len(same)} runs in the trash: {', '.join(one.id for one in same[:5])}")
-    there = f"there are {', '.join(one.id for one in entries[:3])}" if entries else "the trash is empty"
+            raise KeyError(f"{which!r} is {len(same)} runs in the trash: {', '.join(item.id for item in same[:5])}")
+    there = f"there are {', '.join(entry.id for entry in entries[:3])}" if entries else "the trash is empty"
     raise KeyError(f"there is no {which!r} in the trash of {root}; {there}")
 
 
@@ -235,12 +235,12 @@ def purge(root: str | os.PathLike[str], older_than_seconds: float = DAYS * 86_40
     """Remove for good what was deleted longer ago than this; returns what was. What can't be removed stays."""
     now, gone = time.time(), []
     for place in _places(Path(root)):
-        for one in _entries(place):
-            if now - one.deleted < older_than_seconds:
+        for item in _entries(place):
+            if now - item.deleted < older_than_seconds:
                 continue
             with contextlib.suppress(OSError):
-                os.rename(one.folder, place / f"{_GOING}{one.id}")
-                gone.append(one)
+                os.rename(item.folder, place / f"{_GOING}{item.id}")
+                gone.append(item)
         for left in list(place.glob(f"{_GOING}*")):  # ours, and those of a purge that was killed
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left, ignore_errors=True)
@@ -252,12 +252,12 @@ def purge(root: str | os.PathLike[str], older_than_seconds: float = DAYS * 86_40
 def forks_of(run_dir: str | os.PathLike[str], root: str | os.PathLike[str]) -> list[Path]:
     """The runs under a folder of runs that were forked from this one: without it they lose their history."""
     source = str(Path(run_dir).resolve())
-    found = []
+    result = []
     for folder in _children(Path(root)):
         first = next(iter(segments.read(folder)), None) if segments.is_run(folder) else None
         if first is not None and first.source is not None and str(Path(first.source).resolve()) == source:
-            found.append(folder)
-    return found
+            result.append(folder)
+    return result
 
 
 def _children(root: Path) -> Iterator[Path]:
@@ -267,4 +267,4 @@ def _children(root: Path) -> Iterator[Path]:
                 yield child
                 if not segments.is_run(child):
                     with contextlib.suppress(OSError):
-                        yield from sorted(one for one in child.iterdir() if one.is_dir())
+                        yield from sorted(item for item in child.iterdir() if item.is_dir())

@@ -143,17 +143,17 @@ class WatchedProcess:
 
 def _memory_files(root: Path, pid: int) -> list[Path]:
     """Files that count what the kernel killed for memory: of the process's control group, else of the host."""
-    found: list[Path] = []
+    paths: list[Path] = []
     with contextlib.suppress(OSError):
         for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
             number, _, rest = line.partition(":")
             controllers, _, group = rest.partition(":")
             parts = [part for part in group.split("/") if part not in ("", ".", "..")]
             if number == "0":
-                found.append(root.joinpath("sys/fs/cgroup", *parts, "memory.events"))
+                paths.append(root.joinpath("sys/fs/cgroup", *parts, "memory.events"))
             elif "memory" in controllers.split(","):
-                found.append(root.joinpath("sys/fs/cgroup/memory", *parts, "memory.oom_control"))
-    return [*(path for path in found if path.exists()), root / "proc/vmstat"]
+                paths.append(root.joinpath("sys/fs/cgroup/memory", *parts, "memory.oom_control"))
+    return [*(path for path in paths if path.exists()), root / "proc/vmstat"]
 
 
 def _signal_name(number: int) -> str:

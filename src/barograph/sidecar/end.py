@@ -124,7 +124,7 @@ class RunEnd:
     def descriptors(self) -> list[int]:
         """What can be read once a process has ended."""
         open_ones = (member.watched.fileno() for member in self.members.values() if not member.ended)
-        return [one for one in open_ones if one >= 0]
+        return [item for item in open_ones if item >= 0]
 
     def processes(self) -> list[Process]:
         """Those that train, as far as is known."""

@@ -135,10 +135,10 @@ class Hang:
             "waited_seconds": round(waited, 3),
             "limit_seconds": round(limit, 3),
             "since": self._came,
-            "pids": [one.pid for one in processes],
+            "pids": [process.pid for process in processes],
         }
         if places:
-            asked = {one.rank for one in processes}
+            asked = {process.rank for process in processes}
             fields["summary"] = summary(places, max(self._journal.world_size, len(places)), waited, step, asked)
             fields["ranks"] = {str(rank): describe(place) for rank, place in places.items()}
             fields["stacks"] = {str(rank): text[-_MOST_TEXT:] for rank, text in texts.items()}
@@ -153,24 +153,24 @@ class Hang:
 def dump(folder: Path, processes: Iterable[Process], seconds: float = _ANSWER_SECONDS) -> dict[int, str]:
     """Have processes write all threads' stacks into their files; what each rank wrote."""
     asked: dict[int, tuple[Path, int]] = {}
-    for one in processes:
-        path = stacks_file(folder, one.writer)
+    for process in processes:
+        path = stacks_file(folder, process.writer)
         with contextlib.suppress(OSError):
             size = path.stat().st_size
-            if handles(one.pid, STACKS_SIGNAL):
-                os.kill(one.pid, STACKS_SIGNAL)
-                asked[one.rank] = path, size
-    found: dict[int, str] = {}
+            if handles(process.pid, STACKS_SIGNAL):
+                os.kill(process.pid, STACKS_SIGNAL)
+                asked[process.rank] = path, size
+    result: dict[int, str] = {}
     until = time.monotonic() + seconds
     while asked and time.monotonic() < until:
         time.sleep(0.05)
         for rank, (path, size) in list(asked.items()):
             text = _behind(path, size)
-            if text and text == found.get(rank):  # it has grown no more
+            if text and text == result.get(rank):  # it has grown no more
                 del asked[rank]
             elif text:
-                found[rank] = text
-    return found
+                result[rank] = text
+    return result
 
 
 def _behind(path: Path, size: int) -> str:

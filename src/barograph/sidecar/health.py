@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from barograph.core.record import HAS_NUMBERS, Record
-from barograph.doctor.kernel.facts import facts_of, is_event
+from barograph.doctor.kernel.facts import facts_of, is_event, with_rank
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.shapes import KEPT, is_wanted, shape_of
 from barograph.log.blocks import WideHistogram, WideRow
@@ -82,7 +82,7 @@ class Health:
             self._recall(record)
             return
         if is_event(record):
-            self._events.append(record)
+            self._events.append(with_rank(record, entry.rank))
             self._urgent |= record.kind in ("end", "hang", "oom", "stacks")
             if record.kind == "segment" and entry.rank == 0:
                 self._reopen()
@@ -179,7 +179,7 @@ class Health:
 
     def _compare(self) -> None:
         """Say what stands and has not been said; note what was said and is part of another incident now."""
-        incidents = {one.identity: one for one in self._examiner.incidents()}
+        incidents = {finding.identity: finding for finding in self._examiner.incidents()}
         for identity, finding in incidents.items():
             severity, times, _ = self._standing.get(identity, ("", 0, None))
             if severity != finding.severity and times < _MOST_TIMES:

@@ -192,7 +192,7 @@ class Sidecar:
         self.journal.warn(f"{name} failed with {type(error).__name__}: {error}", key=f"{name} {type(error).__name__}")
         count = self._failures[id(consumer)] = self._failures.get(id(consumer), 0) + 1
         if count >= _MOST_FAILURES and consumer is not self.end:
-            self._consumers = [one for one in self._consumers if one is not consumer]
+            self._consumers = [item for item in self._consumers if item is not consumer]
 
     def _watch(self) -> None:
         """What the records can't say: processes that are gone, steps that don't come, metrics that are missing."""
@@ -269,12 +269,12 @@ class Sidecar:
 
     def owes(self) -> dict[str, Any]:
         """What is still to be done."""
-        found: dict[str, Any] = {"unsealed": self.sealing.owes}
+        result: dict[str, Any] = {"unsealed": self.sealing.owes}
         if self.mirrors is not None and self.mirrors.owing:
-            found["mirrors"] = self.mirrors.owing
+            result["mirrors"] = self.mirrors.owing
         if self.alerts is not None and self.alerts.owes:
-            found["alerts"] = self.alerts.owes
-        return found
+            result["alerts"] = self.alerts.owes
+        return result
 
     # -- the end -------------------------------------------------------------------------------------
 

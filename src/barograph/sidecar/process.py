@@ -99,7 +99,7 @@ def settings_of(given: Any) -> Settings:
             return load()
         except ConfigError:
             return Settings()
-    known = {one.name for one in dataclasses.fields(Settings)}
+    known = {item.name for item in dataclasses.fields(Settings)}
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return Settings(**{name: value for name, value in values.items() if name in known})
 

@@ -42,7 +42,7 @@ class Folder:
             if pause:
                 clock.sleep(pause)
             try:
-                found = self._open(self._list(), table)
+                result = self._open(self._list(), table)
             except OSError as error:
                 if error.errno not in VANISHED:
                     raise
@@ -52,10 +52,10 @@ class Folder:
                 self._files = None
             else:
                 self._problems.forget(self.path)
-                if not any(part.header.get("pending") for part in found):
-                    return found
+                if not any(part.header.get("pending") for part in result):
+                    return result
                 committed = self.committed()
-                return [part for part in found if number_of(part.path) <= committed]
+                return [part for part in result if number_of(part.path) <= committed]
         self._problems[self.path] = f"files of {self.path.name} vanish while they are read ({vanished})"
         return []
 

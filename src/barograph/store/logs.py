@@ -110,13 +110,13 @@ class RunLog:
 
     def first_steps(self) -> dict[int, tuple[int, int]]:
         """The first step that each segment logged here, and where."""
-        found: dict[int, tuple[int, int]] = {}
+        result: dict[int, tuple[int, int]] = {}
         for part in self.points:
             held = part.header.get("first") or {}
-            found = first_steps(found, {int(segment): (at, step) for segment, (at, step) in held.items()})
+            result = first_steps(result, {int(segment): (at, step) for segment, (at, step) in held.items()})
         for stretch in (*self.stretches.values(), *self.blocks.values()):
-            found = first_steps(found, stretch.first)
-        return found
+            result = first_steps(result, stretch.first)
+        return result
 
     def _forget_if_replaced(self) -> None:
         """Read anew what was read of a log that is another file by now."""
@@ -137,21 +137,21 @@ class RunLog:
     def marks_behind(self, start: int, before: list[Mark], is_ours: Callable[[object], bool]) -> list[Mark]:
         """The segments that begin behind a byte of the log, looked for there; `before`: those up to it."""
         mark = before[-1] if before else Mark(0, 1, self.rank, False, {})
-        found: list[Mark] = []
+        marks: list[Mark] = []
         with contextlib.suppress(OSError):
             for record, end in records_of(best_copy(self.path), BEGINNINGS, start=start):
                 mark = mark_of(record, end, mark, is_ours)
-                found.append(mark)
-        return found
+                marks.append(mark)
+        return marks
 
     def sealed_marks(self, is_ours: Callable[[object], bool]) -> list[Mark]:
         """The segments that begin in what is sealed, as the parts say; by the log where they don't."""
-        found: list[Mark] = []
+        marks: list[Mark] = []
         for source in self.points:
             if "segments" not in source.header:  # of version 0.1.0
                 return self._marks_of_log(is_ours)
-            found += [Mark(*mark) for mark in source.header["segments"]]
-        return sorted({mark.end: mark for mark in found}.values())
+            marks += [Mark(*mark) for mark in source.header["segments"]]
+        return sorted({mark.end: mark for mark in marks}.values())
 
 
 def _add_wide(wide: dict[str, Spans], part: Part) -> None:

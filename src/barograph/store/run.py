@@ -133,9 +133,9 @@ class RunStore:
         if any(log.store for log in logs) and self._list_again(logs):
             return self.look()
         self._note_missing(logs)
-        found = Look(self, logs)
-        self._last, self._settled = (found, state, time.monotonic()), is_settled(state)
-        return found
+        result = Look(self, logs)
+        self._last, self._settled = (result, state, time.monotonic()), is_settled(state)
+        return result
 
     def _holds(self, last: Look, state: FolderState, moment: float) -> bool:
         """Whether a look at the state that there is again has all there is now. Within the tick of a file system's
@@ -199,17 +199,17 @@ class RunStore:
 
     def instead_of(self, part: Part, log: RunLog) -> list[Stretch]:
         """What the log and the block files have of a part that can't be read."""
-        found = self._damaged.get(part.serial)
-        if found is None:
-            found = self._damaged[part.serial] = []
+        result = self._damaged.get(part.serial)
+        if result is None:
+            result = self._damaged[part.serial] = []
             for start, stop in part.log_spans:
-                found.append(LogStretch(log.path, log.mark_at(0 if start <= BEGINNING else start), self.is_ours))
-                found[-1].read(stop)
+                result.append(LogStretch(log.path, log.mark_at(0 if start <= BEGINNING else start), self.is_ours))
+                result[-1].read(stop)
             for name, spans in (part.header.get("wide") or {}).items():
                 for start, stop in spans:
-                    found.append(BlockStretch(self.folder / name, start, log.rank))
-                    found[-1].read(stop)
-        return found
+                    result.append(BlockStretch(self.folder / name, start, log.rank))
+                    result[-1].read(stop)
+        return result
 
 
 FolderState = dict[str, tuple[int, int, int]]
@@ -219,7 +219,7 @@ changed just now the files too, each with its inode."""
 
 def folder_state(folder: Path, logs: Iterable[RunLog]) -> FolderState:
     """What changes when a run's numbers do: its folder's files, its folders, and logs that lie elsewhere."""
-    found: FolderState = {}
+    state: FolderState = {}
     with contextlib.suppress(OSError):
         store = folder / "store"
         folders = [folder, folder / segments.FOLDER, store]
@@ -230,14 +230,14 @@ def folder_state(folder: Path, logs: Iterable[RunLog]) -> FolderState:
         for name in map(str, (*folders, *elsewhere, *files)):
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(name)
-                found[name] = status.st_ino, status.st_size, status.st_mtime_ns
+                state[name] = status.st_ino, status.st_size, status.st_mtime_ns
         recent = time.time_ns() - SETTLED_NS
         for inside in folders[1:]:
-            if found.get(str(inside), (0, 0, 0))[2] >= recent:
+            if state.get(str(inside), (0, 0, 0))[2] >= recent:
                 with contextlib.suppress(FileNotFoundError), os.scandir(inside) as entries:
                     for entry in entries:
-                        found[entry.path] = entry.inode(), 0, 0
-    return found
+                        state[entry.path] = entry.inode(), 0, 0
+    return state
 
 
 def is_settled(state: FolderState) -> bool:
@@ -376,12 +376,12 @@ class Look:
 
     def first_steps(self) -> dict[int, int]:
         """The first step that each segment logged."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         for log in self.logs:
             if not log.is_sidecar:
                 for segment, (_, step) in log.first_steps().items():
-                    found[segment] = min(step, found.get(segment, step))
-        return found
+                    result[segment] = min(step, result.get(segment, step))
+        return result
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -400,10 +400,10 @@ class Look:
             yield from stretch.blocks([])
 
     def _note_damage(self, part: Part, log: RunLog, error: DamagedPart) -> None:
-        found = self._store.instead_of(part, log)
+        stretches = self._store.instead_of(part, log)
         ends = [stop for _, stop in part.log_spans]
         ends += [stop for spans in (part.header.get("wide") or {}).values() for _, stop in spans]
-        whole = all(stretch.end >= stop for stretch, stop in zip(found, ends, strict=True))
+        whole = all(stretch.end >= stop for stretch, stop in zip(stretches, ends, strict=True))
         source = "what it held is read from the log" if whole else "some of what it held is missing"
         self._store.note(part.path, f"{error}; {source}")
 

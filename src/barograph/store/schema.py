@@ -111,8 +111,8 @@ def visible(files: Iterable[StoreFile], table: str) -> list[StoreFile]:
 def hidden(files: Iterable[StoreFile]) -> list[StoreFile]:
     """The files whose rows are all in another file too: left behind by a sealer that was killed."""
     files = list(files)
-    seen = {file for table in TABLES for file in visible(files, table)}
-    return [file for file in files if file not in seen]
+    chosen_files = {file for table in TABLES for file in visible(files, table)}
+    return [file for file in files if file not in chosen_files]
 
 
 def _hides(cover: StoreFile, part: StoreFile) -> bool:

@@ -77,13 +77,13 @@ def _span(part: Part, table: Table) -> _Span | None:
 
 def _blocks_there(folder: Path, stem: str) -> set[tuple[int, int, str]]:
     """Blocks of files that are still there, though sealed parts may hold some of them too."""
-    found: set[tuple[int, int, str]] = set()
+    result: set[tuple[int, int, str]] = set()
     for _, path in pieces(folder, stem):
         reader = BlockReader(path)
         with contextlib.suppress(OSError):
-            found.update((block.time, block.step, getattr(block, "name", "")) for block in reader.read())
+            result.update((block.time, block.step, getattr(block, "name", "")) for block in reader.read())
         reader.close()
-    return found
+    return result
 
 
 def _blocks_of(span: _Span, folder: Path, stem: str, since: int) -> Iterator[Block]:
@@ -114,7 +114,7 @@ def _wide_rows(part: Part, folder: Path, stem: str) -> Iterator[WideRow]:
 
 def _narrow(folder: Path, stem: str, spans: list[tuple[int, int]]) -> dict[tuple[int, int], _Names]:
     """Time and step of the log's records in these bytes, with their names."""
-    found: dict[tuple[int, int], _Names] = {}
+    result: dict[tuple[int, int], _Names] = {}
     shapes: dict[_Names, _Names] = {}
     for start, stop in spans:
         with contextlib.suppress(OSError):
@@ -124,8 +124,8 @@ def _narrow(folder: Path, stem: str, spans: list[tuple[int, int]]) -> dict[tuple
                 names = frozenset(name for name, _ in numbers_of(record))
                 if names:
                     key = (record.time, record.step)
-                    found[key] = found.get(key, frozenset()) | shapes.setdefault(names, names)
-    return found
+                    result[key] = result.get(key, frozenset()) | shapes.setdefault(names, names)
+    return result
 
 
 def _histograms(part: Part) -> Iterator[WideHistogram]:
@@ -166,7 +166,7 @@ def _rows(part: Part, kept: Array, times: Array) -> Iterator[WideRow]:
         which = series[start:end]
         names = known.get(shape := which.tobytes())
         if names is None:
-            names = known[shape] = tuple(part.names[one] for one in which.tolist())
+            names = known[shape] = tuple(part.names[item] for item in which.tolist())
         origin = int(steps[start]), int(times[start]), int(segments[start])
         yield WideRow(names, values[start:end].tobytes(), *origin, SEALED, 0)
 
@@ -177,5 +177,5 @@ def _segments(part: Part) -> Array:
 
 
 def _column(part: Part, name: str) -> Array:
-    found = [array for table in part.read(0, part.rows, (name,)) for array in numbers(table, name)]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    chosen_arrays = [array for table in part.read(0, part.rows, (name,)) for array in numbers(table, name)]
+    return np.concatenate(chosen_arrays) if chosen_arrays else np.empty(0, np.int64)

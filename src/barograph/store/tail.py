@@ -279,9 +279,9 @@ def gaps(spans: Spans, start: int = 0) -> list[tuple[int, int | None]]:
 FirstSteps = Mapping[int, tuple[int, int]]
 
 
-def first_steps(found: FirstSteps, others: FirstSteps) -> dict[int, tuple[int, int]]:
+def first_steps(steps: FirstSteps, others: FirstSteps) -> dict[int, tuple[int, int]]:
     """Of two accounts of one log, the earlier first step of each segment."""
-    both = dict(found)
+    both = dict(steps)
     for segment, first in others.items():
         both[segment] = min(both.get(segment, first), first)
     return both

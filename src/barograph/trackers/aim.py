@@ -172,14 +172,14 @@ def even(edges: list[float], counts: list[float]) -> tuple[list[float], list[flo
 
 def _below(line: list[float], heights: list[float], places: list[float]) -> list[float]:
     """How many values lie below each of the places, if each bin's are spread over its width."""
-    made, so_far, place = [], 0.0, 0
+    result, so_far, place = [], 0.0, 0
     for wanted in places:
         while place < len(heights) and line[place + 1] <= wanted:
             so_far += heights[place]
             place += 1
         width = line[place + 1] - line[place] if place < len(heights) else 0.0
-        made.append(so_far + (heights[place] * (wanted - line[place]) / width if width > 0 else 0.0))
-    return made
+        result.append(so_far + (heights[place] * (wanted - line[place]) / width if width > 0 else 0.0))
+    return result
 
 
 def _tree(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,8 +48,8 @@ NAMES = tuple(DOORS)
 def options_of(name: str, settings: Any) -> dict[str, Any]:
     """What settings say of a backend: the options that are not as they are by default, and the user's `aliases`."""
     default = type(settings)()
-    found = {one: getattr(settings, one, None) for one in (*DOORS[name].options, "aliases")}
-    return {one: value for one, value in found.items() if value and value != getattr(default, one, None)}
+    found = {item: getattr(settings, item, None) for item in (*DOORS[name].options, "aliases")}
+    return {item: value for item, value in found.items() if value and value != getattr(default, item, None)}
 
 
 def make(
@@ -73,7 +73,7 @@ def make(
         name=str(about.get("name") or run_id),
         tags=list(about.get("tags") or ()),
         notes=str(about.get("notes") or ""),
-        **{one: chosen.get(one, "") for one in DOORS[name].options},
+        **{option: chosen.get(option, "") for option in DOORS[name].options},
     )
     if f"{name}_run_id" in DOORS[name].options and not getattr(config, f"{name}_run_id"):
         setattr(config, f"{name}_run_id", str(position.state.get("run_id") or ""))

@@ -207,20 +207,20 @@ class Mirror:
             values = {names.wide_name(name): value for name, value in zip(row.names, row.values, strict=True)}
             self._write(values, step, moment, mark)
 
-    def _send_other(self, one: names.Sent, step: int, seconds: float) -> None:
+    def _send_other(self, sent: names.Sent, step: int, seconds: float) -> None:
         backend = self._backend
-        if isinstance(one, names.Config):
-            self._deliver(backend._write_config, flatten(one.values, backend.sender.odd))
-        elif isinstance(one, names.Text):
-            self._deliver(backend._write_text, one.name, one.content, step, seconds)
-        elif isinstance(one, names.Note):
-            self._deliver(backend._write_note, one.title, one.content, one.level, step, seconds)
-        elif isinstance(one, names.Parts):
-            self._deliver(backend._write_parts, one.name, one.title, one.parts, step, seconds)
-        elif isinstance(one, names.Rewind):
-            self._deliver(backend._write_rewind, one.step, seconds)
-        elif isinstance(one, names.End) and one.rank == 0:
-            backend.exit_code = 0 if one.status == "finished" else 1
+        if isinstance(sent, names.Config):
+            self._deliver(backend._write_config, flatten(sent.values, backend.sender.odd))
+        elif isinstance(sent, names.Text):
+            self._deliver(backend._write_text, sent.name, sent.content, step, seconds)
+        elif isinstance(sent, names.Note):
+            self._deliver(backend._write_note, sent.title, sent.content, sent.level, step, seconds)
+        elif isinstance(sent, names.Parts):
+            self._deliver(backend._write_parts, sent.name, sent.title, sent.parts, step, seconds)
+        elif isinstance(sent, names.Rewind):
+            self._deliver(backend._write_rewind, sent.step, seconds)
+        elif isinstance(sent, names.End) and sent.rank == 0:
+            backend.exit_code = 0 if sent.status == "finished" else 1
             self.position.ended = True
 
     def _write(self, values: dict[str, Any], step: int, moment: int, mark: dict[str, float]) -> None:

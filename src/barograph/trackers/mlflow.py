@@ -108,7 +108,7 @@ class MLflowBackend(TrackerBackend):
         return str(run.info.run_id)
 
     def _held(self, name: str) -> list[float] | None:
-        return [float(one.value) for one in self.client.get_metric_history(self.run_id, escape(name))]
+        return [float(item.value) for item in self.client.get_metric_history(self.run_id, escape(name))]
 
     # -- records ------------------------------------------------------------------------------------
 
@@ -217,11 +217,11 @@ def _silent() -> Iterator[None]:
 
 def escape(name: str) -> str:
     """A name that MLflow takes: letters, digits, `_`, `-`, `.`, blanks, and `/` between parts that are not empty."""
-    made = _REFUSED.sub(lambda match: f"_x{ord(match[0]):02X}_", name)
-    made = "/".join(_part(part) for part in made.split("/"))
-    if len(made) <= _MOST_NAME:
-        return made
-    return f"{made[: _MOST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    result = _REFUSED.sub(lambda match: f"_x{ord(match[0]):02X}_", name)
+    result = "/".join(_part(part) for part in result.split("/"))
+    if len(result) <= _MOST_NAME:
+        return result
+    return f"{result[: _MOST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _part(part: str) -> str:

@@ -240,7 +240,7 @@ def _finding(record: Record) -> Iterator[Sent]:
     for name in ("causes", "remedies"):
         found = fields.get(name)
         more += (
-            [f"{name}: {one}" for one in found] if isinstance(found, list) else [f"{name}: {found}"] if found else []
+            [f"{name}: {item}" for item in found] if isinstance(found, list) else [f"{name}: {found}"] if found else []
         )
     level = _SEVERITIES.get(str(fields.get("severity", "")), "warning")
     yield Note(f"{rule} at step {record.step}", "\n".join(filter(None, more)), level)

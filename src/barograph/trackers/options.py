@@ -40,10 +40,10 @@ def quiet(*names: str) -> Iterator[None]:
         return record.levelno >= logging.WARNING
 
     loggers = [logging.getLogger(name) for name in names]
-    for one in loggers:
-        one.addFilter(is_loud)
+    for logger in loggers:
+        logger.addFilter(is_loud)
     try:
         yield
     finally:
-        for one in loggers:
-            one.removeFilter(is_loud)
+        for logger in loggers:
+            logger.removeFilter(is_loud)

@@ -71,8 +71,8 @@ class Replay:
     def read(self, most: int) -> list[Item]:
         """The next items, at most about `most`; none if there is nothing for now."""
         while entries := self._follower.read(max(1 << 16, most * 256)):
-            if found := [item for entry in entries if (item := self._item(entry)) is not None]:
-                return found
+            if present := [item for entry in entries if (item := self._item(entry)) is not None]:
+                return present
         return []
 
     def _item(self, entry: Entry) -> Item | None:

@@ -301,13 +301,13 @@ def _be_first_at_exit() -> None:
 
 def _register_watched(hook: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Stands for `atexit.register` while a library starts."""
-    made = _register(hook, *arguments, **named)
+    result = _register(hook, *arguments, **named)
     package = str(getattr(hook, "__module__", "")).partition(".")[0]
     for watched, hooks in list(_watchers):
         if package == watched:
             hooks.append(hook)
             _be_first_at_exit()
-    return made
+    return result
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def sync(
     door = backends.DOORS[to]
     if out:
         options[door.destination] = out if "://" in out or to in ("wandb", "trackio") else os.path.abspath(out)
-    names = [one for one in door.options if one.endswith("_name")]
+    names = [option for option in door.options if option.endswith("_name")]
     if name and names:
         options[names[0]] = name
     rows: list[dict[str, Any]] = []

@@ -132,12 +132,12 @@ class TrackioBackend(TrackerBackend):
 
     def _held(self, name: str) -> list[float] | None:
         column = "run_id" if "run_id" in self._takes else "run_name"
-        made = []
+        result = []
         for (cell,) in self._query(f"SELECT metrics FROM metrics WHERE {column} = ? ORDER BY id", self.run_id):
             value = json.loads(cell).get(name)
             if isinstance(value, (int, float)):
-                made.append(float(value))
-        return made
+                result.append(float(value))
+        return result
 
     # -- records ------------------------------------------------------------------------------------
 
@@ -162,8 +162,8 @@ class TrackioBackend(TrackerBackend):
         return uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(place, default=text)).hex
 
     def _write_histogram(self, name: str, edges: list[float], counts: list[float], step: int, seconds: float) -> None:
-        made = self._library.Histogram(np_histogram=(counts, edges))
-        self._write({name: made._to_dict()} | self.mark, step, seconds)
+        histogram = self._library.Histogram(np_histogram=(counts, edges))
+        self._write({name: histogram._to_dict()} | self.mark, step, seconds)
 
     def _write_text(self, name: str, content: str, step: int, seconds: float) -> None:
         self._write({name: {"_type": "trackio.markdown", "_value": content}} | self.mark, step, seconds)

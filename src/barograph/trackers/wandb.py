@@ -203,10 +203,10 @@ def _read_numbers(path: Path, into: dict[str, list[float]], settled: bool) -> No
 
     messages: Any = import_module("wandb.proto.wandb_internal_pb2")  # which picks the file of the installed protobuf
     try:
-        seen = path.stat()
-        while not settled and time.time() - seen.st_mtime < _SETTLED_SECONDS:
+        stat = path.stat()
+        while not settled and time.time() - stat.st_mtime < _SETTLED_SECONDS:
             time.sleep(0.2)
-            seen = path.stat()
+            stat = path.stat()
         data = path.read_bytes()
     except OSError:
         return
@@ -236,8 +236,8 @@ def _read_numbers(path: Path, into: dict[str, list[float]], settled: bool) -> No
 
 def _settings(wandb: Any, **wanted: Any) -> Any:
     """W&B's settings, without those that the installed version does not have."""
-    known = wandb.Settings()
-    return wandb.Settings(**{name: value for name, value in wanted.items() if hasattr(known, name)})
+    settings = wandb.Settings()
+    return wandb.Settings(**{name: value for name, value in wanted.items() if hasattr(settings, name)})
 
 
 def _is_signed_in(wandb: Any) -> bool:

@@ -166,7 +166,7 @@ class RunAlerts:
     def _look_closer(self, line: dict[str, Any]) -> None:
         if self.debug is not None and isinstance(line.get("finding"), dict):
             self.debug.told(_Finding(**{
-                one.name: line["finding"].get(one.name, one.default) for one in dataclasses.fields(_Finding)
+                item.name: line["finding"].get(item.name, item.default) for item in dataclasses.fields(_Finding)
             }), self._out.current_step)  # fmt: skip
 
 

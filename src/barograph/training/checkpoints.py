@@ -77,13 +77,13 @@ class Checkpoints:
         this run's live branch count (of a fork also its source's before the fork) whose file or folder is there,
         whole. The console goes on too: its smoothed loss and training time are those of the checkpoint.
         """
-        found = [state for state in self.list() if step is None or state["step"] == step]
+        chosen_states = [state for state in self.list() if step is None or state["step"] == step]
         if best is not None:
-            found = [state for state in found if _is_number(state.get(best))]
-            found.sort(key=lambda state: -float(state[best]))
-        if not found:
+            chosen_states = [state for state in chosen_states if _is_number(state.get(best))]
+            chosen_states.sort(key=lambda state: -float(state[best]))
+        if not chosen_states:
             return None
-        state = found[-1]
+        state = chosen_states[-1]
         self._out.console.restore(state.get("loop_state"), state["step"])
         if self._out.rank != 0:
             position = self._kept_position(state)
@@ -115,23 +115,23 @@ class Checkpoints:
 
     def _best(self, about: Mapping[str, Any]) -> dict[str, float]:
         """The best validation figures so far, this one among them."""
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for name in ("val_loss", "val_bpb"):
             values = [state.get(name) for state in self.list()] + [about.get(name)]
             numbers = [float(value) for value in values if value is not None and _is_number(value)]
             if numbers:
-                found[f"min_{name}"] = min(numbers)
-        return found
+                result[f"min_{name}"] = min(numbers)
+        return result
 
     def _mirrors(self) -> dict[str, str]:
         """The run's identity at each tracker, of those known so far."""
-        found = {}
+        result = {}
         for path in (self._out.dir / "mirrors").glob("*.json") if self._out.settings.backends else ():
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 run_id = json.loads(path.read_bytes()).get("state", {}).get("run_id")
                 if run_id:
-                    found[path.stem] = str(run_id)
-        return found
+                    result[path.stem] = str(run_id)
+        return result
 
     # -- other ranks -------------------------------------------------------------------------------------
 
@@ -162,13 +162,13 @@ class Checkpoints:
 
 def _history(folder: Path, segment: int, depth: int = 20) -> list[tuple[Path, int, int | None]]:
     """The live branch from its end: folder, segment, and the step before which it counts (None: all of it)."""
-    known = {one.number: one for one in segments.read(folder)}
-    found: list[tuple[Path, int, int | None]] = []
+    known = {item.number: item for item in segments.read(folder)}
+    result: list[tuple[Path, int, int | None]] = []
     current, cut = known.get(segment), None
     seen: set[int] = set()
     while current is not None and current.number not in seen:
         seen.add(current.number)
-        found.append((folder, current.number, cut))
+        result.append((folder, current.number, cut))
         if current.kind == "rewind" and current.start_step is not None:
             cut = current.start_step if cut is None else min(cut, current.start_step)
         elif current.kind == "fork" and current.source and current.start_step is not None and depth:
@@ -176,12 +176,12 @@ def _history(folder: Path, segment: int, depth: int = 20) -> list[tuple[Path, in
             source = Path(current.source)
             last = segments.read(source)
             for place, number, before in _history(source, last[-1].number, depth - 1) if last else ():
-                found.append((place, number, start if before is None else min(before, start)))
+                result.append((place, number, start if before is None else min(before, start)))
         elif current.kind == "resume" and current.start_step is not None:
             # a checkpoint of the very step is what it went on from; later ones were logged again
             cut = current.start_step + 1 if cut is None else min(cut, current.start_step + 1)
         current = known.get(current.parent) if current.parent is not None else None
-    return found
+    return result
 
 
 def _whole(entry: Any, run: str, segment: int, before: int | None) -> dict[str, Any] | None:

@@ -36,8 +36,8 @@ class ControlFile:
         self._lock = threading.Lock()
         self._place = self._offset = 0  # inode, and byte up to which lines were read
         with contextlib.suppress(OSError):
-            found = os.stat(self._path)
-            self._place, self._offset = found.st_ino, found.st_size
+            stat = os.stat(self._path)
+            self._place, self._offset = stat.st_ino, stat.st_size
 
     def move(self, folder: Path) -> None:
         """The run's folder is at another place by now."""
@@ -57,10 +57,10 @@ class ControlFile:
 
     def _new_lines(self) -> list[bytes]:
         try:
-            found = os.stat(self._path)
-            if found.st_ino != self._place or found.st_size < self._offset:
-                self._place, self._offset = found.st_ino, 0
-            if found.st_size == self._offset:
+            stat = os.stat(self._path)
+            if stat.st_ino != self._place or stat.st_size < self._offset:
+                self._place, self._offset = stat.st_ino, 0
+            if stat.st_size == self._offset:
                 return []
             with open(self._path, "rb") as file:
                 file.seek(self._offset)

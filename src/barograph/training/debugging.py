@@ -142,7 +142,7 @@ class WatchIntervals:
     @classmethod
     def of(cls, watch: Any, world_size: int) -> WatchIntervals:
         """The intervals of a ModelWatch."""
-        sharded = any(hasattr(one, "device_mesh") for one in watch.model.parameters())
+        sharded = any(hasattr(item, "device_mesh") for item in watch.model.parameters())
         return cls(watch.schedule, world_size, sharded)
 
     def narrow(self, intervals: Mapping[str, int]) -> None:

@@ -36,9 +36,9 @@ def find_folder(settings: Settings, config: dict[str, Any], launch: str | None) 
         folder.mkdir(parents=True, exist_ok=True)
         return folder, bool(segments.read(folder))
     project = Path(settings.dir) / folder_name(settings.project)
-    found = _to_resume(settings, project, launch)
-    if found is not None:
-        return found, True
+    path = _to_resume(settings, project, launch)
+    if path is not None:
+        return path, True
     project.mkdir(parents=True, exist_ok=True)
     if settings.id:
         folder = project / folder_name(settings.id)
@@ -91,24 +91,24 @@ def _to_resume(settings: Settings, project: Path, launch: str | None) -> Path | 
         return _with_wandb_run(project, settings.wandb_run_id)  # who goes on with its copy goes on with the run
     if which in (False, "", "never"):
         return None
-    found = None
+    result = None
     if which not in (True, "must", "auto", "allow"):
         places = (Path(str(which)), project / str(which), project / folder_name(str(which)))
-        found = next((folder for folder in places if segments.read(folder)), None)
+        result = next((folder for folder in places if segments.read(folder)), None)
     elif settings.id:
         folder = project / folder_name(settings.id)
-        found = folder if segments.read(folder) else None
+        result = folder if segments.read(folder) else None
     elif project.is_dir():
         last = {folder: begun[-1] for folder in project.iterdir() if (begun := segments.read(folder))}
         # a run that is written is somebody else's, unless a rank of this launch has just gone on with it
-        ours = {folder for folder, one in last.items() if one.launch == launch and one.parent is not None}
+        ours = {folder for folder, item in last.items() if item.launch == launch and item.parent is not None}
         ended = [folder for folder in last if (launch and folder in ours) or not is_alive(folder)]
-        found = max(ended, key=lambda folder: last[folder].time, default=None)
-    if found is None and which not in ("auto", "allow"):
+        result = max(ended, key=lambda folder: last[folder].time, default=None)
+    if result is None and which not in ("auto", "allow"):
         raise options.ConfigError(
             f"There is no run to resume (resume is {which!r}) in {project}; `barograph ls` shows what there is."
         )
-    return found
+    return result
 
 
 def _with_wandb_run(project: Path, wandb_run: str) -> Path | None:

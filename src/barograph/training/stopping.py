@@ -201,7 +201,7 @@ class EarlyStopping:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as plain JSON values."""
-        return {"bests": [list(one) for one in self._bests[-1:]], "waited": self.waited, "last_step": self._last_step,
+        return {"bests": [list(best) for best in self._bests[-1:]], "waited": self.waited, "last_step": self._last_step,
                 "first_step": self._first_step, "updates": self._updates}  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -53,9 +53,9 @@ def _lines(box: Box, steps: int, width: int) -> list[str]:
         shown += ["", *_drawn(table, steps), "", *_curves(table, width)]
     held = _mapping(about.get("held"))
     left_out = f", {held['left_out']:,} were left out" if held.get("left_out") else ""
-    counts = f"{len(box.records):,} records, {sum(len(one.steps) for one in box.tables):,} rows by layer{left_out}"
+    counts = f"{len(box.records):,} records, {sum(len(table.steps) for table in box.tables):,} rows by layer{left_out}"
     shown += ["", f"  {'files':<10} {escape(str(box.path))}: {counts}"]
-    shown += [f"  {'missing':<10} {escape(one)}" for one in about.get("missing") or ()]
+    shown += [f"  {'missing':<10} {escape(item)}" for item in about.get("missing") or ()]
     return shown
 
 
@@ -125,13 +125,13 @@ def _random(about: Mapping[str, Any]) -> str:
 def _optimizers(about: Mapping[str, Any]) -> str:
     told = about.get("optimizers") or []
     said = []
-    for one in _mapping(told[-1]).get("optimizers") or () if told else ():
-        group = _mapping((one.get("groups") or [{}])[0])
+    for item in _mapping(told[-1]).get("optimizers") or () if told else ():
+        group = _mapping((item.get("groups") or [{}])[0])
         chosen = [
             f"{name} {group[name]}" for name in ("lr", "betas", "momentum", "eps", "weight_decay") if name in group
         ]
-        more = len(one.get("groups") or ()) - 1
-        said.append(f"{one.get('optimizer')}: {', '.join(chosen)}" + (f" and {more} more groups" if more > 0 else ""))
+        more = len(item.get("groups") or ()) - 1
+        said.append(f"{item.get('optimizer')}: {', '.join(chosen)}" + (f" and {more} more groups" if more > 0 else ""))
     return escape("; ".join(said))
 
 

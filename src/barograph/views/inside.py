@@ -85,7 +85,7 @@ def in_depth(named: Mapping[str, object]) -> list[str]:
     """Embeddings first, blocks in order, what comes after them last."""
 
     def place(name: str) -> tuple[int, list[int], str]:
-        numbers = [int(one) for one in re.findall(r"\d+", name)]
+        numbers = [int(item) for item in re.findall(r"\d+", name)]
         early = any(word in name for word in ("embed", "wte", "wpe", "tokens"))
         return (1 if numbers else 0 if early else 2, numbers, name)
 
@@ -99,7 +99,7 @@ def _middle_left_out(names: list[str]) -> list[str]:
 
 
 def _log_bar(value: float, all_of_them: Mapping[str, float], width: int) -> str:
-    finite = [one for one in all_of_them.values() if 0 < one < math.inf]
+    finite = [item for item in all_of_them.values() if 0 < item < math.inf]
     if not finite or not 0 < value < math.inf:
         return "" if value == 0 else "!"
     low, high = math.log10(min(finite)), math.log10(max(finite))

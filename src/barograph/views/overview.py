@@ -209,7 +209,7 @@ def time_lines(totals: Totals, price: float | None = None, gpu_hours: float | No
         if getattr(totals, cause) > 0:
             line(_CAUSES[cause], getattr(totals, cause), spent.get(cause))
         if cause == "other" and totals.names:
-            longest = sorted(totals.names.items(), key=lambda one: -one[1])[:3]
+            longest = sorted(totals.names.items(), key=lambda item: -item[1])[:3]
             lines.append(fit(f"    {', '.join(f'{short(n)} {duration(s)}' for n, s in longest)}", 21 + wide))
     line("wall time", totals.wall, spent.get("cost"))
     if totals.paused > 0:
@@ -233,7 +233,7 @@ def phase_lines(run: StoredRun, wide: int = 24) -> list[str]:
     if not step > 0:
         return []
     lines = ["", f"  {'A STEP, ITS MEDIAN':<{20 + wide}} {'TIME':>9} {'SHARE':>7}"]
-    for name, took in sorted(medians.items(), key=lambda one: (one[0] == "other", -one[1])):
+    for name, took in sorted(medians.items(), key=lambda item: (item[0] == "other", -item[1])):
         share = f"{percent(took / step):>7}"
         lines.append(f"  {fit(short(name), 18):<19} {bar(took / step, wide):<{wide}} {milliseconds(took):>9} {share}")
     lines.append(f"  {'step':<19} {bar(1, wide)} {milliseconds(step):>9}")

@@ -78,9 +78,9 @@ class ComparisonAxes:
             logged = logged[np.isfinite(logged) & (logged > 0)]
             if len(logged):
                 return float(np.median(logged))
-        seen = next((self._read(name) for name in _SEEN if name in self._names), None)
-        if seen is not None and len(seen) > 1 and seen.step[-1] > seen.step[0]:
-            rate = float((seen.value[-1] - seen.value[0]) / (seen.step[-1] - seen.step[0]))
+        block = next((self._read(name) for name in _SEEN if name in self._names), None)
+        if block is not None and len(block) > 1 and block.step[-1] > block.step[0]:
+            rate = float((block.value[-1] - block.value[0]) / (block.step[-1] - block.step[0]))
             if math.isfinite(rate) and rate > 0:
                 return rate
         if self._facts.batch_tokens is None and (found := self._by_rate()) is not None:
@@ -110,8 +110,8 @@ class ComparisonAxes:
 
     def _tokens(self) -> tuple[Floats, Floats] | str:
         for name in _SEEN:
-            if name in self._names and (found := _clean(self._read(name))) is not None:
-                return found
+            if name in self._names and (result := _clean(self._read(name))) is not None:
+                return result
         if "train/step_tokens" in self._names:
             logged = self._read("train/step_tokens")
             good = np.isfinite(logged.value)
@@ -120,14 +120,14 @@ class ComparisonAxes:
                 return steps, np.cumsum(values * strides(steps))
         if self._facts.batch_tokens is not None:
             return self._by_step(self._facts.batch_tokens)
-        if (found := self._by_rate()) is not None:
-            return found[0], np.cumsum(found[1] * strides(found[0]))
+        if (result := self._by_rate()) is not None:
+            return result[0], np.cumsum(result[1] * strides(result[0]))
         return "it logged no tokens, and its configuration does not say how many a step has"
 
     def _samples(self) -> tuple[Floats, Floats] | str:
         for name in _SAMPLES:
-            if name in self._names and (found := _clean(self._read(name))) is not None:
-                return found
+            if name in self._names and (result := _clean(self._read(name))) is not None:
+                return result
         if self._facts.batch_samples is not None:
             return self._by_step(self._facts.batch_samples)
         return "neither its log nor its configuration says how many samples a step has"
@@ -166,7 +166,7 @@ class ComparisonAxes:
         if self._facts.flops_per_token is not None:
             return self._facts.flops_per_token
         for family in ("train", "speed"):
-            names = [f"{family}/{one}" for one in ("mfu", "peak_tflops", "tokens_per_second")]
+            names = [f"{family}/{item}" for item in ("mfu", "peak_tflops", "tokens_per_second")]
             if all(name in self._names for name in names):
                 mfu, peak, speed = (float(np.nanmedian(self._read(name).value)) for name in names)
                 if mfu > 0 and peak > 0 and speed > 0:

@@ -87,12 +87,17 @@ class Comparison:
         place = self.place
         if place is None or not place.is_whole or place.high <= place.low:
             return np.empty(0), [np.empty(0) for _ in self.sides]
-        high = max([place.high, *(one.place.high for one in self.contrasts if one.place and one.place.is_whole)])
+        high = max(
+            [
+                place.high,
+                *(contrast.place.high for contrast in self.contrasts if contrast.place and contrast.place.is_whole),
+            ]
+        )
         x = np.linspace(place.low, high, points)
         found = []
         for side in place.sides:
-            end = min((float(one.curve.x[-1]) for one in side), default=-math.inf)
-            rows = [np.where(x <= end, one.curve.at(x, place.window, place.low, end), math.nan) for one in side]
+            end = min((float(item.curve.x[-1]) for item in side), default=-math.inf)
+            rows = [np.where(x <= end, item.curve.at(x, place.window, place.low, end), math.nan) for item in side]
             found.append(np.mean(rows, axis=0) if rows else np.full(points, math.nan))
         return x, found
 
@@ -104,20 +109,20 @@ class Comparison:
                 {
                     "label": side.label,
                     "runs": [
-                        {"project": one.project, "id": one.run.id, "name": one.name, "status": one.status,
-                         "dir": str(one.run.dir), "seeds": one.facts.seeds}
-                        for one in side.members
+                        {"project": member.project, "id": member.run.id, "name": member.name, "status": member.status,
+                         "dir": str(member.run.dir), "seeds": member.facts.seeds}
+                        for member in side.members
                     ],
                 }
                 for side in self.sides
             ],
             "verdict": asdict(self.verdict),
-            "differences": [one.as_dict() for one in self.differences.between],
+            "differences": [item.as_dict() for item in self.differences.between],
             "varies_within_sides": self.differences.within,
             "same": self.differences.same,
             "not_known": self.differences.unknown,
             "code_files": self.differences.files,
-            "refusals": [one.as_dict() for one in self.refusals],
+            "refusals": [refusal.as_dict() for refusal in self.refusals],
             "cautions": self.cautions,
             "notes": self.notes,
             "metric": self.metric,
@@ -127,8 +132,8 @@ class Comparison:
             "target": self.target,
             "level": self.level,
             "rows": [self._row(row) for row in self.rows],
-            "contrasts": [_contrast_as_dict(one) for one in self.contrasts],
-            "equality": None if self.equal is None else [one.as_dict() for one in self.equal],
+            "contrasts": [_contrast_as_dict(contrast) for contrast in self.contrasts],
+            "equality": None if self.equal is None else [item.as_dict() for item in self.equal],
             "equality_sentences": self.equality_sentences(),
         }  # fmt: skip
 
@@ -150,24 +155,24 @@ class Comparison:
         return self.text()
 
 
-def _contrast_as_dict(one: Contrast) -> dict[str, Any]:
-    curve = one.curve
+def _contrast_as_dict(contrast: Contrast) -> dict[str, Any]:
+    curve = contrast.curve
     return {
-        "side": one.side,
-        "baseline": one.baseline,
-        "runs": list(one.runs),
-        "pairs": one.pairs,
-        "at": one.place.high if one.place is not None and one.place.is_whole else None,
-        "difference": None if math.isnan(one.difference) else one.difference,
-        "percent": one.percent,
-        "outcome": one.outcome,
-        "sentence": one.sentence,
-        "advice": one.advice,
-        "test": None if one.test is None else asdict(one.test),
-        "repeats": None if one.repeats is None else asdict(one.repeats),
-        "noise_within_runs": one.noise,
-        "unlike": one.unlike,
-        "doubt": one.doubt,
+        "side": contrast.side,
+        "baseline": contrast.baseline,
+        "runs": list(contrast.runs),
+        "pairs": contrast.pairs,
+        "at": contrast.place.high if contrast.place is not None and contrast.place.is_whole else None,
+        "difference": None if math.isnan(contrast.difference) else contrast.difference,
+        "percent": contrast.percent,
+        "outcome": contrast.outcome,
+        "sentence": contrast.sentence,
+        "advice": contrast.advice,
+        "test": None if contrast.test is None else asdict(contrast.test),
+        "repeats": None if contrast.repeats is None else asdict(contrast.repeats),
+        "noise_within_runs": contrast.noise,
+        "unlike": contrast.unlike,
+        "doubt": contrast.doubt,
         "curve": None
         if curve is None
         else {"kind": curve.kind}
@@ -212,49 +217,51 @@ def compare(
         raise ValueError(f"a level is between 0 and 1, such as 0.05, not {level}")
     notes: list[str] = []
     sides = gather_sides(runs, dir=dir, group=group, baseline=baseline, notes=notes)
-    found = differences([[one.facts for one in side.members] for side in sides])
-    made = Comparison(sides, found, level=level, notes=notes, tolerance=tolerance)
+    found = differences([[member.facts for member in side.members] for side in sides])
+    comparison = Comparison(sides, found, level=level, notes=notes, tolerance=tolerance)
     _note_members(sides, found, notes)
     reason = obstacles(sides, found)
-    made.cautions = list(reason.cautions)
+    comparison.cautions = list(reason.cautions)
     shared, partly = _shared_metrics(sides)
-    chosen = _metric(sides, shared, partly, metric, made, reason, anyway)
-    axis = _axis(sides, x, made, reason, anyway) if chosen is not None else None
+    chosen = _metric(sides, shared, partly, metric, comparison, reason, anyway)
+    axis = _axis(sides, x, comparison, reason, anyway) if chosen is not None else None
     if chosen is not None and axis is not None:
-        made.metric, made.axis = chosen, axis
-        made.place = stretch(sides, chosen, axis, notes)
-        made.rows, made.target = measure(sides, made.place, target)
-        made.contrasts = _contrasts(made, made.place, anyway)
-    made.verdict = judge(sides, found, made.contrasts)
-    if chosen is None and made.refusals:
-        made.verdict.sentences += [one.sentence for one in made.refusals if one.kind == "metric"]
-    pair = [one for side in sides for one in side.members]
+        comparison.metric, comparison.axis = chosen, axis
+        comparison.place = stretch(sides, chosen, axis, notes)
+        comparison.rows, comparison.target = measure(sides, comparison.place, target)
+        comparison.contrasts = _contrasts(comparison, comparison.place, anyway)
+    comparison.verdict = judge(sides, found, comparison.contrasts)
+    if chosen is None and comparison.refusals:
+        comparison.verdict.sentences += [
+            refusal.sentence for refusal in comparison.refusals if refusal.kind == "metric"
+        ]
+    pair = [member for side in sides for member in side.members]
     if equal and len(pair) != 2:
         raise ValueError(f"whether runs are equal is asked of two, not of {len(pair)}; name two runs")
-    if equal or (len(pair) == 2 and len(sides) == 2 and made.verdict.attribution == NONE):
-        names = None if equal else [one for one in (*EVALUATIONS, *LOSSES, "train/norm") if one in shared]
-        made.equal = equality.compare_values(pair[0], pair[1], names, tolerance)
-    return made
+    if equal or (len(pair) == 2 and len(sides) == 2 and comparison.verdict.attribution == NONE):
+        names = None if equal else [item for item in (*EVALUATIONS, *LOSSES, "train/norm") if item in shared]
+        comparison.equal = equality.compare_values(pair[0], pair[1], names, tolerance)
+    return comparison
 
 
 def _note_members(sides: Sequence[Side], found: Differences, notes: list[str]) -> None:
-    everyone = [one for side in sides for one in side.members]
-    projects = list(dict.fromkeys(one.project for one in everyone))
+    everyone = [member for side in sides for member in side.members]
+    projects = list(dict.fromkeys(item.project for item in everyone))
     if len(projects) > 1:
         notes.append(f"The runs are from different projects: {', '.join(projects[:4])}.")
-    for one in everyone:
-        if one.main is None:
-            notes.append(f"{one.name} has logged no step: there is nothing of it to compare.")
-        elif len(one.main) == 1:
-            notes.append(f"{one.name} has logged one step: it has no curve, so its single value is not smoothed.")
-    silent = [one.name for one in everyone if "config" not in one.facts.known]
+    for item in everyone:
+        if item.main is None:
+            notes.append(f"{item.name} has logged no step: there is nothing of it to compare.")
+        elif len(item.main) == 1:
+            notes.append(f"{item.name} has logged one step: it has no curve, so its single value is not smoothed.")
+    silent = [item.name for item in everyone if "config" not in item.facts.known]
     if silent and "config" not in found.unknown:
         notes.append(f"{', '.join(silent[:3])}{' and more' if len(silent) > 3 else ''}: no configuration is known.")
 
 
 def _shared_metrics(sides: Sequence[Side]) -> tuple[list[str], list[str]]:
     """The metrics that every run with a step has, and those that only some have; in the order of preference."""
-    names = [set(one.names) for side in sides for one in side.members if one.names]
+    names = [set(member.names) for side in sides for member in side.members if member.names]
     if not names:
         return [], []
     common, some = set.intersection(*names), set.union(*names)
@@ -271,45 +278,49 @@ def _metric(
     shared: Sequence[str],
     partly: Sequence[str],
     asked: str | None,
-    made: Comparison,
+    comparison: Comparison,
     reason: Any,
     anyway: bool,
 ) -> str | None:
-    """The metric to compare; None if there is none, and why is in `made`."""
+    """The metric to compare; None if there is none, and why is in `comparison`."""
     if asked is not None:
         name = _named(asked, shared, partly, sides)
         why = metric_obstacle(name, reason)
         if why is None:
             return name
-        looked = [one for one in (*EVALUATIONS, *LOSSES) if one in shared]
+        looked = [item for item in (*EVALUATIONS, *LOSSES) if item in shared]
         refusal = refused_metrics([name, *looked], reason)[name]
         if not anyway:
             raise ValueError(f"{refusal.sentence} (--anyway compares it all the same)")
-        made.refusals.append(refusal)
+        comparison.refusals.append(refusal)
         return name
-    fallback = [one for one in shared if one not in (*EVALUATIONS, *LOSSES) and direction(one) < 0 and "loss" in one]
-    candidates = [one for one in (*EVALUATIONS, *LOSSES, *fallback[:1]) if one in shared]
+    fallback = [
+        item for item in shared if item not in (*EVALUATIONS, *LOSSES) and direction(item) < 0 and "loss" in item
+    ]
+    candidates = [item for item in (*EVALUATIONS, *LOSSES, *fallback[:1]) if item in shared]
     refused = refused_metrics(candidates, reason)
     late = None
-    for one in candidates:
-        if one in refused and not anyway:
-            made.refusals.append(refused[one])
-        elif _is_late(sides, one):
-            late = one
+    for candidate in candidates:
+        if candidate in refused and not anyway:
+            comparison.refusals.append(refused[candidate])
+        elif _is_late(sides, candidate):
+            late = candidate
             break
     if late is not None:
         if late in refused:
-            made.refusals.append(refused[late])
+            comparison.refusals.append(refused[late])
         return late
     if not candidates:
-        own = [sorted({name for one in side.members for name in one.names}) for side in sides]
+        own = [sorted({name for member in side.members for name in member.names}) for side in sides]
         if all(own):
             lists = "; ".join(
                 f"{side.label} has {', '.join(names[:3])}" for side, names in zip(sides, own, strict=True)
             )
-            made.notes.append(f"No loss is logged by all of them ({lists}): name what to compare with --metric.")
-    elif not made.refusals:
-        made.notes.append(f"No run's {candidates[0]} goes as far as its training: name what to compare with --metric.")
+            comparison.notes.append(f"No loss is logged by all of them ({lists}): name what to compare with --metric.")
+    elif not comparison.refusals:
+        comparison.notes.append(
+            f"No run's {candidates[0]} goes as far as its training: name what to compare with --metric."
+        )
     return None
 
 
@@ -319,15 +330,15 @@ def _named(asked: str, shared: Sequence[str], partly: Sequence[str], sides: Sequ
         if asked in names:
             found = [asked]
         else:
-            owners = {own: name for side in sides for one in side.members for name, own in one.names.items()}
+            owners = {own: name for side in sides for member in side.members for name, own in member.names.items()}
             found = [owners[asked]] if owners.get(asked) in names else []
-            found = found or [one for one in names if one.endswith(f"/{asked}")]
+            found = found or [name for name in names if name.endswith(f"/{asked}")]
         if f"train/{asked}" in found:
             found = [f"train/{asked}"]
         if len(found) == 1 and names is shared:
             return found[0]
         if len(found) == 1:
-            lacks = [one.name for side in sides for one in side.members if found[0] not in one.names]
+            lacks = [member.name for side in sides for member in side.members if found[0] not in member.names]
             raise KeyError(f"{', '.join(lacks[:3])} {'has' if len(lacks) == 1 else 'have'} no metric {found[0]!r}")
         if found:
             raise KeyError(f"{asked!r} is {len(found)} metrics: {', '.join(found[:5])}")
@@ -339,38 +350,38 @@ def _named(asked: str, shared: Sequence[str], partly: Sequence[str], sides: Sequ
 def _is_late(sides: Sequence[Side], metric: str) -> bool:
     """Whether every run that trained has the metric in the last half of its steps."""
     for side in sides:
-        for one in side.members:
-            main, last = one.main, one.last_step(metric)
+        for member in side.members:
+            main, last = member.main, member.last_step(metric)
             if main is not None and (last is None or last < _LATE * float(main.step[-1])):
                 return False
     return True
 
 
-def _axis(sides: Sequence[Side], asked: str | None, made: Comparison, reason: Any, anyway: bool) -> str | None:
+def _axis(sides: Sequence[Side], asked: str | None, comparison: Comparison, reason: Any, anyway: bool) -> str | None:
     """The axis; None if no run has a step. Raises ValueError for an axis asked for that misleads or isn't there."""
-    everyone: list[ComparedMember] = [one for side in sides for one in side.members if one.axes is not None]
+    everyone: list[ComparedMember] = [member for side in sides for member in side.members if member.axes is not None]
     if not everyone:
         return None
     wanted = AXES if asked is None and (reason.batch or reason.tokenizer) else (asked or "step",)
     usable = [
-        axis for axis in wanted if all(one.axes is not None and one.axes.reason(axis) is None for one in everyone)
+        axis for axis in wanted if all(item.axes is not None and item.axes.reason(axis) is None for item in everyone)
     ]
     if asked is not None and asked not in usable:
-        lacking = next(one for one in everyone if one.axes is not None and one.axes.reason(asked) is not None)
+        lacking = next(item for item in everyone if item.axes is not None and item.axes.reason(asked) is not None)
         assert lacking.axes is not None
         raise ValueError(f"{lacking.name} has no axis {asked}: {lacking.axes.reason(asked)}")
     refused = refused_axes(reason, usable)
     if asked is not None:
         if asked in refused:
             others = [
-                one for one in AXES if all(each.axes is not None and not each.axes.reason(one) for each in everyone)
+                item for item in AXES if all(each.axes is not None and not each.axes.reason(item) for each in everyone)
             ]
             refusal = refused_axes(reason, others)[asked]
             if not anyway:
                 raise ValueError(f"{refusal.sentence} (--anyway uses it all the same)")
-            made.refusals.append(refusal)
+            comparison.refusals.append(refusal)
         return asked
-    made.refusals += refused.values()
+    comparison.refusals += refused.values()
     chosen = next(
         (axis for axis in ("step", "tokens", "samples", "flops", "time") if axis in usable and axis not in refused),
         None,
@@ -380,19 +391,19 @@ def _axis(sides: Sequence[Side], asked: str | None, made: Comparison, reason: An
     return chosen
 
 
-def _contrasts(made: Comparison, place: SharedStretch, anyway: bool) -> list[Contrast]:
+def _contrasts(comparison: Comparison, place: SharedStretch, anyway: bool) -> list[Contrast]:
     """Every side against the first, each pair over the stretch that the two share."""
-    others = range(1, len(made.sides))
-    level = made.level / max(1, len(others))  # Bonferroni: all verdicts together keep the level
-    same_plan = "config" not in made.differences.unknown and "length" not in made.differences.roles()
-    found = []
+    others = range(1, len(comparison.sides))
+    level = comparison.level / max(1, len(others))  # Bonferroni: all verdicts together keep the level
+    same_plan = "config" not in comparison.differences.unknown and "length" not in comparison.differences.roles()
+    result = []
     for at in others:
         shared = place if len(others) == 1 else place.between(0, at)
-        pair = [one.member for side in (shared.sides[0], shared.sides[at]) for one in side]
-        alone = min(len(shared.sides[0]), len(shared.sides[at])) == 1 and len(made.differences.changes) > 0
+        pair = [item.member for side in (shared.sides[0], shared.sides[at]) for item in side]
+        alone = min(len(shared.sides[0]), len(shared.sides[at])) == 1 and len(comparison.differences.changes) > 0
         repeats = find_repeats(pair, shared) if alone and len(pair) == 2 else None
-        doubt = doubtful(place.metric, made.sides, made.differences, 0, at)
+        doubt = doubtful(place.metric, comparison.sides, comparison.differences, 0, at)
         if doubt is not None and anyway:
-            made.cautions.append(f"{doubt[0].upper()}{doubt[1:]}.")
-        found.append(contrasts.contrast(shared, 0, at, level, repeats, same_plan, None if anyway else doubt))
-    return found
+            comparison.cautions.append(f"{doubt[0].upper()}{doubt[1:]}.")
+        result.append(contrasts.contrast(shared, 0, at, level, repeats, same_plan, None if anyway else doubt))
+    return result

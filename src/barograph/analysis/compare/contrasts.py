@@ -71,7 +71,7 @@ class Contrast:
 
 
 def contrast(
-    found: SharedStretch,
+    stretch: SharedStretch,
     baseline: int,
     side: int,
     level: float,
@@ -83,36 +83,36 @@ def contrast(
     elsewhere in the project; same_plan: whether the configurations are known to plan the same length; doubt: why no
     verdict may be given.
     """
-    left, right = found.sides[baseline], found.sides[side]
-    made = Contrast(side, baseline, (len(left), len(right)), doubt=doubt, place=found)
-    if not found.is_whole or not left or not right:
-        return made
+    left, right = stretch.sides[baseline], stretch.sides[side]
+    result = Contrast(side, baseline, (len(left), len(right)), doubt=doubt, place=stretch)
+    if not stretch.is_whole or not left or not right:
+        return result
     pairs = _pairs(left, right)
     if pairs is not None:
         left, right = pairs
-        made.pairs = len(left)
-    a, b = [one.value for one in left], [one.value for one in right]
+        result.pairs = len(left)
+    a, b = [item.value for item in left], [item.value for item in right]
     if not all(map(math.isfinite, a + b)):
-        return made
+        return result
     before = float(np.mean(a))
-    made.difference = float(np.mean(b)) - before
-    made.percent = 100 * made.difference / abs(before) if before else None
+    result.difference = float(np.mean(b)) - before
+    result.percent = 100 * result.difference / abs(before) if before else None
     spread = (repeats.spread, repeats.dof) if repeats is not None else None
-    made.test = statistics.contrast(a, b, paired=pairs is not None, level=level, repeats=spread)
-    made.repeats = repeats if made.test is not None and min(len(a), len(b)) == 1 else None
+    result.test = statistics.contrast(a, b, paired=pairs is not None, level=level, repeats=spread)
+    result.repeats = repeats if result.test is not None and min(len(a), len(b)) == 1 else None
     scatter = None
     if len(left) == len(right) == 1:
-        scatter = curves.noise(left[0].curve, right[0].curve, found.low, found.high, found.window)
-        made.noise = float(scatter[1][-1]) if scatter is not None else None
-    made.curve = _curve(found, left, right, pairs is not None, level, scatter)
-    made.unlike = unlike(found, baseline, side, same_plan)
-    if made.unlike is not None or doubt is not None:
-        made.outcome = CANNOT_TELL
-    elif made.test is not None and made.test.settled:
-        made.outcome = _which(found.metric, made.difference)
-    elif made.test is not None:
-        made.outcome = NOT_SHOWN
-    return made
+        scatter = curves.noise(left[0].curve, right[0].curve, stretch.low, stretch.high, stretch.window)
+        result.noise = float(scatter[1][-1]) if scatter is not None else None
+    result.curve = _curve(stretch, left, right, pairs is not None, level, scatter)
+    result.unlike = unlike(stretch, baseline, side, same_plan)
+    if result.unlike is not None or doubt is not None:
+        result.outcome = CANNOT_TELL
+    elif result.test is not None and result.test.settled:
+        result.outcome = _which(stretch.metric, result.difference)
+    elif result.test is not None:
+        result.outcome = NOT_SHOWN
+    return result
 
 
 def _which(metric: str, difference: float) -> str:
@@ -124,7 +124,7 @@ def _which(metric: str, difference: float) -> str:
 
 def _pairs(left: Sequence[Placed], right: Sequence[Placed]) -> tuple[list[Placed], list[Placed]] | None:
     """Both sides in the order of their seeds, where both have the same ones, three or more, each once."""
-    seeds = [[one.member.seeds() for one in side] for side in (left, right)]
+    seeds = [[item.member.seeds() for item in side] for side in (left, right)]
     if len(left) != len(right) or len(left) < 3 or any(None in side for side in seeds):
         return None
     places = [{str(seed): at for at, seed in enumerate(side)} for side in seeds]
@@ -134,7 +134,7 @@ def _pairs(left: Sequence[Placed], right: Sequence[Placed]) -> tuple[list[Placed
 
 
 def _curve(
-    found: SharedStretch,
+    stretch: SharedStretch,
     left: Sequence[Placed],
     right: Sequence[Placed],
     paired: bool,
@@ -142,14 +142,17 @@ def _curve(
     scatter: tuple[Floats, Floats, float] | None,
 ) -> DifferenceCurve | None:
     """The difference on a grid of the common range; where evaluations are compared, at their own places."""
-    if found.high <= found.low:
+    if stretch.high <= stretch.low:
         return None
-    x = np.linspace(found.low, found.high, curves.GRID)
-    if found.window == 0:
+    x = np.linspace(stretch.low, stretch.high, curves.GRID)
+    if stretch.window == 0:
         places = left[0].curve.x
-        places = places[(places >= found.low) & (places <= found.high)]
+        places = places[(places >= stretch.low) & (places <= stretch.high)]
         x = places if 1 < len(places) <= curves.GRID else x
-    rows = [np.array([one.curve.at(x, found.window, found.low, found.high) for one in side]) for side in (left, right)]
+    rows = [
+        np.array([item.curve.at(x, stretch.window, stretch.low, stretch.high) for item in side])
+        for side in (left, right)
+    ]
     difference = rows[1].mean(0) - rows[0].mean(0)
     reach, kind = np.full(len(x), np.nan), ""
     if paired:

@@ -99,7 +99,7 @@ def window_of(curves: list[ComparisonCurve], low: float, high: float) -> float:
     0 also where some curve has fewer than 20 points in the range.
     """
     whole = high - low
-    counts = [int(np.searchsorted(one.x, high, "right") - np.searchsorted(one.x, low)) for one in curves]
+    counts = [int(np.searchsorted(curve.x, high, "right") - np.searchsorted(curve.x, low)) for curve in curves]
     if whole <= 0 or not counts or min(counts) < 2 * FEWEST:
         return 0.0
     return float(min(max(SHARE, FEWEST / min(counts)), MOST_SHARE) * whole)
@@ -198,7 +198,7 @@ def _spikes_in(values: Floats, start: int, stop: int) -> int:
     np.cumsum(centre, out=sums[1:])
     np.cumsum(centre * centre, out=squares[1:])
     rounding = 1e-15 * float(squares[-1])
-    found = 0
+    result = 0
     for first, last in _windows(before, start, stop):
         count = last.start - first.start if first.stop - first.start == last.stop - last.start else None
         here = last if count is not None else slice(last.start, last.stop)
@@ -210,8 +210,8 @@ def _spikes_in(values: Floats, start: int, stop: int) -> int:
         np.maximum(variance, rounding / length, out=variance)
         gaps = centre[here] - mean
         gaps *= gaps
-        found += int(np.count_nonzero((gaps >= SPIKE_SIGMAS**2 * variance) & (gaps > 0)))
-    return found
+        result += int(np.count_nonzero((gaps >= SPIKE_SIGMAS**2 * variance) & (gaps > 0)))
+    return result
 
 
 def _windows(before: int, start: int, stop: int) -> list[tuple[slice, slice]]:
@@ -220,9 +220,9 @@ def _windows(before: int, start: int, stop: int) -> list[tuple[slice, slice]]:
     Rows that have not 1,000 values before them yet share the first one's beginning: there the first slice is empty.
     """
     full = max(start, SPIKE_WINDOW) - before  # places in the block from which a whole window lies behind
-    found = []
+    result = []
     if start - before < full:
-        found.append((slice(0, 0), slice(start - before, min(full, stop - before))))
+        result.append((slice(0, 0), slice(start - before, min(full, stop - before))))
     if full < stop - before:
-        found.append((slice(full - SPIKE_WINDOW, stop - before - SPIKE_WINDOW), slice(full, stop - before)))
-    return found
+        result.append((slice(full - SPIKE_WINDOW, stop - before - SPIKE_WINDOW), slice(full, stop - before)))
+    return result

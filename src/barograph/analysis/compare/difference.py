@@ -60,55 +60,55 @@ class Differences:
     @property
     def changes(self) -> list[str]:
         """The names of all changes, in the order told."""
-        return list(dict.fromkeys(one.change for one in self.between if one.change is not None))
+        return list(dict.fromkeys(item.change for item in self.between if item.change is not None))
 
     def roles(self) -> set[str]:
         """The roles of what changed."""
-        return {one.role for one in self.between}
+        return {item.role for item in self.between}
 
 
 def differences(sides: Sequence[Sequence[RunFacts]]) -> Differences:
     """Compare the sides' facts. sides: for every side, those of its runs."""
-    found = Differences()
+    result = Differences()
     everyone = [facts for side in sides for facts in side]
     for part in PARTS:
         silent = [at for at, side in enumerate(sides) if not any(part in facts.known for facts in side)]
         if silent:
-            found.unknown[part] = silent
+            result.unknown[part] = silent
     keys: dict[tuple[str, str], None] = {}
     for facts in everyone:
         keys.update(dict.fromkeys(facts.values))
     batch_is_same = _one_value([facts.batch_tokens for facts in everyone])
     for part, key in keys:
-        if part in found.unknown:
+        if part in result.unknown:
             continue
         values = [_values(side, part, key) for side in sides]
         role = part_of(key) if part == "config" else part
-        varies = any(len(one) > 1 for one in values) and role not in ("seed", "bookkeeping", "consequence")
+        varies = any(len(value) > 1 for value in values) and role not in ("seed", "bookkeeping", "consequence")
         if varies and (part != "packages" or shapes_training(key)):
-            found.within.setdefault(f"{part} {key}" if part != "config" else key, role)
+            result.within.setdefault(f"{part} {key}" if part != "config" else key, role)
         if not _differ(values):
             continue
         change = _change(part, key, role, batch_is_same)
-        found.between.append(Difference(part, key, tuple(map(_words, values)), role, change))
-    if any(one.part == "data" for one in found.between) and "data" in {
-        part_of(one.key) for one in found.between if one.part == "config"
+        result.between.append(Difference(part, key, tuple(map(_words, values)), role, change))
+    if any(item.part == "data" for item in result.between) and "data" in {
+        part_of(item.key) for item in result.between if item.part == "config"
     }:
         # the configuration names the data already: one change
-        found.between = [
-            Difference(one.part, one.key, one.values, one.role, None) if one.part == "data" else one
-            for one in found.between
+        result.between = [
+            Difference(item.part, item.key, item.values, item.role, None) if item.part == "data" else item
+            for item in result.between
         ]
-    found.between.sort(key=lambda one: (one.change is None, PARTS.index(one.part), one.role != "plain"))
-    differing = {one.part for one in found.between}
-    found.same = [part for part in PARTS if part not in differing and part not in found.unknown]
+    result.between.sort(key=lambda item: (item.change is None, PARTS.index(item.part), item.role != "plain"))
+    differing = {item.part for item in result.between}
+    result.same = [part for part in PARTS if part not in differing and part not in result.unknown]
     files: dict[str, set[str]] = {}
     for facts in everyone:
         for name, digest in facts.code_files.items():
             files.setdefault(name, set()).add(digest)
     holders = {name: sum(name in facts.code_files for facts in everyone) for name in files}
-    found.files = sorted(name for name in files if len(files[name]) > 1 or holders[name] < len(everyone))
-    return found
+    result.files = sorted(name for name in files if len(files[name]) > 1 or holders[name] < len(everyone))
+    return result
 
 
 def _change(part: str, key: str, role: str, batch_is_same: bool) -> str | None:
@@ -130,20 +130,20 @@ def _change(part: str, key: str, role: str, batch_is_same: bool) -> str | None:
 
 def _values(side: Sequence[RunFacts], part: str, key: str) -> list[Any]:
     """The different values of one key on one side."""
-    found: list[Any] = []
+    result: list[Any] = []
     for facts in side:
         if part not in facts.known:
             continue
         value = facts.values.get((part, key), ABSENT)
-        if not any(same(value, other) for other in found):
-            found.append(value)
-    return found
+        if not any(same(value, other) for other in result):
+            result.append(value)
+    return result
 
 
 def _differ(values: Sequence[list[Any]]) -> bool:
     first = values[0]
     return any(
-        len(other) != len(first) or not all(any(same(one, two) for two in first) for one in other)
+        len(other) != len(first) or not all(any(same(item, two) for two in first) for item in other)
         for other in values[1:]
     )
 
@@ -157,5 +157,5 @@ def _words(values: list[Any]) -> str:
 
 
 def _one_value(values: Sequence[float | None]) -> bool:
-    known = {value for value in values if value is not None}
-    return None not in values and len(known) == 1
+    present = {value for value in values if value is not None}
+    return None not in values and len(present) == 1

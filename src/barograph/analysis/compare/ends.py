@@ -51,28 +51,28 @@ class SharedStretch:
     diverged: list[list[ComparedMember]] = field(default_factory=list)
 
     def values(self, side: int) -> list[float]:
-        return [one.value for one in self.sides[side]]
+        return [item.value for item in self.sides[side]]
 
     def between(self, *sides: int) -> SharedStretch:
         """What these sides alone share, with their runs' values at the end of that; of the others nothing is in it."""
-        lots = [[replace(one) for one in lot] if at in sides else [] for at, lot in enumerate(self.sides)]
-        found = SharedStretch(self.metric, self.axis, sides=lots, diverged=self.diverged)
+        lots = [[replace(item) for item in lot] if at in sides else [] for at, lot in enumerate(self.sides)]
+        result = SharedStretch(self.metric, self.axis, sides=lots, diverged=self.diverged)
         if all(lots[at] for at in sides):
-            found.settle()
-        return found
+            result.settle()
+        return result
 
     def settle(self) -> bool:
         """Find the common range and each run's value at its end; False if there is none."""
-        everyone = [one for side in self.sides for one in side]
-        low, high = max(one.curve.x[0] for one in everyone), min(one.curve.x[-1] for one in everyone)
-        single = any(len(one.curve) == 1 for one in everyone)
+        everyone = [item for side in self.sides for item in side]
+        low, high = max(item.curve.x[0] for item in everyone), min(item.curve.x[-1] for item in everyone)
+        single = any(len(item.curve) == 1 for item in everyone)
         if high < low or (single and not _is_one_place(everyone, self.axis)):
             return False
         self.low, self.high = float(low), float(high)
         if not is_evaluation(self.metric):
-            self.window = window_of([one.curve for one in everyone], self.low, self.high)
-        for one in everyone:
-            one.value = one.curve.end(self.high, self.window)
+            self.window = window_of([item.curve for item in everyone], self.low, self.high)
+        for item in everyone:
+            item.value = item.curve.end(self.high, self.window)
         return True
 
     @property
@@ -82,18 +82,18 @@ class SharedStretch:
 
 def stretch(sides: Sequence[Side], metric: str, axis: str, notes: list[str]) -> SharedStretch:
     """Lay the runs side by side. Runs that can't take part are named in `notes`."""
-    found = SharedStretch(metric, axis)
+    result = SharedStretch(metric, axis)
     for side in sides:
         placed, diverged = _placed(side, metric, axis, notes)
-        found.sides.append(placed)
-        found.diverged.append(diverged)
-    everyone = [one for side in found.sides for one in side]
-    if not everyone or sum(bool(side) for side in found.sides) < min(2, len(sides)):
-        return found
-    _note_differing_ends(sides, found, notes)
-    if not found.settle():
-        _say_no_stretch(found, everyone, [one for one in everyone if len(one.curve) == 1], notes)
-    return found
+        result.sides.append(placed)
+        result.diverged.append(diverged)
+    everyone = [item for side in result.sides for item in side]
+    if not everyone or sum(bool(side) for side in result.sides) < min(2, len(sides)):
+        return result
+    _note_differing_ends(sides, result, notes)
+    if not result.settle():
+        _say_no_stretch(result, everyone, [item for item in everyone if len(item.curve) == 1], notes)
+    return result
 
 
 def _placed(side: Side, metric: str, axis: str, notes: list[str]) -> tuple[list[Placed], list[ComparedMember]]:
@@ -109,20 +109,20 @@ def _placed(side: Side, metric: str, axis: str, notes: list[str]) -> tuple[list[
         curve = member.curve(metric, axis)
         if curve is not None:
             placed.append(Placed(member, curve))
-    steps = {id(one): one.member.last_step(metric) or 0 for one in placed}
+    steps = {id(item): item.member.last_step(metric) or 0 for item in placed}
     # the middle one of them, the longer one of two
     length = sorted(steps.values())[len(steps) // 2] if len(side.members) > 1 and steps else 0
     longest = max(steps.values(), default=0)
-    for one in list(placed):
+    for item in list(placed):
         # what a run that crashed would have come to nobody knows; of others the half has to agree
-        step, lost = steps[id(one)], one.member.was_lost
+        step, lost = steps[id(item)], item.member.was_lost
         end = longest if lost else length
         if step < end * _WHOLE:
-            placed.remove(one)
-            what = "is" if one.member.is_alive else "ended"
-            how = f" ({one.member.status})" if lost else ""
+            placed.remove(item)
+            what = "is" if item.member.is_alive else "ended"
+            how = f" ({item.member.status})" if lost else ""
             notes.append(
-                f"{one.member.name} {what} at step {step:,}{how}, and {side.label} continues to {end:,}: left out."
+                f"{item.member.name} {what} at step {step:,}{how}, and {side.label} continues to {end:,}: left out."
             )
     return _without_copies(placed, notes), diverged
 
@@ -130,39 +130,39 @@ def _placed(side: Side, metric: str, axis: str, notes: list[str]) -> tuple[list[
 def _without_copies(placed: list[Placed], notes: list[str]) -> list[Placed]:
     """Runs of one seed that agree to the last digit say as much as one of them."""
     kept: list[Placed] = []
-    for one in placed:
-        seeds = one.member.seeds()
+    for item in placed:
+        seeds = item.member.seeds()
         for other in kept:
-            if seeds is None or other.member.seeds() != seeds or len(other.curve) != len(one.curve):
+            if seeds is None or other.member.seeds() != seeds or len(other.curve) != len(item.curve):
                 continue
-            if np.array_equal(other.curve.y, one.curve.y):
+            if np.array_equal(other.curve.y, item.curve.y):
                 words = ", ".join(shown(seed) for seed in dict.fromkeys(seeds))
                 notes.append(
-                    f"{one.member.name} repeats {other.member.name} with the same seed ({words}), digit for digit: "
+                    f"{item.member.name} repeats {other.member.name} with the same seed ({words}), digit for digit: "
                     "both count as one run."
                 )
                 break
         else:
-            kept.append(one)
+            kept.append(item)
     return kept
 
 
 def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: list[str]) -> None:
     """Runs at different parts of their plans: the learning rate of one has come down and the other's has not."""
     for placed in found.sides:
-        for one in placed:
-            last, plan = one.member.last_step(found.metric), one.member.facts.planned_steps
-            if one.member.is_alive:
+        for item in placed:
+            last, plan = item.member.last_step(found.metric), item.member.facts.planned_steps
+            if item.member.is_alive:
                 of = f" of {plan:,.0f}" if plan else ""
-                notes.append(f"{one.member.name} is still running (step {last:,}{of}): compared up to there.")
-            elif one.member.was_lost and last is not None and (plan is None or last < plan * _WHOLE):
+                notes.append(f"{item.member.name} is still running (step {last:,}{of}): compared up to there.")
+            elif item.member.was_lost and last is not None and (plan is None or last < plan * _WHOLE):
                 of = f" of {plan:,.0f}" if plan else ""
-                how = f"step {last:,}{of} ({one.member.status})"
-                notes.append(f"{one.member.name} ended at {how}: compared up to there.")
-    ends = [min((float(one.curve.x[-1]) for one in placed), default=math.nan) for placed in found.sides]
+                how = f"step {last:,}{of} ({item.member.status})"
+                notes.append(f"{item.member.name} ended at {how}: compared up to there.")
+    ends = [min((float(item.curve.x[-1]) for item in placed), default=math.nan) for placed in found.sides]
     differing = 0
     for at in range(1, len(sides)):
-        short, long = sorted((0, at), key=lambda one: ends[one])
+        short, long = sorted((0, at), key=lambda item: ends[item])
         if not ends[long] > ends[short] * (1 + SAME_END) or ends[short] <= 0:
             continue
         differing += 1
@@ -177,18 +177,18 @@ def _note_differing_ends(sides: Sequence[Side], found: SharedStretch, notes: lis
 
 def _is_one_place(everyone: list[Placed], axis: str) -> bool:
     """Whether runs with one point have it at the same x as the others have theirs."""
-    ends = [float(one.curve.x[-1]) for one in everyone]
+    ends = [float(item.curve.x[-1]) for item in everyone]
     return max(ends) - min(ends) <= 0.01 * abs(max(ends)) if axis != "step" else max(ends) == min(ends)
 
 
 def _say_no_stretch(found: SharedStretch, everyone: list[Placed], single: list[Placed], notes: list[str]) -> None:
     if single:
-        names = ", ".join(one.member.name for one in single[:3])
+        names = ", ".join(item.member.name for item in single[:3])
         has = "has" if len(single) == 1 else "have"
         notes.append(f"{names} {has} one point of {found.metric}, the others have none there: no value to compare.")
         return
-    first = min(everyone, key=lambda one: float(one.curve.x[-1]))
-    last = max(everyone, key=lambda one: float(one.curve.x[0]))
+    first = min(everyone, key=lambda item: float(item.curve.x[-1]))
+    last = max(everyone, key=lambda item: float(item.curve.x[0]))
     notes.append(
         f"{first.member.name} ends at {found.axis} {first.curve.x[-1]:,.0f} and {last.member.name} begins at "
         f"{last.curve.x[0]:,.0f}: they have no range in common."
@@ -203,7 +203,7 @@ def unlike(found: SharedStretch, baseline: int, side: int, same_plan: bool) -> s
     same_plan: whether the configurations are known and plan the same length.
     """
     lots = found.sides[baseline], found.sides[side]
-    ends = [min(float(one.curve.x[-1]) for one in lot) for lot in lots]
+    ends = [min(float(item.curve.x[-1]) for item in lot) for lot in lots]
     if max(ends) <= min(ends) * (1 + SAME_END):
         return None
     rates = [_rate(lot, found) for lot in lots]
@@ -223,24 +223,24 @@ def unlike(found: SharedStretch, baseline: int, side: int, same_plan: bool) -> s
 
 def _on_one_plan(lots: tuple[list[Placed], list[Placed]], ends: list[float]) -> bool:
     """Whether runs of one configuration plan the same: they say so, or the shorter ones did not come to their end."""
-    plans = {one.member.facts.planned_steps for lot in lots for one in lot}
+    plans = {item.member.facts.planned_steps for lot in lots for item in lot}
     if len(plans) == 1 and None not in plans:
         return True
     shorter = lots[ends.index(min(ends))]
-    return None in plans and all(one.member.status not in ("finished", "imported", "log file") for one in shorter)
+    return None in plans and all(item.member.status not in ("finished", "imported", "log file") for item in shorter)
 
 
 def _rate(lot: Sequence[Placed], found: SharedStretch) -> float | None:
     """The mean learning rate at the common end, as a part of each run's own peak; None if some run logs none."""
     shares = []
-    for one in lot:
+    for item in lot:
         name = next(
-            (name for name in ("train/lr", "train/lr_multiplier", "lr_multiplier") if name in one.member.names), ""
+            (name for name in ("train/lr", "train/lr_multiplier", "lr_multiplier") if name in item.member.names), ""
         )
-        step = one.member.axes.step_at(found.axis, found.high) if name and one.member.axes is not None else None
+        step = item.member.axes.step_at(found.axis, found.high) if name and item.member.axes is not None else None
         if step is None:
             return None
-        rates = one.member.read(name)
+        rates = item.member.read(name)
         good = np.isfinite(rates.value)
         if not good.any() or not rates.value[good].max() > 0:
             return None
@@ -252,9 +252,9 @@ def _rate(lot: Sequence[Placed], found: SharedStretch) -> float | None:
 def _part(lot: Sequence[Placed], found: SharedStretch) -> float | None:
     """How far through their plans the runs are at the common end."""
     parts = []
-    for one in lot:
-        plan = one.member.facts.planned_steps
-        step = one.member.axes.step_at(found.axis, found.high) if one.member.axes is not None else None
+    for item in lot:
+        plan = item.member.facts.planned_steps
+        step = item.member.axes.step_at(found.axis, found.high) if item.member.axes is not None else None
         if plan is None or step is None:
             return None
         parts.append(step / plan)

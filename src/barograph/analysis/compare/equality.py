@@ -58,9 +58,9 @@ def compare_values(
     chosen = (
         [name for name in both if not _MEASURED.fullmatch(name)] if names is None else [n for n in names if n in both]
     )
-    found = [one for name in chosen if (one := _compared(a, b, name, tolerance)) is not None]
+    present = [one for name in chosen if (one := _compared(a, b, name, tolerance)) is not None]
     never = 2**63
-    return sorted(found, key=lambda one: (never if one.first_bit is None else one.first_bit, one.series))
+    return sorted(present, key=lambda item: (never if item.first_bit is None else item.first_bit, item.series))
 
 
 def _compared(a: ComparedMember, b: ComparedMember, name: str, tolerance: float) -> Equality | None:
@@ -102,22 +102,28 @@ def _compared(a: ComparedMember, b: ComparedMember, name: str, tolerance: float)
     )
 
 
-def are_equal(found: Sequence[Equality], exact: bool) -> bool:
+def are_equal(equalities: Sequence[Equality], exact: bool) -> bool:
     """Whether something was compared, no step is missing, and nothing differs: in a bit, or beyond the tolerance."""
-    differing = [one for one in found if (one.first_bit if exact else one.first_beyond) is not None]
-    return any(one.steps for one in found) and not differing and all(one.missing is None for one in found)
+    differing = [
+        equality for equality in equalities if (equality.first_bit if exact else equality.first_beyond) is not None
+    ]
+    return (
+        any(equality.steps for equality in equalities)
+        and not differing
+        and all(equality.missing is None for equality in equalities)
+    )
 
 
-def sentences(found: Sequence[Equality], tolerance: float = TOLERANCE) -> list[str]:
+def sentences(equalities: Sequence[Equality], tolerance: float = TOLERANCE) -> list[str]:
     """What the comparison says, the first difference first."""
-    looked = [one for one in found if one.steps]
-    if not looked:
+    chosen_equalities = [equality for equality in equalities if equality.steps]
+    if not chosen_equalities:
         return ["The runs have no series and step in common, so they can't be checked for equality."]
-    differing = [one for one in looked if one.first_bit is not None]
-    steps = max(one.steps for one in looked)
+    differing = [equality for equality in chosen_equalities if equality.first_bit is not None]
+    steps = max(equality.steps for equality in chosen_equalities)
     lines = []
     if not differing:
-        series = "1 series is" if len(looked) == 1 else f"All {len(looked):,} series are"
+        series = "1 series is" if len(chosen_equalities) == 1 else f"All {len(chosen_equalities):,} series are"
         lines.append(f"{series} bit-identical over {steps:,} steps.")
     else:
         first = differing[0]
@@ -125,15 +131,15 @@ def sentences(found: Sequence[Equality], tolerance: float = TOLERANCE) -> list[s
         lines.append(
             f"First difference at step {first.first_bit:,}: {first.series} is {first.a:.9g} and {first.b:.9g}."
         )
-        beyond = [one for one in differing if one.first_beyond is not None]
+        beyond = [item for item in differing if item.first_beyond is not None]
         if beyond:
-            worst = min(beyond, key=lambda one: (one.first_beyond, one.series))
+            worst = min(beyond, key=lambda item: (item.first_beyond, item.series))
             lines.append(f"Beyond {tolerance:g} of the value: from step {worst.first_beyond:,} on, in {worst.series}.")
         else:
-            largest = max(one.largest for one in differing)
+            largest = max(item.largest for item in differing)
             lines.append(f"No difference above {tolerance:g} of the value; the largest is {number(largest, 2)}.")
-    missing = [one for one in found if one.missing is not None]
+    missing = [equality for equality in equalities if equality.missing is not None]
     if missing:
-        first = min(missing, key=lambda one: (one.missing, one.series))
+        first = min(missing, key=lambda item: (item.missing, item.series))
         lines.append(f"{first.series} has step {first.missing:,} in only one run.")
     return lines

@@ -163,14 +163,14 @@ def _take_code(facts: RunFacts, about: Mapping[str, Any]) -> None:
 
 
 def _files_in(diff: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for piece in re.split(r"^(?=diff --git )", diff, flags=re.MULTILINE):
         named = re.match(r"diff --git a/(.+?) b/", piece)
         if named:
             # positions move with every line above: what counts is what was taken out and put in
             lines = [line for line in piece.splitlines() if line[:1] in "+-"]
-            found[named[1]] = hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
-    return found
+            result[named[1]] = hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
+    return result
 
 
 def _take_machine(facts: RunFacts, about: Mapping[str, Any], records: list[Record]) -> None:

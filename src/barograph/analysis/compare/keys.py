@@ -86,20 +86,20 @@ def part_of(key: str) -> str:
         return "validation"
     if place and above & {"data", "dataset", "datasets", "corpus"}:
         return "data"
-    found = next((part for part, pattern in _COMPILED if pattern.fullmatch(name)), "plain")
-    if found == "bookkeeping" and name in ("name", "version") and above:
+    block = next((part for part, pattern in _COMPILED if pattern.fullmatch(name)), "plain")
+    if block == "bookkeeping" and name in ("name", "version") and above:
         return "plain"  # model.name, optimizer.name: which one it is
-    return found
+    return block
 
 
 def flatten(config: Mapping[str, Any], most: int = _MOST_KEYS) -> dict[str, Any]:
     """Nested configuration → dotted keys and plain values; lists and what is not plain become text. At most 5,000."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in _leaves(config, "", 0):
-        if len(found) >= most:
+        if len(result) >= most:
             break
-        found[key] = value
-    return found
+        result[key] = value
+    return result
 
 
 def _leaves(config: Mapping[str, Any], lead: str, depth: int) -> Iterator[tuple[str, Any]]:

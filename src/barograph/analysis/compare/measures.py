@@ -62,11 +62,13 @@ class MeasureRow:
         return {"name": self.name, "unit": self.unit, "direction": self.direction, "cells": cells}
 
 
-def measure(sides: Sequence[Side], found: SharedStretch, target: float | None) -> tuple[list[MeasureRow], float | None]:
+def measure(
+    sides: Sequence[Side], stretch: SharedStretch, target: float | None
+) -> tuple[list[MeasureRow], float | None]:
     """All rows, and the target value."""
     few = sum(len(side.members) for side in sides) <= MANY
-    rows = _ends(sides, found)
-    goal, reached = _reaching(sides, found, target, few)
+    rows = _ends(sides, stretch)
+    goal, reached = _reaching(sides, stretch, target, few)
     rows += reached
     rows += _totals(sides, few)
     rows += _spikes(sides, few)
@@ -74,47 +76,51 @@ def measure(sides: Sequence[Side], found: SharedStretch, target: float | None) -
 
 
 def _cell(values: Sequence[float | None], of: int) -> Cell | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
         return None
-    interval = statistics.mean_interval(known)
+    interval = statistics.mean_interval(finite)
     low, high = interval if interval is not None else (None, None)
-    return Cell(float(np.mean(known)), low, high, len(known), of)
+    return Cell(float(np.mean(finite)), low, high, len(finite), of)
 
 
 def _row(
     name: str, unit: str, way: int, sides: Sequence[Side], value: Callable[[ComparedMember], float | None]
 ) -> MeasureRow:  # fmt: skip
-    cells = [_cell([value(one) for one in side.members], len(side.members)) for side in sides]
+    cells = [_cell([value(member) for member in side.members], len(side.members)) for side in sides]
     return MeasureRow(name, unit, way, tuple(cells))
 
 
-def _ends(sides: Sequence[Side], found: SharedStretch) -> list[MeasureRow]:
-    metric, way = found.metric, direction(found.metric)
-    placed = {id(one.member): one for side in found.sides for one in side}
+def _ends(sides: Sequence[Side], stretch: SharedStretch) -> list[MeasureRow]:
+    metric, way = stretch.metric, direction(stretch.metric)
+    placed = {id(item.member): item for side in stretch.sides for item in side}
 
     def own_end(member: ComparedMember) -> float | None:
         one = placed.get(id(member))
-        return one.curve.end(float(one.curve.x[-1]), found.window) if one is not None else None
+        return one.curve.end(float(one.curve.x[-1]), stretch.window) if one is not None else None
 
     rows = [_row(f"{metric}, final", "", way, sides, own_end)]
-    if found.is_whole:
-        common = tuple(_cell(found.values(at), len(side.members)) for at, side in enumerate(sides))
-        if any(not _same(one, two) for one, two in zip(common, rows[0].cells, strict=True)):
-            unit = UNITS[found.axis]
-            rows.append(MeasureRow(f"{metric} at {_many(found.high, unit)}", "", way, common))
+    if stretch.is_whole:
+        common = tuple(_cell(stretch.values(at), len(side.members)) for at, side in enumerate(sides))
+        if any(not _same(item, two) for item, two in zip(common, rows[0].cells, strict=True)):
+            unit = UNITS[stretch.axis]
+            rows.append(MeasureRow(f"{metric} at {_many(stretch.high, unit)}", "", way, common))
     if way:
 
         def best(member: ComparedMember) -> float | None:
             one = placed.get(id(member))
             if one is None:
                 return None
-            values = one.curve.y if found.window == 0 else one.curve.at(one.curve.x[:: _every(one.curve)], found.window)
+            values = (
+                one.curve.y if stretch.window == 0 else one.curve.at(one.curve.x[:: _every(one.curve)], stretch.window)
+            )
             return float(np.nanmax(values) if way > 0 else np.nanmin(values))
 
         rows.append(_row(f"{metric}, best", "", way, sides, best))
     if is_evaluation(metric):
-        loss = next((name for name in LOSSES if all(name in one.names for side in sides for one in side.members)), None)
+        loss = next(
+            (name for name in LOSSES if all(name in member.names for side in sides for member in side.members)), None
+        )
         if loss is not None and sum(len(side.members) for side in sides) <= MANY:
             rows.append(_row(f"{loss}, last 2%", "", -1, sides, lambda member: _last_part(member, loss)))
     return rows
@@ -133,29 +139,29 @@ def _every(curve: ComparisonCurve) -> int:
 
 
 def _reaching(
-    sides: Sequence[Side], found: SharedStretch, target: float | None, few: bool
+    sides: Sequence[Side], stretch: SharedStretch, target: float | None, few: bool
 ) -> tuple[float | None, list[MeasureRow]]:  # fmt: skip
     """Steps, tokens, time and money to the first time that a value is reached.
 
     Without a target: the worst of the sides' final values, which all sides reach.
     """
-    way = direction(found.metric)
-    if not found.is_whole or not way or found.high <= found.low:
+    way = direction(stretch.metric)
+    if not stretch.is_whole or not way or stretch.high <= stretch.low:
         return None, []
     if target is None:
-        ends = [float(np.mean(found.values(at))) for at in range(len(sides)) if found.sides[at]]
+        ends = [float(np.mean(stretch.values(at))) for at in range(len(sides)) if stretch.sides[at]]
         target = max(ends) if way < 0 else min(ends)
     goal: float = target
-    at = [_reach(side, found, goal, way) for side in found.sides]
-    reached = {id(one.member): x for x, side in zip(at, found.sides, strict=True) if x is not None for one in side}
-    mark = f"{found.metric} {'≤' if way < 0 else '≥'} {number(goal, 4)}"
+    at = [_reach(side, stretch, goal, way) for side in stretch.sides]
+    reached = {id(item.member): x for x, side in zip(at, stretch.sides, strict=True) if x is not None for item in side}
+    mark = f"{stretch.metric} {'≤' if way < 0 else '≥'} {number(goal, 4)}"
 
     def along(axis: str) -> Callable[[ComparedMember], float | None]:
         def value(member: ComparedMember) -> float | None:
             x = reached.get(id(member))
             if x is None or member.axes is None:
                 return None
-            step = member.axes.step_at(found.axis, x)
+            step = member.axes.step_at(stretch.axis, x)
             moved = member.axes.at(axis, np.array([step])) if step is not None else None
             return float(moved[0]) if moved is not None else None
 
@@ -166,7 +172,7 @@ def _reaching(
         price = member.cost_per_second if seconds is not None else None
         return seconds * price if seconds is not None and price is not None else None
 
-    axes = ("step", "tokens", "time") + ((found.axis,) if found.axis in ("samples", "flops") else ())
+    axes = ("step", "tokens", "time") + ((stretch.axis,) if stretch.axis in ("samples", "flops") else ())
     rows = [
         _row(f"{'time' if axis == 'time' else UNITS[axis]} to {mark}", UNITS[axis], -1, sides, along(axis))
         for axis in axes
@@ -176,22 +182,22 @@ def _reaching(
     return goal, rows
 
 
-def _reach(side: Sequence[Placed], found: SharedStretch, target: float, way: int) -> float | None:
+def _reach(side: Sequence[Placed], stretch: SharedStretch, target: float, way: int) -> float | None:
     """Where a side's mean curve gets there, within what all its runs have done; smoothed by the shared window.
 
     The mean curve, and not the mean of the runs' own times: those that never get there would be missing in that.
     """
     if not side:
         return None
-    low, high = max(float(one.curve.x[0]) for one in side), min(float(one.curve.x[-1]) for one in side)
+    low, high = max(float(item.curve.x[0]) for item in side), min(float(item.curve.x[-1]) for item in side)
     if high <= low:
         return None
-    own = [one.curve.x for one in side if len(one.curve) <= GRID] if found.window == 0 else []
+    own = [item.curve.x for item in side if len(item.curve) <= GRID] if stretch.window == 0 else []
     x = np.unique(np.concatenate(own)) if len(own) == len(side) else np.linspace(low, high, 5 * GRID)
     x = x[(x >= low) & (x <= high)]
-    reached = first_reach(x, np.mean([one.curve.at(x, found.window) for one in side], axis=0), target, way > 0)
-    if reached is None and way * (float(np.mean([one.value for one in side])) - target) >= 0:
-        return found.high  # the window of the end looks back alone, and may get there where the others don't
+    reached = first_reach(x, np.mean([item.curve.at(x, stretch.window) for item in side], axis=0), target, way > 0)
+    if reached is None and way * (float(np.mean([item.value for item in side])) - target) >= 0:
+        return stretch.high  # the window of the end looks back alone, and may get there where the others don't
     return reached
 
 
@@ -225,7 +231,7 @@ def _spikes(sides: Sequence[Side], few: bool) -> list[MeasureRow]:
     """OLMo 2's spike score of loss and gradient norm, as far as all sides log them."""
     rows = []
     for metric in ("train/loss", "train/norm") if few else ():
-        if all(metric in one.names for side in sides for one in side.members):
+        if all(metric in member.names for side in sides for member in side.members):
 
             def share(member: ComparedMember, metric: str = metric) -> float | None:
                 spikes = member.spikes(metric)
@@ -235,10 +241,10 @@ def _spikes(sides: Sequence[Side], few: bool) -> list[MeasureRow]:
     return rows
 
 
-def _same(one: Cell | None, other: Cell | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one.value, other.value, rel_tol=1e-9)
+def _same(cell: Cell | None, other: Cell | None) -> bool:
+    if cell is None or other is None:
+        return cell is other
+    return math.isclose(cell.value, other.value, rel_tol=1e-9)
 
 
 def _many(value: float, unit: str) -> str:

@@ -75,10 +75,10 @@ class ComparedMember:
         self.status = run.status
         self.name = str(self._about.get("name") or run.id)
         self.project = run.project
-        known = Names()
+        names = Names()
         self.names: dict[str, str] = {}
         for name in run.names():
-            alias = known.canonical(name)
+            alias = names.canonical(name)
             self.names.setdefault(alias.name if alias.factor == 1.0 else name, name)
         self._series: dict[str, Series] = {}
 
@@ -104,10 +104,10 @@ class ComparedMember:
     @cached_property
     def main(self) -> Series | None:
         """The series whose steps and times are the run's: the training loss, else the longest that it trains by."""
-        name = next((one for one in LOSSES if one in self.names), None)
+        name = next((item for item in LOSSES if item in self.names), None)
         if name is None:
-            shown = [one for one in self.names if one.startswith("train/")] or list(self.names)
-            name = max(shown[:20], key=lambda one: len(self.read(one)), default=None)
+            shown = [name for name in self.names if name.startswith("train/")] or list(self.names)
+            name = max(shown[:20], key=lambda item: len(self.read(item)), default=None)
         found = self.read(name) if name is not None else None
         return found if found is not None and len(found) else None
 
@@ -160,22 +160,22 @@ class ComparedMember:
     @cached_property
     def throughput(self) -> dict[str, float]:
         """steps_per_second, tokens_per_second, mfu: whole stretches over the training time; only what is known."""
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         axes = self.axes
         if axes is None or self.main is None or len(self.main) < 2:
-            return found
+            return result
         ends = np.array([self.main.step[0], self.main.step[-1]], np.float64)
         times, tokens = axes.at("time", ends), axes.at("tokens", ends)
         if times is not None and times[1] > times[0]:
-            found["steps_per_second"] = float((ends[1] - ends[0]) / (times[1] - times[0]))
+            result["steps_per_second"] = float((ends[1] - ends[0]) / (times[1] - times[0]))
             if tokens is not None:
-                found["tokens_per_second"] = float((tokens[1] - tokens[0]) / (times[1] - times[0]))
+                result["tokens_per_second"] = float((tokens[1] - tokens[0]) / (times[1] - times[0]))
         elif "train/tokens_per_second" in self.names:
-            found["tokens_per_second"] = _median(self.read("train/tokens_per_second").value)
-        name = next((one for one in ("train/mfu", "speed/mfu") if one in self.names), None)
+            result["tokens_per_second"] = _median(self.read("train/tokens_per_second").value)
+        name = next((item for item in ("train/mfu", "speed/mfu") if item in self.names), None)
         if name is not None:
-            found["mfu"] = mfu_fraction(_median(self.read(name).value), name, self.names)
-        return {key: value for key, value in found.items() if math.isfinite(value)}
+            result["mfu"] = mfu_fraction(_median(self.read(name).value), name, self.names)
+        return {key: value for key, value in result.items() if math.isfinite(value)}
 
     @cached_property
     def cost_per_second(self) -> float | None:

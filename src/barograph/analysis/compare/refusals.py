@@ -50,38 +50,42 @@ class Obstacles:
     cautions: tuple[str, ...]
 
 
-def obstacles(sides: Sequence[Side], found: Differences) -> Obstacles:
+def obstacles(sides: Sequence[Side], differences: Differences) -> Obstacles:
     """What prevents a comparison of these sides."""
     cautions = []
-    lengths = [one.facts.sequence for side in sides for one in side.members]
+    lengths = [member.facts.sequence for side in sides for member in side.members]
     known = sorted({length for length in lengths if length is not None})
     if len(known) > 1:
         cautions.append(
             f"The sequence lengths differ ({_versus([f'{length:,.0f}' for length in known])}): tokens with more "
             "context are easier to predict, which may explain part of the difference in loss."
         )
-    roles = {one.role: one for one in found.between if one.change is not None and _is_told(one)}
+    roles = {item.role: item for item in differences.between if item.change is not None and _is_told(item)}
     if (one := roles.get("loss")) is not None:
         cautions.append(
             f"The runs define the loss with different {one.key} ({_versus(one.values)}), which changes its values."
         )
-    if any(one.part == "hardware" for one in found.between):
+    if any(item.part == "hardware" for item in differences.between):
         cautions.append("The hardware differs: times and costs depend on the machines as much as on the training.")
     return Obstacles(
-        _batch(sides), _tokenizer(sides, found), _held_out(sides, found), _training_data(found), tuple(cautions)
+        _batch(sides),
+        _tokenizer(sides, differences),
+        _held_out(sides, differences),
+        _training_data(differences),
+        tuple(cautions),
     )
 
 
 def _batch(sides: Sequence[Side]) -> str | None:
-    tokens = [[one.axes.batch_tokens() for one in side.members if one.axes is not None] for side in sides]
+    tokens = [[member.axes.batch_tokens() for member in side.members if member.axes is not None] for side in sides]
     flat = [value for side in tokens for value in side]
     if flat and None not in flat:
-        known = [value for value in flat if value is not None]
-        if max(known) > min(known) * (1 + _BATCH_TOLERANCE):
+        present = [value for value in flat if value is not None]
+        if max(present) > min(present) * (1 + _BATCH_TOLERANCE):
             shown = [f"{side[0]:,.0f}" for side in tokens if side]
             return f"a step has {_versus(shown)} tokens, so the same step is not the same training"
         return None
-    samples = [[one.facts.batch_samples for one in side.members] for side in sides]
+    samples = [[member.facts.batch_samples for member in side.members] for side in sides]
     told = [value for side in samples for value in side if value is not None]
     if told and max(told) > min(told) * (1 + _BATCH_TOLERANCE):
         shown = [f"{next((value for value in side if value is not None), 0):,.0f}" for side in samples]
@@ -89,37 +93,41 @@ def _batch(sides: Sequence[Side]) -> str | None:
     return None
 
 
-def _tokenizer(sides: Sequence[Side], found: Differences) -> str | None:
-    changed = [one for one in found.between if one.role == "tokenizer" and one.change is not None]
-    named = [one for one in changed if "vocab" not in one.key.lower()]
+def _tokenizer(sides: Sequence[Side], differences: Differences) -> str | None:
+    changed = [item for item in differences.between if item.role == "tokenizer" and item.change is not None]
+    named = [item for item in changed if "vocab" not in item.key.lower()]
     if named and not any(map(_is_told, named)):
         namers = [side.label for side, value in zip(sides, named[0].values, strict=True) if value != ABSENT]
         return (
             f"only {_versus(namers)} {'names its' if len(namers) == 1 else 'name their'} tokenizer "
-            f"({named[0].key} {_versus([one for one in named[0].values if one != ABSENT])})"
+            f"({named[0].key} {_versus([value for value in named[0].values if value != ABSENT])})"
         )
     if named:
-        words = ", ".join(f"{one.key} {_versus(one.values)}" for one in named[:2])
+        words = ", ".join(f"{item.key} {_versus(item.values)}" for item in named[:2])
         return f"the tokenizers differ ({words}), so a token is not the same amount of text"
-    sizes = {one.facts.vocabulary for side in sides for one in side.members if one.facts.vocabulary is not None}
+    sizes = {
+        member.facts.vocabulary for side in sides for member in side.members if member.facts.vocabulary is not None
+    }
     if len(sizes) > 1 and (max(sizes) - min(sizes) > _PADDING or max(sizes) % 64):
         words = _versus([f"{size:,.0f}" for size in sorted(sizes)])
         return f"the vocabularies differ ({words} tokens), so a token is not the same amount of text"
     return None
 
 
-def _held_out(sides: Sequence[Side], found: Differences) -> str | None:
-    told = [one for one in found.between if _is_told(one)]
-    changed = [one for one in told if one.role == "validation" and one.change is not None]
-    changed += [one for one in told if one.part == "data" and one.key == "validation"]
-    changed += [one for one in told if one.role == "data" and one.part == "config" and "train" not in one.key.lower()]
+def _held_out(sides: Sequence[Side], differences: Differences) -> str | None:
+    told = [item for item in differences.between if _is_told(item)]
+    changed = [item for item in told if item.role == "validation" and item.change is not None]
+    changed += [item for item in told if item.part == "data" and item.key == "validation"]
+    changed += [
+        item for item in told if item.role == "data" and item.part == "config" and "train" not in item.key.lower()
+    ]
     if changed:
-        words = ", ".join(f"{one.key} {_versus(one.values)}" for one in changed[:2])
+        words = ", ".join(f"{item.key} {_versus(item.values)}" for item in changed[:2])
         return f"the evaluation data differ ({words})"
-    counts = [_evaluated_tokens(one) for side in sides for one in side.members]
-    known = [count for count in counts if count is not None]
-    if len(known) == len(counts) and known and max(known) > min(known) * (1 + _BATCH_TOLERANCE):
-        return f"an evaluation has {_versus([f'{count:,.0f}' for count in (known[0], known[-1])])} tokens"
+    counts = [_evaluated_tokens(member) for side in sides for member in side.members]
+    present = [count for count in counts if count is not None]
+    if len(present) == len(counts) and present and max(present) > min(present) * (1 + _BATCH_TOLERANCE):
+        return f"an evaluation has {_versus([f'{count:,.0f}' for count in (present[0], present[-1])])} tokens"
     return None
 
 
@@ -130,41 +138,43 @@ def _evaluated_tokens(member: ComparedMember) -> float | None:
     return float(values[-1]) if len(values) and values[-1] > 0 else None
 
 
-def _training_data(found: Differences) -> str | None:
-    changed = [one for one in found.between if one.role == "data" and one.change is not None and _is_told(one)]
-    changed = [one for one in changed if one.key != "validation"]
+def _training_data(differences: Differences) -> str | None:
+    changed = [
+        item for item in differences.between if item.role == "data" and item.change is not None and _is_told(item)
+    ]
+    changed = [item for item in changed if item.key != "validation"]
     if not changed:
         return None
-    words = ", ".join(f"{one.key} {_versus(one.values)}" for one in changed[:2])
+    words = ", ".join(f"{item.key} {_versus(item.values)}" for item in changed[:2])
     return f"the training data differ ({words}), and a training loss is measured on them"
 
 
-def _is_told(one: Difference) -> bool:
+def _is_told(difference: Difference) -> bool:
     """Whether all sides say something."""
-    return ABSENT not in one.values
+    return ABSENT not in difference.values
 
 
-def doubtful(metric: str, sides: Sequence[Side], found: Differences, baseline: int, side: int) -> str | None:
+def doubtful(metric: str, sides: Sequence[Side], differences: Differences, baseline: int, side: int) -> str | None:
     """Why it is not known whether two sides' metric was measured on the same data; None where nothing speaks for it.
 
     What one side leaves out may be the same by default, or not.
     """
     held_out = is_evaluation(metric)
-    for one in found.between:
-        about_training = "train" in one.key.lower()
+    for item in differences.between:
+        about_training = "train" in item.key.lower()
         concerns = (
-            (one.role == "validation" and one.change is not None)
-            or (one.part == "data" and one.key == "validation")
-            or (one.role == "data" and one.part == "config" and not about_training)
+            (item.role == "validation" and item.change is not None)
+            or (item.part == "data" and item.key == "validation")
+            or (item.role == "data" and item.part == "config" and not about_training)
             if held_out
-            else one.role == "data" and one.change is not None and one.key != "validation"
+            else item.role == "data" and item.change is not None and item.key != "validation"
         )
-        values = one.values[baseline], one.values[side]
+        values = item.values[baseline], item.values[side]
         if concerns and (values[0] == ABSENT) != (values[1] == ABSENT):
             at = side if values[0] == ABSENT else baseline
             return (
-                f"only {sides[at].label} names its {'validation data' if held_out else 'data'} ({one.key} "
-                f"{one.values[at]}), so whether {metric} was measured on the same data is not known"
+                f"only {sides[at].label} names its {'validation data' if held_out else 'data'} ({item.key} "
+                f"{item.values[at]}), so whether {metric} was measured on the same data is not known"
             )
     return None
 
@@ -203,12 +213,12 @@ def refused_metrics(metrics: Sequence[str], reason: Obstacles) -> dict[str, Refu
         instead = "bits per byte of one text, logged by both,"
     if instead is None and reason.validation is not None:
         instead = "an evaluation of all runs on one set"
-    found = {}
+    result = {}
     for metric in metrics:
         why = metric_obstacle(metric, reason)
         if why is not None:
-            found[metric] = Refusal("metric", metric, why, instead)
-    return found
+            result[metric] = Refusal("metric", metric, why, instead)
+    return result
 
 
 def _versus(values: Sequence[str]) -> str:

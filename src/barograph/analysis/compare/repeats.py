@@ -37,14 +37,14 @@ class Repeats:
     own: bool
 
 
-def find_repeats(members: Sequence[ComparedMember], found: SharedStretch) -> Repeats | None:
+def find_repeats(members: Sequence[ComparedMember], stretch: SharedStretch) -> Repeats | None:
     """Look for repeats beside these runs. Only manifests are read but for the repeats themselves."""
-    if not found.is_whole or any("config" not in one.facts.known for one in members):
+    if not stretch.is_whole or any("config" not in member.facts.known for member in members):
         return None
     setups: list[tuple[dict[str, Any], object, list[Any], bool]] = []
     for member in members:
         mine, commit = member.facts.setup(), member.facts.values.get(("code", "commit"))
-        if not any(_is_same(mine, commit, one) for one in setups):
+        if not any(_is_same(mine, commit, setup) for setup in setups):
             setups.append((mine, commit, [], True))
     compared = {member.run.dir.resolve() for member in members}
     for folder in dict.fromkeys(member.run.dir.resolve().parent for member in members):
@@ -55,14 +55,14 @@ def find_repeats(members: Sequence[ComparedMember], found: SharedStretch) -> Rep
             if "config" not in facts.known:
                 continue
             mine, commit = facts.setup(), facts.values.get(("code", "commit"))
-            known = next((one for one in setups if _is_same(mine, commit, one)), None)
+            known = next((setup for setup in setups if _is_same(mine, commit, setup)), None)
             if known is None:
                 known = (mine, commit, [], False)
                 setups.append(known)
             known[2].append(run)
     for own in (True, False):
         groups = [runs for _, _, runs, is_own in setups if is_own is own and len(runs) > 1]
-        values = [_values(runs[-MOST_REPEATS:], found) for runs in groups]
+        values = [_values(runs[-MOST_REPEATS:], stretch) for runs in groups]
         pooled = statistics.pooled_spread(values)
         if pooled is not None and pooled[1] >= 2 and pooled[0] > 0:
             return Repeats(*pooled, sum(len(group) for group in values if len(group) > 1), own)
@@ -73,14 +73,14 @@ def _is_same(mine: dict[str, Any], commit: object, one: tuple[dict[str, Any], ob
     return mine.keys() == one[0].keys() and commit == one[1] and all(same(mine[key], one[0][key]) for key in mine)
 
 
-def _values(runs: Sequence[Any], found: SharedStretch) -> list[float]:
+def _values(runs: Sequence[Any], stretch: SharedStretch) -> list[float]:
     """The metric at the common end, of the runs that got there; one run a seed and value."""
     values: dict[tuple[Any, float], None] = {}
     for run in runs:
         member = ComparedMember(run, head=False)
-        curve = member.curve(found.metric, found.axis)
-        if curve is None or curve.x[-1] < _TO_THE_END * found.high or member.diverged_at(found.metric) is not None:
+        curve = member.curve(stretch.metric, stretch.axis)
+        if curve is None or curve.x[-1] < _TO_THE_END * stretch.high or member.diverged_at(stretch.metric) is not None:
             continue
-        value = curve.end(min(found.high, float(curve.x[-1])), found.window)
+        value = curve.end(min(stretch.high, float(curve.x[-1])), stretch.window)
         values[(member.seeds() or run.id, value)] = None
     return [value for _, value in values]

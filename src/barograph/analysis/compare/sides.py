@@ -30,7 +30,7 @@ class Side:
 
 
 def gather_sides(
-    given: Sequence[Given],
+    givens: Sequence[Given],
     *,
     dir: str | os.PathLike[str] | None = None,
     group: str | None = None,
@@ -38,7 +38,7 @@ def gather_sides(
     notes: list[str],
 ) -> list[Side]:
     """The sides of a comparison. Raises KeyError and ValueError with one sentence."""
-    lots = [_lot(one, dir) for one in given]
+    lots = [_lot(item, dir) for item in givens]
     seen: dict[Path, None] = {}
     for _, runs in lots:
         for run in list(runs):
@@ -115,7 +115,7 @@ def _by_key(everyone: list[ComparedMember], group: str, notes: list[str]) -> lis
         shown_names = ", ".join(left_out[:3]) + ("" if len(left_out) <= 3 else f" and {len(left_out) - 3} more")
         notes.append(f"{shown_names}: no {group} in the configuration, so left out.")
     numbers = all(isinstance(value, (int, float)) for value, _ in sides)
-    sides.sort(key=lambda one: (one[0], "") if numbers else (0, str(one[0])))
+    sides.sort(key=lambda item: (item[0], "") if numbers else (0, str(item[0])))
     return [side for _, side in sides]
 
 
@@ -168,14 +168,14 @@ def _baseline(sides: list[Side], which: str | os.PathLike[str] | StoredRun, dir:
     for at, side in enumerate(sides):
         if word == side.label or side.label.endswith(f"= {word}"):
             return at
-        if any(word in (one.name, one.run.id, f"{one.project}/{one.run.id}") for one in side.members):
+        if any(word in (member.name, member.run.id, f"{member.project}/{member.run.id}") for member in side.members):
             return at
-    begun = [at for at, side in enumerate(sides) if any(one.run.id.startswith(word) for one in side.members)]
+    begun = [at for at, side in enumerate(sides) if any(member.run.id.startswith(word) for member in side.members)]
     if len(begun) == 1:
         return begun[0]
     if isinstance(which, StoredRun) or Path(word).exists():
         place = _place(which) if isinstance(which, StoredRun) else Path(word).resolve()
         for at, side in enumerate(sides):
-            if any(place in (_place(one.run), one.run.dir.resolve()) for one in side.members):
+            if any(place in (_place(member.run), member.run.dir.resolve()) for member in side.members):
                 return at
     raise KeyError(f"the baseline {word!r} is not one of the sides: {', '.join(side.label for side in sides[:8])}")

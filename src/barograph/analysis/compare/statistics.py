@@ -152,10 +152,10 @@ def _student(a: Floats, b: Floats, level: float, repeats: tuple[float, float] | 
     """One run on a side: its spread is taken to be that of the runs that there are several of."""
     known = [((len(side) - 1.0), _deviation(side)) for side in (a, b) if len(side) > 1]
     known += [(repeats[1], repeats[0])] if repeats is not None else []
-    dof = sum(one for one, _ in known)
+    dof = sum(item for item, _ in known)
     if dof < 2 or not any(deviation for _, deviation in known):
         return None
-    spread = math.sqrt(sum(one * deviation**2 for one, deviation in known) / dof)
+    spread = math.sqrt(sum(item * deviation**2 for item, deviation in known) / dof)
     difference = float(b.mean() - a.mean())
     error = spread * math.sqrt(1 / len(a) + 1 / len(b))
     return _made(

@@ -40,16 +40,16 @@ class Verdict:
     sentences: list[str] = field(default_factory=list)
 
 
-def judge(sides: Sequence[Side], found: Differences, made: Sequence[Contrast]) -> Verdict:
+def judge(sides: Sequence[Side], differences: Differences, made: Sequence[Contrast]) -> Verdict:
     """Put the verdict together, and give every contrast its sentence."""
-    verdict = _attribution(sides, found)
-    for one in made:
-        _say(one, sides, verdict)
-    told = made if len(made) <= _MOST_TOLD else [one for one in made if one.test is not None and one.test.settled]
-    for one in told[:_MOST_SETTLED]:
-        verdict.sentences.append(one.sentence)
-        if one.advice:
-            verdict.sentences.append(one.advice)
+    verdict = _attribution(sides, differences)
+    for item in made:
+        _say(item, sides, verdict)
+    told = made if len(made) <= _MOST_TOLD else [item for item in made if item.test is not None and item.test.settled]
+    for item in told[:_MOST_SETTLED]:
+        verdict.sentences.append(item.sentence)
+        if item.advice:
+            verdict.sentences.append(item.advice)
     if len(made) > _MOST_TOLD:
         verdict.sentences.append(_together(made, sides))
     return verdict
@@ -57,31 +57,31 @@ def judge(sides: Sequence[Side], found: Differences, made: Sequence[Contrast]) -
 
 def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
     """One sentence for many contrasts: how many of each outcome."""
-    counts = Counter(one.outcome for one in made)
+    counts = Counter(item.outcome for item in made)
     words = {
         contrasts.BETTER: "better", contrasts.WORSE: "worse", contrasts.DIFFERENT: "different",
         contrasts.NOT_SHOWN: "not significantly different", contrasts.CANNOT_TELL: "undecided",
         contrasts.REFUSED: "refused",
     }  # fmt: skip
     listed = ", ".join(f"{count} {words[outcome]}" for outcome, count in counts.most_common())
-    level = next((one.test.level for one in made if one.test is not None), None)
+    level = next((item.test.level for item in made if item.test is not None), None)
     each = (
         f" (each tested at {number(level, 2)}, so that the level holds for all together)" if level is not None else ""
     )
     sentence = f"Of {len(made)} sides compared with {_call(sides, 0)}: {listed}{each}."
-    if all(one.runs == (1, 1) for one in made) and any("config" not in side.members[0].facts.known for side in sides):
+    if all(item.runs == (1, 1) for item in made) and any("config" not in side.members[0].facts.known for side in sides):
         sentence += (
             " Runs without a configuration can't be grouped: put those of one setup into a folder, and name folders."
         )
     return sentence
 
 
-def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
-    changes = found.changes
+def _attribution(sides: Sequence[Side], differences: Differences) -> Verdict:
+    changes = differences.changes
     if len(sides) < 2:
         return Verdict(SEEDS, [], ["These runs have one setup: they show the variation between its repeats."])
-    if "config" in found.unknown:
-        silent = [_call(sides, at) for at in found.unknown["config"]]
+    if "config" in differences.unknown:
+        silent = [_call(sides, at) for at in differences.unknown["config"]]
         who = _names(silent) if len(silent) < len(sides) else "none of the runs"
         has = "has" if len(silent) == 1 or len(silent) == len(sides) else "have"
         sentence = f"What differs is not known, for {who} {has} a configuration: the cause of a difference is unknown."
@@ -89,20 +89,22 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
             sentence = f"{_names(silent)} {has} no configuration, so what differs is not known: the cause of "
             sentence += "down to anything."
         return Verdict(UNKNOWN, changes, [sentence])
-    silent_parts = [part for part in ("code", "packages", "data") if part in found.unknown]
+    silent_parts = [part for part in ("code", "packages", "data") if part in differences.unknown]
     silent_are = "is" if silent_parts == ["code"] else "are"
     as_far = f" as far as is known ({_names(silent_parts)} {silent_are} not)" if silent_parts else ""
     mixed = [
-        key for key, role in found.within.items() if role in ("plain", "batch", "sequence", "loss", "code", "data")
+        key
+        for key, role in differences.within.items()
+        if role in ("plain", "batch", "sequence", "loss", "code", "data")
     ]
     if not changes:
-        seeds = [one for one in found.between if one.role == "seed"]
+        seeds = [item for item in differences.between if item.role == "seed"]
         if seeds or len(sides[0].members) > 1:
             sentence = f"Only seeds differ{as_far}: these are repeats of one setup."
             return Verdict(SEEDS, [], [sentence])
         return Verdict(NONE, [], [f"Nothing differs{as_far} that could change the training."])
     if len(changes) == 1 and not mixed:
-        values = next(one for one in found.between if one.change == changes[0])
+        values = next(item for item in differences.between if item.change == changes[0])
         words = f" ({_versus(values.values)})" if values.change == values.key else ""
         sentence = f"One thing changed{as_far}: {changes[0]}{words}."
         return Verdict(ONE, changes, [sentence])
@@ -119,81 +121,91 @@ def _attribution(sides: Sequence[Side], found: Differences) -> Verdict:
     return verdict
 
 
-def _say(one: Contrast, sides: Sequence[Side], verdict: Verdict) -> None:
+def _say(contrast: Contrast, sides: Sequence[Side], verdict: Verdict) -> None:
     """The contrast's sentence and, where it could not be settled, what would settle it."""
-    label, base, place = _call(sides, one.side), _call(sides, one.baseline), one.place
-    if one.outcome == contrasts.REFUSED or place is None:
-        one.sentence = one.sentence or f"{label} against {base}: they have no metric in common that can be compared."
-        return
-    if one.difference != one.difference:
-        one.sentence = f"{label} against {base}: no value of {place.metric} to compare{_diverged(one, place)}."
-        return
-    amount = _amount(one, place, base)
-    if any(place.diverged[at] for at in (one.baseline, one.side)):
-        lost = [f"{len(place.diverged[at])} of {_call(sides, at)}" for at in (one.baseline, one.side)]
-        one.outcome = contrasts.CANNOT_TELL
-        one.sentence = f"Cannot tell: {' and '.join(lost)} ended with NaN or infinity. Of the others, {amount}."
-        return
-    if one.unlike is not None:
-        against = f"{_call(sides, one.side)} against {base}"
-        one.sentence = (
-            f"Cannot tell ({against}): {amount}, but {one.unlike}. Compare runs of one length, or one schedule."
+    label, base, place = _call(sides, contrast.side), _call(sides, contrast.baseline), contrast.place
+    if contrast.outcome == contrasts.REFUSED or place is None:
+        contrast.sentence = (
+            contrast.sentence or f"{label} against {base}: they have no metric in common that can be compared."
         )
         return
-    if one.doubt is not None:
-        one.sentence = f"Cannot tell ({_call(sides, one.side)} against {base}): {amount}, but {one.doubt}."
-        one.advice = "Name it in both configurations, or compare all the same with --anyway."
+    if contrast.difference != contrast.difference:
+        contrast.sentence = (
+            f"{label} against {base}: no value of {place.metric} to compare{_diverged(contrast, place)}."
+        )
         return
-    test = one.test
+    amount = _amount(contrast, place, base)
+    if any(place.diverged[at] for at in (contrast.baseline, contrast.side)):
+        lost = [f"{len(place.diverged[at])} of {_call(sides, at)}" for at in (contrast.baseline, contrast.side)]
+        contrast.outcome = contrasts.CANNOT_TELL
+        contrast.sentence = f"Cannot tell: {' and '.join(lost)} ended with NaN or infinity. Of the others, {amount}."
+        return
+    if contrast.unlike is not None:
+        against = f"{_call(sides, contrast.side)} against {base}"
+        contrast.sentence = (
+            f"Cannot tell ({against}): {amount}, but {contrast.unlike}. Compare runs of one length, or one schedule."
+        )
+        return
+    if contrast.doubt is not None:
+        contrast.sentence = (
+            f"Cannot tell ({_call(sides, contrast.side)} against {base}): {amount}, but {contrast.doubt}."
+        )
+        contrast.advice = "Name it in both configurations, or compare all the same with --anyway."
+        return
+    test = contrast.test
     if test is None:
-        _say_untested(one, sides, place, amount, verdict)
+        _say_untested(contrast, sides, place, amount, verdict)
         return
-    how = f"{test.method}, {_runs(one)}, p {_p(test.p)}" + (
+    how = f"{test.method}, {_runs(contrast)}, p {_p(test.p)}" + (
         f", exact permutation p {_p(test.permutation)}" if test.permutation is not None else ""
     )
-    if one.repeats is not None:
-        whose = "their setup" if one.repeats.own else "other setups in the project"
-        how += f", {number(test.spread, 3)} among {one.repeats.runs} repeats of {whose}"
+    if contrast.repeats is not None:
+        whose = "their setup" if contrast.repeats.own else "other setups in the project"
+        how += f", {number(test.spread, 3)} among {contrast.repeats.runs} repeats of {whose}"
     interval = f"{number(100 * (1 - test.level), 3)}% interval {signed(test.low, 4)} to {signed(test.high, 4)}"
     if test.settled:
-        word = {contrasts.BETTER: "better", contrasts.WORSE: "worse"}.get(one.outcome, "different")
+        word = {contrasts.BETTER: "better", contrasts.WORSE: "worse"}.get(contrast.outcome, "different")
         than = f"{word} than {base}" if word != "different" else f"different from {base}"
-        one.sentence = f"{label} is {than}: {amount}, {interval} ({how})."
+        contrast.sentence = f"{label} is {than}: {amount}, {interval} ({how})."
         return
-    one.sentence = f"No significant difference between {label} and {base}: {amount}, {interval} ({how})."
+    contrast.sentence = f"No significant difference between {label} and {base}: {amount}, {interval} ({how})."
     if test.p <= test.level and test.permutation is not None:
-        one.sentence += " The two tests disagree: the values are not normally distributed."
-    one.advice = _advice(one, test)
+        contrast.sentence += " The two tests disagree: the values are not normally distributed."
+    contrast.advice = _advice(contrast, test)
 
 
-def _say_untested(one: Contrast, sides: Sequence[Side], place: SharedStretch, amount: str, verdict: Verdict) -> None:
-    seeds = f" {one.runs[0]} and {one.runs[1]} runs" if max(one.runs) > 1 else " one run each"
-    against = f"{_call(sides, one.side)} against {_call(sides, one.baseline)}"
-    if one.runs == (1, 1):
-        one.sentence = f"Cannot tell from{seeds} ({against}): {amount}."
-        if one.noise:
-            times = abs(one.difference) / one.noise
-            one.sentence += (
-                f" That is {times:.1f} times the noise within the runs ({number(one.noise, 2)}); that is the precision "
-                "of the two curves, not the variation between seeds."
+def _say_untested(
+    contrast: Contrast, sides: Sequence[Side], place: SharedStretch, amount: str, verdict: Verdict
+) -> None:
+    seeds = f" {contrast.runs[0]} and {contrast.runs[1]} runs" if max(contrast.runs) > 1 else " one run each"
+    against = f"{_call(sides, contrast.side)} against {_call(sides, contrast.baseline)}"
+    if contrast.runs == (1, 1):
+        contrast.sentence = f"Cannot tell from{seeds} ({against}): {amount}."
+        if contrast.noise:
+            times = abs(contrast.difference) / contrast.noise
+            contrast.sentence += (
+                f" That is {times:.1f} times the noise within the runs ({number(contrast.noise, 2)}); that is the "
+                "precision of the two curves, not the variation between seeds."
             )
         if verdict.attribution != SEEDS:
-            one.advice = (
+            contrast.advice = (
                 "Run each with three seeds or more and group them, or repeat one of them twice in this project: "
                 "then the standard deviation between seeds is known."
             )
         return
-    if min(one.runs) >= 2:
-        one.sentence = (
+    if min(contrast.runs) >= 2:
+        contrast.sentence = (
             f"Cannot tell ({against}): {amount}, but the runs of a side agree to the last digit, so they are not "
             "repeats with seeds of their own."
         )
         return
-    one.sentence = f"Cannot tell from{seeds} ({against}): {amount}. Two runs do not show the variation between seeds."
+    contrast.sentence = (
+        f"Cannot tell from{seeds} ({against}): {amount}. Two runs do not show the variation between seeds."
+    )
 
 
-def _advice(one: Contrast, test: statistics.SignificanceTest) -> str:
-    fewest = min(one.pairs or one.runs[0], one.pairs or one.runs[1])
+def _advice(contrast: Contrast, test: statistics.SignificanceTest) -> str:
+    fewest = min(contrast.pairs or contrast.runs[0], contrast.pairs or contrast.runs[1])
     below = (
         f"With 80% power these runs would have shown a difference of {number(test.detectable, 3)}"
         if test.detectable
@@ -211,16 +223,16 @@ def _advice(one: Contrast, test: statistics.SignificanceTest) -> str:
     )
 
 
-def _amount(one: Contrast, place: SharedStretch, base: str) -> str:
+def _amount(contrast: Contrast, place: SharedStretch, base: str) -> str:
     way = direction(place.metric)
     unit = UNITS[place.axis]
     where = f"step {place.high:,.0f}" if unit == "steps" else f"{number(place.high, 4)} {unit}"
-    percent = f" ({one.percent:+.2f}%)" if one.percent is not None else ""
-    if one.difference == 0:
+    percent = f" ({contrast.percent:+.2f}%)" if contrast.percent is not None else ""
+    if contrast.difference == 0:
         return f"{place.metric} is the same at {where}"
-    word = "lower" if one.difference < 0 else "higher"
+    word = "lower" if contrast.difference < 0 else "higher"
     meaning = "" if way else ", whichever way is better"
-    return f"{place.metric} is {number(abs(one.difference), 4)} {word} at {where}{percent}{meaning}"
+    return f"{place.metric} is {number(abs(contrast.difference), 4)} {word} at {where}{percent}{meaning}"
 
 
 def _call(sides: Sequence[Side], at: int) -> str:
@@ -229,13 +241,13 @@ def _call(sides: Sequence[Side], at: int) -> str:
     return label if len(label) <= _LONGEST_NAME else letter(at)
 
 
-def _diverged(one: Contrast, place: SharedStretch) -> str:
-    sides = [at for at in (one.baseline, one.side) if place.diverged[at] and not place.sides[at]]
+def _diverged(contrast: Contrast, place: SharedStretch) -> str:
+    sides = [at for at in (contrast.baseline, contrast.side) if place.diverged[at] and not place.sides[at]]
     return ", for it ended with NaN or infinity" if sides else ""
 
 
-def _runs(one: Contrast) -> str:
-    return f"{one.pairs} pairs" if one.pairs else f"{one.runs[0]} and {one.runs[1]} runs"
+def _runs(contrast: Contrast) -> str:
+    return f"{contrast.pairs} pairs" if contrast.pairs else f"{contrast.runs[0]} and {contrast.runs[1]} runs"
 
 
 def _p(value: float) -> str:

@@ -52,28 +52,28 @@ TEST_COLUMNS = (
 )  # fmt: skip
 
 
-def common_end(one: Contrast) -> tuple[str, str, str]:
+def common_end(contrast: Contrast) -> tuple[str, str, str]:
     """Where a side and the baseline are compared, and the two values there: the baseline's, the side's."""
-    place = one.place
-    if place is None or not place.is_whole or math.isnan(one.difference):
+    place = contrast.place
+    if place is None or not place.is_whole or math.isnan(contrast.difference):
         return "", "", ""
-    base = float(np.mean(place.values(one.baseline)))
-    return amount(place.high, UNITS[place.axis]), number(base, 5), number(base + one.difference, 5)
+    base = float(np.mean(place.values(contrast.baseline)))
+    return amount(place.high, UNITS[place.axis]), number(base, 5), number(base + contrast.difference, 5)
 
 
-def ends_alike(made: Sequence[Contrast]) -> bool:
+def ends_alike(contrasts: Sequence[Contrast]) -> bool:
     """Whether the final values of all sides are those that are compared."""
-    places = [one.place for one in made if one.place is not None and one.place.is_whole]
+    places = [contrast.place for contrast in contrasts if contrast.place is not None and contrast.place.is_whole]
     ends = {float(placed.curve.x[-1]) for place in places for side in place.sides for placed in side}
     return len(ends) <= 1
 
 
-def smoothing(place: SharedStretch | None, made: Sequence[Contrast]) -> str:
+def smoothing(place: SharedStretch | None, contrasts: Sequence[Contrast]) -> str:
     """How values were smoothed; nothing where they were not."""
     if place is None or not place.window:
         return ""
     unit = UNITS[place.axis]
-    own = any(one.place is not None and one.place.window not in (0.0, place.window) for one in made)
+    own = any(contrast.place is not None and contrast.place.window not in (0.0, place.window) for contrast in contrasts)
     pairs = "; a pair that shares a longer stretch by the same rule over that" if own else ""
     return (
         f"Smoothed for all alike: means over {amount(place.window, unit)} {unit}{pairs}; a final value is the last "

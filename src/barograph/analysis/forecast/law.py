@@ -93,7 +93,7 @@ class Component:
 
 def features(schedule: RateSchedule, last: float) -> Features:
     """T and M of a schedule from step 0 to `last`."""
-    bends = np.array([place for one in schedule.knots for place in (one, one + 1) if place < last], np.float64)
+    bends = np.array([place for knot in schedule.knots for place in (knot, knot + 1) if place < last], np.float64)
     step = np.unique(np.concatenate([np.linspace(0, last, GRID), np.minimum([1.0], last), bends]))
     rate = schedule.lr(step)
     peak = float(rate.max())
@@ -140,18 +140,18 @@ def predict(curve: LossCurve, along: Features, ahead: Floats, begin: float) -> l
         mine = _fit(t, annealing[keep], y, ahead_area / now, ahead_annealing, gain, spread)
         noise = mine.noise * level * np.sqrt(curve.rows)
         found.append(Component(mine.mean * level, mine.deviation * level, 1.0, float(noise)))
-    found = [replace(one, weight=1 / len(found)) for one in found]
-    return [both for one in found for both in _late(one, to_come * curve.level)]
+    found = [replace(item, weight=1 / len(found)) for item in found]
+    return [both for item in found for both in _late(item, to_come * curve.level)]
 
 
-def _late(one: Component, to_come: Floats) -> list[Component]:
+def _late(component: Component, to_come: Floats) -> list[Component]:
     """A component, and itself where the falls still ahead gain more than those that were seen, as they often do."""
     share, more, spread = LATE
-    mean = one.mean - more * to_come
-    deviation = np.sqrt(one.deviation**2 + (spread * to_come) ** 2)
+    mean = component.mean - more * to_come
+    deviation = np.sqrt(component.deviation**2 + (spread * to_come) ** 2)
     return [
-        replace(one, weight=one.weight * (1 - share)),
-        replace(one, mean=mean, deviation=deviation, weight=one.weight * share),
+        replace(component, weight=component.weight * (1 - share)),
+        replace(component, mean=mean, deviation=deviation, weight=component.weight * share),
     ]
 
 

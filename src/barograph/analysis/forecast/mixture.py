@@ -59,10 +59,10 @@ class Mixture:
 
 def mixture(components: Sequence[Component], missed: float, stretch: float) -> Mixture:
     """Components together. missed: deviation that is added, as a part of the mean; stretch: of all deviations."""
-    weight = np.array([one.weight for one in components])
-    mean = np.stack([one.mean for one in components])
-    deviation = np.hypot(np.stack([one.deviation for one in components]), missed * np.abs(mean)) * stretch
-    noise = float(weight @ [one.noise for one in components]) / float(weight.sum())
+    weight = np.array([component.weight for component in components])
+    mean = np.stack([component.mean for component in components])
+    deviation = np.hypot(np.stack([component.deviation for component in components]), missed * np.abs(mean)) * stretch
+    noise = float(weight @ [component.noise for component in components]) / float(weight.sum())
     return Mixture(weight / weight.sum(), mean, np.maximum(deviation, 1e-12), noise)
 
 

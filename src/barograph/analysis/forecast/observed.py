@@ -58,9 +58,9 @@ def recognise(step: Floats, lr: Floats, planned: int | None) -> ScheduleReading:
         if planned is None:
             return ScheduleReading((), (), False, False, "the learning rate has been constant so far")
         return _flat(peak, warmup, planned, float(step[-1]))
-    if (found := _smooth(after, rate, peak, warmup, planned)) is not None:
-        words = f"the learning rate so far is that of a schedule: {found.describe()}"
-        return ScheduleReading((found,), (1.0,), True, False, words)
+    if (schedule := _smooth(after, rate, peak, warmup, planned)) is not None:
+        words = f"the learning rate so far is that of a schedule: {schedule.describe()}"
+        return ScheduleReading((schedule,), (1.0,), True, False, words)
     if planned is None:
         return ScheduleReading((), (), False, False, "the learning rate decays without a known end")
     if (stable := _stable_then_line(after, rate, peak, warmup, planned)) is not None:
@@ -129,7 +129,7 @@ def _closest(
         # rate = 1 - (1 - floor) · gap is a line in the floor
         fitted = np.clip(1 - gap @ (1 - rate) / np.maximum((gap * gap).sum(1), 1e-12), 0, 1)
         given = floors[kind]
-        for floor in [fitted] if given is None else [np.full(len(ends), one) for one in given]:
+        for floor in [fitted] if given is None else [np.full(len(ends), item) for item in given]:
             off = np.abs(1 - (1 - floor)[:, None] * gap - rate).max(1)
             best = int(np.argmin(off))
             tried.append((float(off[best]), float(ends[best]), kind, float(floor[best])))

@@ -202,8 +202,8 @@ def _steps(options: _Options, total: int, peak: float, warmup: int) -> RateSched
     found = options.found.get("milestones", options.found.get("lr_milestones"))
     every = options.count(("step_size", "lr_step_size"))
     factor = options.number(("gamma", "factor", "lr_gamma"))
-    if isinstance(found, list | tuple) and all(as_number(one) is not None for one in found):
-        milestones = tuple(round(float(one) * (total if 0 < float(one) < 1 else 1)) for one in found)
+    if isinstance(found, list | tuple) and all(as_number(item) is not None for item in found):
+        milestones = tuple(round(float(item) * (total if 0 < float(item) < 1 else 1)) for item in found)
     elif every is not None:
         milestones = tuple(range(every, total, every))
     else:

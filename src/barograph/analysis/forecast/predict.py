@@ -123,15 +123,17 @@ def _rates(step: Floats, lr: Floats) -> tuple[Floats, Floats] | None:
 
 
 def _read(
-    given: RateSchedule | None, rates: tuple[Floats, Floats] | None, planned: int | None, now: float
+    schedule: RateSchedule | None, rates: tuple[Floats, Floats] | None, planned: int | None, now: float
 ) -> ScheduleReading:
     """The schedule to reckon with: the given one if the rates seen agree with it, else what they say."""
-    if given is not None:
-        if rates is None or not _contradicts(given, *rates):
-            words = f"the learning rate is known ({given.basis}): {given.describe()}"
-            return ScheduleReading((given,), (1.0,), True, False, words)
-        seen = recognise(*rates, planned)
-        return replace(seen, sentence=f"the observed learning rate is not that of the schedule given; {seen.sentence}")
+    if schedule is not None:
+        if rates is None or not _contradicts(schedule, *rates):
+            words = f"the learning rate is known ({schedule.basis}): {schedule.describe()}"
+            return ScheduleReading((schedule,), (1.0,), True, False, words)
+        reading = recognise(*rates, planned)
+        return replace(
+            reading, sentence=f"the observed learning rate is not that of the schedule given; {reading.sentence}"
+        )
     if rates is not None:
         return recognise(*rates, planned)
     if planned is None:
@@ -139,8 +141,8 @@ def _read(
     return unknown(planned)
 
 
-def _contradicts(given: RateSchedule, step: Floats, lr: Floats) -> bool:
-    expected = given.lr(step)
+def _contradicts(schedule: RateSchedule, step: Floats, lr: Floats) -> bool:
+    expected = schedule.lr(step)
     scale = float(expected.max())
     if scale <= 0:
         return False
@@ -209,15 +211,16 @@ class _Task:
         end = float(planned) if planned is not None else curve.now * FARTHEST
         schedules = reading.schedules or (RateSchedule("constant", round(end)),)
         plan = [
-            (one, part, law.features(one, end)) for one, part in zip(schedules, reading.weights or (1.0,), strict=True)
+            (schedule, part, law.features(schedule, end))
+            for schedule, part in zip(schedules, reading.weights or (1.0,), strict=True)
         ]
         warm = plan[0][2].warm
         if reading.known and curve.now < PAST_WARMUP * warm:
             return self.silent(f"The run has only just finished its warm-up of {warm:,.0f} steps.")
         ahead = np.linspace(curve.now, end, AHEAD)
         window = np.linspace(end * (1 - FINAL_PART), end, 11)
-        found = _components(curve, plan, np.concatenate([ahead, window]))
-        if not found:
+        components = _components(curve, plan, np.concatenate([ahead, window]))
+        if not components:
             return self.silent("Too few points are left after the warm-up to fit a law.")
         off = self._missed_so_far(plan)
         if off > MOST_OFF:
@@ -225,7 +228,7 @@ class _Task:
                 f"The loss does not follow the law of the forecast: its first {HINDCAST_PART:.0%} would have predicted "
                 f"a current loss that is off by {off:.0f} times the interval."
             )
-        mixed = mixture(found, MISSED, reach(min(curve.now / end, 1.0), reading.known) * max(off, 1.0))
+        mixed = mixture(components, MISSED, reach(min(curve.now / end, 1.0), reading.known) * max(off, 1.0))
         rows = max((end * FINAL_PART) / max(curve.spacing, 1e-9), 1.0)
         last = mixed.window(slice(AHEAD, None), rows)
         outside = (1 - self.coverage) / 2
@@ -253,10 +256,10 @@ class _Task:
         if early.sum() < LEAST_ROWS:
             return 0.0
         width = max(3, len(self.curve.loss) // 10)
-        found = _components(bucket(self.steps[early], self.losses[early]), plan, self.curve.step[-width:])
-        if not found:
+        components = _components(bucket(self.steps[early], self.losses[early]), plan, self.curve.step[-width:])
+        if not components:
             return 0.0
-        then = mixture(found, MISSED, 1.0).window(slice(None), width * self.curve.rows)
+        then = mixture(components, MISSED, 1.0).window(slice(None), width * self.curve.rows)
         low, middle, high = (float(then.quantile(part)[0]) for part in (0.05, 0.5, 0.95))
         now = float(self.curve.loss[-width:].mean())
         return (now - middle) / (high - middle) if now > middle else (middle - now) / (middle - low)
@@ -292,11 +295,11 @@ class _Task:
 
 def _components(curve: LossCurve, plan: _Plan, ahead: Floats) -> list[law.Component]:
     """The law's components under each schedule that is reckoned with."""
-    found = []
+    result = []
     for _, weight, along in plan:
         begin = along.warm if along.warm < curve.now / PAST_WARMUP else 0.0
-        found += [replace(one, weight=weight * one.weight) for one in law.predict(curve, along, ahead, begin)]
-    return found
+        result += [replace(item, weight=weight * item.weight) for item in law.predict(curve, along, ahead, begin)]
+    return result
 
 
 def _crossing(step: Floats, loss: Floats, target: float) -> int | None:

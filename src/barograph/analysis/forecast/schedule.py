@@ -83,7 +83,7 @@ class RateSchedule:
         if self.kind == "wsd":
             return max(self.total - self._decay_steps(), self.warmup)
         if self.kind == "step":
-            return min((one for one in self.milestones if one > self.warmup), default=self.total)
+            return min((milestone for milestone in self.milestones if milestone > self.warmup), default=self.total)
         return self.warmup
 
     @property
@@ -92,7 +92,7 @@ class RateSchedule:
         bends: tuple[int, ...] = (self.warmup, self.decay_start, *self.milestones)
         if self.kind not in ("constant", "wsd", "step"):
             bends += (self.warmup + self._decay_steps(),)
-        return tuple(sorted({one for one in bends if 0 < one < self.total}))
+        return tuple(sorted({bend for bend in bends if 0 < bend < self.total}))
 
     def _decay_steps(self) -> int:
         if self.decay is not None:
@@ -162,5 +162,5 @@ def named(kind: str, total: int, **numbers: Any) -> RateSchedule:
     }
     plain = kind.strip().lower().replace("-", "_").replace(" ", "_")
     if isinstance(milestones := numbers.get("milestones"), Sequence):
-        numbers["milestones"] = tuple(int(one) for one in milestones)
+        numbers["milestones"] = tuple(int(milestone) for milestone in milestones)
     return RateSchedule(known.get(plain, plain), int(total), **numbers)

@@ -67,7 +67,7 @@ def forecast(
     A configuration whose plan is shorter than the run is not believed. A run without a training loss gets a reason.
     """
     names, config = run.names(), run.config
-    name = next((one for one in LOSSES if one in names), None)
+    name = next((item for item in LOSSES if item in names), None)
     if name is None:
         return Forecast(None, None, None, coverage, "nothing", False, 0, None, None, "The run has no training loss.")
     losses: ForecastColumn = run.series(name)
@@ -79,7 +79,7 @@ def forecast(
     if schedule is None and planned_steps is not None:
         schedule = schedule_of(config, planned_steps)
     if target is None:
-        target = next((found for one in TARGETS if (found := as_number(_leaf(config, one))) is not None), None)
+        target = next((found for item in TARGETS if (found := as_number(_leaf(config, item))) is not None), None)
     return forecast_columns(
         losses.step,
         losses.value,
@@ -106,7 +106,7 @@ def _rates(run: ForecastRun, names: list[str], losses: ForecastColumn) -> Floats
     Between rates that were logged less often a line would hide the schedule's form, so there it is NaN too, unless
     next to none was logged at a step of the loss.
     """
-    name = next((one for one in RATES if one in names), None)
+    name = next((item for item in RATES if item in names), None)
     if name is None:
         return None
     rates: ForecastColumn = run.series(name)

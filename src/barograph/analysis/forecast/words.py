@@ -12,22 +12,22 @@ from barograph.core.text import duration, money, number, percent
 
 def forecast_sentences(outlook: Forecast, currency: str = "") -> list[str]:
     """What a forecast says, in one to four sentences. currency: written before amounts of money, such as "$"."""
-    said = []
+    result = []
     if outlook.final is None:
-        said.append(f"No forecast: {outlook.reason}")
+        result.append(f"No forecast: {outlook.reason}")
     elif outlook.low is not None and outlook.high is not None:
         when = f"at step {outlook.planned_steps:,}" if outlook.planned_steps else "at the end"
         sure = f"{percent(outlook.coverage)} interval {number(outlook.low, 4)} to {number(outlook.high, 4)}"
-        said.append(
+        result.append(
             f"The loss will be about {number(outlook.final, 4)} {when} ({sure}); it is {number(outlook.level, 4)} now."
         )
         wide = "" if outlook.known_schedule else ", so the interval is wide"
-        said.append(f"{outlook.basis[:1].upper()}{outlook.basis[1:]}{wide}.")
+        result.append(f"{outlook.basis[:1].upper()}{outlook.basis[1:]}{wide}.")
     if outlook.target is not None:
-        said.append(_of_target(outlook, outlook.target, currency))
+        result.append(_of_target(outlook, outlook.target, currency))
     if outlook.hours:
-        said.append(f"The rest of the plan takes {duration(3600 * outlook.hours)}{_costs(outlook.cost, currency)}.")
-    return said
+        result.append(f"The rest of the plan takes {duration(3600 * outlook.hours)}{_costs(outlook.cost, currency)}.")
+    return result
 
 
 def _of_target(outlook: Forecast, target: LossTarget, currency: str) -> str:

@@ -61,8 +61,8 @@ def stretches(
             places: Any = {"step": step[at], "time": seconds, "relative": seconds - origin}[x]
         else:
             places = _along(run, x, segment.number, step[at], rank)
-        made = Series(live.name, places, value[at], step[at], seconds, number[at], live.rank[:1].repeat(len(at)))
-        found.append(_thinned(made, max_points))
+        series = Series(live.name, places, value[at], step[at], seconds, number[at], live.rank[:1].repeat(len(at)))
+        found.append(_thinned(series, max_points))
     return Stretches(live, tuple(found))
 
 

@@ -70,20 +70,20 @@ class Tracks:
         import numpy
 
         found = run.segments
-        earlier = [one for one in found if until is None or one.time <= until]
+        earlier = [item for item in found if until is None or item.time <= until]
         self.segments: list[Segment] = earlier or found or [Segment(1)]
         known = set(run.names())
         names = [name for name in _MAIN if name in known] or [
             name for name in sorted(known) if not name.startswith(_BESIDE)
         ][:20]
-        columns = max((run.columns(name, "all") for name in names), key=lambda one: len(one[0]), default=None)
+        columns = max((run.columns(name, "all") for name in names), key=lambda item: len(item[0]), default=None)
         step, _, _, number = columns if columns is not None else (numpy.empty(0, numpy.int64),) * 4
         self.steps_of: dict[int, Integers] = {
-            one.number: numpy.unique(step[number == one.number]) for one in self.segments
+            segment.number: numpy.unique(step[number == segment.number]) for segment in self.segments
         }
         self._first = run.first_steps()
         self.cuts = Branch(self.segments, self._first).cuts
-        self._weight = {one.number: self._weights(one) for one in self.segments}
+        self._weight = {segment.number: self._weights(segment) for segment in self.segments}
         self._token = self._tokens_of(run, known)
 
     def _weights(self, segment: Segment) -> Floats:
@@ -105,7 +105,7 @@ class Tracks:
         """The last step below `step` that was logged on the way to a segment."""
         import numpy
 
-        path = [one for one in self.segments if one.number <= segment.number]
+        path = [item for item in self.segments if item.number <= segment.number]
         best: int | None = None
         for number, cut in Branch(path, self._first).cuts.items():
             if number == segment.number:
@@ -121,26 +121,26 @@ class Tracks:
         import numpy
 
         each = "train/step_tokens" in known
-        name = "train/step_tokens" if each else next((one for one in _SEEN if one in known), None)
+        name = "train/step_tokens" if each else next((item for item in _SEEN if item in known), None)
         if name is None:
             return None
         step, _, value, number = run.columns(name, "all", rank=0)
-        found = {}
-        for one in self.segments:
-            mine = (number == one.number) & numpy.isfinite(value)
+        result = {}
+        for segment in self.segments:
+            mine = (number == segment.number) & numpy.isfinite(value)
             steps, at = numpy.unique(step[mine], return_index=True)
             amounts = value[mine][at]
             if not len(steps):
                 continue
             if each:
-                stands = numpy.interp(steps, self.steps_of[one.number], self._weight[one.number])
-                found[one.number] = steps, amounts * (stands if len(self.steps_of[one.number]) else 1.0)
+                stands = numpy.interp(steps, self.steps_of[segment.number], self._weight[segment.number])
+                result[segment.number] = steps, amounts * (stands if len(self.steps_of[segment.number]) else 1.0)
             else:
                 gaps = numpy.maximum(numpy.diff(amounts), 0.0)
                 rate = float(gaps.sum() / (steps[-1] - steps[0])) if len(gaps) else 0.0
-                start = self._weight[one.number][0] if len(self._weight[one.number]) else 1.0
-                found[one.number] = steps, numpy.concatenate([[rate * start or amounts[0]], gaps])
-        return found
+                start = self._weight[segment.number][0] if len(self._weight[segment.number]) else 1.0
+                result[segment.number] = steps, numpy.concatenate([[rate * start or amounts[0]], gaps])
+        return result
 
     def _sum(self, amounts: dict[int, tuple[Integers, Floats]], live: bool, before: int | None) -> float:
         total = 0.0
@@ -165,9 +165,9 @@ class Tracks:
         import numpy
 
         held = {number: numpy.zeros(len(steps), bool) for number, steps in self.steps_of.items()}
-        tokens = {number: numpy.zeros(len(one[0]), bool) for number, one in (self._token or {}).items()}
+        tokens = {number: numpy.zeros(len(item[0]), bool) for number, item in (self._token or {}).items()}
         for step, moment in forks:
-            path = [one for one in self.segments if one.time <= moment]
+            path = [segment for segment in self.segments if segment.time <= moment]
             for number, cut in Branch(path, self._first).cuts.items():
                 reach = step if cut is None else min(cut, step)
                 held[number] |= self.steps_of[number] < reach
@@ -192,13 +192,13 @@ class Tracks:
         return None if self._token is None else self._sum(self._token, live, before)
 
     def parts(self) -> list[TrackPart]:
-        found = []
-        for one in self.segments:
-            steps, stands = self.steps_of[one.number], self._weight[one.number]
-            kept = steps < self._reach(one.number)
-            found.append(
+        result = []
+        for segment in self.segments:
+            steps, stands = self.steps_of[segment.number], self._weight[segment.number]
+            kept = steps < self._reach(segment.number)
+            result.append(
                 TrackPart(
-                    segment=one,
+                    segment=segment,
                     first=int(steps[0]) if len(steps) else None,
                     last=int(steps[-1]) if len(steps) else None,
                     kept_to=int(steps[kept][-1]) if kept.any() else None,
@@ -206,4 +206,4 @@ class Tracks:
                     thrown=round(float(stands[~kept].sum())),
                 )
             )
-        return found
+        return result

@@ -123,11 +123,11 @@ class Lineage:
 
     @property
     def kept(self) -> Spent:
-        return _total([one.kept + one.carried for one in self.trunk.walk()])
+        return _total([branch.kept + branch.carried for branch in self.trunk.walk()])
 
     @property
     def thrown(self) -> Spent:
-        return _total([one.thrown - one.carried for one in self.trunk.walk()])
+        return _total([branch.thrown - branch.carried for branch in self.trunk.walk()])
 
     @property
     def is_plain(self) -> bool:
@@ -197,18 +197,18 @@ def _there(named: Path, run: StoredRun) -> Path | None:
 
 def _forks(top: Path, project: Path) -> dict[Path, list[StoredRun]]:
     """Folders of sources → their forks, of all runs in a folder of runs, archived ones too."""
-    found: dict[Path, list[StoredRun]] = {}
+    result: dict[Path, list[StoredRun]] = {}
     for folder in _run_folders(top, project):
         run = StoredRun(folder)
         if (named := source_of(run)) is not None and (place := _there(named, run)) is not None:
-            found.setdefault(place, []).append(run)
-    return found
+            result.setdefault(place, []).append(run)
+    return result
 
 
 def _run_folders(top: Path, project: Path) -> list[Path]:
     found: dict[Path, None] = {}
     with contextlib.suppress(OSError):
-        for place in (project, top, *sorted(one for one in top.iterdir() if not one.name.startswith("."))):
+        for place in (project, top, *sorted(item for item in top.iterdir() if not item.name.startswith("."))):
             if (place / segments.FOLDER).is_dir():
                 continue  # a run: nothing in it is one
             with contextlib.suppress(OSError):
@@ -261,13 +261,13 @@ def _branch(
         branch.inherited = _inherited(source, step, first.time, 0)
     place = run.dir.resolve()
     made[place] = branch
-    begun = [one.segments[0] for one in forks.get(place, ())]
-    branch.carried = branch.thrown.part(*tracks.carried([(one.start_step or 0, one.time) for one in begun]))
+    begun = [item.segments[0] for item in forks.get(place, ())]
+    branch.carried = branch.thrown.part(*tracks.carried([(item.start_step or 0, item.time) for item in begun]))
     if depth < _DEEPEST:
         for fork in forks.get(place, ()):
             if fork.dir.resolve() not in made:
                 branch.forks.append(_branch(fork, run, forks, made, depth + 1))
-    branch.forks.sort(key=lambda one: (one.fork_step or 0, one.run.id))
+    branch.forks.sort(key=lambda item: (item.fork_step or 0, item.run.id))
     return branch
 
 
@@ -279,8 +279,8 @@ def _inherited(source: StoredRun, step: int, moment: int, depth: int) -> Spent:
     before = None
     if earlier and first is not None and first.start_step is not None and depth < _DEEPEST:
         before = _inherited(earlier[0], min(step, first.start_step), first.time, depth + 1)
-    mine = Spent(round(tracks.steps(live=True, before=step)), tracks.tokens(live=True, before=step))
-    return mine if before is None else Spent(mine.steps + before.steps, _sum(mine.tokens, before.tokens))
+    spent = Spent(round(tracks.steps(live=True, before=step)), tracks.tokens(live=True, before=step))
+    return spent if before is None else Spent(spent.steps + before.steps, _sum(spent.tokens, before.tokens))
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
@@ -289,6 +289,6 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 def _total(each: Sequence[Spent]) -> Spent:
     total = each[0]
-    for one in each[1:]:
-        total = total + one
+    for item in each[1:]:
+        total = total + item
     return total

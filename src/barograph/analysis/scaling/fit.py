@@ -133,7 +133,10 @@ class Scaling:
         # each resample with 16 runs' noise, evenly over its distribution: no random numbers are needed twice
         shares = (np.arange(16) + 0.5) / 16
         noisy = (each[:, None] * np.exp(self.noise * _normal_quantiles(shares))[None, :]).ravel()
-        largest = max(one.parameters for one in self.samples.points), max(one.tokens for one in self.samples.points)
+        largest = (
+            max(point.parameters for point in self.samples.points),
+            max(point.tokens for point in self.samples.points),
+        )
         beyond = max(1.0, parameters / largest[0], tokens / largest[1])
         return Prediction(parameters, tokens, self._interval(value, each), self._interval(value, noisy), beyond)
 
@@ -144,7 +147,7 @@ class Scaling:
         with np.errstate(all="ignore"):
             sizes, others = self.resampled.optimum(flops)
             losses = self.resampled.loss(sizes, others)
-        most = max(FLOPS_PER_PARAMETER * one.parameters * one.tokens for one in self.samples.points)
+        most = max(FLOPS_PER_PARAMETER * point.parameters * point.tokens for point in self.samples.points)
         return ScalingOptimum(
             flops,
             self._interval(float(size), np.asarray(sizes)),
@@ -169,13 +172,13 @@ class Scaling:
             "metric": self.samples.metric,
             "parameters_from": self.samples.source,
             "level": self.level,
-            "coefficients": {name: one.as_dict() for name, one in self.coefficients.items()},
+            "coefficients": {name: coefficient.as_dict() for name, coefficient in self.coefficients.items()},
             "noise": self.noise,
             "not_identified": self.unidentified,
             "cautions": self.cautions,
             "runs": [
-                one.as_dict() | {"fitted": float(self.law.loss(one.parameters, one.tokens))}
-                for one in self.samples.points
+                point.as_dict() | {"fitted": float(self.law.loss(point.parameters, point.tokens))}
+                for point in self.samples.points
             ],
             "left_out": [{"run": name, "reason": reason} for name, reason in self.samples.left_out],
         }
@@ -210,7 +213,7 @@ def fit_scaling(
     files.
     """
     notes: list[str] = []
-    lots: list[Any] = [list(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in runs]
+    lots: list[Any] = [list(run) if isinstance(run, Iterable) and not isinstance(run, str) else run for run in runs]
     try:
         sides = gather_sides(lots, dir=dir, notes=notes)
     except ValueError as error:
@@ -219,7 +222,7 @@ def fit_scaling(
                 f"A scaling law needs {LEAST_RUNS} runs or more; name them, or a folder of them."
             ) from None
         raise
-    members = [one for side in sides for one in side.members if keep is None or keep(one.run)]
+    members = [member for side in sides for member in side.members if keep is None or keep(member.run)]
     if not members:
         raise ScalingError("No run meets the filter.")
     samples = gather(members, metric, parameters, anyway)
@@ -246,35 +249,37 @@ def fit_samples(samples: Samples, *, level: float = 0.95, resamples: int = RESAM
     if resamples < 20:
         raise ValueError(f"an interval needs 20 resamples or more, not {resamples}")
     _refuse_few(samples)
-    size = np.array([one.parameters for one in samples.points])
-    tokens = np.array([one.tokens for one in samples.points])
-    target = np.log([one.loss for one in samples.points])
+    size = np.array([point.parameters for point in samples.points])
+    tokens = np.array([point.tokens for point in samples.points])
+    target = np.log([point.loss for point in samples.points])
     points = ScalingPoints(size, tokens)
-    found = solve(points, target[None, :])
-    law = found.at(0)
+    solved = solve(points, target[None, :])
+    law = solved.at(0)
     weight = _draws(size, tokens, resamples, np.random.default_rng(seed))
     again = _solve_in_parts(points, target, weight, theta_of(points, law))
     residual = target - np.log(law.loss(size, tokens))
     noise = float(np.sqrt((residual**2).sum() / max(1, len(target) - 5)))
-    made = Scaling(samples, law, again, noise, level, cautions=list(samples.cautions))
-    if not found.converged[0]:
-        made.cautions.append("The fit had not fully converged when it was stopped: the coefficients are imprecise.")
-    _judge(made, size, tokens, residual)
-    return made
+    scaling = Scaling(samples, law, again, noise, level, cautions=list(samples.cautions))
+    if not solved.converged[0]:
+        scaling.cautions.append("The fit had not fully converged when it was stopped: the coefficients are imprecise.")
+    _judge(scaling, size, tokens, residual)
+    return scaling
 
 
 def _solve_in_parts(points: ScalingPoints, target: Floats, weight: Floats, start: Floats) -> Law:
     """The law of every resample, in batches that keep memory small."""
     each = max(1, _CELLS // len(target))
     parts = [weight[at : at + each] for at in range(0, len(weight), each)]
-    laws = [solve(points, np.broadcast_to(target, one.shape).copy(), one, 2, start, polish=False).law for one in parts]
+    laws = [
+        solve(points, np.broadcast_to(target, part.shape).copy(), part, 2, start, polish=False).law for part in parts
+    ]
     return Law(*(np.concatenate(columns) for columns in zip(*laws, strict=True)))
 
 
 def _refuse_few(samples: Samples) -> None:
     points = samples.points
-    sizes = _different([one.parameters for one in points])
-    tokens = _different([one.tokens for one in points])
+    sizes = _different([point.parameters for point in points])
+    tokens = _different([point.tokens for point in points])
     missing = []
     if sizes < LEAST_SIZES:
         missing.append(f"{LEAST_SIZES - sizes} more {_many(LEAST_SIZES - sizes, 'size')} of model (there are {sizes})")
@@ -315,7 +320,7 @@ def _draws(size: Floats, tokens: Floats, count: int, chance: np.random.Generator
         drawn = chance.multinomial(n, np.full(n, 1 / n), size=count).astype(np.float64)
         good = (drawn > 0).sum(axis=1) >= min(n, 5)
         for each in groups:
-            there = np.stack([(drawn[:, each == one] > 0).any(axis=1) for one in np.unique(each)], axis=1)
+            there = np.stack([(drawn[:, each == item] > 0).any(axis=1) for item in np.unique(each)], axis=1)
             good &= there.sum(axis=1) >= LEAST_SIZES
         found = np.concatenate([found, drawn[good]])
         if len(found) >= count:
@@ -326,44 +331,44 @@ def _draws(size: Floats, tokens: Floats, count: int, chance: np.random.Generator
 def _groups(values: Floats) -> NDArray[np.int64]:
     """A number for each value, the same for values within 5%."""
     order = np.argsort(values)
-    made = np.zeros(len(values), np.int64)
+    result = np.zeros(len(values), np.int64)
     number, first = 0, math.log(values[order[0]])
     for place in order:
         if math.log(values[place]) - first > math.log1p(_SAME):
             number, first = number + 1, math.log(values[place])
-        made[place] = number
-    return made
+        result[place] = number
+    return result
 
 
-def _judge(made: Scaling, size: Floats, tokens: Floats, residual: Floats) -> None:
+def _judge(scaling: Scaling, size: Floats, tokens: Floats, residual: Floats) -> None:
     """What the runs leave open, and what else is to be known of the fit."""
     together = float(np.corrcoef(np.log(size), np.log(tokens))[0, 1])
     for name, letter, what in (("alpha", "N", "sizes"), ("beta", "D", "token counts")):
-        one = made.coefficients[name]
+        one = scaling.coefficients[name]
         at_bound = one.low <= LEAST_EXPONENT * 1.01 or one.high >= MOST_EXPONENT * 0.99
         if at_bound or one.high - one.low > _WIDE * one.value:
             values = size if letter == "N" else tokens
-            made.unidentified[name] = (
+            scaling.unidentified[name] = (
                 f"its interval is {number(one.low, 2)} to {number(one.high, 2)}: over these {what} "
                 f"({compact(values.min())} to {compact(values.max())}) the loss changes too little, or too little "
                 "independently of the other, to identify it"
             )
-    floor = made.coefficients["E"]
-    if floor.low < 0.01 * min(one.loss for one in made.samples.points) or floor.high - floor.low > floor.value:
-        made.unidentified["E"] = (
+    floor = scaling.coefficients["E"]
+    if floor.low < 0.01 * min(point.loss for point in scaling.samples.points) or floor.high - floor.low > floor.value:
+        scaling.unidentified["E"] = (
             f"its interval is {number(max(0.0, round(floor.low, 6)), 2)} to {number(floor.high, 2)}: the runs are "
             "too far above it to identify it"
         )
     if together > _TOGETHER:
-        made.cautions.append(
+        scaling.cautions.append(
             f"Tokens grow with parameters in these runs (correlation {together:.3f}): what either does alone is hard "
             "to separate, and so is the optimum. Train one size on other token counts."
         )
     worst = int(np.argmax(np.abs(residual)))
     scale = 1.4826 * float(np.median(np.abs(residual)))
     if len(residual) >= 8 and abs(residual[worst]) > max(5 * scale, 0.01):
-        point = made.samples.points[worst]
-        made.cautions.append(
+        point = scaling.samples.points[worst]
+        scaling.cautions.append(
             f"{point.name} is {100 * (math.exp(residual[worst]) - 1):+.1f}% off the law, far more than the others: "
             "check this run."
         )
@@ -372,7 +377,7 @@ def _judge(made: Scaling, size: Floats, tokens: Floats, residual: Floats) -> Non
 def _normal_quantiles(shares: Floats) -> Floats:
     from statistics import NormalDist
 
-    return np.array([NormalDist().inv_cdf(float(one)) for one in shares])
+    return np.array([NormalDist().inv_cdf(float(share)) for share in shares])
 
 
 def _positive(value: float, what: str) -> None:

@@ -93,12 +93,12 @@ class ScalingPoints:
             found[at] = np.maximum(solution, 1e-4 * losses.min(axis=1)[:, None])
             errors[at] = (np.abs(np.log(found[at] @ columns.T) - target) * weight).sum(axis=1)
         best = np.argsort(errors, axis=0)[:keep].T
-        made = np.empty((len(target), keep, 5))
+        result = np.empty((len(target), keep, 5))
         rows = np.arange(len(target))[:, None]
         chosen = found[best, rows]
-        made[:, :, 0], made[:, :, 1], made[:, :, 2] = np.log(np.moveaxis(chosen, 2, 0))
-        made[:, :, 3:] = np.log(self.grid[best])
-        return made
+        result[:, :, 0], result[:, :, 1], result[:, :, 2] = np.log(np.moveaxis(chosen, 2, 0))
+        result[:, :, 3:] = np.log(self.grid[best])
+        return result
 
     def law(self, theta: Floats) -> Law:
         alpha, beta = np.exp(theta[:, 3]), np.exp(theta[:, 4])
@@ -156,7 +156,7 @@ def _descend(
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Levenberg and Marquardt's steps on reweighted squares, for all problems side by side."""
     theta = _bounded(theta.copy())
-    for bound in (*(one for one in _ANNEALING if one > delta), delta):
+    for bound in (*(item for item in _ANNEALING if item > delta), delta):
         rounds = _LAST_ROUNDS if bound == delta else _ROUNDS
         theta, objective, done = _rounds(points, target, weight, theta, bound, rounds)
     return theta, objective, done

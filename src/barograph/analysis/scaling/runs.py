@@ -73,35 +73,35 @@ def gather(members: Sequence[ComparedMember], metric: str | None, key: str | Non
 
     Raises ScalingError where the losses can't be set on one scale, KeyError for a metric that no run has.
     """
-    usable = [one for one in members if one.main is not None]
+    usable = [member for member in members if member.main is not None]
     chosen, cautions = _metric(usable, metric, anyway)
     source, sizes = _sizes(usable, key)
-    made = Samples(chosen, source, cautions=cautions)
-    made.left_out += [(one.name, "it has logged no step") for one in members if one.main is None]
-    rates = [_final_rate(one) for one in usable]
+    samples = Samples(chosen, source, cautions=cautions)
+    samples.left_out += [(member.name, "it has logged no step") for member in members if member.main is None]
+    rates = [_final_rate(item) for item in usable]
     low = [rate for rate in rates if rate is not None and rate <= _LOW_RATE]
-    for one, size, rate in zip(usable, sizes, rates, strict=True):
-        found = _sample(one, chosen, size, source)
+    for item, size, rate in zip(usable, sizes, rates, strict=True):
+        found = _sample(item, chosen, size, source)
         if isinstance(found, str):
-            made.left_out.append((one.name, found))
+            samples.left_out.append((item.name, found))
             continue
-        why = _unfinished(one, chosen)
+        why = _unfinished(item, chosen)
         if why is None and low and rate is not None and rate >= _HIGH_RATE:
             why = f"its learning rate ended at {percent(rate, 0)} of its peak, where others decayed"
         if why is not None and not anyway:
-            made.left_out.append((one.name, why))
+            samples.left_out.append((item.name, why))
             continue
         if why is not None:
-            made.cautions.append(f"{one.name}: {why}.")
-        made.points.append(found)
-    made.points.sort(key=lambda one: (one.parameters, one.tokens, one.name))
+            samples.cautions.append(f"{item.name}: {why}.")
+        samples.points.append(found)
+    samples.points.sort(key=lambda item: (item.parameters, item.tokens, item.name))
     if not low and any(rate is not None and rate >= _HIGH_RATE for rate in rates):
-        made.cautions.append("The learning rates did not decay at the end: with a decay all losses would be lower.")
-    if repeated := [one.name for one in usable if _epochs(one) > 4]:
-        made.cautions.append(
+        samples.cautions.append("The learning rates did not decay at the end: with a decay all losses would be lower.")
+    if repeated := [item.name for item in usable if _epochs(item) > 4]:
+        samples.cautions.append(
             f"{_names(repeated)} saw the data more than four times: a repeated token is worth less than a new one."
         )
-    return made
+    return samples
 
 
 # -- which loss ---------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def gather(members: Sequence[ComparedMember], metric: str | None, key: str | Non
 def _metric(members: Sequence[ComparedMember], asked: str | None, anyway: bool) -> tuple[str, list[str]]:
     if not members:
         raise ScalingError("no run has logged a step, so there is no loss to fit")
-    counts = {name: sum(name in one.names for one in members) for one in members for name in one.names}
+    counts = {name: sum(name in member.names for member in members) for member in members for name in member.names}
     if asked is not None:
         ending = [name for name in counts if name == asked or name.endswith(f"/{asked}")]
         full = asked if asked in counts else ending[0] if len(ending) == 1 else None
@@ -127,9 +127,9 @@ def _metric(members: Sequence[ComparedMember], asked: str | None, anyway: bool) 
         raise ScalingError("the runs have no loss in common; say which series it is with --metric")
     if direction(candidates[0]) > 0:
         raise ScalingError(f"{candidates[0]} is better when it is larger; the law is one of losses")
-    holders = [one for one in members if candidates[0] in one.names]
-    sides = [Side(one.name, [one]) for one in holders]
-    reason = obstacles(sides, differences([[one.facts] for one in holders]))
+    holders = [member for member in members if candidates[0] in member.names]
+    sides = [Side(holder.name, [holder]) for holder in holders]
+    reason = obstacles(sides, differences([[holder.facts] for holder in holders]))
     free = [name for name in candidates if metric_obstacle(name, reason) is None]
     cautions = list(reason.cautions)
     if free:
@@ -144,10 +144,10 @@ def _metric(members: Sequence[ComparedMember], asked: str | None, anyway: bool) 
 
 def _losses(counts: dict[str, int]) -> list[str]:
     """Series that are losses, those of evaluations first, then in the order that comparisons prefer."""
-    known = [
+    chosen_names = [
         name for name in (*EVALUATIONS, *LOSSES) if name in counts and direction(name) < 0 and "perplex" not in name
     ]
-    return known or sorted(name for name in counts if re.fullmatch(r"(?:.*[/_])?(?:loss|bpb|nll)", name))
+    return chosen_names or sorted(name for name in counts if re.fullmatch(r"(?:.*[/_])?(?:loss|bpb|nll)", name))
 
 
 # -- N --------------------------------------------------------------------------------------------------------
@@ -156,24 +156,24 @@ def _losses(counts: dict[str, int]) -> list[str]:
 def _sizes(members: Sequence[ComparedMember], key: str | None) -> tuple[str, list[float | None]]:
     """Where N comes from, and each run's: one source for all, for counts of two kinds don't mix."""
     if key is not None:
-        sizes = [_number(one, key) for one in members]
+        sizes = [_number(member, key) for member in members]
         if not any(sizes):
             raise KeyError(f"no configuration has a number above 0 at {key!r}")
         return f"config.{key}", sizes
     named: dict[str, list[float | None]] = {}
-    for one in members:
-        for path in one.facts.config():
+    for member in members:
+        for path in member.facts.config():
             if _COUNT.fullmatch(normal(path)):
                 named.setdefault(path, [_number(other, path) for other in members])
-    light = [_of_light(one) for one in members]
+    light = [_of_light(member) for member in members]
     sources = [(f"config.{path}", sizes) for path, sizes in named.items()]
     sources.append(("the FLOPs of its matrices", light))
-    return max(sources, key=lambda one: sum(size is not None for size in one[1]))
+    return max(sources, key=lambda item: sum(size is not None for size in item[1]))
 
 
 def _number(member: ComparedMember, key: str) -> float | None:
     config = member.facts.config()
-    path = key if key in config else next((one for one in config if normal(one) == normal(key)), None)
+    path = key if key in config else next((item for item in config if normal(item) == normal(key)), None)
     value = config.get(path) if path is not None else None
     usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
     return float(value) if usable and value is not None else None
@@ -261,12 +261,12 @@ def _epochs(member: ComparedMember) -> float:
 
 
 def _names(names: Sequence[str]) -> str:
-    return ", ".join(shown(one) for one in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(shown(name) for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def spans(points: Sequence[Sample]) -> tuple[str, str]:
     """The ranges of N and D, in words."""
     ranges = []
-    for values in ([one.parameters for one in points], [one.tokens for one in points]):
+    for values in ([point.parameters for point in points], [point.tokens for point in points]):
         ranges.append(f"{compact(min(values))} to {compact(max(values))}")
     return ranges[0], ranges[1]

@@ -283,14 +283,14 @@ class _Recorder:
 
         found: dict[str, Tensor] = {}
         figures: dict[str, Tensor] = {}
-        held: list[Tensor] = []  # so that no two outputs share an address
+        tensors: list[Tensor] = []  # so that no two outputs share an address
 
         def keep(name: str) -> Callable[..., None]:
             def hook(module: nn.Module, inputs: Any, output: Any) -> None:
                 value = _first_tensor(output)
-                if value is None or any(value is other for other in held):
+                if value is None or any(value is other for other in tensors):
                     return
-                held.append(value)
+                tensors.append(value)
                 calls = sum(1 for known in found if known == name or known.startswith(f"{name}#"))
                 title = f"{name}#{calls + 1}" if calls else name
                 now = value.detach().to(torch.float32, copy=True)
@@ -358,7 +358,7 @@ def _first_tensor(output: Any) -> Tensor | None:
     if isinstance(output, Mapping):
         output = [output[key] for key in ("logits",) if key in output] + list(output.values())
     if isinstance(output, (tuple, list)):
-        return next((found for item in output if (found := _first_tensor(item)) is not None), None)
+        return next((tensor for item in output if (tensor := _first_tensor(item)) is not None), None)
     return None
 
 

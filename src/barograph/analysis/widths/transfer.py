@@ -260,10 +260,10 @@ def _triple(training: Any, loss: str, width: str, rate: str) -> tuple[float, flo
 
 def _entry(run: Any, name: str) -> float:
     """A number of a run's configuration, by its name or its path (`model.width` or `model/width`)."""
-    found = _find(run, name)
-    if found is None:
+    result = _find(run, name)
+    if result is None:
         raise ValueError(f"run {run.id} has no number {name!r} in its configuration")
-    return found
+    return result
 
 
 def _find(run: Any, name: str) -> float | None:

@@ -75,7 +75,7 @@ class Blocks:
                                   rows.value[at : at + some].tolist(), strict=True)  # fmt: skip
                 at += some
                 if len(self._left) == SIZE:
-                    middle = float(medians(numpy.array([[one[2] for one in self._left]]))[0])
+                    middle = float(medians(numpy.array([[item[2] for item in self._left]]))[0])
                     first, last = self._left[0], self._left[-1]
                     self._columns.add(1, middle, first[0], last[0], last[1], segment)
                     self._left = []
@@ -102,17 +102,17 @@ def medians(values: Any) -> Any:
     return numpy.where(count > 0, found, numpy.nan)
 
 
-def blocks(seen: RunHistory, channel: Channel) -> Blocks:
+def blocks(history: RunHistory, channel: Channel) -> Blocks:
     """The blocks of a channel, with all that has come."""
-    known = _shared.get(seen)
+    known = _shared.get(history)
     if known is None:
-        known = _shared[seen] = {}
-    found = known.get(channel.name)
-    if found is None:
-        found = known[channel.name] = Blocks(channel)
-    if found._next != channel.end:
-        found.extend()
-    return found
+        known = _shared[history] = {}
+    result = known.get(channel.name)
+    if result is None:
+        result = known[channel.name] = Blocks(channel)
+    if result._next != channel.end:
+        result.extend()
+    return result
 
 
 class NewBlocks:
@@ -123,11 +123,11 @@ class NewBlocks:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
-    def new(self, seen: RunHistory, channel: Channel | None) -> BlockColumns | None:
+    def new(self, history: RunHistory, channel: Channel | None) -> BlockColumns | None:
         """New blocks; None where there is none."""
         if channel is None:
             return None
-        found = blocks(seen, channel)
+        found = blocks(history, channel)
         at = self._next.get(channel.name, 0)
         if found.end == at:
             return None

@@ -96,7 +96,7 @@ class Channel:
         count = len(value) if isinstance(value, numpy.ndarray) else 1
         self._waiting.append((count, step, value, time, segment))
         if not self.end and count:
-            self.first, first_step, first_segment = (float(numpy.ravel(one)[0]) for one in (value, step, segment))
+            self.first, first_step, first_segment = (float(numpy.ravel(item)[0]) for item in (value, step, segment))
             self.began = int(first_segment), int(first_step)
         self.end += count
         if len(self._waiting) >= _WAITING:
@@ -239,7 +239,7 @@ class RunHistory:
         if len(names) < 2:
             return _Role(len(self.channels), names, True, channels[0] if channels else None)
         if role not in self._decided_at:
-            full = [one.rows(_DECIDED, _DECIDED + 1) for one in channels if one.end > _DECIDED]
+            full = [channel.rows(_DECIDED, _DECIDED + 1) for channel in channels if channel.end > _DECIDED]
             if full:
                 timed = any(rows.time.any() for rows in full)
                 self._decided_at[role] = timed, min(int((rows.time if timed else rows.step)[0]) for rows in full)
@@ -276,9 +276,9 @@ class RunHistory:
         key = (channel.name, log, window)
         if key not in self._locals:
             self._locals[key] = Local(channel, log=log, window=window)
-        known = self._locals[key]
-        known.extend()
-        return known
+        result = self._locals[key]
+        result.extend()
+        return result
 
     def events_of(self, *kinds: str) -> Iterator[Record]:
         """Events of these kinds."""
@@ -287,7 +287,7 @@ class RunHistory:
     def checkpoint_before(self, step: int) -> tuple[int, str] | None:
         """The last checkpoint that was saved before a step: its step and path."""
         saved: Sequence[tuple[int, str]] = self.facts.get("checkpoints", ())
-        earlier = [one for one in saved if one[0] < step]
+        earlier = [item for item in saved if item[0] < step]
         return max(earlier) if earlier else None
 
 

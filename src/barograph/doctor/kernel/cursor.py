@@ -42,7 +42,7 @@ def known(channel: Channel | None, step: int, time: int, segment: int) -> float:
 
 def newest(channel: Channel, step: int, time: int, segment: int, count: int) -> Any:
     """The newest `count` values [count] known at that moment, oldest first, NaN in front where there are fewer."""
-    found = numpy.full(count, numpy.nan)
+    result = numpy.full(count, numpy.nan)
     high = channel.end
     while high > channel.start:  # mostly the first block holds the last one
         rows = channel.rows(max(channel.start, high - 256), high)
@@ -53,15 +53,15 @@ def newest(channel: Channel, step: int, time: int, segment: int, count: int) -> 
                 rows = channel.rows(max(channel.start, last - 2 * count), last)
                 places = numpy.flatnonzero((rows.step <= step) & (rows.time <= time) & (rows.segment == segment))
             values = rows.value[places[-count:]]
-            found[count - len(values) :] = values
-            return found
+            result[count - len(values) :] = values
+            return result
         high = rows.first
-    return found
+    return result
 
 
-def param_norm_of(seen: RunHistory) -> Channel | None:
+def param_norm_of(history: RunHistory) -> Channel | None:
     """The norm of all parameters; a layer's is none."""
-    found = seen.channel("model/param_norm") or seen.role("param_norm")
+    found = history.channel("model/param_norm") or history.role("param_norm")
     return found if found is not None and found.name.count("/") < 2 else None
 
 
@@ -84,9 +84,9 @@ def whole(value: float) -> int:
     return int(value) if math.isfinite(value) else -1
 
 
-def setting(seen: RunHistory, *names: str) -> Any:
+def setting(history: RunHistory, *names: str) -> Any:
     """The configuration's value under one of these last parts of a key; None if there is none."""
-    config = seen.facts.get("config") or {}
+    config = history.facts.get("config") or {}
     for name in names:
         if name in config:
             return config[name]
@@ -96,9 +96,9 @@ def setting(seen: RunHistory, *names: str) -> Any:
     return None
 
 
-def numeric_setting(seen: RunHistory, *names: str) -> float:
+def numeric_setting(history: RunHistory, *names: str) -> float:
     """The same as a number; NaN where it is none."""
-    value = setting(seen, *names)
+    value = setting(history, *names)
     if isinstance(value, bool) or value is None:
         return float("nan")
     try:
@@ -107,15 +107,15 @@ def numeric_setting(seen: RunHistory, *names: str) -> float:
         return float("nan")
 
 
-def scaled_loss(seen: RunHistory, until: float) -> bool:
+def scaled_loss(history: RunHistory, until: float) -> bool:
     """Whether the training scales its loss for half precision, as far as is known by `until` (µs since 1970)."""
-    scale = seen.role("loss_scale")
+    scale = history.role("loss_scale")
     if scale is not None:
         rows = scale.rows()
         if ((rows.time <= until) & (rows.value != 1.0)).any():
             return True
     for name in ("fp16", "precision", "dtype", "mixed_precision", "amp_dtype", "torch_dtype"):
-        value = setting(seen, name)
+        value = setting(history, name)
         if value is True:
             return True
         if isinstance(value, str) and re.match(r"(fp|float)?_?16(-mixed)?$", value.lower().rsplit(".", 1)[-1]):
@@ -123,15 +123,15 @@ def scaled_loss(seen: RunHistory, until: float) -> bool:
     return False
 
 
-def saved_before(seen: RunHistory, step: int) -> list[str]:
+def saved_before(history: RunHistory, step: int) -> list[str]:
     """What to do with the last checkpoint before a step, if there is one."""
-    saved = seen.checkpoint_before(step)
+    saved = history.checkpoint_before(step)
     return [f"go back to the checkpoint of step {saved[0]} ({saved[1]})"] if saved else []
 
 
-def half_rate(seen: RunHistory, step: int, time: int, segment: int) -> str:
+def half_rate(history: RunHistory, step: int, time: int, segment: int) -> str:
     """What learning rate to try, from the one in force."""
-    rate = known(seen.role("lr"), step, time, segment)
+    rate = known(history.role("lr"), step, time, segment)
     return (
         f"lower the learning rate, from {rate:.3g} to {rate / 3:.3g}"
         if rate > 0

@@ -69,7 +69,7 @@ class SmoothedCurve:
         self.end = channel.start
         self._given: tuple[int, int, list[Tick]] = (-1, -1, [])
 
-    def extend(self, seen: RunHistory) -> None:
+    def extend(self, history: RunHistory) -> None:
         channel = self._channel
         if channel.end == self.end:
             return
@@ -77,7 +77,7 @@ class SmoothedCurve:
         if rows.first > self.end:
             self._known.restart(rows.first)
             self._begin, self._segment = rows.first, -1
-        spread = seen.local(channel, log=True).rows(rows.first)[1]
+        spread = history.local(channel, log=True).rows(rows.first)[1]
         cuts = [0, *(numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1).tolist(), len(rows)]
         for low, high in pairwise(cuts):
             if high > low:
@@ -114,8 +114,8 @@ class SmoothedCurve:
             floor = limit
             widths[some] = width
             few = some[at[some] - offset < width - 1]
-            for one in few:
-                level[one] = numpy.median(known[: at[one] - offset + 1])
+            for item in few:
+                level[item] = numpy.median(known[: at[item] - offset + 1])
             many = some[at[some] - offset >= width - 1]
             if len(many):
                 picked = windows(known, width)[at[many] - offset - width + 1]
@@ -132,8 +132,8 @@ class SmoothedCurve:
         apart = numpy.zeros(len(known))
         numpy.abs(known[1:] - known[:-1], out=apart[1:])
         found = numpy.full(len(at), numpy.nan)
-        for one in numpy.flatnonzero((at >= 12) & (at < 32)):
-            found[one] = numpy.median(apart[1 : at[one] + 1])
+        for item in numpy.flatnonzero((at >= 12) & (at < 32)):
+            found[item] = numpy.median(apart[1 : at[item] + 1])
         many = numpy.flatnonzero(at >= 32)
         if len(many):
             found[many] = numpy.partition(windows(apart, 32)[at[many] - 31], 16, axis=1)[:, 16]
@@ -143,20 +143,20 @@ class SmoothedCurve:
         """Ticks from number `first` on."""
         if self._given[:2] != (first, self.ticks.end):  # rules ask one after the other, for the same
             columns = [self.ticks.view(column, first).tolist() for column in range(7)]
-            self._given = (first, self.ticks.end, [Tick(*one) for one in zip(*columns, strict=True)])
+            self._given = (first, self.ticks.end, [Tick(*item) for item in zip(*columns, strict=True)])
         return self._given[2]
 
 
 _CURVES: WeakKeyDictionary[RunHistory, dict[str, SmoothedCurve]] = WeakKeyDictionary()
 
 
-def curve_of(seen: RunHistory, channel: Channel) -> SmoothedCurve:
+def curve_of(history: RunHistory, channel: Channel) -> SmoothedCurve:
     """The curve of a channel, up to its newest row; shared by rules."""
-    known = _CURVES.setdefault(seen, {})
+    known = _CURVES.setdefault(history, {})
     curve = known.get(channel.name)
     if curve is None:
         curve = known[channel.name] = SmoothedCurve(channel)
-    curve.extend(seen)
+    curve.extend(history)
     return curve
 
 
@@ -182,9 +182,9 @@ def between(channel: Channel | None, low: int, high: int, segment: int, *, finit
     return picked
 
 
-def evaluation_holds(seen: RunHistory, onset: int, step: int, segment: int) -> bool:
+def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int) -> bool:
     """Whether the validation loss, measured between two steps, is at most what it was before the first of them."""
-    evaluations = seen.role("eval_loss")
+    evaluations = history.role("eval_loss")
     if evaluations is None:
         return False
     old = before(evaluations, onset + 1, segment)
@@ -197,13 +197,13 @@ def evaluation_holds(seen: RunHistory, onset: int, step: int, segment: int) -> b
 _VANISHED = 1e-3  # a loss below, and a part of the first loss below which it has all but vanished
 
 
-def has_vanished(seen: RunHistory, finding: Finding) -> bool:
+def has_vanished(history: RunHistory, finding: Finding) -> bool:
     """Whether the losses that a finding is about are next to nothing, from its step on: fitted, or distilled."""
     if finding.kind in ("nonfinite", "zero", "frozen"):
         return False
-    looked = False
+    result = False
     for role in ("loss", "eval_loss"):
-        channel = seen.role(role)
+        channel = history.role(role)
         if channel is None or channel.end < 2:
             continue
         rows = channel.rows()
@@ -214,8 +214,8 @@ def has_vanished(seen: RunHistory, finding: Finding) -> bool:
         floor = max(_VANISHED * start, _VANISHED if start > 0.1 else 0.0)
         if not here.any() or not numpy.abs(rows.value[here]).max() < floor:
             return False
-        looked = True
-    return looked
+        result = True
+    return result
 
 
 def before_step(rows: ChannelRows, step: int) -> int:
@@ -224,20 +224,20 @@ def before_step(rows: ChannelRows, step: int) -> int:
     return int(known[-1]) if len(known) else -1
 
 
-def is_game(seen: RunHistory, channel: Channel) -> bool:
+def is_game(history: RunHistory, channel: Channel) -> bool:
     """Whether the loss is one of players or policies, or their sum, whose course says little."""
-    return bool(GAME.search(channel.name)) or seen.role("reward") is not None or _has_players(seen)
+    return bool(GAME.search(channel.name)) or history.role("reward") is not None or _has_players(history)
 
 
 _PLAYED: WeakKeyDictionary[RunHistory, tuple[int, bool]] = WeakKeyDictionary()
 
 
-def _has_players(seen: RunHistory) -> bool:
+def _has_players(history: RunHistory) -> bool:
     """Whether two series or more are losses of players."""
-    known = _PLAYED.get(seen)
-    if known is None or known[0] != len(seen.channels):
-        count = sum(PLAYERS.fullmatch(name) is not None for name in seen.channels if name.count("/") < 3)
-        known = _PLAYED[seen] = (len(seen.channels), count > 1)
+    known = _PLAYED.get(history)
+    if known is None or known[0] != len(history.channels):
+        count = sum(PLAYERS.fullmatch(name) is not None for name in history.channels if name.count("/") < 3)
+        known = _PLAYED[history] = (len(history.channels), count > 1)
     return known[1]
 
 

@@ -23,19 +23,19 @@ class CurveRule(SeriesRule):
         self._tick = 0
         self._segment = -1
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        curve = curve_of(seen, channel)
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        curve = curve_of(history, channel)
         for tick in curve.rows(self._tick):
             if tick.segment != self._segment:
-                self.begin(seen, channel, tick, self._segment)
+                self.begin(history, channel, tick, self._segment)
                 self._segment = tick.segment
-            yield from self.step(seen, channel, tick)
+            yield from self.step(history, channel, tick)
         self._tick = curve.ticks.end
 
-    def begin(self, seen: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
+    def begin(self, history: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
         """A segment begins."""
         raise NotImplementedError
 
-    def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+    def step(self, history: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
         """One point of the curve."""
         raise NotImplementedError

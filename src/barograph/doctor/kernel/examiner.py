@@ -67,7 +67,7 @@ class Examiner:
         about_it = finding.severity != "info" and finding.family in _OF_THE_LOSS
         if not about_it or not has_vanished(self.seen, finding):
             return finding
-        remedies = [one for one in finding.remedies if "clip" not in one.lower()]
+        remedies = [remedy for remedy in finding.remedies if "clip" not in remedy.lower()]
         return msgspec.structs.replace(finding, severity="info", remedies=remedies)
 
     def catch_up(self) -> bool:
@@ -117,11 +117,11 @@ class Examiner:
 
     def abstained(self) -> list[dict[str, str]]:
         """Rules that could not look, and what would have allowed it."""
-        found = []
+        result = []
         for rule in self.rules:
             lacks = missing(rule, self.seen)
             if rule.name in self.failed:
-                found.append({"rule": rule.name, "needs": f"a fix: it failed with {self.failed[rule.name]}"})
+                result.append({"rule": rule.name, "needs": f"a fix: it failed with {self.failed[rule.name]}"})
             elif lacks:
-                found.append({"rule": rule.name, "needs": " and ".join(map(in_words, lacks))})
-        return found
+                result.append({"rule": rule.name, "needs": " and ".join(map(in_words, lacks))})
+        return result

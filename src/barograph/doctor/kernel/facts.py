@@ -54,6 +54,13 @@ def is_event(record: Record) -> bool:
     return fields is not None and any(name in record.fields for name in fields)
 
 
+def with_rank(event: Record, rank: int) -> Record:
+    """An event of that rank's log, where it does not say so itself: another rank's end is not the run's."""
+    if not rank or "rank" in event.fields:
+        return event
+    return event._replace(fields={**event.fields, "rank": rank})
+
+
 def facts_of(config: Mapping[str, Any], **known: Any) -> dict[str, Any]:
     """`config` flat, lower-case keys joined by dots; `vocabulary` and `planned_steps` if it tells them; `known`."""
     flat = dict(_flat(config))
@@ -81,8 +88,8 @@ def excluded_causes(facts: Mapping[str, Any]) -> frozenset[str]:
         for name, value in (facts.get("config") or {}).items()
         if value is True and name.rsplit(".", 1)[-1] in ("bf16", "fp16", "fp32")
     ]
-    half = any(re.search(r"fp16|float16|(?<!b)16(?!\d)|half", one) and "bf" not in one for one in said)
-    other = any(re.search(r"bf16|bfloat16|fp32|float32|(?<!\d)32(?!\d)", one) for one in said)
+    half = any(re.search(r"fp16|float16|(?<!b)16(?!\d)|half", item) and "bf" not in item for item in said)
+    other = any(re.search(r"bf16|bfloat16|fp32|float32|(?<!\d)32(?!\d)", item) for item in said)
     return frozenset({"fp16 overflow"}) if other and not half else frozenset()
 
 

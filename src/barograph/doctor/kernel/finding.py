@@ -59,7 +59,7 @@ class Finding(msgspec.Struct, kw_only=True):
     def __post_init__(self) -> None:
         self.last_step = max(self.last_step, self.step)
         self.found = max(self.found, self.step)
-        self.remedies = [_sentence(one) for one in self.remedies]
+        self.remedies = [_sentence(remedy) for remedy in self.remedies]
 
     @property
     def identity(self) -> tuple[str, str, int, int]:

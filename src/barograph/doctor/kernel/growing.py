@@ -50,17 +50,17 @@ class Growing:
 
     def _room(self, count: int) -> int:
         """Make room for this many rows; how many there are before them."""
-        held = self.end - self.start
-        if held + count > len(self._columns[0]):
-            gone = max(0, min(held, held + count - self._keep))
-            room = max(2 * (held - gone + count), 64)
+        result = self.end - self.start
+        if result + count > len(self._columns[0]):
+            gone = max(0, min(result, result + count - self._keep))
+            room = max(2 * (result - gone + count), 64)
             for at, old in enumerate(self._columns):
                 new = numpy.zeros(room, old.dtype)
-                new[: held - gone] = old[gone:held]
+                new[: result - gone] = old[gone:result]
                 self._columns[at] = new
             self.start += gone
-            held -= gone
-        return held
+            result -= gone
+        return result
 
     def restart(self, row: int) -> None:
         """Forget everything; the next row is number `row`."""

@@ -23,17 +23,17 @@ class TableRule(Rule):
     def reset(self) -> None:
         self._reader = TableReader()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         rounds = [
-            (one.segment, one.time, one.step, place, table, one)
+            (item.segment, item.time, item.step, place, table, item)
             for place, (family, quantity) in enumerate(self.tables)
-            for table, one in self._reader.new(seen, family, quantity)
+            for table, item in self._reader.new(history, family, quantity)
         ]
         if len(self.tables) > 1:
             rounds.sort(key=lambda each: each[:4])
-        for *_, place, table, one in rounds:
-            yield from self.look(seen, self.tables[place][0], table, one)
+        for *_, place, table, item in rounds:
+            yield from self.look(history, self.tables[place][0], table, item)
 
-    def look(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
+    def look(self, history: RunHistory, family: str, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
         """A new round of a table of that family."""
         raise NotImplementedError

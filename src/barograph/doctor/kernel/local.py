@@ -146,8 +146,8 @@ class Local:
 def _median(rows: NDArray[Any]) -> NDArray[Any]:
     """Median of each row; the upper one of the two in the middle."""
     middle = rows.shape[1] // 2
-    found: NDArray[Any] = numpy.partition(rows, middle, axis=1)[:, middle]
-    return found
+    result: NDArray[Any] = numpy.partition(rows, middle, axis=1)[:, middle]
+    return result
 
 
 def _fill(value: NDArray[Any], before: float) -> NDArray[Any]:

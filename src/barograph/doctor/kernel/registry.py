@@ -24,11 +24,11 @@ MODULES = (
 
 def rule_classes() -> dict[str, type[Rule]]:
     """Every rule by name, in the order of their files."""
-    found: dict[str, type[Rule]] = {}
+    result: dict[str, type[Rule]] = {}
     for module in MODULES:
         for rule in import_module(f"barograph.doctor.rules.{module}").RULES:
-            found[rule.name] = rule
-    return found
+            result[rule.name] = rule
+    return result
 
 
 def make_rules(changed: Mapping[str, float] | None = None, silenced: Iterable[str] = ()) -> list[Rule]:

@@ -77,22 +77,26 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     """
     canonical, pattern = ROLES[role]
     rows = count or (lambda name: len(channels[name]))
-    found: list[str] = [name for name in canonical if name in channels]
-    if found and role != "loss":
-        return found
-    if found:  # a series of a few rows is hardly what the training logs at each step
+    chosen_names: list[str] = [name for name in canonical if name in channels]
+    if chosen_names and role != "loss":
+        return chosen_names
+    if chosen_names:  # a series of a few rows is hardly what the training logs at each step
         others = [name for name in channels if name not in canonical and re.fullmatch(pattern, _plain(name))]
         longest = max(others, key=rows, default=None)
         if longest is None:
-            return found
-        if rows(longest) > max(64, 8 * rows(found[0])):
-            return [longest, *found]
-        return [*found, longest] if count else found
+            return chosen_names
+        if rows(longest) > max(64, 8 * rows(chosen_names[0])):
+            return [longest, *chosen_names]
+        return [*chosen_names, longest] if count else chosen_names
     spelled = {normal(name): name for name in channels}
     for name in canonical:
-        found += [spelled[one] for one in _SPELLINGS.get(name, ()) if one in spelled and spelled[one] not in found]
-    matching = [name for name in channels if name not in found and pattern and re.fullmatch(pattern, _plain(name))]
-    return found + sorted(matching, key=lambda name: (-rows(name), len(name), name))
+        chosen_names += [
+            spelled[item] for item in _SPELLINGS.get(name, ()) if item in spelled and spelled[item] not in chosen_names
+        ]
+    matching = [
+        name for name in channels if name not in chosen_names and pattern and re.fullmatch(pattern, _plain(name))
+    ]
+    return chosen_names + sorted(matching, key=lambda name: (-rows(name), len(name), name))
 
 
 def cause_of_time(name: str) -> str | None:

@@ -62,7 +62,7 @@ class Rule:
     def reset(self) -> None:
         """Forget what was seen: a run begins, or another series takes the place of the one that was followed."""
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
         """Findings in the rows that came since the last call, and earlier ones of which more is known now."""
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class Rule:
     def say(
         self,
         case: str,
-        seen: RunHistory,
+        history: RunHistory,
         step: int,
         *,
         evidence: Mapping[str, Any] | None = None,
@@ -103,7 +103,7 @@ class Rule:
         """
         words = self.cases[case]
         given = {"step": step} | dict(evidence or {}) | dict(also or {})
-        numbers = RunNumbers(seen, step, time, about.get("segment", 0), given)
+        numbers = RunNumbers(history, step, time, about.get("segment", 0), given)
         for name in ("kind", "severity", "confidence"):
             value = getattr(words, name)
             if value:
@@ -113,14 +113,14 @@ class Rule:
         return self.finding(step, words.message.format_map(numbers), evidence=evidence or {}, **about)
 
 
-def missing(rule: Rule, seen: RunHistory) -> list[str]:
+def missing(rule: Rule, history: RunHistory) -> list[str]:
     """What a rule needs and the run doesn't have; empty if the rule can look."""
-    return [need for need in rule.needs if not any(_there(one.strip(), seen) for one in need.split("|"))]
+    return [need for need in rule.needs if not any(_there(item.strip(), history) for item in need.split("|"))]
 
 
 def in_words(need: str, quote: str = "") -> str:
     """What a rule needs, for people: `loss or a record hang`, names between quotation marks if given."""
-    return " or ".join(_in_words(one.strip(), quote) for one in need.split("|"))
+    return " or ".join(_in_words(item.strip(), quote) for item in need.split("|"))
 
 
 def _in_words(need: str, quote: str) -> str:
@@ -131,28 +131,28 @@ def _in_words(need: str, quote: str) -> str:
     return words.format(f"{quote}{name}{quote}")
 
 
-def has_any(rule: Rule, seen: RunHistory) -> bool:
+def has_any(rule: Rule, history: RunHistory) -> bool:
     """Whether anything of what a rule needs is there, or it needs nothing."""
-    return not rule.needs or any(_there(one.strip(), seen) for need in rule.needs for one in need.split("|"))
+    return not rule.needs or any(_there(item.strip(), history) for need in rule.needs for item in need.split("|"))
 
 
-def _there(need: str, seen: RunHistory) -> bool:
+def _there(need: str, history: RunHistory) -> bool:
     if need.startswith("="):
-        channel = seen.channel(need[1:])
+        channel = history.channel(need[1:])
         return channel is not None and channel.end > 0
     if need.startswith("!"):
-        return need[1:] in seen.kinds
+        return need[1:] in history.kinds
     if "*" in need:
         family, _, quantity = need.partition("/*/")
         return (
-            bool(seen.layers(family, quantity))
+            bool(history.layers(family, quantity))
             if quantity
-            else any(name.startswith(need.split("*")[0]) for name in seen.channels)
+            else any(name.startswith(need.split("*")[0]) for name in history.channels)
         )
-    if need in seen.facts:
+    if need in history.facts:
         return True
     try:
-        channel = seen.role(need)
+        channel = history.role(need)
     except KeyError:
         return False
     return channel is not None and channel.end > 0

@@ -36,15 +36,15 @@ class SeriesRule(Rule):
         self._next_row = 0
         self._is_over = False
 
-    def channel(self, seen: RunHistory) -> Channel | None:
+    def channel(self, history: RunHistory) -> Channel | None:
         """The series that it looks at; None while there is none."""
-        return seen.channel(self.series[1:]) if self.series.startswith("=") else seen.role(self.series)
+        return history.channel(self.series[1:]) if self.series.startswith("=") else history.role(self.series)
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel = self.channel(seen)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel = self.channel(history)
         if channel is None:
             return
-        end, finished, same = channel.end, bool(seen.facts.get("finished")), channel.name == self._followed
+        end, finished, same = channel.end, bool(history.facts.get("finished")), channel.name == self._followed
         if same and end == self._next_row and (self._is_over or not finished):
             return
         if not same:
@@ -53,20 +53,20 @@ class SeriesRule(Rule):
             self._followed, self._next_row = channel.name, 0
         if finished:
             self._is_over = True
-        elif self.waits and end > PATIENT_FROM and end - self._next_row < seen.patience(512):
+        elif self.waits and end > PATIENT_FROM and end - self._next_row < history.patience(512):
             return
         rows = channel.rows(self._next_row)
         self._next_row = end
         if len(rows):
-            yield from self.look(seen, channel, rows)
+            yield from self.look(history, channel, rows)
         if finished:
-            yield from self.end(seen, channel)
+            yield from self.end(history, channel)
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         """New rows, at least one."""
         raise NotImplementedError
 
-    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         """The run is over."""
         yield from ()
 
@@ -77,15 +77,15 @@ class BlockRule(Rule):
     def reset(self) -> None:
         self._blocks = NewBlocks()
 
-    def channel(self, seen: RunHistory) -> Channel | None:
+    def channel(self, history: RunHistory) -> Channel | None:
         """The series that it looks at; None while there is none."""
         raise NotImplementedError
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        blocks = self._blocks.new(seen, self.channel(seen))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        blocks = self._blocks.new(history, self.channel(history))
         if blocks is not None:
-            yield from self.look(seen, blocks)
+            yield from self.look(history, blocks)
 
-    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+    def look(self, history: RunHistory, new: BlockColumns) -> Iterator[Finding]:
         """New blocks, at least one."""
         raise NotImplementedError

@@ -67,7 +67,7 @@ def _modes(edges: Any, counts: Any) -> int:
             peak = value
     cuts.append(len(smooth))
     held = [float(mass[low:high].sum()) for low, high in itertools.pairwise(cuts)]
-    return max(1, sum(one >= _PEAK for one in held))
+    return max(1, sum(item >= _PEAK for item in held))
 
 
 def is_wanted(name: str) -> bool:

@@ -71,11 +71,11 @@ class Shifts:
         """The row up to which it has looked."""
         return self._next
 
-    def follow(self, seen: RunHistory, channel: Channel) -> list[Shift]:
+    def follow(self, history: RunHistory, channel: Channel) -> list[Shift]:
         """Changes that the new rows confirm, and earlier ones whose level came back."""
         if self._next >= channel.end:
             return []
-        local = seen.local(channel, log=True)
+        local = history.local(channel, log=True)
         rows = channel.rows(self._next)
         level, spread, z = local.rows(rows.first)
         self._next, self._channel = channel.end, channel
@@ -88,7 +88,7 @@ class Shifts:
         with numpy.errstate(divide="ignore", invalid="ignore"):
             value = numpy.where(rows.value > 0, numpy.log(numpy.maximum(rows.value, 1e-300)), numpy.nan)
         value[~numpy.isfinite(rows.value)] = numpy.nan
-        found: list[Shift] = []
+        shifts: list[Shift] = []
         cuts = numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1
         edges = [0, *cuts.tolist(), len(rows)]
         for low, high in pairwise(edges):
@@ -96,10 +96,10 @@ class Shifts:
                 self._segment, self._begin = int(rows.segment[low]), rows.first + low
                 self._suspect = self._shift = None
                 self._rest = 0
-            self._piece(rows, value, level, spread, low, high, found)
-        return found
+            self._piece(rows, value, level, spread, low, high, shifts)
+        return shifts
 
-    def _piece(self, rows: Any, value: Any, level: Any, spread: Any, low: int, high: int, found: list[Shift]) -> None:
+    def _piece(self, rows: Any, value: Any, level: Any, spread: Any, low: int, high: int, shifts: list[Shift]) -> None:
         off = value[low:high] - level[low:high]
         need = numpy.maximum(self.limit, self.z * spread[low:high])
         with numpy.errstate(invalid="ignore"):
@@ -111,12 +111,12 @@ class Shifts:
         at = 0
         while at < len(off):
             if self._suspect is not None:
-                at = self._judge(rows, value, low, at, high - low, found)
+                at = self._judge(rows, value, low, at, high - low, shifts)
                 bad[: max(0, self._rest - first_row)] = False
                 continue
             places = numpy.flatnonzero(bad[at:])
             stop = at + int(places[0]) if len(places) else len(off)
-            self._track(rows, value, low + at, low + stop, found)
+            self._track(rows, value, low + at, low + stop, shifts)
             if stop == len(off):
                 return
             here = low + stop
@@ -125,7 +125,7 @@ class Shifts:
                              float(spread[here]), sign, [])  # fmt: skip
             at = stop
 
-    def _judge(self, rows: Any, value: Any, low: int, at: int, end: int, found: list[Shift]) -> int:
+    def _judge(self, rows: Any, value: Any, low: int, at: int, end: int, shifts: list[Shift]) -> int:
         """Rows of a suspect, until it is one or is none; the row to go on with."""
         assert self._suspect is not None
         row, step, time, level, spread, sign, offs = self._suspect
@@ -149,7 +149,7 @@ class Shifts:
                 self._shift = Shift(row, step, rows.first + here, int(rows.step[here]), time, int(rows.segment[here]),
                                     exp(level), exp(level + sign * middle), spread)  # fmt: skip
                 self._rest, self._later = row + REST, []
-                found.append(self._shift)
+                shifts.append(self._shift)
                 return at
         return at
 
@@ -163,7 +163,7 @@ class Shifts:
         near = near[numpy.isfinite(near) & (near > 0)]
         return float(numpy.log(numpy.median(near))) if len(near) > 4 else level
 
-    def _track(self, rows: Any, value: Any, low: int, high: int, found: list[Shift]) -> None:
+    def _track(self, rows: Any, value: Any, low: int, high: int, shifts: list[Shift]) -> None:
         """Whether the level is what it was before the last change."""
         if self._shift is None:
             return
@@ -180,7 +180,7 @@ class Shifts:
                 middle, self._later = sorted(self._later)[_TRACKED // 2], []
                 whole = math.log(self._shift.after) - math.log(self._shift.before)
                 if (middle - math.log(self._shift.before)) / whole < 0.4:
-                    found.append(self._shift._replace(back=self._later_step, back_found=int(rows.step[at]),
+                    shifts.append(self._shift._replace(back=self._later_step, back_found=int(rows.step[at]),
                                                      back_row=rows.first + at))  # fmt: skip
                     self._shift = None
                     return

@@ -161,7 +161,7 @@ _ISSUES = (
            _issue("huggingface/transformers", 34204)),
 )  # fmt: skip
 
-SOURCES: dict[str, RuleSource] = {one.name: one for one in (*_DOCUMENTS, *_PAPERS, *_TOOLS, *_ISSUES)}
+SOURCES: dict[str, RuleSource] = {item.name: item for item in (*_DOCUMENTS, *_PAPERS, *_TOOLS, *_ISSUES)}
 
 _CHAPTERS = (
     ("Documents", "The documents whose names, fields and thresholds Barograph takes over.", _DOCUMENTS),

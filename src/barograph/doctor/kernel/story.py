@@ -39,7 +39,9 @@ def tell(
     gap = max(50 * spacing, 0.05 * length)
     incidents: list[list[Finding]] = []
     open_ones: dict[bool, list[Finding]] = {}
-    for finding in sorted(_together(findings), key=lambda one: (one.segment, one.step, _rank(one), one.rule, one.key)):
+    for finding in sorted(
+        _together(findings), key=lambda item: (item.segment, item.step, _rank(item), item.rule, item.key)
+    ):
         chain = finding.family in MACHINERY and finding.kind not in ("desync", "nonfinite")
         last = open_ones.get(chain)
         if last is not None and last[-1].segment == finding.segment and finding.step - last[-1].step <= gap:
@@ -47,7 +49,7 @@ def tell(
         else:
             open_ones[chain] = [finding]
             incidents.append(open_ones[chain])
-    return in_order(_possible(one, excluded) for incident in incidents for one in _told(incident))
+    return in_order(_possible(item, excluded) for incident in incidents for item in _told(incident))
 
 
 def in_order(incidents: Iterable[Finding]) -> list[Finding]:
@@ -55,8 +57,8 @@ def in_order(incidents: Iterable[Finding]) -> list[Finding]:
     went before, that is what has become of the run."""
     return sorted(
         incidents,
-        key=lambda one: (
-            SEVERITIES.index(one.severity), one.rule != "non_finite_loss", one.step, _rank(one), one.rule, one.key
+        key=lambda item: (
+            SEVERITIES.index(item.severity), item.rule != "non_finite_loss", item.step, _rank(item), item.rule, item.key
         ),
     )  # fmt: skip
 
@@ -81,8 +83,8 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
         if len(group) <= _MOST:
             kept += group
             continue
-        first = min(group, key=lambda one: (one.step, one.key))
-        last = max(one.last_step for one in group)
+        first = min(group, key=lambda item: (item.step, item.key))
+        last = max(item.last_step for item in group)
         evidence = first.evidence | {"times": len(group)}
         message = f"{first.message} ({len(group)} times up to step {last})"
         kept.append(msgspec.structs.replace(first, last_step=last, message=message, evidence=evidence))
@@ -92,42 +94,50 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
 def _once(members: list[Finding]) -> list[Finding]:
     """Without what a rule said twice, of two series or by two thresholds; the worse one stays."""
     kept: dict[tuple[str, int, str], Finding] = {}
-    for one in members:
-        said = kept.get((one.rule, one.step, one.message))
-        if said is None or SEVERITIES.index(one.severity) < SEVERITIES.index(said.severity):
-            kept[one.rule, one.step, one.message] = one
+    for member in members:
+        said = kept.get((member.rule, member.step, member.message))
+        if said is None or SEVERITIES.index(member.severity) < SEVERITIES.index(said.severity):
+            kept[member.rule, member.step, member.message] = member
     return list(kept.values())
 
 
 def _told(members: list[Finding]) -> list[Finding]:
     """The incident's one finding. Info findings that nothing worse goes with stay info findings of their own."""
     members = _once(members)
-    worst = min(SEVERITIES.index(one.severity) for one in members)
+    worst = min(SEVERITIES.index(member.severity) for member in members)
     if worst == SEVERITIES.index("info") or len(members) == 1:
         return members
     head = min(
-        (one for one in members if SEVERITIES.index(one.severity) == worst),
-        key=lambda one: (one.step, _rank(one), one.rule, one.key),
+        (member for member in members if SEVERITIES.index(member.severity) == worst),
+        key=lambda item: (item.step, _rank(item), item.rule, item.key),
     )
     # what a rule said of the same place before it was sure is not a separate event
-    others = [one for one in members if one is not head and (one.rule, one.step) != (head.rule, head.step)]
+    others = [
+        member for member in members if member is not head and (member.rule, member.step) != (head.rule, head.step)
+    ]
     story = [
-        {"step": one.step, "rule": one.rule, "kind": one.kind, "severity": one.severity, "message": one.message}
-        for one in sorted(others, key=lambda one: (one.step, _rank(one), one.rule, one.key))[:_TOLD]
+        {
+            "step": other.step,
+            "rule": other.rule,
+            "kind": other.kind,
+            "severity": other.severity,
+            "message": other.message,
+        }
+        for other in sorted(others, key=lambda item: (item.step, _rank(item), item.rule, item.key))[:_TOLD]
     ]
     # an evaluation of weights that are not finite is a consequence, and has no cause or remedy of its own
-    beside = [one for one in others if not (head.kind == one.kind == "nonfinite" and one.family == "eval")]
+    beside = [other for other in others if not (head.kind == other.kind == "nonfinite" and other.family == "eval")]
     # the worst fact first
-    broken = next((one for one in others if one.rule == "non_finite_loss" and one.severity == "critical"), None)
+    broken = next((other for other in others if other.rule == "non_finite_loss" and other.severity == "critical"), None)
     return [
         msgspec.structs.replace(
             head,
             message=f"{broken.message.rstrip('.')}. {head.message}" if broken is not None else head.message,
-            last_step=max(one.last_step for one in members if one.severity != "info"),
-            evidence=head.evidence | {"began": min(one.step for one in members), "story": story},
+            last_step=max(member.last_step for member in members if member.severity != "info"),
+            evidence=head.evidence | {"began": min(member.step for member in members), "story": story},
             causes=_causes([head, *beside]),
             remedies=_remedies([head, *beside]),
-            confidence=max(one.confidence for one in members if SEVERITIES.index(one.severity) == worst),
+            confidence=max(member.confidence for member in members if SEVERITIES.index(member.severity) == worst),
         )
     ]
 
@@ -137,12 +147,12 @@ def _causes(members: list[Finding]) -> list[str]:
     weight: dict[str, float] = {}
     words: dict[str, str] = {}
     heard: set[tuple[str, str]] = set()
-    for place, one in enumerate(members):
-        share = (1.0 if place == 0 else 0.5) * one.confidence * (0.4 if one.severity == "info" else 1.0)
-        for at, cause in enumerate(one.causes):
+    for place, member in enumerate(members):
+        share = (1.0 if place == 0 else 0.5) * member.confidence * (0.4 if member.severity == "info" else 1.0)
+        for at, cause in enumerate(member.causes):
             label = cause.partition(":")[0].strip().lower()
-            common = 0.0 if (one.rule, label) in heard else _COMMON.get(label, 1.0) if place else 1.0
-            heard.add((one.rule, label))
+            common = 0.0 if (member.rule, label) in heard else _COMMON.get(label, 1.0) if place else 1.0
+            heard.add((member.rule, label))
             weight[label] = weight.get(label, 0.0) + share / (1 + at) * common
             if len(cause) > len(words.get(label, "")):
                 words[label] = cause
@@ -156,9 +166,9 @@ def _remedies(members: list[Finding]) -> list[str]:
     """Remedies of all members; of several rules that give the same advice, the first one's."""
     kept: list[str] = []
     advised: set[str] = set()
-    for one in members:
+    for member in members:
         fresh: set[str] = set()
-        for remedy in one.remedies:
+        for remedy in member.remedies:
             topics = {topic for topic in _TOPICS if topic in remedy.lower()}
             if remedy not in kept and (not topics or not topics <= advised):
                 kept.append(remedy)

@@ -54,19 +54,19 @@ class LayerTable:
         self._seen_channels = -1
         self._calls = 0
 
-    def extend(self, seen: RunHistory) -> None:
+    def extend(self, history: RunHistory) -> None:
         """Take what is new. Quick where nothing is."""
-        if len(seen.channels) != self._seen_channels:
-            self._seen_channels = len(seen.channels)
-            self._channels = self._of(seen)
+        if len(history.channels) != self._seen_channels:
+            self._seen_channels = len(history.channels)
+            self._channels = self._of(history)
             self.names = list(self._channels)
             self._ends += [0] * (len(self.names) - len(self._ends))
         elif not self.names:
             return
         else:
             self._calls += 1
-            fresh = any(one.end != end for one, end in zip(self._watched, self._watched_ends, strict=True))
-            if not fresh and self._calls % 64 and not seen.facts.get("finished"):
+            fresh = any(item.end != end for item, end in zip(self._watched, self._watched_ends, strict=True))
+            if not fresh and self._calls % 64 and not history.facts.get("finished"):
                 return
         found = []
         for at, channel in enumerate(self._channels.values()):
@@ -77,7 +77,7 @@ class LayerTable:
             return
         chosen = {0, len(found) // 2, len(found) - 1}
         self._watched = [found[at][1] for at in sorted(chosen)]
-        self._watched_ends = [one.end for one in self._watched]
+        self._watched_ends = [item.end for item in self._watched]
         before = self.count
         if all(len(rows) == 1 for _, _, rows in found):
             self._one(found)
@@ -119,30 +119,30 @@ class LayerTable:
         oldest = self.count - len(self._rounds)
         return islice(self._rounds, max(0, first - oldest), None)
 
-    def before(self, one: LayerRound, most: int) -> NDArray[numpy.float64]:
-        """Values [rounds, layers of `one`] of up to `most` rounds before it in its segment, oldest first.
+    def before(self, current: LayerRound, most: int) -> NDArray[numpy.float64]:
+        """Values [rounds, layers of `current`] of up to `most` rounds before it in its segment, oldest first.
 
         NaN where a layer had none.
         """
         oldest = self.count - len(self._rounds)
-        low, high = max(0, one.number - most - oldest), max(0, one.number - oldest)
-        earlier = [other for other in islice(self._rounds, low, high) if other.segment == one.segment]
-        found = numpy.full((len(earlier), len(one.value)), numpy.nan)
+        low, high = max(0, current.number - most - oldest), max(0, current.number - oldest)
+        earlier = [other for other in islice(self._rounds, low, high) if other.segment == current.segment]
+        result = numpy.full((len(earlier), len(current.value)), numpy.nan)
         for at, other in enumerate(earlier):
-            found[at, : len(other.value)] = other.value[: len(one.value)]
-        return found
+            result[at, : len(other.value)] = other.value[: len(current.value)]
+        return result
 
 
-def table_of(seen: RunHistory, family: str, quantity: str) -> LayerTable:
+def table_of(history: RunHistory, family: str, quantity: str) -> LayerTable:
     """The table of that name, with all that has come."""
-    tables = _shared.get(seen)
+    tables = _shared.get(history)
     if tables is None:
-        tables = _shared[seen] = {}
-    found = tables.get((family, quantity))
-    if found is None:
-        found = tables[(family, quantity)] = LayerTable(lambda seen: seen.layers(family, quantity))
-    found.extend(seen)
-    return found
+        tables = _shared[history] = {}
+    result = tables.get((family, quantity))
+    if result is None:
+        result = tables[(family, quantity)] = LayerTable(lambda seen: seen.layers(family, quantity))
+    result.extend(history)
+    return result
 
 
 class TableReader:
@@ -153,14 +153,14 @@ class TableReader:
     def __init__(self) -> None:
         self._next: dict[tuple[str, str], int] = {}
 
-    def new(self, seen: RunHistory, family: str, quantity: str) -> list[tuple[LayerTable, LayerRound]]:
+    def new(self, history: RunHistory, family: str, quantity: str) -> list[tuple[LayerTable, LayerRound]]:
         """The table with each of its new rounds."""
-        found = table_of(seen, family, quantity)
+        table = table_of(history, family, quantity)
         at = self._next.get((family, quantity), 0)
-        if found.count == at:
+        if table.count == at:
             return []
-        self._next[(family, quantity)] = found.count
-        return [(found, one) for one in found.rounds(at)]
+        self._next[(family, quantity)] = table.count
+        return [(table, current) for current in table.rounds(at)]
 
 
 _NUMBER = re.compile(r"\d+")

@@ -40,9 +40,9 @@ class RunNumbers(dict[str, Any]):
     `checkpoint` and `checkpoint_path` of the last checkpoint before it.
     """
 
-    def __init__(self, seen: RunHistory, step: int, time: int, segment: int, given: dict[str, Any]):
+    def __init__(self, history: RunHistory, step: int, time: int, segment: int, given: dict[str, Any]):
         super().__init__(given)
-        self._seen, self._place = seen, (step, time, segment)
+        self._seen, self._place = history, (step, time, segment)
 
     def __missing__(self, name: str) -> Any:
         value: Any = None
@@ -60,12 +60,12 @@ class RunNumbers(dict[str, Any]):
 
 def filled(texts: Iterable[Text], numbers: RunNumbers) -> list[str]:
     """Templates as text, without those of which a number is not known (missing, or NaN)."""
-    found = []
+    result = []
     for text in texts:
-        for one in (text,) if isinstance(text, str) else text:
+        for item in (text,) if isinstance(text, str) else text:
             try:
-                found.append(one.format_map(numbers))
+                result.append(item.format_map(numbers))
             except _Unknown:
                 continue
             break
-    return found
+    return result

@@ -42,8 +42,8 @@ def offer(dialects: Sequence[Dialect]) -> None:
 
 def choose(path: Path, head: bytes) -> Dialect | None:
     """The dialect with the most rows in the beginning of a file, or None."""
-    found = readers(path, head)
-    return found[0] if found else None
+    dialects = readers(path, head)
+    return dialects[0] if dialects else None
 
 
 def readers(path: Path, head: bytes) -> tuple[Dialect, ...]:
@@ -60,8 +60,8 @@ def readers(path: Path, head: bytes) -> tuple[Dialect, ...]:
 def beside(path: Path, known: Iterable[str]) -> list[Dialect]:
     """The dialects that read what is left of a file, with those that did so before; the plain reader is the last."""
     with path.open("rb") as file:
-        found = readers(path, file.read(1 << 16))
-    kinds = {*known, *(dialect.kind for dialect in found)}
+        dialects = readers(path, file.read(1 << 16))
+    kinds = {*known, *(dialect.kind for dialect in dialects)}
     return [dialect for dialect in _dialects if dialect.kind in kinds]
 
 
@@ -71,16 +71,16 @@ def _choose(path: Path, _check: int, _length: int, size: int, head: bytes) -> tu
     if text.count(0) > len(text) // 10:
         return ()  # binary
     whole = len(text) < 1 << 16
-    found = most(text, whole)
-    if found or whole or _is_json_lines(text):
-        return found
+    result = most(text, whole)
+    if result or whole or _is_json_lines(text):
+        return result
     try:  # source code or the shell's trace comes first: look on, a piece at a time
         far = len(text)
         for piece in chunks.blocks(path, far, 1 << 18):
             far += len(piece)
-            found = most(piece, whole=False)
-            if found or far > FAR:
-                return found
+            result = most(piece, whole=False)
+            if result or far > FAR:
+                return result
     except OSError:
         return ()
     # all was seen, and no piece of it has two rows; the last ones may have one
@@ -114,7 +114,7 @@ def most(text: bytes, whole: bool) -> tuple[Dialect, ...]:
     most_rows = max(rows for rows, _ in ranked)
     # a line more or less is a stray, and several dialects may read the same lines: the first one has it
     first = next(dialect for rows, dialect in ranked if rows >= _ALIKE * most_rows)
-    ranked.sort(key=lambda one: -one[0])
+    ranked.sort(key=lambda item: -item[0])
     return (first, *(dialect for _, dialect in ranked if dialect is not first), *last)
 
 
@@ -142,8 +142,8 @@ def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:
 
 def _processes(preamble: bytes) -> dict[str, Any]:
     """How many processes a launch had, where it says so: `using world size: 8`."""
-    found = re.search(rb"(?i)\bworld[ _]size[ :=]{1,3}(\d{1,7})\b", preamble)
-    return {"world_size": int(found[1])} if found else {}
+    match = re.search(rb"(?i)\bworld[ _]size[ :=]{1,3}(\d{1,7})\b", preamble)
+    return {"world_size": int(match[1])} if match else {}
 
 
 def name_of(path: Path) -> str:

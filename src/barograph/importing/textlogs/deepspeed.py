@@ -23,22 +23,22 @@ _LIST = re.compile(forms.NUMBER)
 
 
 def _step(line: bytes) -> forms.Parsed | None:
-    found = _STEP.search(line)
-    if found is None:
+    match = _STEP.search(line)
+    if match is None:
         return None
-    rates = _LIST.findall(found[3].replace(b", ", b" "))
-    names: dict[str, Any] = {"skipped": found[2]}
+    rates = _LIST.findall(match[3].replace(b", ", b" "))
+    names: dict[str, Any] = {"skipped": match[2]}
     for index, rate in enumerate(rates[:64]):
         names[f"lr[{index}]" if index else "lr"] = rate
-    return found.start(), found[1], tuple(names), tuple(names.values()), True
+    return match.start(), match[1], tuple(names), tuple(names.values()), True
 
 
 def _times(line: bytes) -> forms.Parsed | None:
-    found = _TIMES.search(line)
-    parts = dict(_TIME.findall(line, found.end())) if found else {}
-    if found is None or not parts:
+    match = _TIMES.search(line)
+    parts = dict(_TIME.findall(line, match.end())) if match else {}
+    if match is None or not parts:
         return None
-    return found.start(), None, tuple(f"time (ms)/{name.decode()}" for name in parts), tuple(parts.values()), False
+    return match.start(), None, tuple(f"time (ms)/{name.decode()}" for name in parts), tuple(parts.values()), False
 
 
 class DeepSpeed(engine.Dialect):

@@ -107,8 +107,8 @@ class Dialect:
     def find(self, path: Path, head: bytes) -> Iterable[FoundRun]:
         return choice.runs(self, path, head) if head and choice.choose(path, head) is self else ()
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        return LogReading(self, found, since).items()
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        return LogReading(self, run, since).items()
 
 
 class LogReading:
@@ -160,7 +160,7 @@ class LogReading:
     def add_readers(self, dialects: Iterable[Dialect]) -> None:
         """Other dialects, which read what the first one leaves."""
         for dialect in dialects:
-            if all(one.dialect is not dialect for one in self.readers):
+            if all(reader.dialect is not dialect for reader in self.readers):
                 self.readers.append(_Reader(dialect, self.state["others"].setdefault(dialect.kind, {})))
 
     def hold(self, text: bytes) -> int:
@@ -413,10 +413,11 @@ class LogReading:
 
     def borrow_time(self, blocks: list[Block]) -> None:
         """Rows whose lines say no time, among rows that do: that of the row before."""
-        said = [block for block in blocks if block.times is not None]
-        where = np.concatenate([block.where for block in said])
+        present = [block for block in blocks if block.times is not None]
+        where = np.concatenate([block.where for block in present])
         order = np.argsort(where, kind="stable")
-        where, times = where[order], np.concatenate([block.times for block in said if block.times is not None])[order]
+        times = np.concatenate([block.times for block in present if block.times is not None])[order]
+        where = where[order]
         times = np.maximum.accumulate(times)
         for block in blocks:
             at = np.searchsorted(where, block.where, side="right") - 1

@@ -31,14 +31,14 @@ _NO_NUMBER = re.compile(rb"^\s*(?:null|none|true|false|n/a)?\s*$", re.I)
 
 
 def _json(line: bytes) -> forms.Parsed | None:
-    found = _TAG.search(line)
-    if found is None:
+    match = _TAG.search(line)
+    if match is None:
         return None
-    tag = found[1].decode()
-    prefix = f"{tag}{found[2].decode('utf-8', 'replace')} " if found[2] else ""
+    tag = match[1].decode()
+    prefix = f"{tag}{match[2].decode('utf-8', 'replace')} " if match[2] else ""
     names: dict[str, Any] = {}
     step = None
-    for key, quoted, bare in _PAIR.findall(found[3]):
+    for key, quoted, bare in _PAIR.findall(match[3]):
         value = quoted or bare
         name = key.decode("utf-8", "replace")
         if name == "num_updates" or name.endswith("_num_updates"):
@@ -47,33 +47,33 @@ def _json(line: bytes) -> forms.Parsed | None:
             names[prefix + name] = value
     if not names or step is None:
         return None
-    return found.start(), step, tuple(names), tuple(names.values()), tag == "train_inner"
+    return match.start(), step, tuple(names), tuple(names.values()), tag == "train_inner"
 
 
 def _old(line: bytes) -> forms.Parsed | None:
-    found = _OLD.search(line)
-    if found is not None:
-        names = {key.decode(): value for key, value in _OLD_PAIR.findall(line, found.end())}
+    match = _OLD.search(line)
+    if match is not None:
+        names = {key.decode(): value for key, value in _OLD_PAIR.findall(line, match.end())}
         step = names.pop("num_updates", None)
         main = True
-        names["epoch"] = found[1]
+        names["epoch"] = match[1]
     else:
-        found = _EPOCH.search(line)
-        if found is None:
+        match = _EPOCH.search(line)
+        if match is None:
             return None
-        names = {key.decode(): value for key, value in _EPOCH_PAIR.findall(line, found.end() - 2)}
+        names = {key.decode(): value for key, value in _EPOCH_PAIR.findall(line, match.end() - 2)}
         step = next((names.pop(key) for key in list(names) if key.endswith("num_updates")), None)
-        if not found[2]:  # the whole epoch's means, in the names that the JSON form has
+        if not match[2]:  # the whole epoch's means, in the names that the JSON form has
             names = {key if key.startswith("train_") else f"train_{key}": value for key, value in names.items()}
-        elif found[3] in (b"valid", b"test"):  # newer versions leave the subset out of the names
-            subset = found[3].decode()
+        elif match[3] in (b"valid", b"test"):  # newer versions leave the subset out of the names
+            subset = match[3].decode()
             names = {key if key.startswith(f"{subset}_") else f"{subset}_{key}": value for key, value in names.items()}
         else:
-            names = {f"{found[3].decode('utf-8', 'replace')} {key}": value for key, value in names.items()}
+            names = {f"{match[3].decode('utf-8', 'replace')} {key}": value for key, value in names.items()}
         main = False
     if step is None or not step.isdigit() or len(step) > 15 or not names:
         return None
-    return found.start(), step, tuple(names), tuple(names.values()), main
+    return match.start(), step, tuple(names), tuple(names.values()), main
 
 
 class Fairseq(engine.Dialect):

@@ -36,15 +36,15 @@ _NEAR = 4  # lines between a dict and the bar that is drawn again behind it
 
 
 def _dict(line: bytes) -> forms.Parsed | None:
-    found = _START.search(line)
-    if found is None:
+    match = _START.search(line)
+    if match is None:
         return None
-    end = line.find(b"}", found.start())
+    end = line.find(b"}", match.start())
     if end < 0:
         return None
-    names = {name.decode(): value for _, name, value in _PAIR.findall(line, found.start(), end + 1)}
+    names = {name.decode(): value for _, name, value in _PAIR.findall(line, match.start(), end + 1)}
     step = None
-    if line[found.start() + 1 : found.start() + 2] == b"'":  # Python's own way to print a dict; JSON is read elsewhere
+    if line[match.start() + 1 : match.start() + 2] == b"'":  # Python's own way to print a dict; JSON is read elsewhere
         step = names.pop("step", None) or names.pop("global_step", None)
         step = step if step is None or step.isdigit() else None
     if not names or not names.keys().isdisjoint(_STEPS):
@@ -52,7 +52,7 @@ def _dict(line: bytes) -> forms.Parsed | None:
     if "train_loss" in names and "loss" not in names and "train_runtime" not in names:
         return None  # an epoch of somebody else's loop
     train = not any(name.startswith(("eval_", "train_runtime", "train_loss", "test_")) for name in names)
-    return found.start(), step, tuple(names), tuple(names.values()), train
+    return match.start(), step, tuple(names), tuple(names.values()), train
 
 
 def _epoch(row: forms.Raw, place: int, missing: float = 0.0) -> float:
@@ -107,8 +107,8 @@ class PrintedDicts(engine.Dialect):
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         bars = [(i, int(m[1]), int(m[2])) for i, line in enumerate(lines) if b"%|" in line and (m := _BAR.match(line))]
         for line in lines:
-            if b"Total optimization" in line and (said := _TOTAL.search(line)):
-                own["total"] = int(said[1].replace(b",", b"") or 0)
+            if b"Total optimization" in line and (match := _TOTAL.search(line)):
+                own["total"] = int(match[1].replace(b",", b"") or 0)
         if behind := _BAR.match(ahead.replace(b"\r", b"\n").lstrip(b"\n ")):  # drawn, but its line isn't whole yet
             bars.append((len(lines), int(behind[1]), int(behind[2])))
         where = np.array([bar[0] for bar in bars], np.int64)
@@ -118,12 +118,12 @@ class PrintedDicts(engine.Dialect):
             if own_total:
                 own["total"] = own_total
         total, last = own.get("total"), int(own.get("bar", 0))
-        mine = [bar for bar in bars if bar[2] == total]
-        if own.get("how") != "bars" and not mine:
+        chosen_bars = [bar for bar in bars if bar[2] == total]
+        if own.get("how") != "bars" and not chosen_bars:
             return self.count(rows, own)
         if own.get("how") == "rows":  # numbered before: a bar that comes later is another one's
             return self.count(rows, own)
-        places, counts = [bar[0] for bar in mine], [bar[1] for bar in mine]
+        places, counts = [bar[0] for bar in chosen_bars], [bar[1] for bar in chosen_bars]
         steps: dict[int, list[int]] = {}
         alone: list[tuple[int, int, int]] = []  # rows without a bar behind them: line, block, place
         for number, row in enumerate(rows):
@@ -151,8 +151,8 @@ class PrintedDicts(engine.Dialect):
         The bar and the last of them are of the same moment.
         """
         groups: dict[int, list[tuple[int, int, int]]] = {}
-        for one in alone:
-            groups.setdefault(steps[one[1]][one[2]], []).append(one)
+        for item in alone:
+            groups.setdefault(steps[item[1]][item[2]], []).append(item)
         for count, group in groups.items():
             if len(group) < 2:
                 continue

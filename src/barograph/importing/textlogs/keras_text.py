@@ -51,7 +51,7 @@ class KerasText(engine.Dialect):
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """Epochs for the rows; of several rows under one line only the last."""
         said = [
-            (at, int(found[1])) for at, line in enumerate(lines) if b"Epoch " in line and (found := _EPOCH.match(line))
+            (at, int(match[1])) for at, line in enumerate(lines) if b"Epoch " in line and (match := _EPOCH.match(line))
         ]
         heads = [at for at, _ in said]
         last: dict[int, int] = {}  # place among the heads → line of the last row under it

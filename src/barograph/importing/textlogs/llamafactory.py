@@ -32,8 +32,8 @@ def _row(line: bytes) -> forms.Parsed | None:
     for name, value in entry.items():
         if name in ("current_steps", "total_steps", "remaining_time", "percentage"):
             continue
-        if name == "elapsed_time" and isinstance(value, str) and (found := _TIME.match(value)):
-            days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        if name == "elapsed_time" and isinstance(value, str) and (match := _TIME.match(value)):
+            days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
             value = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
         if isinstance(value, str):
             try:

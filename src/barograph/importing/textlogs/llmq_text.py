@@ -19,12 +19,12 @@ _FACTORS = {b"s": 1000.0, b"k": 1e3, b"M": 1e6}
 
 
 def _step(line: bytes) -> forms.Parsed | None:
-    found = _STEP.search(line)
-    if found is None:
+    match = _STEP.search(line)
+    if match is None:
         return None
     names: dict[str, Any] = {}
-    prefix = "" if found[1] == b"T" else "eval "
-    for key, value, unit in _PAIR.findall(line, found.end()):
+    prefix = "" if match[1] == b"T" else "eval "
+    for key, value, unit in _PAIR.findall(line, match.end()):
         name = key.decode()
         if prefix and name not in ("eval", "train"):
             name = prefix + name
@@ -34,7 +34,7 @@ def _step(line: bytes) -> forms.Parsed | None:
             return None
     if not ({"loss", "eval"} & names.keys()):
         return None
-    return found.start(), found[2], tuple(names), tuple(names.values()), found[1] == b"T"
+    return match.start(), match[2], tuple(names), tuple(names.values()), match[1] == b"T"
 
 
 class LlmqText(engine.Dialect):

@@ -24,19 +24,19 @@ _PAIRS = re.compile(_BAR)
 
 
 def _validation(line: bytes) -> forms.Parsed | None:
-    found = _VALIDATION.search(line)
-    if found is None:
+    match = _VALIDATION.search(line)
+    if match is None:
         return None
-    about = found[2].decode("utf-8", "replace")
+    about = match[2].decode("utf-8", "replace")
     split = "test" if re.search(r"\btest\b", about) else "validation"
     which = re.search(r"\[([^\]]{1,60})\]", about)
     prefix = f"{split} {which[1]} " if which else f"{split} "
     names: dict[str, Any] = {}
-    for key, value in _PAIRS.findall(line, found.end()):
+    for key, value in _PAIRS.findall(line, match.end()):
         names.setdefault(prefix + " ".join(key.decode("utf-8", "replace").split()), value)
     if not names:
         return None
-    return found.start(), found[1], tuple(names), tuple(names.values()), False
+    return match.start(), match[1], tuple(names), tuple(names.values()), False
 
 
 class Megatron(engine.Dialect):

@@ -59,19 +59,19 @@ class MLPerf:
         first = next((made for line in text.splitlines() if (made := _entry(line))), {})
         return [FoundRun(self.kind, path, "", choice.name_of(path), created=_time(first) / 1e6)]
 
-    def read(self, found: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        reading = _MlperfLog(found.path, dict(since.state) if since else {})
+    def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
+        reading = _MlperfLog(run.path, dict(since.state) if since else {})
         try:
-            for chunk in chunks.chunks(found.path, reading.state["offset"], reading.state["line"]):
+            for chunk in chunks.chunks(run.path, reading.state["offset"], reading.state["line"]):
                 yield from reading.take(chunk)
                 yield reading.mark()
-            last = chunks.tail(found.path, reading.state["offset"])
+            last = chunks.tail(run.path, reading.state["offset"])
             if TOKEN in last and _entry(last):  # an object says itself where it ends
-                size = sum(map(len, chunks.blocks(found.path, reading.state["offset"])))
+                size = sum(map(len, chunks.blocks(run.path, reading.state["offset"])))
                 at = reading.state["offset"] + size
                 yield from reading.take(chunks.Chunk(last, b"", reading.state["line"], at, 0, 0, b""))
         except OSError as problem:
-            yield Unread(found.path, reading.state["line"], "", f"can't be read: {problem.strerror or problem}")
+            yield Unread(run.path, reading.state["line"], "", f"can't be read: {problem.strerror or problem}")
         yield reading.mark()
 
 
@@ -121,11 +121,11 @@ class _MlperfLog:
         if key == "submission_benchmark" and isinstance(value, str):
             self.state["benchmark"] = value
         named = value if isinstance(value, dict) else {key: value}
-        numbers = {str(name): real(one) for name, one in named.items() if isinstance(one, (int, float))}
+        numbers = {str(name): real(item) for name, item in named.items() if isinstance(item, (int, float))}
         if step is None or not numbers:
             yield from self._option(key, value, moment)
             return
-        if "eval_accuracy" in numbers and any(one in self.state["benchmark"].lower() for one in _LOSSES):
+        if "eval_accuracy" in numbers and any(item in self.state["benchmark"].lower() for item in _LOSSES):
             numbers["eval_loss"] = numbers.pop("eval_accuracy")
             if not self.state["noted"]:
                 self.state["noted"] = True
@@ -168,13 +168,13 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     """The object behind the token, with a key and metadata; None if the line has none that is whole."""
     text = line[line.find(TOKEN) + len(TOKEN) :].strip()
     try:
-        made = json.loads(text)
+        result = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(made, dict) or not isinstance(made.get("key"), str):
+    if not isinstance(result, dict) or not isinstance(result.get("key"), str):
         return None
-    made["metadata"] = made["metadata"] if isinstance(made.get("metadata"), dict) else {}
-    return made
+    result["metadata"] = result["metadata"] if isinstance(result.get("metadata"), dict) else {}
+    return result
 
 
 def _time(entry: dict[str, Any]) -> int:

@@ -37,12 +37,12 @@ _TASK = re.compile(
 
 
 def _task(line: bytes) -> forms.Parsed | None:
-    found = _TASK.search(line)
-    if found is None:
+    match = _TASK.search(line)
+    if match is None:
         return None
-    task = found[1].decode()
+    task = match[1].decode()
     names = (f"CORE/{task}/accuracy", f"CORE/{task}/centered")
-    return found.start(), None, names, (found[3], found[4]), False
+    return match.start(), None, names, (match[3], match[4]), False
 
 
 class Nanochat(engine.Dialect):
@@ -98,10 +98,10 @@ class Nanochat(engine.Dialect):
 
     def settings(self, preamble: bytes) -> dict[str, Any]:
         text = preamble[max(preamble.rfind(b"Autodetected device type"), 0) :]
-        found = {}
+        result = {}
         for name, value in re.findall(rb"(?m)^([A-Za-z][\w :/]{1,60}?) *: +([^\n]{1,80})$", text):
-            found[name.decode()] = _plain(value.decode("utf-8", "replace"))
-        return found
+            result[name.decode()] = _plain(value.decode("utf-8", "replace"))
+        return result
 
     def refine(self, points: ImportedPoints, own: dict[str, Any], segment: int) -> Iterator[Item]:
         if "loss" in points.names and "lrm" in points.names:

@@ -18,11 +18,11 @@ _FINE = re.compile(rb"^(\d{1,15}) (train|val|hella) (\S+)[ \t]*$")
 
 def _log_file(line: bytes) -> forms.Parsed | None:
     """A line of build-nanogpt's own log file: `250 val 6.1234`."""
-    found = _FINE.match(line)
-    if found is None:
+    match = _FINE.match(line)
+    if match is None:
         return None
-    name = {b"train": "train loss", b"val": "val loss", b"hella": "hella"}[found[2]]
-    return 0, found[1], (name,), (found[3],), found[2] == b"train"
+    name = {b"train": "train loss", b"val": "val loss", b"hella": "hella"}[match[2]]
+    return 0, match[1], (name,), (match[3],), match[2] == b"train"
 
 
 class NanoGPT(engine.Dialect):
@@ -84,14 +84,14 @@ class NanoGPT(engine.Dialect):
 
     def settings(self, preamble: bytes) -> dict[str, Any]:
         """`name = value` lines of the configuration file that nanoGPT prints, as they were last."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, value in re.findall(rb"(?m)^([a-z_]\w{0,60}) ?= ?([^\n#]{1,200})", preamble):
-            found[name.decode()] = value.decode("utf-8", "replace").strip().strip("'\"")
+            result[name.decode()] = value.decode("utf-8", "replace").strip().strip("'\"")
         for name, value in re.findall(rb"(?m)^Overriding: (\w{1,60}) = ([^\n]{1,200})$", preamble):
-            found[name.decode()] = value.decode("utf-8", "replace").strip()
+            result[name.decode()] = value.decode("utf-8", "replace").strip()
         if tokens := re.search(rb"tokens per iteration will be: ([\d,]{1,30})", preamble):
-            found["tokens_per_iteration"] = int(tokens[1].replace(b",", b""))
-        return found
+            result["tokens_per_iteration"] = int(tokens[1].replace(b",", b""))
+        return result
 
 
 SOURCE = NanoGPT()

@@ -222,9 +222,9 @@ class Plain(engine.Dialect):
         steps: list[list[Any]] = [[None] * len(row.where) for row in rows]
         above = own.get("above")
         stepped = sum(
-            len(row.where) for row, said in zip(rows, counts, strict=True) if "_step" in said or "_batch" in said
+            len(row.where) for row, count in zip(rows, counts, strict=True) if "_step" in count or "_batch" in count
         )
-        by_epoch = sum(len(row.where) for row, said in zip(rows, counts, strict=True) if list(said) == ["_epoch"])
+        by_epoch = sum(len(row.where) for row, count in zip(rows, counts, strict=True) if list(count) == ["_epoch"])
         stray = "steps" not in own and _STRAYS * stepped < by_epoch
         for _, number, at in order:
             now = {name: int(column[at]) for name, column in counts[number].items() if column[at] != b""}
@@ -238,15 +238,15 @@ class Plain(engine.Dialect):
         if stray:
             own.pop("steps", None)
         placed: list[forms.Raw] = []
-        for row, found, said in zip(rows, steps, counts, strict=True):
+        for row, found, count in zip(rows, steps, counts, strict=True):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
             if not kept:
                 continue
             row = row._replace(names=tuple(row.names[at] for at in kept), columns=[row.columns[at] for at in kept])
-            if not said and own.get("beside"):
+            if not count and own.get("beside"):
                 placed.append(row._replace(steps=None, main=False))
                 continue
-            if not said and not self.has_own(row, found, own):
+            if not count and not self.has_own(row, found, own):
                 placed += self.numbered(row, own)
                 continue
             for counted in (True, False):

@@ -53,8 +53,8 @@ def ranks(prefixes: Iterable[bytes]) -> NDArray[np.int64]:
 
 
 def rank(prefix: bytes) -> int:
-    found = _RANK.search(TIME.sub(b"", prefix) if b":" in prefix[:24] else prefix)
-    return int(found[found.lastindex or 0]) if found else -1
+    match = _RANK.search(TIME.sub(b"", prefix) if b":" in prefix[:24] else prefix)
+    return int(match[match.lastindex or 0]) if match else -1
 
 
 def anchors(lines: list[bytes], known: Iterable[int]) -> tuple[NDArray[Any], NDArray[Any]]:

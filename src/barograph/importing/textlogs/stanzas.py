@@ -80,9 +80,9 @@ class Stanzas(engine.Dialect):
 
     def hold(self, text: bytes) -> int:
         """A row that may go on: nothing but its lines stand behind its beginning."""
-        found = _OPEN.search(text, max(text.rfind(b"[step="), text.rfind(b"[batch="), 0))
-        start = found.start() if found else 0
-        if not found and text.endswith(b"|\n"):
+        match = _OPEN.search(text, max(text.rfind(b"[step="), text.rfind(b"[batch="), 0))
+        start = match.start() if match else 0
+        if not match and text.endswith(b"|\n"):
             start = text.rfind(b"\n---") + 1
         return len(text) - start if start else 0
 

@@ -33,33 +33,33 @@ GPU = re.compile(
 
 
 def _step(line: bytes) -> forms.Parsed | None:
-    found = _STEP.search(line)
-    if found is None:
+    match = _STEP.search(line)
+    if match is None:
         return None
-    names: dict[str, Any] = {"loss": found[3], "norm": found[4], "tps": _thousands(found[5]), "ms": found[6]}
-    for key, value in _MORE.findall(line, found.end()):
+    names: dict[str, Any] = {"loss": match[3], "norm": match[4], "tps": _thousands(match[5]), "ms": match[6]}
+    for key, value in _MORE.findall(line, match.end()):
         names.setdefault(key.decode(), value)
-    return found.start(), found[1], tuple(names), tuple(names.values()), True
+    return match.start(), match[1], tuple(names), tuple(names.values()), True
 
 
 def _eval(line: bytes) -> forms.Parsed | None:
-    found = _EVAL.search(line)
-    if found is None:
+    match = _EVAL.search(line)
+    if match is None:
         return None
-    names: dict[str, Any] = {"eval loss": found[1], "eval tps": _thousands(found[3]), "eval ms": found[4]}
-    if found[2]:
-        names["gap"] = found[2]
-    return found.start(), None, tuple(names), tuple(names.values()), False
+    names: dict[str, Any] = {"eval loss": match[1], "eval tps": _thousands(match[3]), "eval ms": match[4]}
+    if match[2]:
+        names["gap"] = match[2]
+    return match.start(), None, tuple(names), tuple(names.values()), False
 
 
 def read_gpu(line: bytes) -> forms.Parsed | None:
     """A device's line, which llmq prints too."""
-    found = GPU.search(line)
-    if found is None:
+    match = GPU.search(line)
+    if match is None:
         return None
-    device = f"gpu/{int(found[2])}"
+    device = f"gpu/{int(match[2])}"
     names = (f"{device}/power", f"{device}/temperature", f"{device}/clock")
-    return found.start(), found[1], names, (float(found[3]) * 1000.0, found[4], found[6]), False
+    return match.start(), match[1], names, (float(match[3]) * 1000.0, match[4], match[6]), False
 
 
 def _thousands(text: bytes) -> float:

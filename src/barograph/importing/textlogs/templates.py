@@ -96,15 +96,15 @@ def learn(line: bytes, parsed: Parsed, parse: Callable[[bytes], Parsed | None]) 
         return None
     picks = [groups[index] - 1 for index in where if index is not None]
     template = Template(pattern + b"$", parsed, groups[step] - 1 if step is not None else -1, picks, start)
-    found = template.match(line)
-    if found is None:
+    match = template.match(line)
+    if match is None:
         return None
-    said = found.groups()
+    said = match.groups()
     same = [said[pick] for pick in picks] == [value for value in parsed[3]]
     if (
         not same
         or (step is not None and said[template.step] != parsed[1])
-        or (start and found.start(start) != parsed[0])
+        or (start and match.start(start) != parsed[0])
     ):
         return None
     return template

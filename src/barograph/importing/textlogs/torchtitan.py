@@ -28,24 +28,24 @@ _TABLE = re.compile(rb"^(\d{1,12}) (-?\d+\.\d+(?:e[-+]\d+)?|nan|inf)$")
 
 
 def _step(line: bytes) -> forms.Parsed | None:
-    found = _STEP.search(line)
-    if found is None:
+    match = _STEP.search(line)
+    if match is None:
         return None
     names: dict[str, Any] = {}
-    prefix = "validate " if found[1] else ""
-    for key, value, percent in _PAIR.findall(line, found.end()):
+    prefix = "validate " if match[1] else ""
+    for key, value, percent in _PAIR.findall(line, match.end()):
         name = prefix + key.decode()
         names[name] = value
         if percent:
             names[f"{name}(%)"] = percent
     if not names or not any("loss" in name for name in names):
         return None
-    return found.start(), found[2], tuple(names), tuple(names.values()), not prefix
+    return match.start(), match[2], tuple(names), tuple(names.values()), not prefix
 
 
 def _table(line: bytes) -> forms.Parsed | None:
-    found = _TABLE.match(line)
-    return (0, found[1], ("loss",), (found[2],), True) if found else None
+    match = _TABLE.match(line)
+    return (0, match[1], ("loss",), (match[2],), True) if match else None
 
 
 class Torchtitan(engine.Dialect):

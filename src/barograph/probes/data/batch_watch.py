@@ -121,7 +121,7 @@ class DataWatch:
                 where = position._asdict() if isinstance(position, LoaderState) else dict(position)
             if epoch is None and where is not None:
                 epoch = where.get("epoch")
-            sizes = None if lengths is None else [int(one) for one in _plain(lengths)]
+            sizes = None if lengths is None else [int(item) for item in _plain(lengths)]
             measured = batches.measure(parts, self._pad_id, self._ignore_id, self._compare)
             self._waiting.append(_Waiting(step, tokens, sizes, epoch, where, measured))
             if len(self._waiting) > _QUEUED:
@@ -203,7 +203,7 @@ class DataWatch:
 
     # -- one batch after the other, in order ---------------------------------------------------------
 
-    def _account(self, item: _Waiting, found: MeasuredBatch) -> None:
+    def _account(self, item: _Waiting, batch: MeasuredBatch) -> None:
         if item.step != self._step:
             if item.step < self._step:
                 self._rewind(item.step)
@@ -216,20 +216,20 @@ class DataWatch:
             self._current = _Gathered(item.step)
         gathered = self._current
         gathered.step = item.step
-        tokens = gathered.add(item, found)
+        tokens = gathered.add(item, batch)
         before = self.tokens_seen
         self.tokens_seen += tokens * self._ranks
         if item.epoch is not None:
             self._epoch = int(item.epoch)
         if self._compare:
-            self.last_fingerprint, self.last_step = found.fingerprint, item.step
-            self._look_for_repeats(gathered, found, SeenBatches(item.step, self._epoch, before))
+            self.last_fingerprint, self.last_step = batch.fingerprint, item.step
+            self._look_for_repeats(gathered, batch, SeenBatches(item.step, self._epoch, before))
 
-    def _look_for_repeats(self, gathered: _Gathered, found: MeasuredBatch, seen: SeenBatches) -> None:
-        gathered.fingerprint = found.fingerprint
-        earlier = self._window.see(found.fingerprint, seen)
+    def _look_for_repeats(self, gathered: _Gathered, batch: MeasuredBatch, seen: SeenBatches) -> None:
+        gathered.fingerprint = batch.fingerprint
+        earlier = self._window.see(batch.fingerprint, seen)
         known = self._rows
-        marks = found.rows[:_ROWS_READ].tolist()
+        marks = batch.rows[:_ROWS_READ].tolist()
         for mark in marks:
             if mark in known and known[mark] == seen.epoch:
                 gathered.repeated_rows += 1
@@ -303,22 +303,22 @@ class _Gathered:
         self.position: dict[str, Any] | None = None
         self.lengths: list[Any] = []
 
-    def add(self, item: _Waiting, found: MeasuredBatch) -> int:
+    def add(self, item: _Waiting, batch: MeasuredBatch) -> int:
         """Take a batch up; the tokens it holds."""
-        counted = sum(item.lengths) if item.lengths is not None else int(found.lengths.sum())
+        counted = sum(item.lengths) if item.lengths is not None else int(batch.lengths.sum())
         tokens = counted if item.tokens is None else int(item.tokens)
         self.batches += 1
-        self.sequences += len(found.rows) if item.lengths is None else len(item.lengths)
+        self.sequences += len(batch.rows) if item.lengths is None else len(item.lengths)
         self.tokens += tokens
         # a batch of floats has no tokens; where lengths are given, what they leave of the batch is padding
-        known = found.padding_known or item.lengths is not None
-        self.padding_known = self.padding_known and known and len(found.lengths) > 0 and counted <= found.size
-        self.size += found.size
+        known = batch.padding_known or item.lengths is not None
+        self.padding_known = self.padding_known and known and len(batch.lengths) > 0 and counted <= batch.size
+        self.size += batch.size
         self.counted += counted
-        self.has_tokens = self.has_tokens or item.tokens is not None or not found.is_float
-        self.labels += found.labels
-        self.ignored += found.ignored
-        self.lengths.append(found.lengths if item.lengths is None else item.lengths)
+        self.has_tokens = self.has_tokens or item.tokens is not None or not batch.is_float
+        self.labels += batch.labels
+        self.ignored += batch.ignored
+        self.lengths.append(batch.lengths if item.lengths is None else item.lengths)
         self.epoch = item.epoch if item.epoch is not None else self.epoch
         self.position = item.position if item.position is not None else self.position
         return tokens
@@ -352,7 +352,7 @@ def _spread(lengths: list[Any]) -> dict[str, float]:
     """Minimum, mean, maximum, standard deviation (population) and 5th and 95th percentile of sequence lengths."""
     import numpy
 
-    every = numpy.concatenate([numpy.asarray(one, numpy.int64) for one in lengths])  # a copy: it is sorted below
+    every = numpy.concatenate([numpy.asarray(length, numpy.int64) for length in lengths])  # a copy: it is sorted below
     if not every.size:
         return {}
     low, high = int(every.min()), int(every.max())
@@ -362,7 +362,7 @@ def _spread(lengths: list[Any]) -> dict[str, float]:
         every.sort()
         p5, p95 = (_between(every, share * (len(every) - 1)) for share in (0.05, 0.95))
         spread = {"mean": float(every.mean()), "std": float(every.std()), "p5": p5, "p95": p95}
-    return {"length_min": low, "length_max": high} | {f"length_{name}": round(one, 3) for name, one in spread.items()}
+    return {"length_min": low, "length_max": high} | {f"length_{name}": round(item, 3) for name, item in spread.items()}
 
 
 def _between(ordered: Any, place: float) -> float:

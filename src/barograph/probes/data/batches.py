@@ -146,7 +146,7 @@ def measure(
     """Read a batch: at once if it is in host memory, else queued on its device. Fingerprints only to `compare`."""
     home = _device(parts.tokens)
     # what lies elsewhere than the tokens would have to be waited for
-    labels, mask = (None if one is None or _device(one) != home else one for one in (parts.labels, parts.mask))
+    labels, mask = (None if item is None or _device(item) != home else item for item in (parts.labels, parts.mask))
     if home is not None:
         return PendingBatch(parts._replace(labels=labels, mask=mask), pad_id, ignore_id, compare)
     tokens, labels, mask = _host(parts.tokens), _host(labels), _host(mask)

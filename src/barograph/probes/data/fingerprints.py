@@ -145,10 +145,10 @@ class BatchWindow:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def see(self, mark: int, seen: SeenBatches) -> SeenBatches | None:
+    def see(self, mark: int, batches: SeenBatches) -> SeenBatches | None:
         """Remember a fingerprint; where it was seen before, if it was."""
         before = self._seen.pop(mark, None)
-        self._seen[mark] = seen
+        self._seen[mark] = batches
         if len(self._seen) > self.size:
             del self._seen[next(iter(self._seen))]
         return before
@@ -166,12 +166,12 @@ class BatchWindow:
 
         entries = list(self._seen.values())
         marks = numpy.array(list(self._seen), numpy.uint64)
-        epochs = [_NO_EPOCH if seen.epoch is None else seen.epoch for seen in entries]
+        epochs = [_NO_EPOCH if entry.epoch is None else entry.epoch for entry in entries]
         return {
             "fingerprints": base64.b64encode(marks.astype("<u8").tobytes()).decode(),
-            "steps": _pack([seen.step for seen in entries]),
+            "steps": _pack([entry.step for entry in entries]),
             "epochs": _pack(epochs),
-            "tokens_before": _pack([seen.tokens_before for seen in entries]),
+            "tokens_before": _pack([entry.tokens_before for entry in entries]),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

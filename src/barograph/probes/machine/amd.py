@@ -79,9 +79,9 @@ class Amd:
 
     def records(self, now: float) -> list[dict[str, Any]]:
         """A record's fields of each device."""
-        found: list[dict[str, Any]] = []
-        self._each(lambda device: found.append(device.record(now)))
-        return found
+        result: list[dict[str, Any]] = []
+        self._each(lambda device: result.append(device.record(now)))
+        return result
 
     def _each(self, act: Callable[[AmdDevice], None]) -> None:
         for device in list(self._devices):
@@ -189,8 +189,8 @@ class AmdDevice:
                 self._constant("AmdSmiTemperatureType", kind),
                 self._constant("AmdSmiTemperatureMetric", metric),
             )
-            if (found := whole(degrees, 1, 200)) is not None:
-                return found
+            if (result := whole(degrees, 1, 200)) is not None:
+                return result
         return None
 
     def _watts(self) -> float | None:
@@ -344,7 +344,7 @@ def visible(environ: Mapping[str, str], serials: list[str]) -> list[int]:
     chosen = next((environ[name] for name in _VISIBLE if name in environ), None)
     if chosen is None:
         return list(range(len(serials)))
-    found: list[int] = []
+    result: list[int] = []
     for word in (part.strip() for part in chosen.split(",")):
         if word.isascii() and word.isdigit() and len(word) < 6:
             match = [int(word)] if int(word) < len(serials) else []
@@ -352,9 +352,9 @@ def visible(environ: Mapping[str, str], serials: list[str]) -> list[int]:
             match = [at for at, serial in enumerate(serials) if _same(word, serial)]
         if not match:
             break
-        if match[0] not in found:
-            found.append(match[0])
-    return found
+        if match[0] not in result:
+            result.append(match[0])
+    return result
 
 
 def _same(word: str, serial: str) -> bool:

@@ -92,7 +92,7 @@ class Host:
             if usable and len(usable) < count:
                 every = self._psutil.cpu_times(percpu=True)
                 times = [_busy_and_all(every[at]) for at in usable if at < len(every)]
-                busy, total = sum(one[0] for one in times), sum(one[1] for one in times)
+                busy, total = sum(item[0] for item in times), sum(item[1] for item in times)
             else:
                 busy, total = _busy_and_all(self._psutil.cpu_times())
             before, self._busy = self._busy, (busy, total)
@@ -107,14 +107,14 @@ class Host:
         own = self._group.memory()
         if own is not None and (limit is None or own[1] < limit):
             used, limit = own
-        made = {"memory_used": used, "memory_limit": limit}
+        result = {"memory_used": used, "memory_limit": limit}
         if used is not None and limit is not None:
-            made["memory_available"] = max(0, limit - used)
-        made["swap_used"] = whole(self._psutil.swap_memory().used, 0, _MOST_MEMORY)
+            result["memory_available"] = max(0, limit - used)
+        result["swap_used"] = whole(self._psutil.swap_memory().used, 0, _MOST_MEMORY)
         kills = self._group.oom_kills()
         if kills is not None and self._kills is not None:
-            made["oom_kills"] = max(0, kills - self._kills)
-        return made
+            result["oom_kills"] = max(0, kills - self._kills)
+        return result
 
     # -- this process ------------------------------------------------------------------------------------
 
@@ -133,60 +133,60 @@ class Host:
                 resident += process.memory_info().rss
                 times[child] = spent.user + spent.system
         before, self._times = self._times, times
-        made: dict[str, Any] = {"process_rss": whole(memory, 0, _MOST_MEMORY), "children": len(children)}
+        result: dict[str, Any] = {"process_rss": whole(memory, 0, _MOST_MEMORY), "children": len(children)}
         if children:
-            made["children_rss"] = whole(resident, 0, _MOST_MEMORY)
+            result["children_rss"] = whole(resident, 0, _MOST_MEMORY)
         if before and took > 0.1:
             own = times[self._process.pid] - before.get(self._process.pid, 0.0)
             theirs = sum(max(0.0, times[child] - before.get(child, 0.0)) for child in times)
-            made["process_cpu"] = rounded(100 * max(0.0, own) / took, 1)
+            result["process_cpu"] = rounded(100 * max(0.0, own) / took, 1)
             if children:
-                made["children_cpu"] = rounded(100 * max(0.0, theirs - own) / took, 1)
-        return made
+                result["children_cpu"] = rounded(100 * max(0.0, theirs - own) / took, 1)
+        return result
 
     def _children(self) -> list[int]:
         """Process numbers of all descendants. The kernel's own list costs microseconds, psutil's a scan of /proc."""
         if not self._has_children_file:
             children = self._process.children(recursive=True)
             return [child.pid for child in children if child.pid != os.getpid()][:_MOST_CHILDREN]
-        found: list[int] = []
+        result: list[int] = []
         waiting = [self._process.pid]
-        while waiting and len(found) < _MOST_CHILDREN:
+        while waiting and len(result) < _MOST_CHILDREN:
             with contextlib.suppress(OSError):
                 tasks = f"/proc/{waiting.pop()}/task"
                 for thread in os.listdir(tasks):
                     with contextlib.suppress(OSError):
                         words = _text(Path(tasks, thread, "children")).split()
                         children = [child for word in words if (child := int(word)) != os.getpid()]
-                        found += children
+                        result += children
                         waiting += children
-        return found
+        return result
 
     # -- disk and network --------------------------------------------------------------------------------
 
     def _disk(self, now: float) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         with contextlib.suppress(Exception):
             counted = self._psutil.disk_io_counters(nowrap=False)
             if counted is not None:
-                made["disk_read"] = rounded(self._rate("disk_read", counted.read_bytes, now))
-                made["disk_write"] = rounded(self._rate("disk_write", counted.write_bytes, now))
-        made["disk_free"] = whole(shutil.disk_usage(self._folder).free, 0, 1 << 62)
-        return made
+                result["disk_read"] = rounded(self._rate("disk_read", counted.read_bytes, now))
+                result["disk_write"] = rounded(self._rate("disk_write", counted.write_bytes, now))
+        result["disk_free"] = whole(shutil.disk_usage(self._folder).free, 0, 1 << 62)
+        return result
 
     def _network(self, now: float) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         with contextlib.suppress(Exception):
             counted = self._psutil.net_io_counters(pernic=True, nowrap=False)
-            outer = [one for name, one in counted.items() if not name.startswith(_INNER)]
+            outer = [item for name, item in counted.items() if not name.startswith(_INNER)]
             if outer:
                 for name, field in (("network_rx", "bytes_recv"), ("network_tx", "bytes_sent")):
-                    made[name] = rounded(self._rate(name, sum(getattr(one, field) for one in outer), now))
+                    result[name] = rounded(self._rate(name, sum(getattr(item, field) for item in outer), now))
         for name, file in (("rdma_rx", "port_rcv_data"), ("rdma_tx", "port_xmit_data")):
             counts = [int(_text(path)) for path in self._root.glob(f"sys/class/infiniband/*/ports/*/counters/{file}")]
             if counts:
-                made[name] = rounded(self._rate(name, sum(counts) * _RDMA_WORDS, now))
-        return made
+                result[name] = rounded(self._rate(name, sum(counts) * _RDMA_WORDS, now))
+        return result
 
     def _rate(self, name: str, count: Any, now: float) -> float | None:
         return self._rates.setdefault(name, Rate()).update(sane(count, 0, 1 << 62), now)

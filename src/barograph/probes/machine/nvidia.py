@@ -196,7 +196,7 @@ class NvidiaDevice:
             self._judge(error, key)
             return {}
         self._answers += 1
-        found: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         for name, answer in zip(names, answers, strict=False):
             field = fields[name]
             if answer.nvmlReturn in GONE:
@@ -206,8 +206,8 @@ class NvidiaDevice:
             elif answer.nvmlReturn == 0 and 0 <= answer.valueType < len(_VALUE):
                 value = whole(getattr(answer.value, _VALUE[answer.valueType]), field.low, field.high)
                 if value is not None:
-                    found[name] = value
-        return found
+                    result[name] = value
+        return result
 
     # -- once a second ---------------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class NvidiaDevice:
 
     def _traffic(self, values: dict[Any, Any], gpm: dict[str, float], now: float) -> dict[str, int | float | None]:
         """Bytes a second over PCIe and NVLink: counters, else GPM, else (PCIe) a look of 20 ms."""
-        made: dict[str, int | float | None] = {}
+        result: dict[str, int | float | None] = {}
         for name in ("pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"):
             count = values.get(name)
             rate = self._rates[name].update(count, now)
@@ -331,20 +331,20 @@ class NvidiaDevice:
                 rate = None  # maybe one of 32 bits, that wraps several times a second
             if rate is None or name in gpm:
                 rate = gpm.get(name, rate)
-            made[name] = rounded(rate)
+            result[name] = rounded(rate)
         for name, direction in (("pcie_rx", 1), ("pcie_tx", 0)):
-            if made[name] is None:  # KB/s; NVML sleeps 20 ms for it, in this thread
+            if result[name] is None:  # KB/s; NVML sleeps 20 ms for it, in this thread
                 speed = sane(self.ask("nvmlDeviceGetPcieThroughput", direction), 0, 1 << 31)
-                made[name] = None if speed is None else rounded(speed * 1000)
-        return made
+                result[name] = None if speed is None else rounded(speed * 1000)
+        return result
 
     def _link_errors(self, values: dict[Any, Any]) -> dict[str, int | None]:
         """NVLink errors of all links since the driver was loaded."""
         parts = [values[name] for name in ("crc_flit", "crc_data") if name in values]
-        found: dict[str, int | None] = {"nvlink_crc_errors": sum(parts) if parts else None}
-        found |= {name: values.get(name) for name in ("nvlink_replays", "nvlink_recoveries")}
-        if any(value is not None for value in found.values()) or not values.get("links"):
-            return found
+        result: dict[str, int | None] = {"nvlink_crc_errors": sum(parts) if parts else None}
+        result |= {name: values.get(name) for name in ("nvlink_replays", "nvlink_recoveries")}
+        if any(value is not None for value in result.values()) or not values.get("links"):
+            return result
         if self._link_fields is None:
             self._link_fields = {
                 (name, link): _Field(number, link)
@@ -352,15 +352,15 @@ class NvidiaDevice:
                 for link in range(values["links"])
             }
         for (name, _), count in self._values(self._link_fields).items():
-            found[name] = (found[name] or 0) + count
-        return found
+            result[name] = (result[name] or 0) + count
+        return result
 
     def _processes(self) -> dict[str, int | None]:
         """How many processes compute on the device, and this one's memory there (not seen from a container)."""
         answer = self.ask("nvmlDeviceGetComputeRunningProcesses", of=self.instance)
         if not isinstance(answer, list):
             return {}
-        mine = [whole(one.usedGpuMemory, 0, MOST_BYTES) for one in answer if one.pid == os.getpid()]
+        mine = [whole(item.usedGpuMemory, 0, MOST_BYTES) for item in answer if item.pid == os.getpid()]
         return {"processes": len(answer), "process_memory": mine[0] if mine else None}
 
     def close(self) -> None:

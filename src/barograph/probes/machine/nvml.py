@@ -117,17 +117,17 @@ class Nvidia:
 
     def _instances(self, handle: Any) -> list[str]:
         """The UUIDs of a device's MIG instances."""
-        found = []
+        result = []
         try:
             if _two_numbers(self._library.nvmlDeviceGetMigMode(handle), 1)[0] != 1:
                 return []
             for number in range(whole(self._library.nvmlDeviceGetMaxMigDeviceCount(handle), 0, 64) or 0):
                 with contextlib.suppress(Exception):  # a gap in the numbers
                     instance = self._library.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-                    found.append(str(self._library.nvmlDeviceGetUUID(instance)))
+                    result.append(str(self._library.nvmlDeviceGetUUID(instance)))
         except Exception:  # no MIG here
             pass
-        return found
+        return result
 
     def _instance(self, uuid: str) -> Any:
         try:
@@ -165,9 +165,9 @@ class Nvidia:
 
     def records(self, now: float) -> list[dict[str, Any]]:
         """A record's fields of each device."""
-        found: list[dict[str, Any]] = []
-        self._each(lambda device: found.append(device.record(now)))
-        return found
+        result: list[dict[str, Any]] = []
+        self._each(lambda device: result.append(device.record(now)))
+        return result
 
     def _each(self, act: Any) -> None:
         for device in list(self._devices):
@@ -257,9 +257,9 @@ class Nvidia:
 
     def models(self) -> list[dict[str, Any]]:
         """Surogate's `gpu-model` fields of each device; `l2_size` only where torch holds the devices."""
-        found: list[dict[str, Any]] = []
-        self._each(lambda device: found.append(self._model(device)))
-        return found
+        result: list[dict[str, Any]] = []
+        self._each(lambda device: result.append(self._model(device)))
+        return result
 
     def _model(self, device: NvidiaDevice) -> dict[str, Any]:
         major, minor = _two_numbers(device.ask("nvmlDeviceGetCudaComputeCapability"), 1000)

@@ -118,10 +118,10 @@ class Machine:
         self._record("info", {"type": "machine", "event": event, "text": sentence} | fields)
 
     def _pass_on(self, news: list[News]) -> None:
-        for one in news:
-            self._note(one.sentence, one.kind, one.fields)
-            if one.warning:
-                self._tell(one.sentence, one.key)
+        for new in news:
+            self._note(new.sentence, new.kind, new.fields)
+            if new.warning:
+                self._tell(new.sentence, new.key)
 
     # -- devices -----------------------------------------------------------------------------------------
 

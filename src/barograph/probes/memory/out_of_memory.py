@@ -181,10 +181,10 @@ def _look(fields: dict[str, Any], error: BaseException, models: Any, optimizers:
     counts = {"scalars_with_graph": 0}
 
     def keep(tensor: Any, name: str, segment: str = "") -> None:
-        for held in holdings(tensor):
-            known = found.get(held.key)
+        for holding in holdings(tensor):
+            known = found.get(holding.key)
             if known is None and len(found) < _STORAGES:
-                found[held.key] = _Found(tensor, held, name, segment)
+                found[holding.key] = _Found(tensor, holding, name, segment)
             elif known is not None and not known.name:
                 known.name, known.segment = name, segment
 
@@ -218,10 +218,10 @@ def _look(fields: dict[str, Any], error: BaseException, models: Any, optimizers:
             fields["incomplete"] = True
     if time.monotonic() >= until or len(found) >= _STORAGES:
         fields["incomplete"] = True
-    largest = sorted(found.values(), key=lambda one: -one.held.bytes)
-    fields["tensors"] = [one.described() for one in largest[:_LARGEST]]
-    fields["tensors_found"] = {"count": len(found), "bytes": sum(one.held.bytes for one in largest)}
-    fields["outside_model_bytes"] = sum(one.held.bytes for one in largest if one.segment in ("", "activations"))
+    largest = sorted(found.values(), key=lambda item: -item.held.bytes)
+    fields["tensors"] = [item.described() for item in largest[:_LARGEST]]
+    fields["tensors_found"] = {"count": len(found), "bytes": sum(item.held.bytes for item in largest)}
+    fields["outside_model_bytes"] = sum(item.held.bytes for item in largest if item.segment in ("", "activations"))
     fields |= {name: count for name, count in counts.items() if count}
 
 
@@ -230,14 +230,14 @@ class _Found:
 
     __slots__ = ("held", "name", "segment", "tensor")
 
-    def __init__(self, tensor: Any, held: Holding, name: str, segment: str):
-        self.tensor, self.held, self.name, self.segment = tensor, held, name, segment
+    def __init__(self, tensor: Any, holding: Holding, name: str, segment: str):
+        self.tensor, self.held, self.name, self.segment = tensor, holding, name, segment
 
     def described(self) -> dict[str, Any]:
         return {
             "name": self.name[:200],
             "segment": self.segment,
-            "shape": [int(one) for one in self.tensor.shape][:16],
+            "shape": [int(item) for item in self.tensor.shape][:16],
             "dtype": str(self.tensor.dtype).removeprefix("torch."),
             "device": self.held.key[0],
             "place": self.held.place,
@@ -269,12 +269,12 @@ def _alive(until: float) -> Iterator[Any]:
     if torch is None:
         return
     kind = torch.Tensor
-    for count, one in enumerate(gc.get_objects()):
+    for count, item in enumerate(gc.get_objects()):
         if count % 1000 == 0 and time.monotonic() >= until:
             return
         # type(), not isinstance(): a proxy's __class__ may run anything, and a dead weak proxy raises
-        if issubclass(type(one), kind):
-            yield one
+        if issubclass(type(item), kind):
+            yield item
 
 
 def _graph(tensor: Any, graphs: list[Any]) -> bool:
@@ -301,9 +301,9 @@ def _saved_by(graphs: list[Any], until: float) -> Iterator[tuple[str, Any]]:
                 continue
             try:
                 raw = getattr(node, name)
-                for one in raw if isinstance(raw, (list, tuple)) else (raw,):
+                for item in raw if isinstance(raw, (list, tuple)) else (raw,):
                     # older torch doesn't tell whether there is a hook: then nothing is unpacked
-                    if getattr(one, "unpack_hook", one) is None:
+                    if getattr(item, "unpack_hook", item) is None:
                         tensor = getattr(node, name.replace("_raw", "", 1))
                         for inner in tensors_in(tensor, 1):
                             made = _operation(inner.grad_fn)
@@ -338,7 +338,7 @@ def remedies(fields: dict[str, Any]) -> list[str]:
             f"{size(outside)} are activations and other tensors outside of model and optimizer: a smaller "
             "micro-batch with more accumulation steps, activation checkpointing or a shorter sequence shrinks them",
         ))  # fmt: skip
-    loose = [one for one in fields.get("tensors", ()) if one["segment"] in ("", "activations")]
+    loose = [item for item in fields.get("tensors", ()) if item["segment"] in ("", "activations")]
     if loose and loose[0]["bytes"] > outside / 4:
         one = loose[0]
         shape = " × ".join(str(size) for size in one["shape"])

@@ -59,15 +59,15 @@ def holdings(tensor: Any) -> list[Holding]:
 
     A tensor that can't be asked (a freed or foreign one) holds nothing; never raises.
     """
-    found = []
+    result = []
     try:
         for plain in plain_tensors(tensor):
-            held = _holding(plain)
-            if held is not None and held.bytes > 0:
-                found.append(held)
+            holding = _holding(plain)
+            if holding is not None and holding.bytes > 0:
+                result.append(holding)
     except Exception:
-        return found
-    return found
+        return result
+    return result
 
 
 def _holding(tensor: Any) -> Holding | None:

@@ -53,11 +53,11 @@ def memory_segments(
     rows: dict[str, dict[str, int]] = {}
     seen: set[tuple[str, int]] = set()
     for name, _, tensor in _named_tensors(model, optimizer):
-        for held in holdings(tensor):
-            if held.key not in seen:
-                seen.add(held.key)
+        for holding in holdings(tensor):
+            if holding.key not in seen:
+                seen.add(holding.key)
                 row = rows.setdefault(name, dict.fromkeys(PLACES, 0))
-                row[held.place] += held.bytes
+                row[holding.place] += holding.bytes
     if activations_bytes is not None:
         rows["activations"] = dict.fromkeys(PLACES, 0)
         if isinstance(activations_bytes, Mapping):
@@ -75,10 +75,10 @@ def named_tensors(model: Any, optimizer: Any = None) -> Iterator[tuple[str, str,
 
 def _named_tensors(model: Any, optimizer: Any) -> Iterator[tuple[str, str, Any]]:
     names: dict[int, str] = {}
-    for one in _listed(model):
-        yield from _of_model(one, names)
-    for one in _listed(optimizer):
-        yield from _of_optimizer(one, names)
+    for item in _listed(model):
+        yield from _of_model(item, names)
+    for item in _listed(optimizer):
+        yield from _of_optimizer(item, names)
 
 
 def _of_model(model: Any, names: dict[int, str]) -> Iterator[tuple[str, str, Any]]:
@@ -151,7 +151,7 @@ def _of_optimizer(optimizer: Any, names: Mapping[int, str]) -> Iterator[tuple[st
         of = f" of {names[id(key)]}" if id(key) in names else ""
         named = values if isinstance(values, Mapping) else {"state": values}
         for name, value in list(named.items()):
-            yield from (("optimizer", f"{name}{of}", one) for one in tensors_in(value))
+            yield from (("optimizer", f"{name}{of}", item) for item in tensors_in(value))
     for group in getattr(optimizer, "param_groups", None) or ():
         for parameter in group.get("params", ()):
             if id(parameter) not in names:
@@ -159,7 +159,7 @@ def _of_optimizer(optimizer: Any, names: Mapping[int, str]) -> Iterator[tuple[st
                 if getattr(parameter, "grad", None) is not None:
                     yield "gradients", "a copy of the gradients", parameter.grad
         rates = {name: value for name, value in group.items() if name != "params"}
-        yield from (("optimizer", "a group's setting", one) for one in tensors_in(rates))
+        yield from (("optimizer", "a group's setting", item) for item in tensors_in(rates))
 
 
 def _listed(given: Any) -> list[Any]:
@@ -193,10 +193,10 @@ class ActivationMeter:
         self._uses: dict[tuple[str, int], int] = {}
         self._lock = threading.RLock()  # a collection in the middle of `_keep` may release another tensor
         self._excluded = {
-            held.key
+            holding.key
             for segment, _, tensor in _named_tensors(model, None)
             if segment != "gradients"
-            for held in holdings(tensor)
+            for holding in holdings(tensor)
         }
         self._hooks: Any = None
 
@@ -213,27 +213,27 @@ class ActivationMeter:
             self._hooks.__exit__(*problem)
 
     def _keep(self, tensor: Any) -> _Saved:
-        held = [one for one in holdings(tensor) if one.key not in self._excluded]
+        chosen_holdings = [holding for holding in holdings(tensor) if holding.key not in self._excluded]
         with self._lock:
-            for one in held:
-                uses = self._uses.get(one.key, 0)
-                self._uses[one.key] = uses + 1
+            for item in chosen_holdings:
+                uses = self._uses.get(item.key, 0)
+                self._uses[item.key] = uses + 1
                 if not uses:
-                    self._now[one.place] += one.bytes
+                    self._now[item.place] += item.bytes
             total = sum(self._now.values())
             if total > self.peak_bytes:
                 self.peak_bytes, self.places = total, dict(self._now)
         # a hook that returned the tensor itself would tie it to its own graph and never let it go
-        return _Saved(tensor.detach(), held, self)
+        return _Saved(tensor.detach(), chosen_holdings, self)
 
     def _release(self, held: Iterable[Any]) -> None:
         with self._lock:
-            for one in held:
-                uses = self._uses.pop(one.key, 0) - 1
+            for item in held:
+                uses = self._uses.pop(item.key, 0) - 1
                 if uses > 0:
-                    self._uses[one.key] = uses
+                    self._uses[item.key] = uses
                 elif not uses:
-                    self._now[one.place] -= one.bytes
+                    self._now[item.place] -= item.bytes
 
 
 class _Saved:
@@ -352,21 +352,21 @@ def process_figures() -> dict[str, int]:
     The limit is the control group's, else the machine's memory. The peak is that of this program image
     (VmHWM); `getrusage` would carry over the peak of the program that started it.
     """
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             name = _STATUS.get(line.partition(":")[0])
             if name:
-                found[name] = int(line.split()[1]) * 1024  # the kernel's kB are KiB
+                result[name] = int(line.split()[1]) * 1024  # the kernel's kB are KiB
     except (OSError, ValueError, IndexError):
         with contextlib.suppress(ImportError, OSError):
             import resource
 
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            found["peak_rss_bytes"] = most if sys.platform == "darwin" else most * 1024
+            result["peak_rss_bytes"] = most if sys.platform == "darwin" else most * 1024
     if limit := _host_limit():
-        found["limit_bytes"] = limit
-    return found
+        result["limit_bytes"] = limit
+    return result
 
 
 _STATUS = {"VmRSS": "rss_bytes", "VmHWM": "peak_rss_bytes", "VmSwap": "swap_bytes"}
@@ -387,10 +387,12 @@ def record(run: Recording, step: int, device: Any = None) -> Figures | None:
     Without an accelerator the device's fields are absent, not zero. Never raises.
     """
     try:
-        seen = figures(device)
-        fields: dict[str, Any] = {} if seen is None else {name: _rounded(value) for name, value in asdict(seen).items()}
+        result = figures(device)
+        fields: dict[str, Any] = (
+            {} if result is None else {name: _rounded(value) for name, value in asdict(result).items()}
+        )
         run.record("memory", step, fields | process_figures())
-        return seen
+        return result
     except Exception as error:
         run.warn(f"memory could not be read: {type(error).__name__}: {error}", key="memory figures")
         return None

@@ -37,9 +37,13 @@ def describe(output: Any) -> dict[str, Any]:
     if values.numel() == 0 or values.is_meta:
         return {}
     if values.dtype != torch.float64:
-        found = _describe(values.float())
-        if values.device.type != "cpu" or _LEAST < float(found["std"]) < _MOST or not bool(found["max"] > found["min"]):
-            return found
+        result = _describe(values.float())
+        if (
+            values.device.type != "cpu"
+            or _LEAST < float(result["std"]) < _MOST
+            or not bool(result["max"] > result["min"])
+        ):
+            return result
         values = values.double()  # powers that 32 bits can't hold; a device would have to be waited for
     return _describe(values)
 
@@ -122,10 +126,10 @@ class ActivationWatch:
         found = {blocks.plain(name): module for name, module in self._model.named_modules()}
         names = {id(module): name for name, module in found.items()}
         chosen = {}
-        for one in [modules] if isinstance(modules, str) or hasattr(modules, "forward") else modules:
-            name = one if isinstance(one, str) else names.get(id(one), "")
+        for item in [modules] if isinstance(modules, str) or hasattr(modules, "forward") else modules:
+            name = item if isinstance(item, str) else names.get(id(item), "")
             if name not in found:
-                self._warn(f"there is no module {name or one!r:.80} to look at", key=f"module {one!r:.80}")
+                self._warn(f"there is no module {name or item!r:.80} to look at", key=f"module {item!r:.80}")
                 continue
             chosen[name] = found[name]
         return chosen
@@ -291,9 +295,9 @@ def first_tensor(output: Any) -> Any:
         return output if output.is_floating_point() else None
     parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
     for part in parts:
-        found = first_tensor(part)
-        if found is not None:
-            return found
+        result = first_tensor(part)
+        if result is not None:
+            return result
     for name in ("last_hidden_state", "logits"):
         part = getattr(output, name, None)
         if part is not None:

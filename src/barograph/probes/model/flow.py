@@ -33,22 +33,22 @@ _LATE = Band("late", 1e-5, 1e-4)
 
 def band(step: int) -> Band:
     """The stability guide's band for a step: early up to 1K, mid up to 10K, then late."""
-    return next((one for end, one in _BANDS if step < end), _LATE)
+    return next((item for end, item in _BANDS if step < end), _LATE)
 
 
 def outside(ratios: Iterable[float], step: int) -> float:
     """The share of layers whose update ratio is not in the band of the step; NaN without a layer."""
     low, high = band(step)[1:]
-    known = [ratio for ratio in ratios if ratio == ratio]
-    return sum(not low <= ratio <= high for ratio in known) / len(known) if known else math.nan
+    chosen_ratios = [ratio for ratio in ratios if ratio == ratio]
+    return sum(not low <= ratio <= high for ratio in chosen_ratios) / len(chosen_ratios) if chosen_ratios else math.nan
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
     """`p5`, `p50`, `p95` of the numbers that are finite; nothing without one."""
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
         return {}
-    return dict(zip(("p5", "p50", "p95"), map(float, np.percentile(known, (5, 50, 95))), strict=True))
+    return dict(zip(("p5", "p50", "p95"), map(float, np.percentile(finite, (5, 50, 95))), strict=True))
 
 
 def block_norms(squares: Mapping[str, float], blocks: Iterable[str]) -> list[float]:

@@ -22,7 +22,7 @@ def optimizers_of(given: Any) -> tuple[Any, ...] | None:
     if isinstance(given, Mapping):
         given = given.values()
     several = given if isinstance(given, Iterable) and not hasattr(given, "param_groups") else (given,)
-    return tuple(_inner(one) for one in several)
+    return tuple(_inner(item) for item in several)
 
 
 def _inner(optimizer: Any) -> Any:
@@ -101,8 +101,8 @@ class OptimizerHooks:
             shape = shape_of((optimizer, *live))
             known = self._decided.get(optimizer)
             if known is None or known[0] != shape:
-                before = {id(one) for each in live for group in each.param_groups for one in group["params"]}
-                theirs = {id(one) for group in optimizer.param_groups for one in group["params"]}
+                before = {id(item) for each in live for group in each.param_groups for item in group["params"]}
+                theirs = {id(item) for group in optimizer.param_groups for item in group["params"]}
                 known = self._decided[optimizer] = (shape, not theirs.isdisjoint(before if live else self._names()))
             self._passed += known[1]
             if not known[1] or (live and self._passed < _TAKEN_OVER):

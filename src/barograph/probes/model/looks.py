@@ -218,7 +218,7 @@ class Looks:
         if not own.names:
             return
         gradients = [parameter.grad for parameter in own.parameters]
-        current.present |= {name for name, one in zip(own.names, gradients, strict=True) if one is not None}
+        current.present |= {name for name, gradient in zip(own.names, gradients, strict=True) if gradient is not None}
         for name, number in zip(own.names, own.groups, strict=True):
             rate = optimizer.param_groups[number].get("lr")
             if isinstance(rate, (int, float)) or getattr(getattr(rate, "device", None), "type", "") == "cpu":
@@ -253,7 +253,9 @@ class Looks:
         told = "most" in current.figures and not current.due & {"gradients", "updates"}  # norms after clipping follow
         # the statistics of whole gradients have their norms, those of shards as well but each rank its own
         told = told or (self._exchanges is None and bool(current.due & {"gradients", "histograms"}))
-        some = [(place, local(one)) for place, one in enumerate(gradients) if one is not None and not told]
+        some = [
+            (place, local(gradient)) for place, gradient in enumerate(gradients) if gradient is not None and not told
+        ]
         moved = norms([tensor for _, tensor in some])
         if moved.device.type == "cpu" and not math.isfinite(float(moved.sum())):
             exact = True  # which weight was it? A device reads all of them at each step
@@ -274,15 +276,19 @@ class Looks:
         """The squared norm of every parameter's gradient as it is now [n], 0 where there is none; None of none."""
         import torch
 
-        some = [(place, local(one.grad)) for place, one in enumerate(self.parameters) if one.grad is not None]
+        some = [
+            (place, local(parameter.grad))
+            for place, parameter in enumerate(self.parameters)
+            if parameter.grad is not None
+        ]
         if not some:
             return None
-        found = norms([tensor for _, tensor in some]).square()
+        result = norms([tensor for _, tensor in some]).square()
         if len(some) == len(self.parameters):
-            return found
-        column = torch.zeros(len(self.parameters), dtype=found.dtype, device=found.device)
+            return result
+        column = torch.zeros(len(self.parameters), dtype=result.dtype, device=result.device)
         places = torch.tensor([place for place, _ in some], dtype=torch.int64)
-        return column.index_copy_(0, places.to(found.device, non_blocking=True), found)
+        return column.index_copy_(0, places.to(result.device, non_blocking=True), result)
 
     def put_before(self, current: ModelRound, squares: Any) -> None:
         """Squared norms from before clipping."""

@@ -51,9 +51,9 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
             parts: tuple[Tensor, ...] = torch.split(flat(tensor), size)
             pieces.extend(parts)
             owners.extend([number] * len(parts))
-    found = torch.zeros(len(tensors), dtype=wide, device=home)
+    result = torch.zeros(len(tensors), dtype=wide, device=home)
     if not pieces:
-        return found
+        return result
     each = _each(pieces)
     if len({(norm.dtype, norm.device) for norm in each}) == 1:
         column = torch.stack(each).to(home, wide, non_blocking=True)
@@ -62,9 +62,9 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
     if len(owners) == len(tensors):
         return column
     if home.type == "cpu":
-        return found.index_add_(0, torch.tensor(owners), column.square()).sqrt_()
+        return result.index_add_(0, torch.tensor(owners), column.square()).sqrt_()
     places = torch.tensor(owners, pin_memory=home.type == "cuda").to(home, non_blocking=True)
-    return found.index_add_(0, places, column.square()).sqrt_()
+    return result.index_add_(0, places, column.square()).sqrt_()
 
 
 def _each(pieces: list[Tensor]) -> list[Tensor]:
@@ -85,8 +85,8 @@ def _each(pieces: list[Tensor]) -> list[Tensor]:
             results = torch._foreach_norm([piece.float() for piece in some])
         if device.type == "cpu" and bool(torch.stack(results).isinf().any()):  # squares beyond what 32 bits hold?
             results = tuple(
-                torch.linalg.vector_norm(piece, dtype=torch.float64) if found.isinf() else found.double()
-                for piece, found in zip(some, results, strict=True)
+                torch.linalg.vector_norm(piece, dtype=torch.float64) if result.isinf() else result.double()
+                for piece, result in zip(some, results, strict=True)
             )
         for number, result in zip(numbers, results, strict=True):
             ordered[number] = result
@@ -114,8 +114,8 @@ class FollowedNorms:
             self._full, self._part = norms(tensors).square(), self._parts(tensors)
             everything: Tensor = self._full.clone()
             return everything
-        found: Tensor = (self._full + (self._parts(tensors) - self._part) * self._scale).clamp_min_(0.0)
-        return found
+        result: Tensor = (self._full + (self._parts(tensors) - self._part) * self._scale).clamp_min_(0.0)
+        return result
 
     def _parts(self, tensors: Sequence[Tensor]) -> Tensor:
         """Squared norms of what is read at each step; sets how many times as large the tensors are."""
@@ -128,7 +128,7 @@ class FollowedNorms:
             some = _runs(tensor)
             pieces += some
             owners += [number] * len(some)
-            scale.append(tensor.numel() / max(1, sum(len(one) for one in some)))
+            scale.append(tensor.numel() / max(1, sum(len(item) for item in some)))
         self._scale = torch.tensor(scale, dtype=torch.float64)
         found = torch.zeros(len(tensors), dtype=torch.float64)
         return found.index_add_(0, torch.tensor(owners, dtype=torch.int64), norms(pieces).square())

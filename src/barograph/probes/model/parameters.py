@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def trainable(model: Any) -> dict[str, Any]:
     """{name: parameter} of those that learn, a tied one once: floating point or complex, not on meta."""
-    found = {}
+    result = {}
     for name, parameter in model.named_parameters():
         kind = parameter.dtype
         if parameter.requires_grad and not parameter.is_meta and (kind.is_floating_point or kind.is_complex):
-            found[plain(name)] = parameter
-    return found
+            result[plain(name)] = parameter
+    return result
 
 
 def local(tensor: Any) -> Tensor:
@@ -35,8 +35,8 @@ def local(tensor: Any) -> Tensor:
         import torch
 
         tensor = torch.view_as_real(tensor.resolve_conj())
-    found: Tensor = tensor
-    return found
+    result: Tensor = tensor
+    return result
 
 
 def mesh_of(tensor: Any) -> Any:

@@ -103,7 +103,9 @@ def _squares(found: ModelRound, numbers: Mapping[str, Any], scales: Mapping[str,
         for names, statistics in found.statistics("gradients"):
             square = np.where(statistics.infs > 0, np.inf, statistics.norm**2)  # the norm is of the finite elements
             square = np.where(statistics.nans > 0, np.nan, square)
-            squares |= {name: float(one) * scales.get(name, 1.0) ** 2 for name, one in zip(names, square, strict=True)}
+            squares |= {
+                name: float(item) * scales.get(name, 1.0) ** 2 for name, item in zip(names, square, strict=True)
+            }
     return {name: square for name, square in squares.items() if name in found.present}
 
 
@@ -252,14 +254,14 @@ def _activations(numbers: Mapping[str, Any], fields: dict[str, Any], tables: dic
         tables["activations"] = table
 
 
-def write(made: ModelReport, found: ModelRound, outlet: Any, record: Callable[..., Any]) -> None:
+def write(report: ModelReport, found: ModelRound, outlet: Any, record: Callable[..., Any]) -> None:
     """Give a report to the run."""
     step = found.step
-    record("model", step, made.fields, draw=False)
-    for prefix, table in made.tables.items():
+    record("model", step, report.fields, draw=False)
+    for prefix, table in report.tables.items():
         outlet.table(prefix, step, table)
-    for one in made.histograms:
-        outlet.histogram(one.name, step, one.edges, one.counts)
+    for histogram in report.histograms:
+        outlet.histogram(histogram.name, step, histogram.edges, histogram.counts)
     if found.routers is not None and found.routers["valid"]:
         more, layers, loads = found.router_layers
         extra = {name.removeprefix("moe_"): value for name, value in more.items()}

@@ -40,8 +40,8 @@ class Arrival:
         """It; waits where it is not there."""
         if self._event is not None:
             self._event.synchronize()
-        found: Floats = self._host.double().numpy()
-        return found
+        result: Floats = self._host.double().numpy()
+        return result
 
 
 class RoundPart(NamedTuple):

@@ -260,9 +260,9 @@ def _configs(name: str, named: Mapping[str, nn.Module], model: nn.Module) -> Ite
 
 def _choices(name: str, named: Mapping[str, nn.Module], model: nn.Module) -> int:
     for holder in _configs(name, named, model):
-        found = _whole(holder, _CHOICE_COUNTS)
-        if found:
-            return found
+        result = _whole(holder, _CHOICE_COUNTS)
+        if result:
+            return result
     return 0
 
 

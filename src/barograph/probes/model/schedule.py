@@ -66,9 +66,9 @@ class WatchSchedule:
 
     def begin(self, step: int) -> frozenset[str]:
         """`due` of a step that begins."""
-        found = self.due(step)
+        result = self.due(step)
         self._last = step
-        return found
+        return result
 
     # -- the budget ------------------------------------------------------------------------------------
 

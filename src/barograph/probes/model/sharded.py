@@ -97,7 +97,7 @@ class Shards:
         import torch
         import torch.distributed as distributed
 
-        found = {}
+        result = {}
         for (mesh, dimensions), rows in self.groups.items():
             pack = torch.from_numpy(np.ascontiguousarray(columns[:, rows])).to(_device(mesh))[None]
             for dimension in dimensions:
@@ -105,8 +105,8 @@ class Shards:
                 parts = [torch.empty_like(pack) for _ in range(distributed.get_world_size(group))]
                 distributed.all_gather(parts, pack, group=group)
                 pack = torch.cat(parts)
-            found[(mesh, dimensions)] = pack.cpu().numpy()
-        return found
+            result[(mesh, dimensions)] = pack.cpu().numpy()
+        return result
 
     def merge(self, statistics: Statistics) -> Statistics:
         """Statistics of the whole tensors from those of this rank's shards."""

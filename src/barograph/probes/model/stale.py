@@ -102,17 +102,21 @@ class StaleGradients:
         if known is None or known[0] is not own.parameters:
             self._choose(optimizer, own)
             return None
-        found = [verdict for sample in known[1] if (verdict := sample.stale()) is not None]
+        present = [verdict for sample in known[1] if (verdict := sample.stale()) is not None]
         for sample in known[1]:
             sample.remember()
         if not known[1]:
             self._choose(optimizer, own)  # no gradient at its first step
-        return any(found) if found else None
+        return any(present) if present else None
 
     def _choose(self, optimizer: Any, own: Owned) -> None:
         self._let_go(id(optimizer))
-        having = [one for one in own.parameters if _can_be_followed(one) and id(one) not in self._by_parameter]
-        chosen = [_Sample(one, _at_start(one)) for one in dict.fromkeys(having[-1:] + having[:1])]
+        having = [
+            parameter
+            for parameter in own.parameters
+            if _can_be_followed(parameter) and id(parameter) not in self._by_parameter
+        ]
+        chosen = [_Sample(item, _at_start(item)) for item in dict.fromkeys(having[-1:] + having[:1])]
         self._samples[id(optimizer)] = (own.parameters, chosen)
         handles = self._handles[id(optimizer)] = []
         for sample in chosen:
@@ -197,8 +201,8 @@ def _changes(gradient: Any) -> int:
 def _weak(tensor: Any) -> Callable[[], Any]:
     from torch.utils.weak import TensorWeakRef  # type: ignore[attr-defined, unused-ignore]
 
-    found: Callable[[], Any] = TensorWeakRef(tensor)
-    return found
+    result: Callable[[], Any] = TensorWeakRef(tensor)
+    return result
 
 
 def _nothing() -> None:

@@ -86,7 +86,7 @@ class Unchanged:
             if id(parameter) in now and _part(parameter).shape == values.shape
         ]
         home = equal[0].device if equal else None
-        return (count, torch.stack([one.to(home) for one in equal])) if equal else None
+        return (count, torch.stack([item.to(home) for item in equal])) if equal else None
 
     def foreign(self, optimizer: Any, parameters: tuple[Any, ...]) -> tuple[int, Tensor] | None:
         """An optimizer that holds none of the parameters has stepped, after a backward pass that reached them.
@@ -96,8 +96,8 @@ class Unchanged:
         """
         copies = self._foreign.get(optimizer)
         if copies is None:
-            shapes = sorted(tuple(one.shape) for group in optimizer.param_groups for one in group["params"])
-            copies = shapes == sorted(tuple(one.shape) for one in parameters)
+            shapes = sorted(tuple(item.shape) for group in optimizer.param_groups for item in group["params"])
+            copies = shapes == sorted(tuple(parameter.shape) for parameter in parameters)
             self._foreign[optimizer] = copies
         if not copies:
             return None

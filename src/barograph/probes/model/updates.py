@@ -44,8 +44,8 @@ def strides(sizes: Sequence[tuple[int, int, int]], limit: int) -> list[int]:
 
     The total stays within `limit` bytes, save that at least one element of each tensor is kept.
     """
-    found = [1] * len(sizes)
-    order = sorted(range(len(sizes)), key=lambda one: sizes[one][0] * sizes[one][1])
+    result = [1] * len(sizes)
+    order = sorted(range(len(sizes)), key=lambda item: sizes[item][0] * sizes[item][1])
     reserved = sum(min(elements, _LEAST) * width for elements, width, _ in sizes)  # a small sample of each
     left = limit
     for place, number in enumerate(order):
@@ -59,9 +59,9 @@ def strides(sizes: Sequence[tuple[int, int, int]], limit: int) -> list[int]:
         stride = -(-elements // kept)
         while stride > 1 and row > 1 and math.gcd(stride, row) > 1:
             stride += 1
-        found[number] = stride
+        result[number] = stride
         left = max(0, left - -(-elements // stride) * width)
-    return found
+    return result
 
 
 class UpdateProbe:
@@ -118,11 +118,11 @@ class UpdateProbe:
             dtype=moved.dtype,
         ).to(moved.device, non_blocking=True)  # fmt: skip
         sampled = frozenset(name for name, stride in zip(self._names, self._plan[1], strict=True) if stride > 1)
-        found = Updates(self._names, moved.square() * scale, weights.square() * scale, sampled)
+        updates = Updates(self._names, moved.square() * scale, weights.square() * scale, sampled)
         if self._kept and self._kept[0].device.type != "cpu":
             self._kept, self.bytes = [], 0  # the device's allocator gives it back at once; a CPU pages it in anew
         self._parameters = ()
-        return found
+        return updates
 
     def drop(self) -> None:
         """Forget what is held."""

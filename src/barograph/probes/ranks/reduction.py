@@ -232,7 +232,7 @@ class Ranks:
             names = self._by_hash.get(frame.names_hash) or link.ask_names(frame.names_hash)
             if names:
                 self.last = self._named(names, frame.table, len(frame.present))
-                fields.update((name, self._fields(name, one)) for name, one in self.last.items())
+                fields.update((name, self._fields(name, item)) for name, item in self.last.items())
         elif any(frame.counts[rank] for rank in frame.present):
             self._say_names(link, frame)
         for name, times in (("step_ms", frame.step_ms), ("wait_ms", frame.wait_ms)):
@@ -273,21 +273,21 @@ class Ranks:
             for name, low, high, total, low_at, high_at, odd in zip(names, *table, strict=False)
         }
 
-    def _fields(self, name: str, one: Reduced) -> dict[str, Any]:
+    def _fields(self, name: str, reduced: Reduced) -> dict[str, Any]:
         """What is the same on all ranks is said once: ranks are named where they differ."""
-        fields: dict[str, Any] = {"mean": one.mean}
-        if one.min != one.max:
+        fields: dict[str, Any] = {"mean": reduced.mean}
+        if reduced.min != reduced.max:
             fields = {
-                "min": one.min,
-                "mean": one.mean,
-                "max": one.max,
-                "min_rank": one.min_rank,
-                "max_rank": one.max_rank,
+                "min": reduced.min,
+                "mean": reduced.mean,
+                "max": reduced.max,
+                "min_rank": reduced.min_rank,
+                "max_rank": reduced.max_rank,
             }
-        if one.non_finite:
-            fields["non_finite"] = one.non_finite
+        if reduced.non_finite:
+            fields["non_finite"] = reduced.non_finite
         if name in self._sums:
-            fields["sum"] = one.sum
+            fields["sum"] = reduced.sum
         return fields
 
     def _say_names(self, link: Link, frame: ExchangeFrame) -> None:

@@ -41,7 +41,7 @@ def stacks(first: int | None = None) -> list[dict[str, Any]]:
     library are left out.
     """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = []
+    result = []
     for ident, frame in sorted(sys._current_frames().items(), key=lambda item: (item[0] != first, item[0])):
         name = names.get(ident, f"thread {ident}")
         if name.startswith("barograph-"):
@@ -51,10 +51,10 @@ def stacks(first: int | None = None) -> list[dict[str, Any]]:
         while walked is not None and len(frames) < _MOST_FRAMES:
             frames.append(f"{walked.f_code.co_filename}:{walked.f_lineno} {walked.f_code.co_name}")
             walked = walked.f_back
-        found.append({"name": name, "frames": frames[::-1]})
-        if len(found) == _MOST_THREADS:
+        result.append({"name": name, "frames": frames[::-1]})
+        if len(result) == _MOST_THREADS:
             break
-    return found
+    return result
 
 
 def stacks_file(folder: Path, writer: str) -> Path:
@@ -100,23 +100,23 @@ def where(frames: Iterable[str]) -> dict[str, Any]:
     DistributedDataParallel may wait in C++ code, `backward`.
     """
     parsed = [match.groups() for frame in frames if (match := _FRAME.fullmatch(frame))]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     at = -1
     for index, (file, line, function) in enumerate(parsed):
         if not is_library(file):
-            found, at = {"file": os.path.basename(file), "line": int(line), "function": function}, index
+            result, at = {"file": os.path.basename(file), "line": int(line), "function": function}, index
     inner = [item for item in parsed[at + 1 :] if not item[0].startswith(_OWN)]
     own = [_OWN_WAITS[item[2]] for item in parsed[at + 1 :] if item[0].startswith(_OWN) and item[2] in _OWN_WAITS]
     if own:
-        found["collective"] = own[0]
+        result["collective"] = own[0]
     if inner:
-        found["call"] = inner[0][2]
+        result["call"] = inner[0][2]
         named = [f for file, _, f in inner if _COLLECTIVE.search(file.replace(os.sep, "/")) and f not in _WRAPPERS]
         if named:
-            found["collective"] = named[0]
+            result["collective"] = named[0]
         elif inner[-1][2] == "_engine_run_backward" and "torch.nn.parallel.distributed" in sys.modules:
-            found["collective"] = "backward"
-    return found
+            result["collective"] = "backward"
+    return result
 
 
 def is_library(file: str) -> bool:

@@ -89,15 +89,15 @@ class StragglerWatch:
         # a wait that fills its step has been measured across its borders: a hundredth is work at the least
         work = [max(d - w, d * 0.01) for d, w in zip(step_ms, waits, strict=True)] if waits else list(step_ms)
         self._steps.append(step)
-        found = []
+        result = []
         for rank, excess in enumerate(excesses(work)):
             self._push(rank, excess)
             self._waits[rank].append(waits[rank] if waits else math.nan)
         for rank in range(ranks):
             finding = self._look(rank)
             if finding is not None:
-                found.append(finding)
-        return found
+                result.append(finding)
+        return result
 
     def _begin(self, ranks: int) -> None:
         self.named.clear()
@@ -188,13 +188,13 @@ def excesses(work: Sequence[float]) -> list[float]:
     ordered, count = sorted(work), len(work)
     rest = count - 1
     low, high = (rest - 1) // 2, rest // 2
-    found = []
+    result = []
     for value in work:
         # the median of the others, out of the order of all: places behind the value move up by one
         left = ordered[low + (value <= ordered[low])]
         right = ordered[high + (value <= ordered[high])]
-        found.append(2 * value / (left + right) - 1)
-    return found
+        result.append(2 * value / (left + right) - 1)
+    return result
 
 
 def deviation(values: Sequence[float]) -> float:

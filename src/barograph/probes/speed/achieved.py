@@ -233,14 +233,14 @@ def stored(device: str | None = None, threads: int | None = None, file: Path | N
     torch = sys.modules.get("torch")
     if threads is None and torch is not None:
         threads = int(torch.get_num_threads())
-    found: dict[str, MeasuredPeak] = {}
+    result: dict[str, MeasuredPeak] = {}
     for item in _read(file or peaks_file()).values():
         one = _measured(item)
         if one is None or one.device != name or (one.threads and threads is not None and one.threads != threads):
             continue
-        if one.dtype not in found or found[one.dtype].time <= one.time:
-            found[one.dtype] = one
-    return found
+        if one.dtype not in result or result[one.dtype].time <= one.time:
+            result[one.dtype] = one
+    return result
 
 
 def _key(device: str, dtype: str, threads: int) -> str:
@@ -257,11 +257,11 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _measured(item: Any) -> MeasuredPeak | None:
     try:
-        one = MeasuredPeak(**item)
-        rows, columns, inner = one.shape
+        peak = MeasuredPeak(**item)
+        rows, columns, inner = peak.shape
         whole = (int(rows), int(columns), int(inner))
-        good = isinstance(one.tflops, float) and 0 < one.tflops < math.inf and isinstance(one.threads, int)
-        return one._replace(shape=whole, device=str(one.device), dtype=str(one.dtype)) if good else None
+        good = isinstance(peak.tflops, float) and 0 < peak.tflops < math.inf and isinstance(peak.threads, int)
+        return peak._replace(shape=whole, device=str(peak.device), dtype=str(peak.dtype)) if good else None
     except (TypeError, ValueError):
         return None
 
@@ -294,27 +294,27 @@ def bench_peak(device: str | None = None, seconds: float = 3.0, as_json: bool = 
         return 1
     try:
         file = ""
-        for one in rows:
-            file = str(store(one))
+        for row in rows:
+            file = str(store(row))
     except OSError as error:
         print(f"The figures could not be kept in {peaks_file()}: {error.strerror}.", file=sys.stderr)
     sheet = device_peak(rows[0].device)
     if as_json:
         made = [
-            one._asdict() | {"shape": list(one.shape), "sheet_tflops": sheet.at(one.dtype) if sheet else None}
-            for one in rows
+            row._asdict() | {"shape": list(row.shape), "sheet_tflops": sheet.at(row.dtype) if sheet else None}
+            for row in rows
         ]
         print(json.dumps({"device": rows[0].device, "peaks": made, "skipped": skipped, "file": file or None}))
         return 0
     threads = f", {rows[0].threads} threads" if rows[0].threads else ""
     print(f"{rows[0].device}{threads}")
     print(f"{'':6} {'measured':>16} {'sheet':>16} {'share':>7}   best product")
-    for one in rows:
-        peak = sheet.at(one.dtype) if sheet is not None and one.dtype != "fp32" else None
+    for row in rows:
+        peak = sheet.at(row.dtype) if sheet is not None and row.dtype != "fp32" else None
         promised = f"{peak:8.1f} TFLOP/s" if peak else f"{'unknown':>16}"
-        share = f"{100 * one.tflops / peak:6.1f}%" if peak else f"{'':7}"
-        rows_, columns, inner = one.shape
-        print(f"{one.dtype:6} {_rate(one.tflops):>16} {promised} {share}   {rows_} × {columns} × {inner}")
+        share = f"{100 * row.tflops / peak:6.1f}%" if peak else f"{'':7}"
+        rows_, columns, inner = row.shape
+        print(f"{row.dtype:6} {_rate(row.tflops):>16} {promised} {share}   {rows_} × {columns} × {inner}")
     for dtype, reason in skipped.items():
         print(f"{dtype:6} {reason}")
     if file:

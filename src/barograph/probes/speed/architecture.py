@@ -78,14 +78,14 @@ class Architecture:
     others: int = 0
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name in ("gated", "tied"):
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in ("gated", "tied"):
                 if not isinstance(value, bool):
-                    raise FlopsError(f"{one.name} is {quoted(value)}; give true or false.")
-            elif one.name != "windows":
-                required = one.name in _REQUIRED and not (one.name == "ffn" and self._all_experts())
-                object.__setattr__(self, one.name, whole(value, one.name, 1 if required else 0))
+                    raise FlopsError(f"{item.name} is {quoted(value)}; give true or false.")
+            elif item.name != "windows":
+                required = item.name in _REQUIRED and not (item.name == "ffn" and self._all_experts())
+                object.__setattr__(self, item.name, whole(value, item.name, 1 if required else 0))
         self._check_attention()
         self._check_experts()
         if parameters(self).total > MOST_PARAMETERS:

@@ -112,13 +112,13 @@ class StepClock:
 
     def phase(self, name: str) -> Phase:
         """The context manager that times a phase of that name."""
-        found = self._phases.get(name)
-        if found is None:
+        result = self._phases.get(name)
+        if result is None:
             if len(self._phases) > 1000:  # names with numbers in them
                 self._phases.clear()
                 self._paths.clear()
-            found = self._phases[name] = Phase(self, str(name)[:200])
-        return found
+            result = self._phases[name] = Phase(self, str(name)[:200])
+        return result
 
     def enter(self, name: str) -> None:
         """A phase begins; inside another one it is a part of that."""
@@ -163,7 +163,7 @@ class StepClock:
         inside = [path for path in self._times if path.startswith(f"{name}/")]
         if inside:
             fields["phase"] = {f"{path[len(name) + 1 :]}_ms": milliseconds(self._times.pop(path)) for path in inside}
-            self._events = [one for one in self._events if not one[0].startswith(f"{name}/")]
+            self._events = [event for event in self._events if not event[0].startswith(f"{name}/")]
         self._run.record("span", self._run.current_step, fields)
 
     def _others(self) -> list[tuple[str, int]]:

@@ -120,11 +120,11 @@ def architecture(config: Any, sequence: int | None = None, **given: Any) -> Arch
         values = dict(_mapping(nested))
         if training is not None and (length := _mapping(training).get("seq_len")) is not None:
             values["seq_len"] = length
-    found = _Fields(values)
+    fields = _Fields(values)
     for reader, names in _READERS:
-        if found.has(*names):
-            return Architecture(**(reader(found, given) | given))
-    if found.has("text_config"):
+        if fields.has(*names):
+            return Architecture(**(reader(fields, given) | given))
+    if fields.has("text_config"):
         raise FlopsError("the configuration is of several models (text_config and others); pass its text_config.")
     raise FlopsError(
         "the configuration has neither num_hidden_layers, n_layer, n_layers nor layers; pass the model's own "
@@ -134,7 +134,7 @@ def architecture(config: Any, sequence: int | None = None, **given: Any) -> Arch
 
 def check_names(given: Iterable[str]) -> None:
     """FlopsError if a name is not a field of `Architecture`."""
-    unknown = set(given) - {one.name for one in dataclasses.fields(Architecture)}
+    unknown = set(given) - {item.name for item in dataclasses.fields(Architecture)}
     if unknown:
         raise FlopsError(f"an Architecture has no field {min(unknown)!r}.")
 
@@ -143,27 +143,27 @@ def _mapping(config: Any) -> Mapping[str, Any]:
     if isinstance(config, Mapping):
         return config
     if callable(getattr(config, "to_dict", None)):
-        made = config.to_dict()
-        if isinstance(made, Mapping):
-            return made
+        result = config.to_dict()
+        if isinstance(result, Mapping):
+            return result
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         # values that are computed, such as KempnerForge's width of the feed-forward layer, come as properties
-        made = {one.name: getattr(config, one.name) for one in dataclasses.fields(config)}
+        result = {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
         if (width := getattr(config, "computed_ffn_hidden_dim", None)) is not None:
-            made["computed_ffn_hidden_dim"] = width
-        return made
+            result["computed_ffn_hidden_dim"] = width
+        return result
     if hasattr(config, "__dict__") and not isinstance(config, type):
         return {name: value for name, value in vars(config).items() if not name.startswith("__")}
     raise FlopsError(f"a configuration is a mapping or an object with attributes, not {type(config).__name__}.")
 
 
-def _sequence(found: _Fields, given: Mapping[str, Any], *names: str) -> int:
+def _sequence(fields: _Fields, given: Mapping[str, Any], *names: str) -> int:
     if "sequence" in given:
         return int(given["sequence"])
     for name in (*_SEQUENCE, *names):
-        if found.has(name):
-            return found.whole(name)
-    held = found.get("max_position_embeddings") or found.get("n_positions")
+        if fields.has(name):
+            return fields.whole(name)
+    held = fields.get("max_position_embeddings") or fields.get("n_positions")
     said = f" (what the model can hold, {held}, is not what it is trained on)" if held else ""
     raise FlopsError(_ASK_SEQUENCE.format(held=said))
 
@@ -172,8 +172,8 @@ def _sequence(found: _Fields, given: Mapping[str, Any], *names: str) -> int:
 # Hugging Face transformers
 
 
-def _hugging_face(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
-    kind = found.get("model_type")
+def _hugging_face(fields: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
+    kind = fields.get("model_type")
     if kind not in _FAMILIES:
         if "gated" not in given or "tied" not in given:
             raise FlopsError(
@@ -183,41 +183,41 @@ def _hugging_face(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
         family = _Family()
     else:
         family = _FAMILIES[kind]
-    layers, hidden = found.whole("num_hidden_layers", "n_layer"), found.whole("hidden_size", "n_embd")
-    heads = found.whole("num_attention_heads", "n_head")
-    kv_heads = found.whole("num_key_value_heads", otherwise=heads)
-    made: dict[str, Any] = {
+    layers, hidden = fields.whole("num_hidden_layers", "n_layer"), fields.whole("hidden_size", "n_embd")
+    heads = fields.whole("num_attention_heads", "n_head")
+    kv_heads = fields.whole("num_key_value_heads", otherwise=heads)
+    result: dict[str, Any] = {
         "layers": layers,
         "hidden": hidden,
         "heads": heads,
         "kv_heads": kv_heads,
-        "head_dim": _head_width(found, hidden, heads, kind),
-        "vocab": found.whole("vocab_size"),
-        "sequence": _sequence(found, given),
+        "head_dim": _head_width(fields, hidden, heads, kind),
+        "vocab": fields.whole("vocab_size"),
+        "sequence": _sequence(fields, given),
         "gated": family.gated,
-        "tied": bool(found.get("tie_word_embeddings", family.tied)),
+        "tied": bool(fields.get("tie_word_embeddings", family.tied)),
     }
-    made["windows"] = _windows(found, family, layers)
-    made |= _experts(found, layers)
-    if made.get("dense_layers", 1):
-        made["ffn"] = found.whole("intermediate_size", "n_inner", otherwise=4 * hidden if kind == "gpt2" else None)
+    result["windows"] = _windows(fields, family, layers)
+    result |= _experts(fields, layers)
+    if result.get("dense_layers", 1):
+        result["ffn"] = fields.whole("intermediate_size", "n_inner", otherwise=4 * hidden if kind == "gpt2" else None)
     else:
-        made["ffn"] = found.whole("intermediate_size", otherwise=0, least=0)
+        result["ffn"] = fields.whole("intermediate_size", otherwise=0, least=0)
     if kind == "gpt2":
-        made["positions"] = found.whole("n_positions")
-    if found.has("kv_lora_rank"):
-        made |= _latent(found)
-    made["vectors"] = _vectors(found, family, made)
-    if made.get("experts") and found.has(
+        result["positions"] = fields.whole("n_positions")
+    if fields.has("kv_lora_rank"):
+        result |= _latent(fields)
+    result["vectors"] = _vectors(fields, family, result)
+    if result.get("experts") and fields.has(
         "shared_expert_intermediate_size"
     ):  # Qwen2-MoE: one gate of width 1 beside the shared expert
-        made["others"] = (layers - made["dense_layers"]) * hidden
-    return made
+        result["others"] = (layers - result["dense_layers"]) * hidden
+    return result
 
 
-def _head_width(found: _Fields, hidden: int, heads: int, kind: Any) -> int:
-    if found.has("head_dim"):
-        return found.whole("head_dim")
+def _head_width(fields: _Fields, hidden: int, heads: int, kind: Any) -> int:
+    if fields.has("head_dim"):
+        return fields.whole("head_dim")
     if str(kind).startswith("gemma"):
         raise FlopsError(f"the configuration of {kind} has no head_dim, which hidden_size doesn't tell; pass it.")
     if hidden % heads:
@@ -225,9 +225,9 @@ def _head_width(found: _Fields, hidden: int, heads: int, kind: Any) -> int:
     return hidden // heads
 
 
-def _windows(found: _Fields, family: _Family, layers: int) -> tuple[int | None, ...]:
-    kinds = found.get("layer_types")
-    window = found.get("sliding_window")
+def _windows(fields: _Fields, family: _Family, layers: int) -> tuple[int | None, ...]:
+    kinds = fields.get("layer_types")
+    window = fields.get("sliding_window")
     if kinds is not None:
         strange = sorted(set(kinds) - {"full_attention", "sliding_attention"})
         if strange:
@@ -237,64 +237,64 @@ def _windows(found: _Fields, family: _Family, layers: int) -> tuple[int | None, 
         if len(kinds) != layers:
             raise FlopsError(f"layer_types has {len(kinds)} entries for {layers} layers.")
         if "sliding_attention" in kinds:
-            width = found.whole("sliding_window")
+            width = fields.whole("sliding_window")
             return tuple(width if kind == "sliding_attention" else None for kind in kinds)
         return ()
     if not window or not family.window:
         return ()
     width = whole(window, "sliding_window")
-    if family.window in ("asked", "late") and not found.get("use_sliding_window"):  # off is these families' default
+    if family.window in ("asked", "late") and not fields.get("use_sliding_window"):  # off is these families' default
         return ()
     if family.window == "late":
-        first = found.whole("max_window_layers", least=0)
+        first = fields.whole("max_window_layers", least=0)
         return tuple(width if layer >= first else None for layer in range(layers))
     if family.window == "even":
         return tuple(width if layer % 2 == 0 else None for layer in range(layers))
     if family.window == "pattern":  # Gemma 3: each sixth layer sees everything
-        period = found.whole("sliding_window_pattern", "_sliding_window_pattern", otherwise=6)
+        period = fields.whole("sliding_window_pattern", "_sliding_window_pattern", otherwise=6)
         return tuple(width if (layer + 1) % period else None for layer in range(layers))
     return (width,) * layers
 
 
-def _experts(found: _Fields, layers: int) -> dict[str, Any]:
+def _experts(fields: _Fields, layers: int) -> dict[str, Any]:
     names = ("num_local_experts", "num_experts", "n_routed_experts")
-    if not any(found.get(name) for name in names):
+    if not any(fields.get(name) for name in names):
         return {}
-    experts = found.whole(*names)
-    width = found.whole("moe_intermediate_size", "intermediate_size")
-    shared = found.whole("n_shared_experts", otherwise=0, least=0) * width
-    shared = found.whole("shared_expert_intermediate_size", otherwise=shared, least=0)
-    dense = set(found.get("mlp_only_layers", ()))
-    period = found.whole("decoder_sparse_step", "moe_layer_freq", otherwise=1)
-    first = found.whole("first_k_dense_replace", otherwise=0, least=0)
-    if found.has("decoder_sparse_step"):
+    experts = fields.whole(*names)
+    width = fields.whole("moe_intermediate_size", "intermediate_size")
+    shared = fields.whole("n_shared_experts", otherwise=0, least=0) * width
+    shared = fields.whole("shared_expert_intermediate_size", otherwise=shared, least=0)
+    dense = set(fields.get("mlp_only_layers", ()))
+    period = fields.whole("decoder_sparse_step", "moe_layer_freq", otherwise=1)
+    first = fields.whole("first_k_dense_replace", otherwise=0, least=0)
+    if fields.has("decoder_sparse_step"):
         dense |= {layer for layer in range(layers) if (layer + 1) % period}
     else:
         dense |= {layer for layer in range(layers) if layer < first or layer % period}
     return {
         "experts": experts,
-        "top_k": found.whole("num_experts_per_tok"),
+        "top_k": fields.whole("num_experts_per_tok"),
         "expert_ffn": width,
         "shared_ffn": shared,
         "dense_layers": len(dense & set(range(layers))),
     }
 
 
-def _latent(found: _Fields) -> dict[str, Any]:
-    rope = found.whole("qk_rope_head_dim")
+def _latent(fields: _Fields) -> dict[str, Any]:
+    rope = fields.whole("qk_rope_head_dim")
     return {
-        "head_dim": found.whole("qk_nope_head_dim") + rope,
-        "kv_heads": found.whole("num_attention_heads"),
-        "value_dim": found.whole("v_head_dim"),
-        "query_rank": found.whole("q_lora_rank", otherwise=0),
-        "key_rank": found.whole("kv_lora_rank"),
+        "head_dim": fields.whole("qk_nope_head_dim") + rope,
+        "kv_heads": fields.whole("num_attention_heads"),
+        "value_dim": fields.whole("v_head_dim"),
+        "query_rank": fields.whole("q_lora_rank", otherwise=0),
+        "key_rank": fields.whole("kv_lora_rank"),
         "rope_dim": rope,
     }
 
 
-def _vectors(found: _Fields, family: _Family, made: Mapping[str, Any]) -> int:
+def _vectors(fields: _Fields, family: _Family, made: Mapping[str, Any]) -> int:
     """Norms and biases: under a hundredth of a model, counted so that its parameters come out exact."""
-    on = [bool(name) and (name == "yes" or bool(found.get(name, family.bias_default))) for name in family.bias]
+    on = [bool(name) and (name == "yes" or bool(fields.get(name, family.bias_default))) for name in family.bias]
     layers, hidden, query = made["layers"], made["hidden"], made["heads"] * made["head_dim"]
     key = made["kv_heads"] * made["head_dim"]
     layer = family.norms * hidden
@@ -314,81 +314,81 @@ def _vectors(found: _Fields, family: _Family, made: Mapping[str, Any]) -> int:
 # Other code bases
 
 
-def _kempner(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
+def _kempner(fields: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
     """KempnerForge: SwiGLU; the feed-forward width is given or 8/3 dim × multiplier, up to a multiple of 256."""
-    layers, hidden, heads = found.whole("n_layers"), found.whole("dim"), found.whole("n_heads")
-    if found.has("ffn_hidden_dim") or found.has("computed_ffn_hidden_dim"):
-        width = found.whole("ffn_hidden_dim", "computed_ffn_hidden_dim")
-    elif found.has("ffn_dim_multiplier"):
-        width = -(-int(4 * hidden * (2 / 3) * float(found.get("ffn_dim_multiplier"))) // 256) * 256
+    layers, hidden, heads = fields.whole("n_layers"), fields.whole("dim"), fields.whole("n_heads")
+    if fields.has("ffn_hidden_dim") or fields.has("computed_ffn_hidden_dim"):
+        width = fields.whole("ffn_hidden_dim", "computed_ffn_hidden_dim")
+    elif fields.has("ffn_dim_multiplier"):
+        width = -(-int(4 * hidden * (2 / 3) * float(fields.get("ffn_dim_multiplier"))) // 256) * 256
     else:
         raise FlopsError("the configuration has no ffn_hidden_dim and no ffn_dim_multiplier; pass one of them.")
-    head_width = _head_width(found, hidden, heads, "KempnerForge")
-    vectors = (2 * layers + 1) * hidden * (2 if found.get("norm_type") == "layernorm" else 1)
-    made: dict[str, Any] = {
+    head_width = _head_width(fields, hidden, heads, "KempnerForge")
+    vectors = (2 * layers + 1) * hidden * (2 if fields.get("norm_type") == "layernorm" else 1)
+    result: dict[str, Any] = {
         "layers": layers,
         "hidden": hidden,
         "heads": heads,
-        "kv_heads": found.whole("n_kv_heads", otherwise=heads),
+        "kv_heads": fields.whole("n_kv_heads", otherwise=heads),
         "head_dim": head_width,
         "ffn": width,
-        "vocab": found.whole("vocab_size"),
-        "sequence": _sequence(found, given, "max_seq_len"),
+        "vocab": fields.whole("vocab_size"),
+        "sequence": _sequence(fields, given, "max_seq_len"),
         "gated": True,
-        "tied": bool(found.get("tie_embeddings", False)),
-        "vectors": vectors + (2 * layers * head_width if found.get("qk_norm") else 0),
+        "tied": bool(fields.get("tie_embeddings", False)),
+        "vectors": vectors + (2 * layers * head_width if fields.get("qk_norm") else 0),
     }
-    if found.get("num_experts"):
-        period = found.whole("moe_frequency", otherwise=1)
-        made |= {
-            "experts": found.whole("num_experts"),
-            "top_k": found.whole("moe_top_k"),
+    if fields.get("num_experts"):
+        period = fields.whole("moe_frequency", otherwise=1)
+        result |= {
+            "experts": fields.whole("num_experts"),
+            "top_k": fields.whole("moe_top_k"),
             "expert_ffn": width,
-            "shared_ffn": found.whole("moe_shared_experts", otherwise=0, least=0) * width,
+            "shared_ffn": fields.whole("moe_shared_experts", otherwise=0, least=0) * width,
             "dense_layers": layers - layers // period,
         }
-    return made
+    return result
 
 
-def _nano_gpt(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
+def _nano_gpt(fields: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
     """nanoGPT: feed-forward width 4 × n_embd, tied, learned positions, biases unless they are switched off."""
-    layers, hidden, heads = found.whole("n_layer"), found.whole("n_embd"), found.whole("n_head")
-    norms, biases = (2, 9) if found.get("bias", True) else (1, 0)  # 3 + 1 + 4 + 1 widths of biases a layer
+    layers, hidden, heads = fields.whole("n_layer"), fields.whole("n_embd"), fields.whole("n_head")
+    norms, biases = (2, 9) if fields.get("bias", True) else (1, 0)  # 3 + 1 + 4 + 1 widths of biases a layer
     return {
         "layers": layers,
         "hidden": hidden,
         "heads": heads,
         "kv_heads": heads,
-        "head_dim": _head_width(found, hidden, heads, "nanoGPT"),
+        "head_dim": _head_width(fields, hidden, heads, "nanoGPT"),
         "ffn": 4 * hidden,
-        "vocab": found.whole("vocab_size"),
-        "sequence": _sequence(found, given),
+        "vocab": fields.whole("vocab_size"),
+        "sequence": _sequence(fields, given),
         "gated": False,
         "tied": True,
-        "positions": found.whole("block_size"),
+        "positions": fields.whole("block_size"),
         "vectors": (layers * (2 * norms + biases) + norms) * hidden,
     }
 
 
-def _nano_chat(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
+def _nano_chat(fields: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
     """nanochat: feed-forward width 4 × n_embd with two matrices, untied, windows by a pattern of S and L.
 
     S sees half the sequence, L all of it, and so does the last layer. Embeddings of values, and the gates on
     them (0.001% of the weights), depend on the version and are not in the configuration: pass others= for these.
     """
-    layers, hidden, heads = found.whole("n_layer"), found.whole("n_embd"), found.whole("n_head")
-    sequence = _sequence(found, given)
-    pattern = str(found.get("window_pattern", "L")).upper()
+    layers, hidden, heads = fields.whole("n_layer"), fields.whole("n_embd"), fields.whole("n_head")
+    sequence = _sequence(fields, given)
+    pattern = str(fields.get("window_pattern", "L")).upper()
     if not pattern or set(pattern) - {"S", "L"}:
         raise FlopsError(f"window_pattern is {pattern!r}; it is made of S and L.")
     windows = [sequence // 2 if pattern[layer % len(pattern)] == "S" else None for layer in range(layers)]
-    vocabulary = found.whole("vocab_size")
+    vocabulary = fields.whole("vocab_size")
     return {
         "layers": layers,
         "hidden": hidden,
         "heads": heads,
-        "kv_heads": found.whole("n_kv_head"),
-        "head_dim": _head_width(found, hidden, heads, "nanochat"),
+        "kv_heads": fields.whole("n_kv_head"),
+        "head_dim": _head_width(fields, hidden, heads, "nanochat"),
         "ffn": 4 * hidden,
         "vocab": -(-vocabulary // 64) * 64,  # padded to a multiple of 64
         "sequence": sequence,
@@ -398,42 +398,42 @@ def _nano_chat(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _demo(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
+def _demo(fields: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
     """Our demo: bytes, tied, squared ReLU; an expert has the dense layer's width over top_k."""
-    layers, width, heads = found.whole("layers"), found.whole("width"), found.whole("heads")
-    inner, experts = found.whole("hidden"), found.whole("experts", otherwise=0, least=0)
-    made: dict[str, Any] = {
+    layers, width, heads = fields.whole("layers"), fields.whole("width"), fields.whole("heads")
+    inner, experts = fields.whole("hidden"), fields.whole("experts", otherwise=0, least=0)
+    result: dict[str, Any] = {
         "layers": layers,
         "hidden": width,
         "heads": heads,
         "kv_heads": heads,
-        "head_dim": _head_width(found, width, heads, "the demo"),
+        "head_dim": _head_width(fields, width, heads, "the demo"),
         "ffn": inner,
         "vocab": 256,
-        "sequence": _sequence(found, given, "context"),
+        "sequence": _sequence(fields, given, "context"),
         "gated": False,
         "tied": True,
         "vectors": (2 * layers + 1) * width,
     }
     if experts:
-        chosen = found.whole("top_k")
-        made |= {"experts": experts, "top_k": chosen, "expert_ffn": inner // chosen}
-    return made
+        chosen = fields.whole("top_k")
+        result |= {"experts": experts, "top_k": chosen, "expert_ffn": inner // chosen}
+    return result
 
 
-def _own(found: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
+def _own(fields: _Fields, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `Architecture` by their own names."""
-    made = {one.name: found.get(one.name) for one in dataclasses.fields(Architecture) if found.has(one.name)}
+    result = {item.name: fields.get(item.name) for item in dataclasses.fields(Architecture) if fields.has(item.name)}
     missing = [
-        one.name
-        for one in dataclasses.fields(Architecture)
-        if one.default is dataclasses.MISSING and one.name not in made and one.name not in given
+        item.name
+        for item in dataclasses.fields(Architecture)
+        if item.default is dataclasses.MISSING and item.name not in result and item.name not in given
     ]
     if missing:
         raise FlopsError(f"the configuration has no {missing[0]}; pass it.")
-    if isinstance(made.get("windows"), Iterable):
-        made["windows"] = tuple(made["windows"])
-    return made
+    if isinstance(result.get("windows"), Iterable):
+        result["windows"] = tuple(result["windows"])
+    return result
 
 
 # a reader, and the fields by which its configurations are distinguished from the others; the first that fits reads

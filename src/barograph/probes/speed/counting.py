@@ -67,7 +67,7 @@ def count(
         attention,
     ):
         result = _scalar(model(*inputs, **keywords), loss)
-        hooks = [one.register_forward_pre_hook(lambda module, _: again.append(module)) for one in model.modules()]
+        hooks = [item.register_forward_pre_hook(lambda module, _: again.append(module)) for item in model.modules()]
         try:
             result.backward()
         finally:
@@ -110,9 +110,9 @@ def _tokens(values: tuple[Any, ...]) -> int:
     import torch
 
     for value in values:
-        for one in value.values() if isinstance(value, Mapping) else (value,):
-            if isinstance(one, torch.Tensor) and not one.is_floating_point() and one.numel():
-                return one.numel()
+        for item in value.values() if isinstance(value, Mapping) else (value,):
+            if isinstance(item, torch.Tensor) and not item.is_floating_point() and item.numel():
+                return item.numel()
     raise FlopsError("none of the inputs is a tensor of token numbers; pass tokens=.")
 
 
@@ -140,11 +140,11 @@ def _floating(output: Any) -> Iterator[Any]:
         if output.is_floating_point():
             yield output
     elif isinstance(output, Mapping):
-        for one in output.values():
-            yield from _floating(one)
+        for item in output.values():
+            yield from _floating(item)
     elif isinstance(output, (list, tuple)):
-        for one in output:
-            yield from _floating(one)
+        for item in output:
+            yield from _floating(item)
 
 
 @contextlib.contextmanager
@@ -277,18 +277,18 @@ _KV_HEADS = ("num_kv_heads", "n_kv_heads", "n_kv_head", "kv_heads", "num_key_val
 def _read_modules(model: Any, sequence: int | None, given: Mapping[str, Any]) -> Architecture:
     import torch
 
-    tables = [one for one in model.modules() if isinstance(one, torch.nn.Embedding)]
-    stacks = [one for one in model.modules() if isinstance(one, torch.nn.ModuleList) and len(one)]
+    tables = [item for item in model.modules() if isinstance(item, torch.nn.Embedding)]
+    stacks = [item for item in model.modules() if isinstance(item, torch.nn.ModuleList) and len(item)]
     if not tables or not stacks:
         raise FlopsError(
             "the model has no config, and no embedding or no list of blocks to read; pass an Architecture."
         )
-    table = max(tables, key=lambda one: one.num_embeddings)
+    table = max(tables, key=lambda item: item.num_embeddings)
     blocks = max(stacks, key=len)
     block = blocks[0]
-    linears = {name: one for name, one in block.named_modules() if isinstance(one, torch.nn.Linear)}
-    attention = [one for name, one in linears.items() if "att" in name.lower()]
-    rest = [one for name, one in linears.items() if "att" not in name.lower()]
+    linears = {name: item for name, item in block.named_modules() if isinstance(item, torch.nn.Linear)}
+    attention = [linear for name, linear in linears.items() if "att" in name.lower()]
+    rest = [linear for name, linear in linears.items() if "att" not in name.lower()]
     heads, kv_heads = _attribute(block, _HEADS), _attribute(block, _KV_HEADS)
     heads = given.get("heads", heads)
     if heads is None:
@@ -301,10 +301,10 @@ def _read_modules(model: Any, sequence: int | None, given: Mapping[str, Any]) ->
         raise FlopsError("the sequence length is nowhere in the model; pass sequence=.")
     hidden = table.embedding_dim
     width = attention[-1].in_features  # the output projection comes last, and mixes the heads' values
-    keys = (sum(one.out_features for one in attention[:-1]) - width) // 2
+    keys = (sum(item.out_features for item in attention[:-1]) - width) // 2
     head_dim = width // heads
-    own = {id(one) for block in blocks for one in block.modules()}
-    outside = [one for one in model.modules() if isinstance(one, torch.nn.Linear) and id(one) not in own]
+    own = {id(item) for block in blocks for item in block.modules()}
+    outside = [item for item in model.modules() if isinstance(item, torch.nn.Linear) and id(item) not in own]
     tied = not outside or outside[-1].weight is table.weight
     made: dict[str, Any] = {
         "layers": len(blocks),
@@ -315,12 +315,12 @@ def _read_modules(model: Any, sequence: int | None, given: Mapping[str, Any]) ->
         "ffn": rest[-1].in_features,
         "vocab": table.num_embeddings,
         "sequence": sequence,
-        "gated": sum(one.out_features for one in rest[:-1]) == 2 * rest[-1].in_features,
+        "gated": sum(item.out_features for item in rest[:-1]) == 2 * rest[-1].in_features,
         "tied": tied,
-        "positions": sum(one.num_embeddings for one in tables if one is not table and one.embedding_dim == hidden),
+        "positions": sum(item.num_embeddings for item in tables if item is not table and item.embedding_dim == hidden),
     }
-    everything = sum(one.numel() for one in model.parameters())
-    made["vectors"] = sum(one.numel() for one in model.parameters() if one.dim() == 1)
+    everything = sum(item.numel() for item in model.parameters())
+    made["vectors"] = sum(item.numel() for item in model.parameters() if item.dim() == 1)
     read = Architecture(**(made | dict(given)))
     if parameters(read).total != everything:
         raise FlopsError(

@@ -51,7 +51,7 @@ def estimate(
     kinds = _kinds(dtypes)
     name = device.name if isinstance(device, Peak) else device or device_name()
     sheet = device if isinstance(device, Peak) else device_peak(name)
-    reached = {kind: one.tflops for kind, one in (stored(name) if measured is None else measured).items()}
+    reached = {kind: item.tflops for kind, item in (stored(name) if measured is None else measured).items()}
     costs = arch if isinstance(arch, FlopsParts) else parts(arch, FORMULA)
     fields: dict[str, Any] = {part: int(cost) for part, cost in zip(PARTS, costs, strict=True)}
     fields |= {f"{part}_dtype": kind for part, kind in kinds.items()}

@@ -34,15 +34,15 @@ def forward_parts(model: Any, sequence: int) -> FlopsParts:
     import torch
 
     model = unwrap(model)
-    tables = [one for one in model.modules() if isinstance(one, torch.nn.Embedding)]
+    tables = [item for item in model.modules() if isinstance(item, torch.nn.Embedding)]
     if not tables:
         raise FlopsError("the model has no embedding of tokens.")
-    if any(isinstance(one, torch.nn.SyncBatchNorm) for one in model.modules()) or any(
-        hasattr(one, "device_mesh") or hasattr(one, "_handle") for one in model.parameters()
+    if any(isinstance(item, torch.nn.SyncBatchNorm) for item in model.modules()) or any(
+        hasattr(item, "device_mesh") or hasattr(item, "_handle") for item in model.parameters()
     ):
         raise FlopsError("the model is sharded or exchanges values with other ranks.")
     device = tables[0].weight.device
-    tokens = (torch.arange(sequence, device=device) % min(one.num_embeddings for one in tables))[None]
+    tokens = (torch.arange(sequence, device=device) % min(table.num_embeddings for table in tables))[None]
     cuda = [device.index] if device.type == "cuda" and device.index is not None else []
     costs = _Costs(model)
     try:
@@ -65,8 +65,8 @@ def at_first_step(
     """
     import torch
 
-    for one in model.modules():
-        if hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) is not None:
+    for item in model.modules():
+        if hasattr(item, "_orig_mod") or getattr(item, "_compiled_call_impl", None) is not None:
             raise FlopsError("the model is compiled; call run.speed_of_light with the model as it was before.")
     costs, watch = _Costs(model), contextlib.ExitStack()
     state: dict[str, Any] = {"tokens": None, "handles": []}
@@ -112,18 +112,18 @@ def _untouched(model: Any) -> Iterator[None]:
     """The model without its hooks; its buffers are the same after as before."""
     import torch
 
-    hooks = [(one, name, getattr(one, name)) for one in model.modules() for name in _HOOKS]
+    hooks = [(item, name, getattr(item, name)) for item in model.modules() for name in _HOOKS]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one operator that has no count
-    for one, name, _ in hooks:
-        setattr(one, name, OrderedDict())
+    for item, name, _ in hooks:
+        setattr(item, name, OrderedDict())
     try:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-        for one, name, before in hooks:
-            setattr(one, name, before)
+        for item, name, before in hooks:
+            setattr(item, name, before)
         with torch.no_grad():
             for buffer, value in buffers:
                 if buffer.shape == value.shape:
@@ -135,12 +135,12 @@ def _tokens(values: tuple[Any, ...]) -> int:
     import torch
 
     found = [
-        one
+        item
         for value in values
-        for one in (value.values() if isinstance(value, Mapping) else (value,))
-        if isinstance(one, torch.Tensor) and one.numel() and one.dim()
+        for item in (value.values() if isinstance(value, Mapping) else (value,))
+        if isinstance(item, torch.Tensor) and item.numel() and item.dim()
     ]
-    whole = [one for one in found if not one.is_floating_point() and one.dim() > 1]
+    whole = [item for item in found if not item.is_floating_point() and item.dim() > 1]
     if whole:
         return int(whole[0].numel())
     return int(found[0].shape[0]) if found else 0
@@ -154,7 +154,7 @@ class _Costs:
         from torch.utils.flop_counter import flop_registry
 
         self._counts = dict(flop_registry) | grouped_products()
-        tables = [one.num_embeddings for one in model.modules() if isinstance(one, torch.nn.Embedding)]
+        tables = [item.num_embeddings for item in model.modules() if isinstance(item, torch.nn.Embedding)]
         self._vocabulary = max(tables, default=0)
         self.found = {"blocks": 0.0, "lm_head": 0.0, "attention": 0.0}
         self.unseen: set[str] = set()
@@ -175,7 +175,9 @@ class _Costs:
         packet = function._overloadpacket
         name = str(packet).rpartition(".")[2]
         if name.startswith("_scaled_dot_product"):
-            self.attention(dict(zip((one.name for one in function._schema.arguments), args, strict=False)) | kwargs)
+            self.attention(
+                dict(zip((argument.name for argument in function._schema.arguments), args, strict=False)) | kwargs
+            )
         elif packet in self._counts:
             try:
                 flops = float(self._counts[packet](*args, **kwargs, out_val=output))

@@ -83,7 +83,7 @@ def _row(
     note: str = "",
 ) -> tuple[tuple[frozenset[str], ...], Peak]:
     """words: alternatives divided by |, each a set of words that must all be in a device's name."""
-    keys = tuple(frozenset(one.split()) for one in words.split("|"))
+    keys = tuple(frozenset(item.split()) for item in words.split("|"))
     return keys, Peak(name, *figures, bandwidth, source, unit, note)
 
 

@@ -183,14 +183,14 @@ class CpuReading:
         """Moments of the incomplete rows, in float64."""
         import torch
 
-        found = nothing(len(self.flats))
+        moments = nothing(len(self.flats))
         left = [tensor for tensor, flat in enumerate(self.flats) if flat.numel() % ROW]
         while left:
             several, left = left[: TAILS // ROW], left[TAILS // ROW :]
             tails = [self.flats[tensor][int(self.rows[tensor]) * ROW :] for tensor in several]
             sizes = np.array([tail.numel() for tail in tails], np.int64)
             joined = torch.cat([tail.to(self.dtype) for tail in tails]).numpy()
-            found.put(several, measure(joined.astype(np.float64), sizes))
+            moments.put(several, measure(joined.astype(np.float64), sizes))
             if self.sketched:
                 self._count_loose(bucket_keys(joined), np.repeat(several, sizes))
         # sorted by tensor; a large tensor takes its own when the rest of it has been counted
@@ -200,7 +200,7 @@ class CpuReading:
         self._loose = [(keys, counts)]
         starts = np.searchsorted(keys >> 15, np.arange(len(self.flats) + 1))
         self._tail_entries = (keys & 0x7FFF, counts, starts)
-        return found
+        return moments
 
     def _rows(self, tensor: int, begin: int, rows: int) -> Any:
         return self.flats[tensor][begin * ROW : (begin + rows) * ROW].view(rows, ROW)
@@ -390,13 +390,13 @@ def read(flats: Sequence[Any], sketched: bool) -> tuple[Moments, list[Entries]]:
     import torch
 
     wide = {torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64}
-    found = nothing(len(flats))
+    moments = nothing(len(flats))
     entries: list[Entries] = [(np.zeros(0, np.int64), np.zeros(0, np.int64)) for _ in flats]
     for group in (False, True):
         chosen = [number for number, flat in enumerate(flats) if (flat.dtype in wide) == group]
         if chosen:
             reading = CpuReading([flats[number] for number in chosen], group, sketched)
-            found.put(chosen, reading.result())
+            moments.put(chosen, reading.result())
             for number, entry in zip(chosen, reading.entries, strict=True):
                 entries[number] = entry
-    return found, entries
+    return moments, entries

@@ -52,34 +52,34 @@ def nothing(size: int) -> Moments:
     return Moments(whole[0], np.zeros(size), np.zeros(size), nan, nan.copy(), *whole[1:])
 
 
-def combine(one: Moments, two: Moments) -> Moments:
-    """Moments of tensors of which `one` and `two` are disjoint parts."""
-    finite = one.finite + two.finite
+def combine(moments: Moments, two: Moments) -> Moments:
+    """Moments of tensors of which `moments` and `two` are disjoint parts."""
+    finite = moments.finite + two.finite
     share = two.finite / np.maximum(finite, 1)
-    apart = np.where((one.finite > 0) & (two.finite > 0), two.mean - one.mean, 0.0)
-    mean = np.where(one.finite > 0, one.mean + apart * share, two.mean)
-    scale = np.maximum(np.maximum(one.deviation, two.deviation), np.abs(apart))
+    apart = np.where((moments.finite > 0) & (two.finite > 0), two.mean - moments.mean, 0.0)
+    mean = np.where(moments.finite > 0, moments.mean + apart * share, two.mean)
+    scale = np.maximum(np.maximum(moments.deviation, two.deviation), np.abs(apart))
     unit = np.where(scale > 0, scale, 1.0)
-    variance = (1 - share) * (one.deviation / unit) ** 2 + share * (two.deviation / unit) ** 2
+    variance = (1 - share) * (moments.deviation / unit) ** 2 + share * (two.deviation / unit) ** 2
     variance += share * (1 - share) * (apart / unit) ** 2
     return Moments(
         finite,
         mean,
         scale * np.sqrt(variance),
-        np.fmin(one.low, two.low),
-        np.fmax(one.high, two.high),
-        one.zeros + two.zeros,
-        one.nans + two.nans,
-        one.infs + two.infs,
+        np.fmin(moments.low, two.low),
+        np.fmax(moments.high, two.high),
+        moments.zeros + two.zeros,
+        moments.nans + two.nans,
+        moments.infs + two.infs,
     )
 
 
 def zeros_only(amounts: Counts) -> Moments:
     """Moments of tensors that hold this many zeros and nothing else."""
-    found = nothing(len(amounts))
-    found.finite, found.zeros = amounts.copy(), amounts.copy()
-    found.low[amounts > 0] = found.high[amounts > 0] = 0.0
-    return found
+    moments = nothing(len(amounts))
+    moments.finite, moments.zeros = amounts.copy(), amounts.copy()
+    moments.low[amounts > 0] = moments.high[amounts > 0] = 0.0
+    return moments
 
 
 def measure(values: Floats, sizes: Counts) -> Moments:

@@ -248,20 +248,20 @@ def _length(norms: Floats) -> Any:
     return largest * np.sqrt(np.sum((norms / largest) ** 2))
 
 
-def _statistics(found: Moments, sketches: Sketches | None, names: tuple[str, ...]) -> Statistics:
-    count = (found.finite + found.nans + found.infs).astype(np.float64)
-    some = found.finite > 0
-    norm = np.sqrt(found.finite) * np.hypot(found.deviation, found.mean)
+def _statistics(moments: Moments, sketches: Sketches | None, names: tuple[str, ...]) -> Statistics:
+    count = (moments.finite + moments.nans + moments.infs).astype(np.float64)
+    some = moments.finite > 0
+    norm = np.sqrt(moments.finite) * np.hypot(moments.deviation, moments.mean)
     return Statistics(
         count,
         np.where(some | (count == 0), norm, np.nan),
-        np.where(some, found.mean, np.nan),
-        np.where(some, found.deviation, np.nan),
-        found.low,
-        found.high,
-        found.zeros.astype(np.float64),
-        found.nans.astype(np.float64),
-        found.infs.astype(np.float64),
+        np.where(some, moments.mean, np.nan),
+        np.where(some, moments.deviation, np.nan),
+        moments.low,
+        moments.high,
+        moments.zeros.astype(np.float64),
+        moments.nans.astype(np.float64),
+        moments.infs.astype(np.float64),
         sketches,
         names,
     )

@@ -36,14 +36,14 @@ class Alert:
 
     def fields(self) -> dict[str, Any]:
         """The fields of its record."""
-        found: dict[str, Any] = {"title": self.title, "text": self.text, "level": self.level, "cause": self.cause}
+        result: dict[str, Any] = {"title": self.title, "text": self.text, "level": self.level, "cause": self.cause}
         if self.metric:
-            found["metric"] = self.metric
+            result["metric"] = self.metric
         if self.value is not None:
-            found["value"] = self.value
+            result["value"] = self.value
         if self.recovered:
-            found["recovered"] = True
-        return found
+            result["recovered"] = True
+        return result
 
     def line(self) -> str:
         """It in one line."""

@@ -85,9 +85,9 @@ class _Plan:
     @classmethod
     def of(cls, settings: Any) -> _Plan:
         given = {
-            one.name: getattr(settings, f"alert_{one.name}")
-            for one in dataclasses.fields(cls)
-            if hasattr(settings, f"alert_{one.name}")
+            item.name: getattr(settings, f"alert_{item.name}")
+            for item in dataclasses.fields(cls)
+            if hasattr(settings, f"alert_{item.name}")
         }
         plan = cls(**given)
         return dataclasses.replace(plan, stop_on=getattr(settings, "stop_on", None) or "none")
@@ -208,9 +208,9 @@ class Alerts:
                 self._choose(rank, RankRow(names, packed, record.step, record.time, segment))
 
     def _choose(self, rank: int, row: RankRow) -> None:
-        for one in self._ranks.take(rank, row):
+        for item in self._ranks.take(rank, row):
             if self.follows:
-                self.take_row(one.names, memoryview(one.values).cast("d"), one.step)
+                self.take_row(item.names, memoryview(item.values).cast("d"), item.step)
 
     @property
     def follows(self) -> bool:

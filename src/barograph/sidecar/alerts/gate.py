@@ -52,9 +52,9 @@ class Gate:
 
     def happens(self, cause: str, level: str, now: float, cooldown: float) -> bool:
         """Something that has no end, such as a call for an alert. Whether to tell it."""
-        found = self.stands(cause, level, now, cooldown)
+        result = self.stands(cause, level, now, cooldown)
         self._states[cause].told = -1
-        return found
+        return result
 
     def sent(self, cause: str, level: str, moment: float) -> None:
         """It was sent before, by another process perhaps: the cool-down runs from then on."""
@@ -66,7 +66,7 @@ class Gate:
         state = self._states.get(cause)
         if state is None:
             if len(self._states) >= _MOST_CAUSES:
-                idle = next((name for name, one in self._states.items() if one.told < 0), None)
+                idle = next((name for name, state in self._states.items() if state.told < 0), None)
                 del self._states[idle if idle is not None else next(iter(self._states))]
             state = self._states[cause] = _State()
         return state

@@ -187,10 +187,10 @@ class _Check:
         return value
 
     def level(self, name: str) -> str:
-        found = level_of(self._given.get(name, "warning"))
-        if found is None:
+        result = level_of(self._given.get(name, "warning"))
+        if result is None:
             self._refuse(name, f"one of {', '.join(LEVELS)}")
-        return found
+        return result
 
     def title(self) -> str:
         value = self._given.get("title", "")

@@ -77,7 +77,7 @@ class Address:
             from apprise import plugins
 
             known: Any = plugins.N_MGR
-            kinds = sorted(str(one) for one in known.schemas())
+            kinds = sorted(str(item) for item in known.schemas())
         if kinds and kind not in kinds:
             nearest = difflib.get_close_matches(kind, kinds, n=1, cutoff=0.0)[0]
             return f"there is no kind of address {kind}://; the nearest one is {nearest}://"

@@ -41,13 +41,13 @@ class Watching:
 
     def of(self, name: str, now: float) -> tuple[Watched, ...]:
         """What is watched under this name."""
-        found = self._known.get(name)
-        if found is None:
+        result = self._known.get(name)
+        if result is None:
             known = self._known
-            found = tuple(self._match(name, now))
+            result = tuple(self._match(name, now))
             if len(known) < _MOST_NAMES:
-                known[name] = found
-        return found
+                known[name] = result
+        return result
 
     def _match(self, name: str, now: float) -> Iterator[Watched]:
         for at, (threshold, pattern, watched) in enumerate(self._entries):
@@ -67,45 +67,45 @@ class Watching:
         self._rows += 1
         held = self._places.get(id(names))
         if held is None or held[0] is not names:
-            places = tuple((at, one) for at, name in enumerate(names) for one in self.of(name, now))
+            places = tuple((at, item) for at, name in enumerate(names) for item in self.of(name, now))
             if len(self._places) > 1000:
                 self._places = {}
             self._places[id(names)] = (names, places)  # held, so that the identity stays its own
         else:
             places = held[1]
-        found: list[tuple[Watched, Answer]] = []
+        result: list[tuple[Watched, Answer]] = []
         for at, watched in places:
             answer = watched.see(values[at], step, now)
             if answer != "quiet":
-                found.append((watched, answer))
-        return found
+                result.append((watched, answer))
+        return result
 
     def tick(self, now: float, step: int) -> Iterator[tuple[Watched, Answer]]:
         """What the time says: metrics that are missing."""
         for threshold, _, watched in self._entries:
             if threshold.missing is not None:
-                for one in tuple(watched.values()):
-                    answer = one.tick(now, step)
+                for item in tuple(watched.values()):
+                    answer = item.tick(now, step)
                     if answer != "quiet":
-                        yield one, answer
+                        yield item, answer
 
     def begin(self, now: float) -> None:
         """The time at which the run begins: from then on a metric may be missing."""
         for _, _, watched in self._entries:
-            for one in watched.values():
-                one.begin(now)
+            for item in watched.values():
+                item.begin(now)
 
     def doubts(self) -> list[tuple[str, str]]:
         """A key and a sentence for each entry that may not do what was meant; each once."""
-        found = []
+        result = []
         while self._crowded:
             metric = self._entries[self._crowded.pop()][0].metric
-            found.append((
+            result.append((
                 f"crowded {metric}",
                 f"the alert on {metric!r} fits more than {_MOST_WATCHED} metrics; it watches the first of them",
             ))  # fmt: skip
         if self._rows < _SOON or self._asked == len(self._entries):
-            return found
+            return result
         fresh, self._asked = self._entries[self._asked :], len(self._entries)
         wanted = {threshold.metric for threshold, _, _ in self._entries}
         seen = [name for name in self._known if name not in wanted][:2000]
@@ -115,5 +115,5 @@ class Watching:
             near = difflib.get_close_matches(threshold.metric, seen, n=1, cutoff=_ALIKE)
             if near:
                 sentence = f"the alert on {threshold.metric!r} has seen no value yet; is {near[0]!r} meant?"
-                found.append((f"unseen {threshold.metric}", sentence))
-        return found
+                result.append((f"unseen {threshold.metric}", sentence))
+        return result

@@ -151,8 +151,8 @@ class BlackBox:
                     thread.start()
                     self._writing.append(thread)
                 waiting = list(self._writing)
-            for one in waiting if wait else ():
-                one.join(max(0.0, deadline - time.monotonic()))
+            for item in waiting if wait else ():
+                item.join(max(0.0, deadline - time.monotonic()))
             return path
         except Exception as error:
             self._failed(error)
@@ -186,7 +186,7 @@ class BlackBox:
         """A thread of its own."""
         began = time.monotonic()
         try:
-            seen: list[Bad] = []
+            bads: list[Bad] = []
             step = about["step"]
             if crashing:
                 _started(self._hand_over).join(_FLUSH)
@@ -194,13 +194,13 @@ class BlackBox:
             stem = getattr(self._run, "stem", "training")
             tail = read_tail(log_path, self._run.dir, stem, self._steps, self._limit_bytes)
             held, recorded = tail.held, tail.bad.found()
-            looking = _started(lambda: self._look(step, seen) if crashing or recorded else None)
+            looking = _started(lambda: self._look(step, bads) if crashing or recorded else None)
             looking.join(max(0.0, began + WAIT - 0.3 - time.monotonic()) if crashing else _LOOK)
-            first = first_of(recorded, list(seen))
+            first = first_of(recorded, list(bads))
             about |= {
                 "first_bad": None if first is None else first.fields(),
                 "bad": [bad.fields() for bad in recorded],
-                "bad_now": [bad.fields() for bad in seen],
+                "bad_now": [bad.fields() for bad in bads],
                 "batch": self._batch_of(step if first is None else first.step, tail.batches),
                 "held": {
                     "steps": [held.details[0].step, held.details[-1].step] if held.details else [],
@@ -226,10 +226,10 @@ class BlackBox:
             with contextlib.suppress(Exception):  # a device that is gone
                 hand_over()
 
-    def _look(self, step: int, seen: list[Bad]) -> None:
+    def _look(self, step: int, bads: list[Bad]) -> None:
         for watch in list(self._watches):
             with contextlib.suppress(Exception):  # a device that is gone, a model of another make
-                live.look(watch.model, watch.optimizers, step, seen.append)
+                live.look(watch.model, watch.optimizers, step, bads.append)
 
     def _batch_of(self, step: int, batches: dict[int, dict[str, Any]]) -> dict[str, Any] | None:
         """What is known of the batch of a step: its record, or the last one there is."""

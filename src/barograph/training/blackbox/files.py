@@ -221,21 +221,21 @@ def _read(path: Path) -> Box:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_bytes())
-    if not isinstance(found, dict):
+    result = json.loads(path.read_bytes())
+    if not isinstance(result, dict):
         raise ValueError(f"{path.name} is not an object")
-    return found
+    return result
 
 
 def _read_tables(path: Path) -> list[BoxTable]:
     import numpy
 
     names = _object(path / "wide.json")["names"]
-    found = []
+    result = []
     with numpy.load(path / "wide.npz", allow_pickle=False) as arrays:
         for number, columns in enumerate(names):
             steps, times, values = (arrays[f"{part}_{number}"] for part in ("steps", "times", "values"))
             if values.shape != (len(steps), len(columns)) or times.shape != steps.shape:
                 raise ValueError("wide.npz does not fit its names")
-            found.append(BoxTable(tuple(map(str, columns)), steps, times, values))
-    return found
+            result.append(BoxTable(tuple(map(str, columns)), steps, times, values))
+    return result

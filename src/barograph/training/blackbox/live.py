@@ -23,7 +23,7 @@ def look(model: Any, optimizers: Iterable[Any], step: int, give: Callable[[Bad],
 
     with torch.no_grad():
         weights = {plain(name): parameter for name, parameter in model.named_parameters()}
-        gradients = {name: one.grad for name, one in weights.items() if one.grad is not None}
+        gradients = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
 
         def give_weight(bad: Bad) -> None:  # a step with bad gradients spoils all of them: no cause any more
             spoiled = bad.layers > 1 and bad.layers >= len(gradients)

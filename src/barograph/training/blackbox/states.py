@@ -26,16 +26,16 @@ def digests() -> dict[str, str]:
 def full() -> dict[str, Any]:
     """What sets the generators to where they are now: see `docs/guides/blackbox.md`."""
     version, internal, gauss = random.getstate()
-    found: dict[str, Any] = {"python": [version, list(internal), gauss]}
+    result: dict[str, Any] = {"python": [version, list(internal), gauss]}
     for name, raw in _raw():
         if name != "python":
-            found[name] = base64.b64encode(raw).decode()
+            result[name] = base64.b64encode(raw).decode()
     with contextlib.suppress(Exception):
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             kind, keys, place, has_gauss, cached = numpy_random.get_state()
-            found["numpy"] = [kind, keys.tolist(), int(place), int(has_gauss), float(cached)]
-    return found
+            result["numpy"] = [kind, keys.tolist(), int(place), int(has_gauss), float(cached)]
+    return result
 
 
 def _raw() -> Iterator[tuple[str, bytes]]:
@@ -61,15 +61,15 @@ def _raw() -> Iterator[tuple[str, bytes]]:
 
 def hyperparameters(optimizers: Iterable[Any]) -> list[dict[str, Any]]:
     """`[{optimizer, groups: [{lr, betas, …, parameters}]}]`: numbers, texts and lists of them."""
-    found = []
+    result = []
     for optimizer in optimizers:
         groups = []
         for group in optimizer.param_groups:
             row = {str(name): value for name, given in group.items() if (value := _plain(given)) is not None}
             row["parameters"] = len(group["params"])
             groups.append(row)
-        found.append({"optimizer": type(optimizer).__name__, "groups": groups})
-    return found
+        result.append({"optimizer": type(optimizer).__name__, "groups": groups})
+    return result
 
 
 def _plain(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _plain(value: Any) -> Any:
     if (
         isinstance(value, (tuple, list))
         and len(value) <= 16
-        and all(isinstance(one, (bool, int, float)) for one in value)
+        and all(isinstance(item, (bool, int, float)) for item in value)
     ):
         return list(value)
     device = getattr(value, "device", None)

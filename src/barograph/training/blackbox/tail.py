@@ -58,27 +58,27 @@ def read_tail(log_file: Path | None, folder: Path, stem: str, steps: int, limit_
 
 def _records(log_file: Path | None, steps: int) -> list[tuple[int, Record]]:
     """The records of the log's end with the ends of each: of this many steps, if they are there."""
-    found: list[tuple[int, Record]] = []
+    result: list[tuple[int, Record]] = []
     if log_file is None:
-        return found
+        return result
     with contextlib.suppress(OSError, ValueError):
         size = os.stat(log_file).st_size
         length = _FIRST
         while True:
             start = max(0, size - length)
-            found = [(end, record) for record, end in records_from(log_file, start)]
-            if not start or length >= _MOST or len({record.step for _, record in found}) > steps:
-                return found
+            result = [(end, record) for record, end in records_from(log_file, start)]
+            if not start or length >= _MOST or len({record.step for _, record in result}) > steps:
+                return result
             length *= 4
-    return found
+    return result
 
 
 def _rows(folder: Path, stem: str) -> list[WideRow]:
-    found: list[WideRow] = []
+    rows: list[WideRow] = []
     for _, path in pieces(folder, stem)[-_PIECES:]:
         with contextlib.suppress(OSError, ValueError):
-            found += [block for block in BlockReader(path).read() if isinstance(block, WideRow)]
-    return found
+            rows += [block for block in BlockReader(path).read() if isinstance(block, WideRow)]
+    return rows
 
 
 def _merged(records: list[tuple[int, Record]], rows: list[WideRow]) -> list[Record | WideRow]:

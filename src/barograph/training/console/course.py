@@ -213,9 +213,9 @@ class Course:
                 self._best[name] = best
 
     def _step_ms(self, fields: Mapping[str, Any], trained: float | None, step: int) -> float:
-        given = number(fields.get("step_avg_ms"))
-        if given is not None:
-            return given
+        result = number(fields.get("step_avg_ms"))
+        if result is not None:
+            return result
         return trained / max(step, 1) if trained is not None else 1000 * self._trained.mean
 
     def _trend(self, loss: float | None) -> str:
@@ -253,9 +253,9 @@ def _bounded(step: int) -> int:
 
 def _speed(fields: Mapping[str, Any], tokens: float | None, duration_ms: float | None) -> float | None:
     """Tokens per second, as given, or as the Surogate metrics guide defines it; None where it has no meaning."""
-    given = number(fields.get("tokens_per_second"))
-    if given is not None:
-        return given
+    result = number(fields.get("tokens_per_second"))
+    if result is not None:
+        return result
     if tokens is None or duration_ms is None or not duration_ms > 0:
         return None
     return tokens / duration_ms * 1000

@@ -76,12 +76,12 @@ _plans: dict[tuple[str, ...], RowPlan] = {}
 def plan(names: Iterable[str]) -> RowPlan:
     """What a row with these names describes; empty if it has no loss."""
     key = tuple(names)
-    found = _plans.get(key)
-    if found is None:
+    result = _plans.get(key)
+    if result is None:
         if len(_plans) >= _MOST:
             _plans.clear()
-        found = _plans[key] = _plan(key)
-    return found
+        result = _plans[key] = _plan(key)
+    return result
 
 
 def described(record: Record) -> Iterator[Record]:
@@ -121,13 +121,13 @@ def _plan(names: tuple[str, ...]) -> RowPlan:
             evaluations.setdefault(match[1], []).append((name, match[2].replace("bpb", "val_bpb"), 1.0))
         elif "/" not in name:
             step.append((name, name, 1.0))
-    shared = [one for one in step if one[1] in _SHARED]
+    shared = [item for item in step if item[1] in _SHARED]
     scored = {
-        name: tuple(sorted([*columns, *shared], key=lambda one: one[1] not in ("loss", "val_bpb")))
+        name: tuple(sorted([*columns, *shared], key=lambda item: item[1] not in ("loss", "val_bpb")))
         for name, columns in evaluations.items()
         if any(field in ("loss", "val_bpb") for _, field, _ in columns)
     }
-    first = next((lead for lead in ("loss", _ELAPSED) if any(one[1] == lead for one in step)), None)
+    first = next((lead for lead in ("loss", _ELAPSED) if any(item[1] == lead for item in step)), None)
     if first is None or (first == _ELAPSED and scored):
         step = []
-    return RowPlan(tuple(sorted(step, key=lambda one: one[1] != first)), tuple(scored.items()))
+    return RowPlan(tuple(sorted(step, key=lambda item: item[1] != first)), tuple(scored.items()))

@@ -123,7 +123,7 @@ class Answers:
             "series": series.name,
             **_numbers(step, value),
             "columns": ["step", "value"] if x == "step" else [x, "step", "value"],
-            "rows": [list(row) for row in zip(*(one.tolist() for one in axes), strict=True)],
+            "rows": [list(row) for row in zip(*(axis.tolist() for axis in axes), strict=True)],
             "note": f"{len(places)} of {len(value)} points, each bucket's minimum and maximum among them"
             if len(places) < len(value)
             else "every point",
@@ -140,7 +140,7 @@ class Answers:
         result = diagnose(found)
         return {
             "run": found.id,
-            "findings": [_finding(int(one["step"]), one) for one in result["findings"]],
+            "findings": [_finding(int(item["step"]), item) for item in result["findings"]],
             "rules_that_looked": len(result["checked"]),
             "rules_that_could_not": len(result["abstained"]),
         }
@@ -148,14 +148,14 @@ class Answers:
     def config_diff(self, runs: Sequence[str]) -> dict[str, Any]:
         if len(runs) < 2:
             raise ValueError("name two runs or more")
-        found = [self.find(one) for one in runs]
+        found = [self.find(run) for run in runs]
         labels = _labels(found)
         values = [dict(_texts(run)) for run in found]
-        keys = sorted({key for one in values for key in one})
+        keys = sorted({key for value in values for key in value})
         differs = {
-            key: {label: one.get(key, "(not set)") for label, one in zip(labels, values, strict=True)}
+            key: {label: value.get(key, "(not set)") for label, value in zip(labels, values, strict=True)}
             for key in keys
-            if len({one.get(key, "\0") for one in values}) > 1
+            if len({value.get(key, "\0") for value in values}) > 1
         }
         return {
             "runs": labels,
@@ -174,7 +174,7 @@ class Answers:
     ) -> dict[str, Any]:
         if len(runs) < 2:
             raise ValueError("name two runs or more; the first is the baseline")
-        made = comparison.compare(*[self.find(one) for one in runs], metric=metric, x=axis, group=group, level=level)
+        made = comparison.compare(*[self.find(run) for run in runs], metric=metric, x=axis, group=group, level=level)
         return {"text": made.text(100), **made.as_dict()}
 
     def forecast(self, run: str, target: float | None = None, planned_steps: int | None = None) -> dict[str, Any]:
@@ -183,8 +183,8 @@ class Answers:
         return {"run": found.id, "sentences": forecast_sentences(made), **made.as_dict()}
 
     def scaling(self, runs: Sequence[str], metric: str | None = None) -> dict[str, Any]:
-        made = fit_scaling(*[self.find(one) for one in runs], metric=metric)
-        return {"text": made.text(100), **made.as_dict()}
+        scaling = fit_scaling(*[self.find(run) for run in runs], metric=metric)
+        return {"text": scaling.text(100), **scaling.as_dict()}
 
     def lineage(self, run: str) -> dict[str, Any]:
         return lineage(self.find(run), self.dir.resolve()).as_dict()
@@ -192,13 +192,13 @@ class Answers:
     def report(self, runs: Sequence[str], section: str | None = None) -> dict[str, Any]:
         if not runs:
             raise ValueError("name a run, or several for their comparison")
-        made = report_command.content([self.find(one) for one in runs])
-        known = [one.slug for one in made.sections]
+        report = report_command.content([self.find(run) for run in runs])
+        known = [section.slug for section in report.sections]
         if section is not None and section not in known:
             raise KeyError(f"the report has no section {section[:80]!r}; it has {', '.join(known)}")
-        wanted = [one for one in made.sections if section in (None, one.slug)]
-        return {"title": made.title, "subtitle": made.subtitle, "sections": known,
-                "markdown": {one.slug: markdown.section(one) for one in wanted}}  # fmt: skip
+        wanted = [item for item in report.sections if section in (None, item.slug)]
+        return {"title": report.title, "subtitle": report.subtitle, "sections": known,
+                "markdown": {item.slug: markdown.section(item) for item in wanted}}  # fmt: skip
 
     def schema(self) -> dict[str, Any]:
         return {"tables": tables.schema_text()}
@@ -226,7 +226,7 @@ def _shown(whole: int, shown: int, what: str) -> dict[str, str]:
 
 def _labels(runs: Sequence[StoredRun]) -> list[str]:
     ids = [run.id for run in runs]
-    return [one if ids.count(one) == 1 else f"{run.project}/{one}" for one, run in zip(ids, runs, strict=True)]
+    return [item if ids.count(item) == 1 else f"{run.project}/{item}" for item, run in zip(ids, runs, strict=True)]
 
 
 def _texts(run: StoredRun) -> Iterator[tuple[str, str]]:
@@ -264,17 +264,17 @@ def _numbers(step: Any, value: Any) -> dict[str, Any]:
     if not len(value):
         return {"points": 0}
     finite = numpy.flatnonzero(numpy.isfinite(value))
-    said: dict[str, Any] = {"points": len(value), "first_step": int(step[0]), "last_step": int(step[-1])}
-    said |= {"first": float(value[0]), "last": float(value[-1])}
+    result: dict[str, Any] = {"points": len(value), "first_step": int(step[0]), "last_step": int(step[-1])}
+    result |= {"first": float(value[0]), "last": float(value[-1])}
     if len(finite):
         low, high = finite[value[finite].argmin()], finite[value[finite].argmax()]
-        said |= {"min": float(value[low]), "min_step": int(step[low])}
-        said |= {"max": float(value[high]), "max_step": int(step[high])}
-        said["mean"] = float(value[finite].mean())
+        result |= {"min": float(value[low]), "min_step": int(step[low])}
+        result |= {"max": float(value[high]), "max_step": int(step[high])}
+        result["mean"] = float(value[finite].mean())
     if len(finite) < len(value):
         odd = numpy.flatnonzero(~numpy.isfinite(value))
-        said |= {"not_finite": len(odd), "first_not_finite_step": int(step[odd[0]])}
-    return said
+        result |= {"not_finite": len(odd), "first_not_finite_step": int(step[odd[0]])}
+    return result
 
 
 _KEPT = ("rule", "severity", "last_step", "message", "causes", "remedies", "confidence", "evidence")
@@ -311,9 +311,9 @@ def bounded(answer: Mapping[str, Any], most: int = MOST_BYTES) -> str:
 def _plain(value: Any) -> Any:
     """A value as strict JSON can hold it."""
     if isinstance(value, Mapping):
-        return {sound(str(key)): _plain(one) for key, one in value.items()}
+        return {sound(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float):
         return mark_non_finite(value)
     if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63):
@@ -354,7 +354,7 @@ def _cut(content: dict[str, Any], place: list[Any], held: Any, share: float, not
     kept = min(whole - 1, max(0, int(whole * share)))
     if whole == 0:
         return False
-    name = ".".join(str(one) for one in place)
+    name = ".".join(str(item) for item in place)
     if isinstance(held, str):
         left: Any = held[:kept]
     elif isinstance(held, dict):

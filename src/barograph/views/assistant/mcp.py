@@ -129,11 +129,11 @@ def make_server(dir: str | os.PathLike[str] | None = None) -> Any:
     async def call_tool(name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         """The SDK leaves out arguments that a tool does not have; an assistant would take the answer for another."""
         names = arguments_of.get(name, list(arguments))
-        for given in arguments:
-            if given not in names:
-                near = difflib.get_close_matches(given, names, 1, 0.0)
+        for argument in arguments:
+            if argument not in names:
+                near = difflib.get_close_matches(argument, names, 1, 0.0)
                 hint = f"; the nearest is {near[0]!r}" if near else ", which takes none"
-                raise refusal(f"there is no argument {given[:80]!r} of {name}{hint}")
+                raise refusal(f"there is no argument {argument[:80]!r} of {name}{hint}")
         return await call(name, arguments, context)
 
     server.call_tool = call_tool
@@ -157,7 +157,7 @@ def serve(dir: str | os.PathLike[str] | None = None) -> None:
 def _teller(refusal: type[Exception]) -> Callable[[Callable[[], dict[str, Any]]], str]:
     """What makes a tool's text out of an answer, or a `refusal` with the sentence that says why there is none."""
 
-    def told(ask: Callable[[], dict[str, Any]]) -> str:
+    def result(ask: Callable[[], dict[str, Any]]) -> str:
         try:
             return bounded({"barograph": __version__} | ask())
         except KeyError as error:
@@ -167,7 +167,7 @@ def _teller(refusal: type[Exception]) -> Callable[[Callable[[], dict[str, Any]]]
         except OSError as error:
             raise refusal(f"{error.strerror or error} ({error.filename})") from None
 
-    return told
+    return result
 
 
 def _sdk() -> tuple[Any, Any, type[Exception]]:

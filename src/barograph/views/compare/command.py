@@ -66,13 +66,13 @@ def run_compare(
     return UNEQUAL if equal and not equality.are_equal(made.equal or (), exact=tolerance is None) else 0
 
 
-def _written(made: Comparison, to: str, to_file: bool) -> str:
+def _written(comparison: Comparison, to: str, to_file: bool) -> str:
     if to == "md":
-        return made.markdown()
+        return comparison.markdown()
     if to == "html":
-        return made.html()
+        return comparison.html()
     if to == "json":
-        return json_text(made.as_dict())
+        return json_text(comparison.as_dict())
 
     width = 100 if to_file else min(120, shutil.get_terminal_size((100, 24)).columns)
-    return made.text(width, not to_file and sys.stdout.isatty() and wants_colour())
+    return comparison.text(width, not to_file and sys.stdout.isatty() and wants_colour())

@@ -34,22 +34,22 @@ def run_scaling(
     predict: texts such as `7e9,2e12`, or `7B,2T`: N and D. budget: texts such as `1e22`, FLOPs. The rest is as in
     `scaling.fit`. Raises KeyError, ValueError and OSError with one sentence.
     """
-    places = [_pair(one) for one in predict]
-    budgets = [amount(one, "--budget") for one in budget]
-    made = fit_scaling(*paths, dir=dir, metric=metric, parameters=parameters, keep=keep, level=level, anyway=anyway)
-    predictions = [made.predict(*one) for one in places]
-    optima = [made.optimal(one) for one in budgets]
+    places = [_pair(item) for item in predict]
+    budgets = [amount(item, "--budget") for item in budget]
+    scaling = fit_scaling(*paths, dir=dir, metric=metric, parameters=parameters, keep=keep, level=level, anyway=anyway)
+    predictions = [scaling.predict(*place) for place in places]
+    optima = [scaling.optimal(budget) for budget in budgets]
     if as_json:
-        told = made.as_dict()
-        told["predictions"] = [one.as_dict() for one in predictions]
-        told["optima"] = [one.as_dict() for one in optima]
+        told = scaling.as_dict()
+        told["predictions"] = [prediction.as_dict() for prediction in predictions]
+        told["optima"] = [item.as_dict() for item in optima]
         print(json_text(told))
         return 0
 
     columns = min(120, shutil.get_terminal_size((100, 24)).columns)
-    lines = [line for one in predictions for line in prediction_lines(one, made, columns)]
-    lines += [line for one in optima for line in optimum_lines(one, made, columns)]
-    print(page(made, columns) + ("\n\n" + "\n".join(lines) if lines else ""))
+    lines = [line for prediction in predictions for line in prediction_lines(prediction, scaling, columns)]
+    lines += [line for item in optima for line in optimum_lines(item, scaling, columns)]
+    print(page(scaling, columns) + ("\n\n" + "\n".join(lines) if lines else ""))
     return 0
 
 

@@ -33,29 +33,34 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SIZES_APART = 0.05
 
 
-def page(made: Scaling, columns: int = 100) -> str:
+def page(scaling: Scaling, columns: int = 100) -> str:
     """Everything but predictions. columns: at least 60 are used."""
     columns = max(60, columns)
-    parts = [_head(made, columns), _coefficients(made, columns), _chart(made, columns), _runs(made, columns)]
-    parts.append(_notes(made, columns))
+    parts = [
+        _head(scaling, columns),
+        _coefficients(scaling, columns),
+        _chart(scaling, columns),
+        _runs(scaling, columns),
+    ]
+    parts.append(_notes(scaling, columns))
     return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
 
 
-def _head(made: Scaling, columns: int) -> Iterator[str]:
-    points = made.samples.points
+def _head(scaling: Scaling, columns: int) -> Iterator[str]:
+    points = scaling.samples.points
     sizes, tokens = spans(points)
-    yield fit(f"L(N, D) = E + A / N^α + B / D^β   of {escape(made.samples.metric)}, {len(points)} runs", columns)
-    yield fit(f"N {sizes} parameters ({escape(made.samples.source)}), D {tokens} tokens", columns)
+    yield fit(f"L(N, D) = E + A / N^α + B / D^β   of {escape(scaling.samples.metric)}, {len(points)} runs", columns)
+    yield fit(f"N {sizes} parameters ({escape(scaling.samples.source)}), D {tokens} tokens", columns)
 
 
-def _coefficients(made: Scaling, columns: int) -> Iterator[str]:
-    interval = f"{percent(made.level)} interval"
-    for name, one in made.coefficients.items():
+def _coefficients(scaling: Scaling, columns: int) -> Iterator[str]:
+    interval = f"{percent(scaling.level)} interval"
+    for name, coefficient in scaling.coefficients.items():
         show = number if name in ("A", "B") else _small
-        line = f"  {_NAMES[name]}  {show(one.value):>11}   {show(one.low)} to {show(one.high)}"
-        note = "not identified" if name in made.unidentified else _MEANS[name]
+        line = f"  {_NAMES[name]}  {show(coefficient.value):>11}   {show(coefficient.low)} to {show(coefficient.high)}"
+        note = "not identified" if name in scaling.unidentified else _MEANS[name]
         yield fit(f"{line:<44} {note}".rstrip(), columns)
-    yield fit(f"  noise of a run {percent(made.noise)}; {interval}s of a bootstrap over runs", columns)
+    yield fit(f"  noise of a run {percent(scaling.noise)}; {interval}s of a bootstrap over runs", columns)
 
 
 def _small(value: float) -> str:
@@ -65,29 +70,29 @@ def _small(value: float) -> str:
 # -- the chart ------------------------------------------------------------------------------------------------
 
 
-def _groups(made: Scaling) -> list[tuple[float, list[int]]]:
+def _groups(scaling: Scaling) -> list[tuple[float, list[int]]]:
     """Runs of one size together: the size, and their places; the smallest first."""
-    points = made.samples.points
+    points = scaling.samples.points
     order = sorted(range(len(points)), key=lambda at: points[at].parameters)
-    found: list[tuple[float, list[int]]] = []
+    result: list[tuple[float, list[int]]] = []
     for at in order:
         size = points[at].parameters
-        if found and size <= found[-1][0] * (1 + _SIZES_APART):
-            found[-1][1].append(at)
+        if result and size <= result[-1][0] * (1 + _SIZES_APART):
+            result[-1][1].append(at)
         else:
-            found.append((size, [at]))
-    return found
+            result.append((size, [at]))
+    return result
 
 
-def _chart(made: Scaling, columns: int) -> Iterator[str]:
+def _chart(scaling: Scaling, columns: int) -> Iterator[str]:
     """Loss by tokens, both by logarithms: a letter a run, a dotted curve a size."""
-    points, groups = made.samples.points, _groups(made)
+    points, groups = scaling.samples.points, _groups(scaling)
     if len(groups) > len(_LETTERS):
         step = len(groups) / len(_LETTERS)
         shown = {round(at * step) for at in range(len(_LETTERS))}
-        groups = [one for at, one in enumerate(groups) if at in shown]
-    losses = [one.loss for one in points]
-    x0, x1 = _room([one.tokens for one in points])
+        groups = [group for at, group in enumerate(groups) if at in shown]
+    losses = [point.loss for point in points]
+    x0, x1 = _room([point.tokens for point in points])
     y0, y1 = _room(losses)
     wide = columns - 12
     cells = [[" "] * wide for _ in range(_HIGH)]
@@ -100,7 +105,7 @@ def _chart(made: Scaling, columns: int) -> Iterator[str]:
 
     for size, _ in groups:
         for tokens in np.exp(np.linspace(x0, x1, 2 * wide)):
-            loss = float(made.law.loss(size, tokens))
+            loss = float(scaling.law.loss(size, tokens))
             if loss > 0 and (at := place(float(tokens), loss)) is not None and cells[at[0]][at[1]] == " ":
                 cells[at[0]][at[1]] = "·"
     for letter, (_, places) in zip(_LETTERS, groups, strict=False):
@@ -129,14 +134,14 @@ def _room(values: Sequence[float]) -> tuple[float, float]:
 # -- the runs -------------------------------------------------------------------------------------------------
 
 
-def _runs(made: Scaling, columns: int) -> Iterator[str]:
-    points = made.samples.points
-    order = [at for _, places in _groups(made) for at in sorted(places, key=lambda at: points[at].tokens)]
+def _runs(scaling: Scaling, columns: int) -> Iterator[str]:
+    points = scaling.samples.points
+    order = [at for _, places in _groups(scaling) for at in sorted(places, key=lambda at: points[at].tokens)]
     names = min(40, max(3, *(width([escape(points[at].name)]) for at in order)), max(16, columns - 44))
     yield f"  {'RUN':<{names}} {'N':>9} {'D':>9} {'LOSS':>9} {'LAW':>9}"
     for at in order[:_MOST_RUNS]:
         one = points[at]
-        law = float(made.law.loss(one.parameters, one.tokens))
+        law = float(scaling.law.loss(one.parameters, one.tokens))
         yield (
             f"  {fit(escape(one.name), names):<{names}} {compact(one.parameters):>9} {compact(one.tokens):>9} "
             f"{number(one.loss):>9} {number(law):>9}"
@@ -145,52 +150,56 @@ def _runs(made: Scaling, columns: int) -> Iterator[str]:
         yield f"  … and {len(order) - _MOST_RUNS:,} runs more; --json has them all"
 
 
-def _notes(made: Scaling, columns: int) -> Iterator[str]:
-    for name, why in made.unidentified.items():
+def _notes(scaling: Scaling, columns: int) -> Iterator[str]:
+    for name, why in scaling.unidentified.items():
         yield from wrapped(f"! {_NAMES[name]} is not identified: {why}.", columns, "  ")
-    for one in made.cautions:
-        yield from wrapped(f"! {escape(one)}", columns, "  ")
-    for name, reason in made.samples.left_out[:8]:
+    for caution in scaling.cautions:
+        yield from wrapped(f"! {escape(caution)}", columns, "  ")
+    for name, reason in scaling.samples.left_out[:8]:
         yield from wrapped(f"- {escape(name)} is left out: {escape(reason)}.", columns, "  ")
-    if len(made.samples.left_out) > 8:
-        yield f"  - and {len(made.samples.left_out) - 8} more"
+    if len(scaling.samples.left_out) > 8:
+        yield f"  - and {len(scaling.samples.left_out) - 8} more"
 
 
 # -- predictions ----------------------------------------------------------------------------------------------
 
 
-def prediction_lines(one: Prediction, made: Scaling, columns: int = 100) -> list[str]:
+def prediction_lines(prediction: Prediction, scaling: Scaling, columns: int = 100) -> list[str]:
     """A prediction in sentences."""
-    head = f"{compact(one.parameters)} parameters, {compact(one.tokens)} tokens: loss {_of(one.loss)}"
-    found = list(wrapped(f"{head}; a run of it {number(one.run.low)} to {number(one.run.high)}.", columns, "  "))
-    return found + _far(one.beyond, made, columns)
+    head = (
+        f"{compact(prediction.parameters)} parameters, {compact(prediction.tokens)} tokens: loss {_of(prediction.loss)}"
+    )
+    found = list(
+        wrapped(f"{head}; a run of it {number(prediction.run.low)} to {number(prediction.run.high)}.", columns, "  ")
+    )
+    return found + _far(prediction.beyond, scaling, columns)
 
 
-def optimum_lines(one: ScalingOptimum, made: Scaling, columns: int = 100) -> list[str]:
+def optimum_lines(optimum: ScalingOptimum, scaling: Scaling, columns: int = 100) -> list[str]:
     """What a budget is best spent on, in sentences."""
-    ratio = one.tokens.value / one.parameters.value
+    ratio = optimum.tokens.value / optimum.parameters.value
     found = list(
         wrapped(
-            f"{number(one.flops)} FLOPs (6 N D) are best spent on {_amount(one.parameters)} parameters and "
-            f"{_amount(one.tokens)} tokens, {number(ratio, 3)} a parameter: loss {_of(one.loss)}.",
+            f"{number(optimum.flops)} FLOPs (6 N D) are best spent on {_amount(optimum.parameters)} parameters and "
+            f"{_amount(optimum.tokens)} tokens, {number(ratio, 3)} a parameter: loss {_of(optimum.loss)}.",
             columns,
         )
     )
-    if made.unidentified.keys() & {"alpha", "beta"}:
+    if scaling.unidentified.keys() & {"alpha", "beta"}:
         found += wrapped("! An exponent is not identified, so this split is very uncertain.", columns, "  ")
-    return found + _far(one.beyond, made, columns)
+    return found + _far(optimum.beyond, scaling, columns)
 
 
-def _far(beyond: float, made: Scaling, columns: int) -> list[str]:
+def _far(beyond: float, scaling: Scaling, columns: int) -> list[str]:
 
     if beyond <= FAR:
         return []
     return list(wrapped(f"! That is {beyond:,.0f} times the largest run: the law is not tested there.", columns, "  "))
 
 
-def _of(one: Interval) -> str:
-    return f"{number(one.value)} ({number(one.low)} to {number(one.high)})"
+def _of(interval: Interval) -> str:
+    return f"{number(interval.value)} ({number(interval.low)} to {number(interval.high)})"
 
 
-def _amount(one: Interval) -> str:
-    return f"{compact(one.value)} ({compact(one.low)} to {compact(one.high)})"
+def _amount(interval: Interval) -> str:
+    return f"{compact(interval.value)} ({compact(interval.low)} to {compact(interval.high)})"

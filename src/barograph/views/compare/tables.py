@@ -36,11 +36,16 @@ _BESIDE = 3  # sides that stand beside each other; more stand below each other
 _BOLD, _DIM, _GREEN, _RED, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 
-def page(made: Comparison, columns: int = 100, colour: bool = False) -> str:
+def page(comparison: Comparison, columns: int = 100, colour: bool = False) -> str:
     """The whole comparison. columns: at least 60 are used."""
     columns = max(60, columns)
-    parts = [_sides(made, columns), _differences(made, columns), _verdict(made, columns)]
-    parts += [_table(made, columns), _list(made, columns), _along(made, columns), _notes(made, columns)]
+    parts = [_sides(comparison, columns), _differences(comparison, columns), _verdict(comparison, columns)]
+    parts += [
+        _table(comparison, columns),
+        _list(comparison, columns),
+        _along(comparison, columns),
+        _notes(comparison, columns),
+    ]
     text = "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
     return text if colour else _plain(text)
 
@@ -55,19 +60,19 @@ def _head(words: str) -> str:
     return f"{_BOLD}{words}{_END}"
 
 
-def _sides(made: Comparison, columns: int) -> Iterator[str]:
-    for at, side in enumerate(made.sides):
+def _sides(comparison: Comparison, columns: int) -> Iterator[str]:
+    for at, side in enumerate(comparison.sides):
         runs = len(side.members)
         first = side.members[0]
-        statuses = list(dict.fromkeys(one.status for one in side.members))
+        statuses = list(dict.fromkeys(member.status for member in side.members))
         told = [f"{runs} runs" if runs > 1 else escape(first.project, 24), ", ".join(statuses)]
-        if at == 0 and len(made.sides) > 2:
+        if at == 0 and len(comparison.sides) > 2:
             told.append("baseline")
         about = ", ".join(told)
         name = fit(escape(side.label), columns - len(about) - 6)
         yield f"{_BOLD}{letter(at):<2}{_END} {name}  {_DIM}{about}{_END}"
         if runs > 1:
-            names = [fit(escape(one.name), 28) for one in side.members]
+            names = [fit(escape(member.name), 28) for member in side.members]
             shown = next(
                 (at for at in range(min(MOST_NAMES, runs), 1, -1) if width(names[:at]) + 2 * at < columns - 16), 1
             )
@@ -75,30 +80,30 @@ def _sides(made: Comparison, columns: int) -> Iterator[str]:
             yield f"   {_DIM}{', '.join(names[:shown])}{more}{_END}"
 
 
-def _differences(made: Comparison, columns: int) -> Iterator[str]:
-    found = made.differences
-    if len(made.sides) < 2:
+def _differences(comparison: Comparison, columns: int) -> Iterator[str]:
+    found = comparison.differences
+    if len(comparison.sides) < 2:
         return
     yield _head("WHAT DIFFERS")
-    shown = [one for one in found.between if one.change is not None]
-    other = [one for one in found.between if one.change is None]
-    size = min(34, max((width([_key(one)]) for one in found.between), default=0), columns // 3)
-    for one in shown[:MOST_DIFFERENCES]:
-        yield _difference(one, size, columns, "•")
+    shown = [item for item in found.between if item.change is not None]
+    other = [item for item in found.between if item.change is None]
+    size = min(34, max((width([_key(item)]) for item in found.between), default=0), columns // 3)
+    for item in shown[:MOST_DIFFERENCES]:
+        yield _difference(item, size, columns, "•")
     if len(shown) > MOST_DIFFERENCES:
         yield f"  … and {len(shown) - MOST_DIFFERENCES} more changes: --json lists all"
-    told = [one for one in other if one.part != "packages" and one.role != "bookkeeping"]
-    for one in told[:8]:
-        yield f"{_DIM}{_difference(one, size, columns, ' ')}{_END}"
+    told = [item for item in other if item.part != "packages" and item.role != "bookkeeping"]
+    for item in told[:8]:
+        yield f"{_DIM}{_difference(item, size, columns, ' ')}{_END}"
     if not shown and not told:
         yield "  no known difference" if found.unknown else "  nothing"
     if found.files:
         yield f"    in {_names(found.files, 5, columns - 8)}"
     aside = []
-    packages = sum(one.part == "packages" for one in other)
+    packages = sum(item.part == "packages" for item in other)
     if packages:
         aside.append(f"{count(packages, 'package')} that do not affect training")
-    names = [one.key for one in other if one.role == "bookkeeping"]
+    names = [item.key for item in other if item.role == "bookkeeping"]
     if names:
         aside.append(f"names and places ({_names(names, 3, 40)})")
     if len(told) > 8:
@@ -107,84 +112,86 @@ def _differences(made: Comparison, columns: int) -> Iterator[str]:
         yield from wrapped(f"also: {'; '.join(aside)}", columns, "  ")
     if found.same:
         yield from (f"{_DIM}{line}{_END}" for line in wrapped(f"the same: {', '.join(found.same)}", columns, "  "))
-    for who, parts in unknown_words(made):
+    for who, parts in unknown_words(comparison):
         yield from (f"{_YELLOW}{line}{_END}" for line in wrapped(f"not known of {who}: {parts}", columns, "  "))
 
 
-def unknown_words(made: Comparison) -> list[tuple[str, str]]:
+def unknown_words(comparison: Comparison) -> list[tuple[str, str]]:
     """Who says nothing, and of what: the parts that the same sides are silent about together."""
     silent: dict[str, list[str]] = {}
-    for part, sides in made.differences.unknown.items():
-        every = len(sides) == len(made.sides)
+    for part, sides in comparison.differences.unknown.items():
+        every = len(sides) == len(comparison.sides)
         silent.setdefault("any side" if every else ", ".join(map(letter, sides)), []).append(part)
     return [(who, ", ".join(parts)) for who, parts in silent.items()]
 
 
-def _difference(one: Difference, size: int, columns: int, mark: str) -> str:
+def _difference(difference: Difference, size: int, columns: int, mark: str) -> str:
     room = columns - size - 6
-    values = [escape(value, 120) for value in one.values]
+    values = [escape(value, 120) for value in difference.values]
     if len(values) <= 4:
         each = max(6, (room - 3 * (len(values) - 1)) // len(values))
         spare = sum(max(0, each - width([value])) for value in values)
         text = " → ".join(fit(value, each + spare if width([value]) > each else each) for value in values)
     else:
         text = ", ".join(dict.fromkeys(value for value in values if value != ABSENT))
-    return f"  {mark} {padded(_key(one), size)} {fit(text, room)}"
+    return f"  {mark} {padded(_key(difference), size)} {fit(text, room)}"
 
 
-def _key(one: Difference) -> str:
-    return escape(one.key if one.part in ("config", "environment") else f"{one.part}: {one.key}", 120)
+def _key(difference: Difference) -> str:
+    return escape(
+        difference.key if difference.part in ("config", "environment") else f"{difference.part}: {difference.key}", 120
+    )
 
 
-def _verdict(made: Comparison, columns: int) -> Iterator[str]:
+def _verdict(comparison: Comparison, columns: int) -> Iterator[str]:
     yield _head("VERDICT")
-    outcomes = {one.sentence: one.outcome for one in made.contrasts}
-    for sentence in made.verdict.sentences:
+    outcomes = {contrast.sentence: contrast.outcome for contrast in comparison.contrasts}
+    for sentence in comparison.verdict.sentences:
         outcome = outcomes.get(sentence)
         tint = {BETTER: _GREEN, WORSE: _RED, DIFFERENT: _YELLOW}.get(outcome or "", "")
         for at, line in enumerate(wrapped(escape(sentence), columns, "  ")):
             yield f"{tint}{line}{_END}" if tint and at == 0 else line
-    for one in made.refusals:
-        if one.sentence not in made.verdict.sentences:
-            yield from wrapped(escape(one.sentence), columns, "  ")
-    for sentence in made.equality_sentences():
+    for refusal in comparison.refusals:
+        if refusal.sentence not in comparison.verdict.sentences:
+            yield from wrapped(escape(refusal.sentence), columns, "  ")
+    for sentence in comparison.equality_sentences():
         yield from wrapped(escape(sentence), columns, "  ")
 
 
-def _table(made: Comparison, columns: int) -> Iterator[str]:
+def _table(comparison: Comparison, columns: int) -> Iterator[str]:
     """A row a measure and a column a side, with its change against the first."""
-    sides = len(made.sides)
-    if not made.rows or sides > _BESIDE:
+    sides = len(comparison.sides)
+    if not comparison.rows or sides > _BESIDE:
         return
-    cells = [[cell_words(cell, row.unit) for cell in row.cells] for row in made.rows]
-    changes = [[change_words(row, at) for at in range(1, sides)] for row in made.rows]
+    cells = [[cell_words(cell, row.unit) for cell in row.cells] for row in comparison.rows]
+    changes = [[change_words(row, at) for at in range(1, sides)] for row in comparison.rows]
     sizes = [max(6, *(width([line[at]]) for line in cells)) for at in range(sides)]
     grown = [max(8, *(len(line[at]) for line in changes)) for at in range(sides - 1)]
     rest = sum(sizes) + sum(grown) + 2 * (2 * sides - 1) + 2
-    name = max(12, min(max(width([escape(row.name)]) for row in made.rows), columns - rest))
+    name = max(12, min(max(width([escape(row.name)]) for row in comparison.rows), columns - rest))
     heads = [letter(0).rjust(sizes[0])]
     for at in range(1, sides):
         heads += [letter(at).rjust(sizes[at]), f"{letter(at)} vs A".rjust(grown[at - 1])]
     yield _head(f"  {padded('', name)}  {'  '.join(heads)}".rstrip())
-    for row, line, grows in zip(made.rows, cells, changes, strict=True):
+    for row, line, grows in zip(comparison.rows, cells, changes, strict=True):
         parts = [padded(line[0], sizes[0], right=True)]
         for at in range(1, sides):
             parts += [padded(line[at], sizes[at], right=True), grows[at - 1].rjust(grown[at - 1])]
         yield f"  {padded(escape(row.name), name)}  {'  '.join(parts)}".rstrip()
-    if has_interval(made.rows):
+    if has_interval(comparison.rows):
         yield f"  {_DIM}{PLUS_MINUS}{_END}"
 
 
-def _list(made: Comparison, columns: int) -> Iterator[str]:
+def _list(comparison: Comparison, columns: int) -> Iterator[str]:
     """A row a side, for many sides."""
-    if len(made.sides) <= _BESIDE or not made.rows:
+    if len(comparison.sides) <= _BESIDE or not comparison.rows:
         return
-    final = made.rows[0]
-    by_side = {one.side: one for one in made.contrasts}
-    alike = ends_alike(made.contrasts)
+    final = comparison.rows[0]
+    by_side = {contrast.side: contrast for contrast in comparison.contrasts}
+    alike = ends_alike(comparison.contrasts)
     there = () if alike else ("AT", "A THERE", "THERE")
     rows = [("", "SIDE", "RUNS", escape(final.name, 28), *there, "VS A", "P", "")]
-    for at, side in enumerate(made.sides):
+    for at, side in enumerate(comparison.sides):
         one = by_side.get(at)
         test = one.test if one is not None else None
         rows.append(
@@ -210,26 +217,28 @@ def _list(made: Comparison, columns: int) -> Iterator[str]:
         yield f"  {_DIM}{PLUS_MINUS}{_END}"
 
 
-def _along(made: Comparison, columns: int) -> Iterator[str]:
+def _along(comparison: Comparison, columns: int) -> Iterator[str]:
     """The difference along the axis as a row of blocks, for up to three contrasts."""
-    shown = [one for one in made.contrasts if one.curve is not None and len(one.curve.x) > 1][:3]
-    if not shown or made.axis is None:
+    shown = [contrast for contrast in comparison.contrasts if contrast.curve is not None and len(contrast.curve.x) > 1][
+        :3
+    ]
+    if not shown or comparison.axis is None:
         return
-    unit = UNITS[made.axis]
+    unit = UNITS[comparison.axis]
     assert shown[0].curve is not None
     x = shown[0].curve.x
-    yield _head(f"DIFFERENCE IN {made.metric} from {amount(x[0], unit)} to {amount(x[-1], unit)} {unit}".rstrip())
-    for one in shown:
-        yield from _one_along(one, columns)
+    yield _head(f"DIFFERENCE IN {comparison.metric} from {amount(x[0], unit)} to {amount(x[-1], unit)} {unit}".rstrip())
+    for item in shown:
+        yield from _one_along(item, columns)
 
 
-def _one_along(one: Contrast, columns: int) -> Iterator[str]:
-    curve = one.curve
+def _one_along(contrast: Contrast, columns: int) -> Iterator[str]:
+    curve = contrast.curve
     assert curve is not None
     finite = [value for value in curve.difference.tolist() if math.isfinite(value)]
     if not finite:
         return
-    names = f"{letter(one.side)} − {letter(one.baseline)}"
+    names = f"{letter(contrast.side)} − {letter(contrast.baseline)}"
     ends = f"{number(min(finite))} … {number(max(finite))}"
     flat = max(finite) - min(finite) < _FLAT * max(map(abs, finite))
     heights = [0.0] * len(finite) if flat else curve.difference.tolist()
@@ -245,8 +254,12 @@ def _one_along(one: Contrast, columns: int) -> Iterator[str]:
             yield f"{_DIM}{line}{_END}"
 
 
-def _notes(made: Comparison, columns: int) -> Iterator[str]:
-    lines = [*made.cautions, *made.notes, *filter(None, [smoothing(made.place, made.contrasts)])]
+def _notes(comparison: Comparison, columns: int) -> Iterator[str]:
+    lines = [
+        *comparison.cautions,
+        *comparison.notes,
+        *filter(None, [smoothing(comparison.place, comparison.contrasts)]),
+    ]
     if lines:
         yield _head("NOTES")
     for sentence in lines:

@@ -270,11 +270,11 @@ def log_ticks(low: float, high: float) -> list[float]:
     powers = range(math.floor(low), math.ceil(high) + 1)
     every = max(1, len(powers) // 6)
     for factors in ((1.0,), (1.0, 2.0, 5.0)):
-        found = [factor * 10.0**power for power in powers if power % every == 0 for factor in factors]
-        found = [value for value in found if value > 0 and low <= math.log10(value) <= high]
-        if len(found) >= 3:
+        result = [factor * 10.0**power for power in powers if power % every == 0 for factor in factors]
+        result = [value for value in result if value > 0 and low <= math.log10(value) <= high]
+        if len(result) >= 3:
             break
-    return found
+    return result
 
 
 # -- curves -------------------------------------------------------------------------------------------

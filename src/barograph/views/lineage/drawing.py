@@ -21,18 +21,18 @@ _MOST_RUNS = 24
 _SAID = 26  # columns of the words behind a bar
 
 
-def lines(made: Lineage, columns: int = 100, colour: bool = False, most_runs: int = _MOST_RUNS) -> list[str]:
+def lines(lineage: Lineage, columns: int = 100, colour: bool = False, most_runs: int = _MOST_RUNS) -> list[str]:
     """The tree and the sums. columns: at least 60 are used."""
     columns = max(60, columns)
-    last = max((part.last or 0 for one in made.trunk.walk() for part in one.parts), default=0)
+    last = max((part.last or 0 for branch in lineage.trunk.walk() for part in branch.parts), default=0)
     labels = min(34, max(22, columns - 24 - _SAID))
     bar = columns - labels - _SAID - 4
     scale = _Scale(last, bar)
     drawn = [f"  {padded('LINEAGE', labels)} {scale.head()}"]
-    if made.lost is not None:
-        drawn.append(f"  {padded(f'forked from {escape(made.lost.name)}, which is missing', columns - 4)}")
-    drawn += _runs(made, scale, labels, most_runs, colour)
-    drawn += ["", *_sums(made)]
+    if lineage.lost is not None:
+        drawn.append(f"  {padded(f'forked from {escape(lineage.lost.name)}, which is missing', columns - 4)}")
+    drawn += _runs(lineage, scale, labels, most_runs, colour)
+    drawn += ["", *_sums(lineage)]
     return drawn
 
 
@@ -68,18 +68,18 @@ class _Scale:
         return text
 
 
-def _runs(made: Lineage, scale: _Scale, labels: int, most: int, colour: bool) -> Iterator[str]:
-    count = sum(1 for _ in made.trunk.walk())
+def _runs(lineage: Lineage, scale: _Scale, labels: int, most: int, colour: bool) -> Iterator[str]:
+    count = sum(1 for _ in lineage.trunk.walk())
     shown = 0
-    stack: list[tuple[LineageBranch, str, str]] = [(made.trunk, "", "")]
+    stack: list[tuple[LineageBranch, str, str]] = [(lineage.trunk, "", "")]
     while stack:
         branch, lead, below = stack.pop()
         shown += 1
-        if shown > most and branch is not made.asked:
+        if shown > most and branch is not lineage.asked:
             continue
         name = escape(branch.run.name)
         step = "" if branch.fork_step is None else f"fork at step {branch.fork_step:,}  "
-        mark = " ◂" if branch is made.asked and count > 1 else ""
+        mark = " ◂" if branch is lineage.asked and count > 1 else ""
         head = f"{lead}{_BOLD if colour else ''}{name}{_END if colour else ''}{mark}  {step}{escape(branch.run.status)}"
         yield f"  {head}"
         parts = _some(branch.parts)
@@ -116,8 +116,8 @@ def _said(part: TrackPart) -> str:
     return f"{whole}, all discarded" if part.kept_to is None else f"{whole}, kept to {part.kept_to:,}"
 
 
-def _sums(made: Lineage) -> Iterator[str]:
-    asked, everyone = made.asked, list(made.trunk.walk())
+def _sums(lineage: Lineage) -> Iterator[str]:
+    asked, everyone = lineage.asked, list(lineage.trunk.walk())
     rows: list[tuple[str, Spent, float | None]] = []
     for name, spent in (("kept", asked.kept), ("discarded", asked.thrown)):
         share = spent.seconds / asked.wall if spent.seconds is not None and asked.wall else None
@@ -136,16 +136,16 @@ def _sums(made: Lineage) -> Iterator[str]:
         rows.append((f"before the fork, in {escape(asked.source.name if asked.source else '')}", asked.inherited, None))
     if len(everyone) > 1:
         rows += [
-            (f"kept, all {len(everyone)} runs", made.kept, None),
-            (f"discarded, all {len(everyone)} runs", made.thrown, None),
+            (f"kept, all {len(everyone)} runs", lineage.kept, None),
+            (f"discarded, all {len(everyone)} runs", lineage.thrown, None),
         ]
-    columns = [("STEPS", [f"{one.steps:,}" if one.steps else "" for _, one, _ in rows])]
+    columns = [("STEPS", [f"{item.steps:,}" if item.steps else "" for _, item, _ in rows])]
     for title, cells in (
-        ("TOKENS", [compact(one.tokens) if one.tokens else "" for _, one, _ in rows]),
-        ("TIME", ["" if one.seconds is None else duration(one.seconds) for _, one, _ in rows]),
+        ("TOKENS", [compact(item.tokens) if item.tokens else "" for _, item, _ in rows]),
+        ("TIME", ["" if item.seconds is None else duration(item.seconds) for _, item, _ in rows]),
         ("SHARE", ["" if share is None else percent(share) for _, _, share in rows]),
-        ("GPU HOURS", ["" if one.gpu_hours is None else number(one.gpu_hours, 3) for _, one, _ in rows]),
-        ("COST", ["" if one.cost is None else money(one.cost) for _, one, _ in rows]),
+        ("GPU HOURS", ["" if item.gpu_hours is None else number(item.gpu_hours, 3) for _, item, _ in rows]),
+        ("COST", ["" if item.cost is None else money(item.cost) for _, item, _ in rows]),
     ):
         if any(cells):
             columns.append((title, cells))

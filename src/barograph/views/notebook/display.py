@@ -45,8 +45,8 @@ def charts(run: Any, *names: str | Sequence[str], x: str = "step") -> Charts:
     if hasattr(run, "verdict"):
         return Charts(ComparisonSource(run), repr(run))
     stored = stored_run(run)
-    for one in names:
-        for name in [one] if isinstance(one, str) else one:
+    for item in names:
+        for name in [item] if isinstance(item, str) else item:
             stored.series(name, x=x, max_points=2)
     return Charts(RunSource(stored, names or None, x), repr(stored))
 
@@ -74,19 +74,19 @@ def still(source: PanelSource) -> str:
 
 def bundle(source: RunSource | ComparisonSource, words: str) -> dict[str, Any]:
     """Plain text, HTML and the widget. What can't be made is left out: showing a run never fails."""
-    found: dict[str, Any] = {"text/plain": words}
+    result: dict[str, Any] = {"text/plain": words}
     try:
-        found["text/html"] = still(source)
+        result["text/html"] = still(source)
     except (OSError, ValueError, KeyError) as error:
-        found["text/plain"] += f"\n(no charts: {error})"
-        return found
+        result["text/plain"] += f"\n(no charts: {error})"
+        return result
     if _may_use_widgets():
         from barograph.views.notebook.widget import view
 
         shown = view(source)
         if shown is not None:
-            found |= shown
-    return found
+            result |= shown
+    return result
 
 
 def _may_use_widgets() -> bool:

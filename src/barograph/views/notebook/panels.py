@@ -126,19 +126,19 @@ def frame(head: Mapping[str, Any], panels: Sequence[Panel]) -> bytes:
             "along": short(panel.along),
             "lines": [
                 {
-                    "name": short(one.name),
-                    "points": one.points,
-                    "exact": one.exact,
-                    "few": one.few,
-                    "odd_count": one.odd_count,
-                    "last": column(np.array([one.last])),
-                    "x": column(one.x),
-                    "low": column(one.low),
-                    "high": column(one.high),
-                    "odd": column(one.odd),
-                    "odd_values": column(one.odd_values),
+                    "name": short(item.name),
+                    "points": item.points,
+                    "exact": item.exact,
+                    "few": item.few,
+                    "odd_count": item.odd_count,
+                    "last": column(np.array([item.last])),
+                    "x": column(item.x),
+                    "low": column(item.low),
+                    "high": column(item.high),
+                    "odd": column(item.odd),
+                    "odd_values": column(item.odd_values),
                 }
-                for one in panel.lines
+                for item in panel.lines
             ],
         }
         for panel in panels

@@ -45,14 +45,14 @@ class RunSource:
 
     def __init__(self, run: StoredRun, names: Sequence[str | Sequence[str]] | None = None, x: str = "step"):
         self._run, self._x = run, x
-        self._asked = None if names is None else [[one] if isinstance(one, str) else list(one) for one in names]
+        self._asked = None if names is None else [[name] if isinstance(name, str) else list(name) for name in names]
 
     def again(self) -> RunSource:
         """The same for another thread: a stored run is read from one."""
         run = self._run
-        made = RunSource(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir), None, self._x)
-        made._asked = self._asked
-        return made
+        source = RunSource(StoredRun(run.log_files()[0] if run.status == "log file" else run.dir), None, self._x)
+        source._asked = self._asked
+        return source
 
     def title(self) -> str:
         return f"{short(self._run.project, 100)}/{short(self._run.name, 100)}"
@@ -62,7 +62,7 @@ class RunSource:
 
     def facts(self) -> Facts:
         run, about = self._run, self._run.manifest
-        found = [("status", short(run.status))]
+        result = [("status", short(run.status))]
         final = about.get("final_metrics") or {}
         steps = [final["step"]] if isinstance(final.get("step"), (int, float)) else []
         for _, names in self._panels_of()[:1]:
@@ -70,28 +70,28 @@ class RunSource:
             steps += [int(series.step[-1])] if len(series) else []
         if steps:
             planned = about.get("total_steps")
-            found.append(("step", f"{max(steps):,}" + (f" of {planned:,}" if isinstance(planned, int) else "")))
+            result.append(("step", f"{max(steps):,}" + (f" of {planned:,}" if isinstance(planned, int) else "")))
         wall = about.get("wall_seconds")
         if isinstance(wall, (int, float)) and math.isfinite(wall):
-            found.append(("took", duration(wall)))
+            result.append(("took", duration(wall)))
         for key, value in list(run.config.items())[:12]:
             if not isinstance(value, (dict, list)):
-                found.append((short(key, 40), short(value, 60)))
+                result.append((short(key, 40), short(value, 60)))
         if run.tags:
-            found.append(("tags", short(", ".join(map(str, run.tags)), 100)))
+            result.append(("tags", short(", ".join(map(str, run.tags)), 100)))
         if about.get("notes"):
-            found.append(("notes", short(about["notes"], 200)))
-        return found
+            result.append(("notes", short(about["notes"], 200)))
+        return result
 
     def panels(self, most: int, low: float | None = None, high: float | None = None) -> list[Panel]:
-        found = []
+        result = []
         for title, names in self._panels_of():
             lines = []
             for name in names:
                 series = self._run.series(name, x=self._x)
                 lines.append(line(series.name, series.x, series.value, most, low, high))
-            found.append(Panel(title, self._x, lines))
-        return found
+            result.append(Panel(title, self._x, lines))
+        return result
 
     def _panels_of(self) -> list[tuple[str, list[str]]]:
         if self._asked is not None:
@@ -118,10 +118,13 @@ class ComparisonSource:
 
     def facts(self) -> Facts:
         made = self._made
-        found = [("verdict" if not at else "", short(one, 600)) for at, one in enumerate(made.verdict.sentences[:6])]
-        found += [("refused", short(one.sentence, 600)) for one in made.refusals[:3]]
-        found += [("caution", short(one, 600)) for one in made.cautions[:3]]
-        return found
+        result = [
+            ("verdict" if not at else "", short(sentence, 600))
+            for at, sentence in enumerate(made.verdict.sentences[:6])
+        ]
+        result += [("refused", short(refusal.sentence, 600)) for refusal in made.refusals[:3]]
+        result += [("caution", short(caution, 600)) for caution in made.cautions[:3]]
+        return result
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The figures: heads and rows."""
@@ -143,7 +146,7 @@ class ComparisonSource:
         x = np.linspace(first, last, max(2, most))
         lines = []
         for at, side in enumerate(place.sides):
-            curves = [one.curve.at(x, place.window, place.low, place.high) for one in side]
+            curves = [item.curve.at(x, place.window, place.low, place.high) for item in side]
             mean = np.mean(curves, axis=0) if curves else np.full(len(x), math.nan)
             lines.append(line(f"{letter(at)} {short(made.sides[at].label, 40)}", x, mean, most))
         return [Panel(f"{made.metric}", made.axis or "step", lines)]

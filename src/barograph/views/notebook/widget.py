@@ -97,7 +97,7 @@ def answer_to(source: RunSource | ComparisonSource, content: Any) -> bytes | Non
     if not isinstance(content, dict) or content.get("kind") != "range" or "id" not in content:
         return None
     low, high, most = content.get("low"), content.get("high"), content.get("buckets")
-    if not all(isinstance(one, (int, float)) and math.isfinite(one) for one in (low, high)):
+    if not all(isinstance(item, (int, float)) and math.isfinite(item) for item in (low, high)):
         return None
     wanted = int(most) if isinstance(most, (int, float)) and math.isfinite(most) else BUCKETS
     with contextlib.suppress(OSError, KeyError, ValueError):

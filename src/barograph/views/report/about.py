@@ -137,7 +137,7 @@ def hardware(subject: Subject) -> Section | None:
             text = f"{number} × {name}" + (f", {figures.size(memory, '').text}" if memory else "")
             rows.append(("GPUs on rank zero's machine", figures.word(text, "manifest: hardware")))
     elif models:
-        names = sorted({str(one.get("name")) for one in models if one.get("name")})
+        names = sorted({str(model.get("name")) for model in models if model.get("name")})
         rows.append(("GPUs", figures.word(", ".join(names), "gpu-model records")))
     elif found:
         rows.append(("GPUs", figures.word("none recorded", "manifest: hardware")))
@@ -330,9 +330,9 @@ def environment(subject: Subject) -> Section | None:
     if len(subject.segments) > 1:
         blocks.append(Heading("Starts and resumes"))
         lines = tuple(
-            (figures.count(one.number, "segments"), figures.word(one.kind, "segments"),
-             figures.count(one.start_step, "segments") if one.start_step is not None else "")
-            for one in subject.segments[:60]
+            (figures.count(segment.number, "segments"), figures.word(segment.kind, "segments"),
+             figures.count(segment.start_step, "segments") if segment.start_step is not None else "")
+            for segment in subject.segments[:60]
         )  # fmt: skip
         blocks.append(ReportTable("Segments of the run", ("segment", "kind", "from step"), lines, frozenset({0, 2})))
     diff = (about.get("git") or {}).get("diff") if isinstance(about.get("git"), dict) else None

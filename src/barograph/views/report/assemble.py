@@ -51,21 +51,27 @@ def assemble(run: StoredRun, price: float | None = None, devices: int | None = N
         judgement.cost(subject),
         about.environment(subject),
     ]
-    sections = [one for one in found if one is not None]
+    sections = [item for item in found if item is not None]
     sections[0] = dataclasses.replace(
         sections[0], blocks=(Tiles(tuple(_tiles(subject))), *_worst(subject), *sections[0].blocks)
     )
-    drawn = {line.name for one in sections for block in one.blocks if isinstance(block, Chart) for line in block.lines}
+    drawn = {
+        line.name
+        for section in sections
+        for block in section.blocks
+        if isinstance(block, Chart)
+        for line in block.lines
+    }
     rest = outcomes.others(subject, drawn)
     sections += [rest] if rest is not None else []
     flags = [
-        Flag(int(one["step"]), str(one["severity"]), number, judgement.of_finding(number, one).message)
-        for number, one in enumerate(subject.findings[: judgement.MOST_FINDINGS], 1)
+        Flag(int(finding["step"]), str(finding["severity"]), number, judgement.of_finding(number, finding).message)
+        for number, finding in enumerate(subject.findings[: judgement.MOST_FINDINGS], 1)
     ]
-    families = [str(one["family"]) for one in subject.findings]
+    families = [str(finding["family"]) for finding in subject.findings]
     flagged = tuple(
-        dataclasses.replace(one, blocks=tuple(_flagged(block, flags, families) for block in one.blocks))
-        for one in sections
+        dataclasses.replace(section, blocks=tuple(_flagged(block, flags, families) for block in section.blocks))
+        for section in sections
     )
     moods = [mood for severity, mood in _MOODS.items() if subject.counted[severity]]
     title = figures.word(subject.name, "manifest: name", 200).text
@@ -105,10 +111,12 @@ def _flagged(block: Block, flags: list[Flag], families: list[str]) -> Block:
 
 def _worst(subject: Subject) -> Iterator[Sentence]:
     """The findings that are worse than info, first of all; at most three."""
-    for one in subject.findings[:3]:
-        if one["severity"] != "info":
-            said = judgement.of_finding(0, one).message
-            yield quote(said, f"doctor: {one['rule']} at step {one['step']:,}", _MOODS[str(one["severity"])])
+    for finding in subject.findings[:3]:
+        if finding["severity"] != "info":
+            said = judgement.of_finding(0, finding).message
+            yield quote(
+                said, f"doctor: {finding['rule']} at step {finding['step']:,}", _MOODS[str(finding["severity"])]
+            )
 
 
 def _tiles(subject: Subject) -> Iterator[tuple[str, Figure, str]]:

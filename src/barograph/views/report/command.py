@@ -131,8 +131,8 @@ def as_dict(made: Report) -> dict[str, Any]:
         "title": made.title,
         "subtitle": made.subtitle,
         "sections": [
-            {"slug": one.slug, "title": one.title, "blocks": [_block(block) for block in one.blocks]}
-            for one in made.sections
+            {"slug": section.slug, "title": section.title, "blocks": [_block(block) for block in section.blocks]}
+            for section in made.sections
         ],
     }
 
@@ -141,11 +141,11 @@ def _block(block: Any) -> dict[str, Any]:
     match block:
         case Sentence():
             return {"kind": "sentence", "text": block.text, "mood": block.mood, "source": block.source,
-                    "figures": [_figure(one) for one in block.figures]}  # fmt: skip
+                    "figures": [_figure(figure) for figure in block.figures]}  # fmt: skip
         case FactList():
-            return {"kind": "facts", "facts": [{"label": label} | _figure(one) for label, one in block.rows]}
+            return {"kind": "facts", "facts": [{"label": label} | _figure(item) for label, item in block.rows]}
         case Tiles():
-            rows = [{"label": label, "about": words} | _figure(one) for label, one, words in block.rows]
+            rows = [{"label": label, "about": words} | _figure(item) for label, item, words in block.rows]
             return {"kind": "tiles", "facts": rows}
         case ReportTable():
             rows_ = [[_figure(cell) if isinstance(cell, Figure) else cell for cell in row] for row in block.rows]
@@ -157,5 +157,5 @@ def _block(block: Any) -> dict[str, Any]:
     return {"kind": type(block).__name__.lower(), "title": title}
 
 
-def _figure(one: Figure) -> dict[str, Any]:
-    return {"text": one.text, "value": one.value, "source": one.source}
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {"text": figure.text, "value": figure.value, "source": figure.source}

@@ -82,7 +82,7 @@ def findings(subject: Subject) -> Section | None:
         every = figures.count(subject.every, "report")
         blocks.append(say("Of the layer statistics one record in {every} was checked here; "
                           "`barograph doctor` checks all.", "dim", every=every))  # fmt: skip
-    blocks += [of_finding(number, one) for number, one in enumerate(found[:MOST_FINDINGS], 1)]
+    blocks += [of_finding(number, item) for number, item in enumerate(found[:MOST_FINDINGS], 1)]
     if len(found) > MOST_FINDINGS:
         more = figures.count(len(found) - MOST_FINDINGS, "doctor", "more")
         blocks.append(say("{more}: `barograph doctor` lists all.", "dim", more=more))
@@ -92,11 +92,13 @@ def findings(subject: Subject) -> Section | None:
 def of_finding(number: int, found: dict[str, Any]) -> ReportFinding:
     evidence = found.get("evidence") or {}
     story = evidence.get("story")
-    told = [f"step {one['step']:,}: {escape(one['message'], 400)}" for one in story] if isinstance(story, list) else []
+    told = (
+        [f"step {item['step']:,}: {escape(item['message'], 400)}" for item in story] if isinstance(story, list) else []
+    )
     return ReportFinding(
         number, str(found["severity"]), str(found["rule"]), int(found["step"]), int(found["last_step"]),
-        escape(found["message"], 600), tuple(told), tuple(escape(one, 400) for one in found["causes"]),
-        tuple(escape(one, 400) for one in found["remedies"]), float(found["confidence"]),
+        escape(found["message"], 600), tuple(told), tuple(escape(item, 400) for item in found["causes"]),
+        tuple(escape(item, 400) for item in found["remedies"]), float(found["confidence"]),
     )  # fmt: skip
 
 
@@ -128,7 +130,7 @@ def forecast(subject: Subject) -> Section | None:
         return section("forecast", title, [say("The loss has one value: there is nothing to forecast from.", "dim")])
     whole = forecast_run(_Part(subject, math.inf))
     if subject.is_alive:
-        return section("forecast", title, [quote(one, "forecast") for one in sentences(whole)])
+        return section("forecast", title, [quote(item, "forecast") for item in sentences(whole)])
     title = "Forecast against outcome"
     last, planned = subject.last_step, subject.planned
     blocks: list[Block | None] = []
@@ -150,14 +152,14 @@ def forecast(subject: Subject) -> Section | None:
     blocks += _against(subject, plan, planned is None, outcome)
     target = whole.target
     if target is not None:
-        blocks += [quote(one, "forecast") for one in sentences(whole) if one.startswith(("The target", "This run"))]
+        blocks += [quote(item, "forecast") for item in sentences(whole) if item.startswith(("The target", "This run"))]
     return section("forecast", title, blocks, "Forecast")
 
 
 def _against(subject: Subject, plan: int, guessed: bool, outcome: float) -> list[Block]:
     came = figures.number(outcome, "forecast: mean of the last twentieth of the plan")
     rows: list[tuple[str | Figure, ...]] = []
-    said: list[Block] = []
+    blocks: list[Block] = []
     middle: tuple[Forecast, bool] | None = None
     reason = ""
     for part in PARTS:
@@ -183,30 +185,30 @@ def _against(subject: Subject, plan: int, guessed: bool, outcome: float) -> list
         verdict = (
             "it ended at {came}, inside that interval." if inside else "it ended at {came}, outside that interval."
         )
-        said.append(say("At {share} of its steps the forecast of the final loss was {guess} ({coverage} interval {low} "
-                        "to {high}); " + verdict, "" if inside else "warn", came=came,
+        blocks.append(say("At {share} of its steps the forecast of the final loss was {guess} ({coverage} interval "
+                        "{low} to {high}); " + verdict, "" if inside else "warn", came=came,
                         share=figures.percent(PARTS[1], "part of the plan"),
                         guess=figures.number(made.final or 0.0, "forecast: final"),
                         coverage=figures.percent(made.coverage, "forecast: coverage"),
                         low=figures.number(low, "forecast: low"),
                         high=figures.number(high, "forecast: high")))  # fmt: skip
         basis = made.basis[:1].upper() + made.basis[1:]
-        said.append(quote(f"{basis}.", "forecast", "dim"))
+        blocks.append(quote(f"{basis}.", "forecast", "dim"))
     else:
-        said.append(say("The final loss is {came}; a forecast could not be made early.", came=came))
+        blocks.append(say("The final loss is {came}; a forecast could not be made early.", came=came))
         if reason:
-            said.append(quote(reason, "forecast", "dim"))
+            blocks.append(quote(reason, "forecast", "dim"))
     heads = ("seen", "up to step", "forecast of the final loss", "interval", "outcome inside", "off by")
-    said.append(ReportTable("Forecasts at earlier steps, and the outcome", heads, tuple(rows),
+    blocks.append(ReportTable("Forecasts at earlier steps, and the outcome", heads, tuple(rows),
                       frozenset({0, 1, 2, 3, 5})))  # fmt: skip
     if guessed:
-        said.append(
+        blocks.append(
             say(
                 "The run's plan is not recorded; its own length is taken for it, which was not known at that time.",
                 "dim",
             )
         )
-    return said
+    return blocks
 
 
 def _signed(error: float) -> Figure:
@@ -285,7 +287,11 @@ def _worth(subject: Subject, rate: float | None) -> Iterator[Sentence]:
                   share=figures.percent(after / len(series), name), after=figures.count(after, name),
                   spent=_spent(subject, gone, rate))  # fmt: skip
         return
-    measured = [one for one in subject.evaluations if direction(one) < 0 and len(subject.series(one)) > 3]
+    measured = [
+        evaluation
+        for evaluation in subject.evaluations
+        if direction(evaluation) < 0 and len(subject.series(evaluation)) > 3
+    ]
     if measured:
         yield from _of_evaluations(subject, measured[0], rate)
     elif name is not None:

@@ -99,29 +99,31 @@ def _warm_up(found: Spread) -> int | None:
 def loss(subject: Subject) -> Section | None:
     """Training and evaluation loss together."""
     name = subject.loss
-    evaluation = next((one for one in subject.evaluations if direction(one) < 0 and "loss" in one), None)
+    evaluation = next(
+        (evaluation for evaluation in subject.evaluations if direction(evaluation) < 0 and "loss" in evaluation), None
+    )
     if name is None and evaluation is None:
         return section("loss", "Loss", [say("No loss is recorded.", "dim")])
-    said: list[Sentence] = []
+    sentences: list[Sentence] = []
     lines: list[ReportLine] = []
     trained = spread(name, subject.series(name)) if name is not None else None
     held = spread(evaluation, subject.series(evaluation)) if evaluation is not None else None
     if name is not None and trained is not None:
         lines += of_series(subject.series, name, smoothed=True, label="training loss")
-        said += list(_of_training(trained))
+        sentences += list(_of_training(trained))
     if evaluation is not None and held is not None:
         lines += of_series(subject.series, evaluation, dots=len(held.series) <= 200, label="evaluation loss")
-        said += list(_of_evaluation(held))
+        sentences += list(_of_evaluation(held))
     if trained is not None and held is not None:
-        said += list(_gap(trained, held))
+        sentences += list(_gap(trained, held))
     chart = Chart("loss", "Loss", tuple(lines), families=("loss", "eval", "optimizer", "data"),
                   log=_spans([trained, held]))  # fmt: skip
-    return section("loss", "Loss", [*said, chart])
+    return section("loss", "Loss", [*sentences, chart])
 
 
-def _spans(found: list[Spread | None]) -> bool:
-    low = min((one.low for one in found if one is not None and one.few), default=0.0)
-    high = max((one.high for one in found if one is not None and one.few), default=0.0)
+def _spans(spreads: list[Spread | None]) -> bool:
+    low = min((item.low for item in spreads if item is not None and item.few), default=0.0)
+    high = max((item.high for item in spreads if item is not None and item.few), default=0.0)
     return low > 0 and high / low > _SPANNING
 
 
@@ -260,21 +262,21 @@ def gradients(subject: Subject) -> Section | None:
         return section("gradients", "Gradient norm", [say("No gradient norm is recorded.", "dim")])
     found = spread(name, subject.series(name))
     assert found is not None
-    said: list[Block | None] = list(_finite(found))
+    blocks: list[Block | None] = list(_finite(found))
     if found.few:
         median = found.at(found.median)
         high, step = found.at(found.high, found.high_step), found.step(found.high_step)
         if found.median > 0 and found.high > _MANY_TIMES * found.median:
             times = figures.number(found.high / found.median, f"{name}: largest / median")
-            said.append(say("The gradient norm is {median} in the median, and {times} times that at its largest: "
+            blocks.append(say("The gradient norm is {median} in the median, and {times} times that at its largest: "
                             "{high} at step {step}.", median=median, times=times, high=high, step=step))  # fmt: skip
         else:
-            said.append(say("The gradient norm is {median} in the median, {high} at its largest, at step {step}.",
+            blocks.append(say("The gradient norm is {median} in the median, {high} at its largest, at step {step}.",
                             median=median, high=high, step=step))  # fmt: skip
         if len(found.value) >= 40:
             early = float(np.median(found.value[len(found.value) // 10 : len(found.value) // 5]))
             late = float(np.median(found.value[-len(found.value) // 10 :]))
-            said.append(say("Its median was {early} over the second tenth of the run and {late} over the last.",
+            blocks.append(say("Its median was {early} over the second tenth of the run and {late} over the last.",
                             early=figures.number(early, name), late=figures.number(late, name)))  # fmt: skip
     clip = subject.first_of(("model/clip_coefficient", "train/clip_coefficient"))
     if clip is not None:
@@ -283,13 +285,13 @@ def gradients(subject: Subject) -> Section | None:
         if len(values):
             share = figures.percent(float((values < 1.0).mean()), f"{clip} below 1")
             points = figures.count(len(values), clip, "step")
-            said.append(say("{share} of the {points} at which clipping was recorded were clipped.",
+            blocks.append(say("{share} of the {points} at which clipping was recorded were clipped.",
                             share=share, points=points))  # fmt: skip
     chart = Chart("gradient-norm", "Gradient norm", tuple(of_series(subject.series, name, smoothed=True)),
                   families=("gradient", "optimizer"), log=_spans([found]))  # fmt: skip
-    said.append(chart)
+    blocks.append(chart)
     weights = subject.first_of(("model/param_norm", "train/param_norm", "param_norm"))
     if weights is not None:
-        said.append(Chart("parameter-norm", "Norm of the parameters", tuple(of_series(subject.series, weights)),
+        blocks.append(Chart("parameter-norm", "Norm of the parameters", tuple(of_series(subject.series, weights)),
                           families=("model",), small=True))  # fmt: skip
-    return section("gradients", "Gradient norm", said)
+    return section("gradients", "Gradient norm", blocks)

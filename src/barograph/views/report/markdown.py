@@ -36,9 +36,9 @@ _FENCE = re.compile(r"`{3,}")
 
 def files(report: Report) -> dict[str, str]:
     """`report.md`, and `{section}.md` of each section; `report.md` holds them all, in their order."""
-    made = {f"{one.slug}.md": section(one) for one in report.sections}
+    made = {f"{item.slug}.md": section(item) for item in report.sections}
     head = [f"# {words(report.title)}", words(report.subtitle)]
-    links = [f"- [{words(one.title)}]({one.slug}.md)" for one in report.sections]
+    links = [f"- [{words(item.title)}]({item.slug}.md)" for item in report.sections]
     joined = "\n\n".join([*head, "\n".join(links), *(text.strip() for text in made.values()), f"{report.made}."])
     return {"report.md": joined + "\n", **made}
 
@@ -80,7 +80,7 @@ def _block(block: Block) -> str:
         case Chart():
             return _chart(block)
         case Heat():
-            said = " ".join(words(one.text) for one in block.said)
+            said = " ".join(words(item.text) for item in block.said)
             rows_ = f"{len(block.grid.rows)} rows; the heat map is in the HTML report"
             return f"**{words(block.grid.title)}** ({rows_}). {said}".strip()
         case Sentence():
@@ -113,13 +113,13 @@ def _chart(chart: Chart) -> str:
             ends = tuple(map(number, (finite[0], finite[-1], finite.min(), finite.max())))  # type: ignore[assignment]
         rows.append((words(line.label), f"`{drawn}`", *ends, f"{line.points or len(line.x):,}"))
     heads = (words(chart.title), f"along {words(chart.x)}s", "first", "last", "least", "greatest", "points")
-    said = "\n\n".join(words(one.text) for one in chart.said)
+    said = "\n\n".join(words(item.text) for item in chart.said)
     return table(heads, rows) + (f"\n\n{said}" if said else "")
 
 
-def _finding(one: ReportFinding) -> str:
-    span = f"step {one.step:,}" + (f" to {one.last_step:,}" if one.last_step > one.step else "")
-    lines = [f"{one.number}. **{one.severity}**, {span}, `{words(one.rule)}`: {words(one.message)}"]
-    for label, told in (("then", one.story), ("likely cause", one.causes), ("to try", one.remedies)):
+def _finding(finding: ReportFinding) -> str:
+    span = f"step {finding.step:,}" + (f" to {finding.last_step:,}" if finding.last_step > finding.step else "")
+    lines = [f"{finding.number}. **{finding.severity}**, {span}, `{words(finding.rule)}`: {words(finding.message)}"]
+    for label, told in (("then", finding.story), ("likely cause", finding.causes), ("to try", finding.remedies)):
         lines += [f"   - {label}: {words(line)}" for line in told]
     return "\n".join(lines)

@@ -99,12 +99,12 @@ def _history(subject: Subject, names: list[str]) -> list[Block | None]:
             cells.append("" if value is None else _measured(name, value, f"{name} at step {step:,}"))
         rows.append(tuple(cells))
     heads = ("step", *(figures.word(name, "", 60).text for name in names))
-    found: list[Block | None] = [Heading("One by one")]
-    found.append(ReportTable("Evaluations over the run", heads, tuple(rows), frozenset(range(len(heads)))))
+    blocks: list[Block | None] = [Heading("One by one")]
+    blocks.append(ReportTable("Evaluations over the run", heads, tuple(rows), frozenset(range(len(heads)))))
     if len(shown) < len(steps):
-        found.append(say("{shown} of {all} are listed.", "dim", shown=figures.count(len(shown), "report"),
+        blocks.append(say("{shown} of {all} are listed.", "dim", shown=figures.count(len(shown), "report"),
                          all=figures.count(len(steps), "steps evaluated at", "evaluation")))  # fmt: skip
-    return found
+    return blocks
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------
@@ -113,49 +113,49 @@ def _history(subject: Subject, names: list[str]) -> list[Block | None]:
 def checkpoints(subject: Subject) -> Section | None:
     """Where they are; which one is the best."""
     saved = subject.run.checkpoints()
-    found = [one for one in saved if one["live"] is not False]
-    gone = [one for one in saved if one["live"] is False]
-    said: list[Block | None] = []
+    found = [item for item in saved if item["live"] is not False]
+    gone = [item for item in saved if item["live"] is False]
+    blocks: list[Block | None] = []
     if gone:
-        steps = ", ".join(f"{one['step']:,}" for one in gone[:6]) + (" …" if len(gone) > 6 else "")
-        said.append(say("{number} of a discarded branch, of step {steps}, not counted here.", "warn",
+        steps = ", ".join(f"{item['step']:,}" for item in gone[:6]) + (" …" if len(gone) > 6 else "")
+        blocks.append(say("{number} of a discarded branch, of step {steps}, not counted here.", "warn",
                         number=figures.count(len(gone), "manifest: checkpoints", "checkpoint"),
                         steps=figures.word(steps, "manifest: checkpoints")))  # fmt: skip
     if not found:
         none = "No checkpoint of the live branch is recorded." if gone else "No checkpoint is recorded."
-        return section("checkpoints", "Checkpoints", [*said, say(none, "dim")])
+        return section("checkpoints", "Checkpoints", [*blocks, say(none, "dim")])
     number = figures.count(len(found), "manifest: checkpoints", "checkpoint")
     last = found[-1]
     path = figures.word(last.get("path", ""), "manifest: checkpoints")
     verb = figures.word("was" if len(found) == 1 else "were", "")
     if _real(last.get("step")) and path.text:
-        said.append(say("{number} {verb} saved; the last is {path}, of step {step}.", number=number, verb=verb,
+        blocks.append(say("{number} {verb} saved; the last is {path}, of step {step}.", number=number, verb=verb,
                         path=path, step=figures.count(last["step"], "manifest: checkpoints")))  # fmt: skip
     for key, label in (("val_bpb", "bits per byte"), ("val_loss", "validation loss")):
-        scored = [one for one in found if _real(one.get(key)) and _real(one.get("step"))]
+        scored = [item for item in found if _real(item.get(key)) and _real(item.get("step"))]
         if len(scored) > 1:
-            best = min(scored, key=lambda one: float(one[key]))
-            said.append(say("Of those saved, the one of step {step} has the lowest {label}, {value}.",
+            best = min(scored, key=lambda item: float(item[key]))
+            blocks.append(say("Of those saved, the one of step {step} has the lowest {label}, {value}.",
                             step=figures.count(best["step"], "manifest: checkpoints"),
                             label=figures.word(label, f"manifest: checkpoints: {key}"),
                             value=figures.number(best[key], f"manifest: checkpoints: {key}")))  # fmt: skip
             break
-    scores = [key for key in ("val_loss", "val_bpb") if any(_real(one.get(key)) for one in found)]
+    scores = [key for key in ("val_loss", "val_bpb") if any(_real(item.get(key)) for item in found)]
     rows = []
-    for one in found[-MOST_ROWS:]:
+    for item in found[-MOST_ROWS:]:
         cells: list[str | Figure] = [
-            figures.count(one["step"], "manifest: checkpoints") if _real(one.get("step")) else ""
+            figures.count(item["step"], "manifest: checkpoints") if _real(item.get("step")) else ""
         ]
-        cells += [figures.number(one[key], f"manifest: checkpoints: {key}") if _real(one.get(key)) else ""
+        cells += [figures.number(item[key], f"manifest: checkpoints: {key}") if _real(item.get(key)) else ""
                   for key in scores]  # fmt: skip
-        cells.append(figures.word(one.get("path", ""), "manifest: checkpoints", 300))
+        cells.append(figures.word(item.get("path", ""), "manifest: checkpoints", 300))
         rows.append(tuple(cells))
     words = {"val_loss": "validation loss", "val_bpb": "bits per byte"}
     heads = ("step", *(words[key] for key in scores), "path")
-    said.append(ReportTable("Checkpoints", heads, tuple(rows), frozenset(range(1 + len(scores)))))
+    blocks.append(ReportTable("Checkpoints", heads, tuple(rows), frozenset(range(1 + len(scores)))))
     if len(found) > MOST_ROWS:
-        said.append(say("The last {shown} are listed.", "dim", shown=figures.count(MOST_ROWS, "report")))
-    return section("checkpoints", "Checkpoints", said)
+        blocks.append(say("The last {shown} are listed.", "dim", shown=figures.count(MOST_ROWS, "report")))
+    return section("checkpoints", "Checkpoints", blocks)
 
 
 def _real(value: Any) -> bool:
@@ -173,7 +173,7 @@ def samples(subject: Subject) -> Section | None:
         return section("samples", "Samples", [say("No sample is recorded.", "dim")])
     blocks: list[Block | None] = [_counted(records, by_prompt)]
     for prompt, texts in list(by_prompt.items())[:MOST_PROMPTS]:
-        texts = sorted(texts, key=lambda one: one[0])
+        texts = sorted(texts, key=lambda item: item[0])
         blocks.append(Heading(f"Prompt: {figures.word(prompt, '', 200).text}" if prompt else "Without a prompt"))
         ends = [("before", texts[0]), ("after", texts[-1])] if len(texts) > 1 else [("", texts[0])]
         for label, (step, text) in ends:
@@ -183,12 +183,12 @@ def samples(subject: Subject) -> Section | None:
 
 def texts_by_prompt(records: Iterable[Any]) -> dict[str, list[tuple[int, str]]]:
     """prompt → the steps and texts written for it, as logged; "" for samples without a prompt."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    result: dict[str, list[tuple[int, str]]] = {}
     for record in records:
         prompt, text = record.fields.get("prompt"), record.fields.get("text")
         if isinstance(text, str):
-            found.setdefault(prompt if isinstance(prompt, str) else "", []).append((record.step, text))
-    return found
+            result.setdefault(prompt if isinstance(prompt, str) else "", []).append((record.step, text))
+    return result
 
 
 def text_of(label: str, prompt: str, text: str) -> TextBlock:

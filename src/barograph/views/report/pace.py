@@ -43,7 +43,7 @@ _LONG = 5.0  # medians, from which on a step is listed as slowest
 
 def throughput(subject: Subject) -> Section | None:
     """Tokens a second, the time of a step, what it was spent on, MFU."""
-    said: list[Block | None] = list(_overall(subject))
+    blocks: list[Block | None] = list(_overall(subject))
     name = subject.first_of(THROUGHPUTS)
     charts: list[Block] = []
     if name is not None:
@@ -52,7 +52,7 @@ def throughput(subject: Subject) -> Section | None:
                             families=("speed", "ranks", "machine")))  # fmt: skip
     step = subject.first_of(STEP_TIMES)
     if step is not None:
-        said += list(_steps(subject, step))
+        blocks += list(_steps(subject, step))
         found = spread(step, subject.series(step))
         wide = found is not None and found.low > 0 and found.high > 20 * found.low
         charts.append(Chart("step-time", "Time of a step", tuple(of_series(subject.series, step)), unit="ms", log=wide,
@@ -60,19 +60,19 @@ def throughput(subject: Subject) -> Section | None:
     phases = _phases(subject)
     if phases is not None:
         table, lines = phases
-        said.append(table)
+        blocks.append(table)
         charts.append(
             Chart("phases", "Phases of a step", tuple(lines), unit="ms", families=("data", "speed"), small=True)
         )
     mfu = subject.first_of(MFUS)
     if mfu is not None:
-        said += list(_mfu(subject, mfu))
+        blocks += list(_mfu(subject, mfu))
         charts.append(Chart("mfu", "Model FLOPs utilisation", tuple(of_series(subject.series, mfu)),
                             families=("speed",),
                             small=True))  # fmt: skip
-    if not said and not charts:
+    if not blocks and not charts:
         return section("throughput", "Throughput", [say("Neither throughput nor step times are recorded.", "dim")])
-    return section("throughput", "Throughput", [*said, *charts])
+    return section("throughput", "Throughput", [*blocks, *charts])
 
 
 def _overall(subject: Subject) -> Iterator[Sentence]:
@@ -141,7 +141,7 @@ def _phases(subject: Subject) -> tuple[ReportTable, list[ReportLine]] | None:
          figures.percent(medians[phase] / step, f"{names[phase]} / {whole}, medians"))
         for phase in order[:12]
     )  # fmt: skip
-    lines = [one for phase in order[:6] for one in of_series(subject.series, names[phase], label=phase)]
+    lines = [line for phase in order[:6] for line in of_series(subject.series, names[phase], label=phase)]
     return ReportTable("Phases of a step", ("phase of a step", "median", "of a step"), rows, frozenset({1, 2})), lines
 
 
@@ -181,19 +181,19 @@ def system(subject: Subject) -> Section | None:
         if not found:
             continue
         blocks += list(_of_devices(subject, found, quantity, title))
-        lines = [one for device in sorted(found)[:MOST_DEVICES] for one in of_series(subject.series, found[device],
+        lines = [line for device in sorted(found)[:MOST_DEVICES] for line in of_series(subject.series, found[device],
                                                                                     label=f"GPU {device}")]  # fmt: skip
         blocks += list(_chart(f"gpu-{quantity}".replace("_", "-"), title, lines, unit))
-    number = max((len(found) for found in devices.values()), default=0)
+    number = max((len(device) for device in devices.values()), default=0)
     if number > MOST_DEVICES:
         blocks.append(say("Of {devices} the first {shown} are drawn.", "dim",
                           devices=figures.count(number, "gpu records", "device"),
                           shown=figures.count(MOST_DEVICES, "report")))  # fmt: skip
     for names, title, unit in _OF_MACHINE:
-        known = [name for name in names if subject.first_of((name,))]
-        if known:
-            lines = [one for name in known for one in of_series(subject.series, name)]
-            blocks += list(_chart(known[0].replace("/", "-").replace("_", "-"), title, lines, unit))
+        chosen_names = [name for name in names if subject.first_of((name,))]
+        if chosen_names:
+            lines = [line for name in chosen_names for line in of_series(subject.series, name)]
+            blocks += list(_chart(chosen_names[0].replace("/", "-").replace("_", "-"), title, lines, unit))
     if not blocks:
         blocks = [say("Neither devices nor the machine around them were sampled.", "dim")]
     return section("system", "System", blocks)
@@ -229,7 +229,7 @@ def _of_devices(subject: Subject, found: dict[int, str], quantity: str, title: s
         yield say("{name} was {whole}{unit} on average.", name=name, whole=whole, unit=unit)
         return
     pick = min if quantity == "gpu_util" else max
-    device = pick(means, key=lambda one: means[one])
+    device = pick(means, key=lambda item: means[item])
     yield say("{name} was {whole}{unit} on average over {devices}; device {device} had {own}{unit}.",
               name=name, whole=whole, unit=unit, devices=figures.count(len(means), "gpu records", "device"),
               device=figures.count(device, "gpu records"),

@@ -81,12 +81,12 @@ class Subject:
     @cached_property
     def records(self) -> dict[str, list[Record]]:
         """Records of the few kinds that a report tells one by one, rank 0's first."""
-        found: dict[str, list[Record]] = {kind: [] for kind in _KINDS}
+        result: dict[str, list[Record]] = {kind: [] for kind in _KINDS}
         for path in self.run.log_files():
             with contextlib.suppress(OSError):
                 for record, _ in records_of(path, _KINDS):
-                    found[record.kind].append(record)
-        return found
+                    result[record.kind].append(record)
+        return result
 
     @cached_property
     def totals(self) -> Totals | None:
@@ -122,9 +122,9 @@ class Subject:
     @cached_property
     def main(self) -> Series | None:
         """The series whose steps and times are the run's; what is logged beside a training is none."""
-        found = self.member.main
-        if found is None or found.name.partition("/")[0] not in _NOT_LAYERED:
-            return found
+        result = self.member.main
+        if result is None or result.name.partition("/")[0] not in _NOT_LAYERED:
+            return result
         own = [name for name in self.names if name.partition("/")[0] not in _NOT_LAYERED]
         longest = max((self.series(name) for name in own[:50]), key=len, default=None)
         return longest if longest is not None and len(longest) else None
@@ -161,26 +161,26 @@ class Subject:
     @cached_property
     def loss(self) -> str | None:
         """The training's loss."""
-        found = self.first_of(LOSSES)
-        if found is not None:
-            return found
-        other = [one for one in self.names if re.search(r"(?:^|[/_.])loss$", one, re.I) and not is_evaluation(one)]
-        return self.first_of(tuple(sorted(other, key=lambda one: (one.count("/"), len(one), one))))
+        result = self.first_of(LOSSES)
+        if result is not None:
+            return result
+        other = [name for name in self.names if re.search(r"(?:^|[/_.])loss$", name, re.I) and not is_evaluation(name)]
+        return self.first_of(tuple(sorted(other, key=lambda item: (item.count("/"), len(item), item))))
 
     @cached_property
     def evaluations(self) -> list[str]:
         """Measures on held-out data, the loss first."""
-        known = [name for name in EVALUATIONS if name in self.names]
+        chosen_names = [name for name in EVALUATIONS if name in self.names]
         others = [
             name
             for name in sorted(self.names, key=lambda name: (name.count("/"), name))
             if is_evaluation(name)
-            and name not in known
+            and name not in chosen_names
             and not _ABOUT_EVALUATION.search(name)
             and name.count("/") < 3
             and name.partition("/")[0] not in _NOT_LAYERED
         ]
-        return [name for name in [*known, *others] if len(self.series(name))]
+        return [name for name in [*chosen_names, *others] if len(self.series(name))]
 
     @cached_property
     def layered(self) -> dict[tuple[str, str], dict[str, str]]:
@@ -256,7 +256,7 @@ class Subject:
     def _layers_as_read(self) -> dict[str, Columns]:
         """The series that rules look at: of layers what was read of them already, thinned."""
         layers = {name for found in self.layered.values() for name in found.values()}
-        found: dict[str, Columns] = {}
+        result: dict[str, Columns] = {}
         for name in sorted(filter(is_wanted, self.names.values())):
             if name in layers:
                 columns = self._looks[name] if name in self._looks else self._read_layer(name)
@@ -265,8 +265,8 @@ class Subject:
                 if not len(columns[0]):
                     columns = self.run.columns(name, "all")
             if len(columns[0]):
-                found[name] = columns
-        return found
+                result[name] = columns
+        return result
 
     @property
     def findings(self) -> list[dict[str, Any]]:

@@ -76,8 +76,10 @@ def page(report: Report) -> str:
     """The whole file."""
     code = script()
     writer = _Writer(report)
-    body = "\n".join(writer.section(one) for one in report.sections)
-    links = "".join(f'<li><a href="#{one.slug}">{html(one.short or one.title)}</a></li>' for one in report.sections)
+    body = "\n".join(writer.section(section) for section in report.sections)
+    links = "".join(
+        f'<li><a href="#{section.slug}">{html(section.short or section.title)}</a></li>' for section in report.sections
+    )
     return draw.page(
         report.title, body, subtitle=report.subtitle, notice="" if code else HOW_TO_BUILD,
         nav=f'<nav aria-label="Sections"><ul>{links}</ul></nav>',
@@ -89,19 +91,19 @@ class _Writer:
     """Blocks as HTML; `data` gathers what the script draws from."""
 
     def __init__(self, report: Report):
-        charts = [block for one in report.sections for block in one.blocks if isinstance(block, Chart)]
+        charts = [block for section in report.sections for block in section.blocks if isinstance(block, Chart)]
         lines = sum(len(chart.lines) + 2 * len(chart.bands) for chart in charts)
         self.points = max(_FEWEST, min(MOST_POINTS, POINTS // max(1, lines)))
         stepped = [span_of(chart.lines) for chart in charts if chart.x == "step" and any(map(_has, chart.lines))]
         self.span = (min(low for low, _ in stepped), max(high for _, high in stepped)) if stepped else (0.0, 1.0)
         self.data: dict[str, Any] = {"span": list(self.span), "charts": {}, "heats": {}}
 
-    def section(self, one: Section) -> str:
+    def section(self, section: Section) -> str:
         blocks: list[str] = []
-        for beside, group in itertools.groupby(one.blocks, _beside):
+        for beside, group in itertools.groupby(section.blocks, _beside):
             inside = [self.block(block) for block in group]
             blocks += [f'<div class="pair">{"".join(inside)}</div>'] if beside and len(inside) > 1 else inside
-        return f'<section id="{one.slug}">\n<h2>{html(one.title)}</h2>\n' + "\n".join(blocks) + "\n</section>"
+        return f'<section id="{section.slug}">\n<h2>{html(section.title)}</h2>\n' + "\n".join(blocks) + "\n</section>"
 
     def block(self, block: Block) -> str:
         match block:
@@ -160,8 +162,8 @@ class _Writer:
         return {
             "title": chart.title, "x": chart.x, "unit": chart.unit, "log": chart.log, "zero": chart.zero,
             "lines": lines,
-            "flags": [{"step": one.step, "severity": one.severity, "number": one.number, "message": one.message}
-                      for one in chart.flags],
+            "flags": [{"step": flag.step, "severity": flag.severity, "number": flag.number, "message": flag.message}
+                      for flag in chart.flags],
             "bands": [[self.columns(low), self.columns(high)] for low, high in chart.bands],
         }  # fmt: skip
 
@@ -248,15 +250,15 @@ def _pre(block: TextBlock) -> str:
     return f'<div>{label}<pre tabindex="0">{body}</pre></div>'
 
 
-def _finding(one: ReportFinding) -> str:
-    span = f"step {one.step:,}" + (f" to {one.last_step:,}" if one.last_step > one.step else "")
-    sure = f", {percent(one.confidence, 0)} sure" if one.confidence is not None else ""
+def _finding(finding: ReportFinding) -> str:
+    span = f"step {finding.step:,}" + (f" to {finding.last_step:,}" if finding.last_step > finding.step else "")
+    sure = f", {percent(finding.confidence, 0)} sure" if finding.confidence is not None else ""
     parts = [
-        f'<div class="finding {html(one.severity)}" id="finding-{one.number}"><h3>'
-        f'<span class="severity">{one.number} · {html(one.severity)}</span>{html(one.message)}</h3>'
-        f'<p class="dim">{span} · {html(one.rule)}{sure}</p>'
+        f'<div class="finding {html(finding.severity)}" id="finding-{finding.number}"><h3>'
+        f'<span class="severity">{finding.number} · {html(finding.severity)}</span>{html(finding.message)}</h3>'
+        f'<p class="dim">{span} · {html(finding.rule)}{sure}</p>'
     ]
-    for label, lines in (("Then", one.story), ("Likely causes", one.causes), ("What to try", one.remedies)):
+    for label, lines in (("Then", finding.story), ("Likely causes", finding.causes), ("What to try", finding.remedies)):
         if lines:
             parts.append(f"<p>{label}</p><ul>{''.join(f'<li>{html(line)}</li>' for line in lines)}</ul>")
     return "".join(parts) + "</div>"
@@ -270,24 +272,25 @@ def _keys(chart: Chart) -> str:
 
 def curves_of(chart: Chart) -> list[ChartCurve]:
     """The lines that have a point, each in its colour: a faint one has that of the line that follows it."""
-    found: list[ChartCurve] = []
+    curves: list[ChartCurve] = []
     tint = chart.tint
     for line in chart.lines:
         if _has(line):
-            found.append(ChartCurve(line.label, line.x, line.y, tint % COLOURS, line.look))
+            curves.append(ChartCurve(line.label, line.x, line.y, tint % COLOURS, line.look))
         tint += line.look != "faint"
     for at, (low, high) in enumerate(chart.bands):
         tint = (chart.tint + at) % COLOURS
-        place = next((place for place, curve in enumerate(found) if curve.tint == tint), None)
+        place = next((place for place, curve in enumerate(curves) if curve.tint == tint), None)
         if place is not None:
-            found[place] = replace(found[place], band=(low.x, low.y, high.y))
-    return found
+            curves[place] = replace(curves[place], band=(low.x, low.y, high.y))
+    return curves
 
 
 def picture_of(chart: Chart, span: tuple[float, float] | None = None) -> str:
     """The chart as it stands before the page's script runs, without one, and on paper. span: of x; else its own."""
     marks = [
-        ChartMark(one.step, one.severity, one.number, one.message, f"#finding-{one.number}") for one in chart.flags
+        ChartMark(flag.step, flag.severity, flag.number, flag.message, f"#finding-{flag.number}")
+        for flag in chart.flags
     ]
     axes = ChartAxes(chart.x, chart.unit, span, chart.log, chart.zero, marks=marks)
     curves = curves_of(chart)

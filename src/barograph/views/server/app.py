@@ -192,8 +192,8 @@ class Server:
             ).as_dict()
             folders = {str(place.dir): place.key for place in places}
             for side in made["sides"]:
-                for one in side["runs"]:
-                    one["key"] = folders.get(one["dir"])
+                for item in side["runs"]:
+                    item["key"] = folders.get(item["dir"])
             return msgspec.json.encode(mark_non_finite(made))
 
         return json_answer(request, self.slow.get(("compare", tuple(keys), *options.items()), state, work))
@@ -302,8 +302,8 @@ def _application(server: Server) -> Starlette:
 
         async def all_events() -> Any:
             yield first
-            async for one in events:
-                yield one
+            async for event in events:
+                yield event
 
         return StreamingResponse(all_events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 

@@ -117,15 +117,15 @@ def _listen(host: str, port: int | None) -> socket.socket:
             raise OSError(
                 f"there is no address {host!r} to listen at; leave out --host for this machine alone"
             ) from None
-        made = socket.socket(family, kind, protocol)
+        result = socket.socket(family, kind, protocol)
         try:
             if os.name == "posix":
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind(address)
-            made.listen(2048)
-            return made
+                result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            result.bind(address)
+            result.listen(2048)
+            return result
         except OSError as error:
-            made.close()
+            result.close()
             reason = error
     said = reason.strerror if reason is not None else "no port"
     free = "leave out --port for a free one" if port else "end another server first"

@@ -122,7 +122,7 @@ def _system(reading: SeriesReading, place: RunPlace, run: StoredRun) -> dict[str
         "host": _last_of(reading, place, [name for name in names if name.startswith("host/") and name.count("/") == 1]),
         "host_series": [name for name in names if name.startswith("host/")][:200],
         "stragglers": _records(run, "straggler"),
-        "stalls": [{key: one[key] for key in one if key != "threads"} for one in _records(run, "stacks")],
+        "stalls": [{key: item[key] for key in item if key != "threads"} for item in _records(run, "stacks")],
         "cost": cost,
         "hardware": run.manifest.get("hardware"),
         "world_size": run.manifest.get("world_size"),
@@ -136,7 +136,7 @@ def _phases(reading: SeriesReading, place: RunPlace, names: list[str]) -> list[d
     if not phases or "speed/step_ms" not in names:
         return []
     found = reading.series(place, ["speed/step_ms", *phases])
-    medians = {name: _median(one.live().value) for name, one in found.items()}
+    medians = {name: _median(item.live().value) for name, item in found.items()}
     whole = medians.pop("speed/step_ms", None)
     if not whole:
         return []
@@ -187,7 +187,9 @@ def _devices(reading: SeriesReading, place: RunPlace, run: StoredRun, names: lis
         if isinstance(device.get("memory"), (int, float)) and "dram_free" in device:
             device["memory_used"] = device["memory"] - device["dram_free"]
     _throttles(run, found)
-    return [found[key] for key in sorted(found, key=lambda one: (not one.isdigit(), int(one) if one.isdigit() else 0))]
+    return [
+        found[key] for key in sorted(found, key=lambda item: (not item.isdigit(), int(item) if item.isdigit() else 0))
+    ]
 
 
 def _throttles(run: StoredRun, found: dict[str, dict[str, Any]]) -> None:
@@ -202,12 +204,12 @@ def _throttles(run: StoredRun, found: dict[str, dict[str, Any]]) -> None:
 
 
 def _last_of(reading: SeriesReading, place: RunPlace, names: Iterable[str], lead: str = "") -> dict[str, float]:
-    found = {}
-    for name, one in reading.series(place, list(names)).items():
-        live = one.live()
+    result = {}
+    for name, item in reading.series(place, list(names)).items():
+        live = item.live()
         if len(live):
-            found[name[len(lead) :]] = float(live.value[-1])
-    return found
+            result[name[len(lead) :]] = float(live.value[-1])
+    return result
 
 
 def _records(run: StoredRun, kind: str) -> list[dict[str, Any]]:

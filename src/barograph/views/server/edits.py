@@ -50,7 +50,7 @@ def trash(place: RunPlace, root: Path) -> str:
 def restore(root: Path, entry: str) -> Path:
     """Bring a run back. Raises KeyError, ValueError or OSError with a sentence."""
 
-    if entry not in {one.id for one in keeping.trashed(root)}:
+    if entry not in {item.id for item in keeping.trashed(root)}:
         raise KeyError(f"there is no {entry[:200]!r} in the trash")
     return Path(keeping.restore(root, entry))
 
@@ -59,7 +59,7 @@ def trashed(root: Path) -> list[dict[str, Any]]:
     """What lies in the trash, without the folders' own paths."""
 
     shown = ("id", "deleted", "project", "run", "name")
-    return [{key: value for key, value in one.as_dict().items() if key in shown} for one in keeping.trashed(root)]
+    return [{key: value for key, value in item.as_dict().items() if key in shown} for item in keeping.trashed(root)]
 
 
 # -- layouts -----------------------------------------------------------------------------------------------

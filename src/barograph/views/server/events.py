@@ -126,7 +126,7 @@ class Hub:
 
     def _note_points(self, found: dict[str, tuple[int | None, float]]) -> None:
         for listener in self._listeners:
-            mine = {key: one for key, one in found.items() if listener.runs is None or key in listener.runs}
+            mine = {key: item for key, item in found.items() if listener.runs is None or key in listener.runs}
             if mine:
                 listener.points.update(mine)
                 listener.woken.set()
@@ -200,8 +200,8 @@ def _stamp(row: RunRow) -> tuple[Any, ...]:
         for file in files:
             if file.name != MAIN and (is_log_name(file.name) or file.name.endswith(".wide")):
                 with contextlib.suppress(OSError):
-                    seen = file.stat(follow_symlinks=False)
-                    found.append((file.name, seen.st_mtime_ns, seen.st_size))
+                    stat = file.stat(follow_symlinks=False)
+                    found.append((file.name, stat.st_mtime_ns, stat.st_size))
     with contextlib.suppress(OSError), os.scandir(row.place.dir / "store") as writers:
         for writer in writers:
             if not writer.is_dir(follow_symlinks=False):

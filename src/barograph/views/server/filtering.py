@@ -20,22 +20,22 @@ from barograph.views.server.rows import RunRow
 LONGEST = 2_000
 
 
-def select(rows: Iterable[RunRow], said: str, places: Places) -> list[RunRow]:
-    """The rows that meet `said`: a condition such as `config.lr > 1e-3 and status = finished`, else plain words.
+def select(rows: Iterable[RunRow], text: str, places: Places) -> list[RunRow]:
+    """The rows that meet `text`: a condition such as `config.lr > 1e-3 and status = finished`, else plain words.
 
     Words all have to stand somewhere in a run's name, project, tags, notes, status or configuration. Raises ValueError
     with a sentence.
     """
-    if len(said) > LONGEST:
-        raise ValueError(f"a filter of {len(said):,} characters is too long; {LONGEST:,} are allowed")
-    if not said.strip():
+    if len(text) > LONGEST:
+        raise ValueError(f"a filter of {len(text):,} characters is too long; {LONGEST:,} are allowed")
+    if not text.strip():
         return list(rows)
     try:
-        condition = parse(said)
+        condition = parse(text)
     except FilterError:
-        if re.search(r"[=<>~]", said):
+        if re.search(r"[=<>~]", text):
             raise
-        words = said.lower().split()
+        words = text.lower().split()
         return [row for row in rows if all(word in _text(row) for word in words)]
     return [row for row in rows if matches(condition, cast(StoredRun, _RowRun(row, places)))]
 

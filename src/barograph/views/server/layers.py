@@ -47,14 +47,14 @@ def tables(names: list[str]) -> dict[str, dict[str, list[str]]]:
         layers = {layer for each in fields.values() for layer in each}
         if table in TABLES or (len(layers) > 1 and table not in ("ranks", "gpu", "allocator", "moe", "speed")):
             made[table] = {field: in_depth(list(each)) for field, each in fields.items()}
-    return dict(sorted(made.items(), key=lambda one: (_place(one[0], TABLES), one[0])))
+    return dict(sorted(made.items(), key=lambda item: (_place(item[0], TABLES), item[0])))
 
 
 def in_depth(layers: list[str]) -> list[str]:
     """Embeddings first, blocks in order, what comes after them last."""
 
     def place(name: str) -> tuple[int, list[int], str]:
-        numbers = [int(one[:18]) for one in re.findall(r"\d+", name)]
+        numbers = [int(item[:18]) for item in re.findall(r"\d+", name)]
         early = any(word in name for word in ("embed", "wte", "wpe", "tokens", "position"))
         return (1 if numbers else 0 if early else 2, numbers, name)
 
@@ -77,7 +77,7 @@ def heat_map(reading: SeriesReading, place: RunPlace, table: str | None, field: 
     table = table or next(iter(known))
     if table not in known:
         raise NotThere(f"this run has no table {table[:60]!r}; there are {', '.join(list(known)[:12])}")
-    fields = sorted(known[table], key=lambda one: (_place(one, _FIRST_FIELDS), one))
+    fields = sorted(known[table], key=lambda item: (_place(item, _FIRST_FIELDS), item))
     field = field or fields[0]
     if field not in known[table]:
         raise NotThere(f"the table {table} has no field {field[:60]!r}; there are {', '.join(fields[:20])}")
@@ -113,7 +113,7 @@ def _grid(columns: list[SeriesPoints | None], most: int) -> tuple[NDArray[Any], 
     steps = [points.step for points in columns if points is not None and len(points)]
     if not steps:
         return numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int64)
-    if all(len(one) == len(steps[0]) and (one == steps[0]).all() for one in steps[1:]):
+    if all(len(step) == len(steps[0]) and (step == steps[0]).all() for step in steps[1:]):
         every = numpy.unique(steps[0])
     else:
         every = numpy.unique(numpy.concatenate(steps))
@@ -198,9 +198,9 @@ def experts(reading: SeriesReading, place: RunPlace, buckets: int) -> bytes:
     if not loads:
         return _nothing("step", "load", layers=[], experts=0, steps=0)
     layers = in_depth(list(loads))[:MOST_LAYERS]
-    count = min(1 + max(max(one) for one in loads.values()), _MOST_EXPERTS)
+    count = min(1 + max(max(load) for load in loads.values()), _MOST_EXPERTS)
     wanted = [name for layer in layers for expert, name in loads[layer].items() if expert < count]
-    found = {name: one.live() for name, one in reading.series(place, wanted).items()}
+    found = {name: item.live() for name, item in reading.series(place, wanted).items()}
     room = max(1, _MOST_CELLS // (len(layers) * count))
     steps, edges = _grid(list(found.values()), min(max(buckets, 1), MOST_BUCKETS, room))
     load = numpy.full((len(layers), len(steps), count), numpy.nan)

@@ -76,9 +76,9 @@ def below(names: list[str], prefix: str) -> dict[str, Any]:
 
 def families(names: list[str]) -> dict[str, int]:
     """How many series each family, the first part of a name, has; those without one are under their own name's ""."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for name in names:
         family, slash, _ = name.partition("/")
         key = family if slash else ""
-        found[key] = found.get(key, 0) + 1
-    return found
+        result[key] = result.get(key, 0) + 1
+    return result

@@ -61,9 +61,9 @@ class Page:
         return packed(request, known[1], media, 200, known[2])
 
     def _files(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        _list(str(self._folder), "", found, 2)
-        return found
+        result: dict[str, str] = {}
+        _list(str(self._folder), "", result, 2)
+        return result
 
 
 def _list(folder: str, lead: str, found: dict[str, str], depth: int) -> None:

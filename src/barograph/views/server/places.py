@@ -39,9 +39,9 @@ def key_of(parts: Iterable[str]) -> str:
     return "/".join(quote(os.fsencode(part), safe="") for part in parts)
 
 
-def canonical(said: str) -> str:
+def canonical(text: str) -> str:
     """A key as `key_of` writes it, whichever signs somebody else has encoded: no folder's name has a slash."""
-    return quote(unquote_to_bytes(said), safe="/")
+    return quote(unquote_to_bytes(text), safe="/")
 
 
 class Places:
@@ -57,23 +57,23 @@ class Places:
     def scan(self) -> dict[str, RunPlace]:
         """Every run by its key, in order. Only folders that changed are listed again."""
         with self._lock:
-            found: dict[str, RunPlace] = {}
+            result: dict[str, RunPlace] = {}
             self.left_out = {}
             own = key_of([self.root.name])
             if self._is_run(self.root, own):
-                self._add(found, own, self.root, self.root)
+                self._add(result, own, self.root, self.root)
             else:
                 for child in self._children(self.root):
                     folder = self.root / child
                     if self._is_run(folder, key_of([child])):
-                        self._add(found, key_of([child]), folder, self.root)
+                        self._add(result, key_of([child]), folder, self.root)
                         continue
                     for name in self._children(folder):
                         key = key_of([child, name])
                         if self._is_run(folder / name, key):
-                            self._add(found, key, folder / name, folder)
-            self._known = found
-            return found
+                            self._add(result, key, folder / name, folder)
+            self._known = result
+            return result
 
     def find(self, key: str) -> RunPlace:
         """The run of a key. Raises KeyError with a sentence."""

@@ -75,7 +75,7 @@ class _Packed:
             narrow = value.astype(numpy.float32)
         if self._narrow and not bool(((narrow == value) | (value != value)).all()):
             self._narrow = False
-            self._values = [one.astype(numpy.float64) for one in self._values]
+            self._values = [value.astype(numpy.float64) for value in self._values]
         self._values.append(narrow if self._narrow else numpy.array(value, numpy.float64))
         if self._times is not None and time is not None:
             self._times.append(numpy.array(time))
@@ -109,7 +109,7 @@ class _Packed:
     @property
     def bytes(self) -> int:
         parts = (*self._steps, *self._values, *(self._times or ()))
-        return 500 + sum(int(one.nbytes) for one in parts)
+        return 500 + sum(int(part.nbytes) for part in parts)
 
     def points(self) -> SeriesPoints:
         import numpy
@@ -134,13 +134,13 @@ class FoundSeries:
         self._live, self._old = live, old
         self.total = live.count
         self.timed = timed
-        self.bytes = live.bytes + sum(one.bytes for one in old)
+        self.bytes = live.bytes + sum(item.bytes for item in old)
 
     def live(self) -> SeriesPoints:
         return self._live.points()
 
     def old(self) -> list[SeriesPoints]:
-        return [one.points() for one in self._old]
+        return [item.points() for item in self._old]
 
     def __bool__(self) -> bool:
         return bool(self.total or self._old)
@@ -212,7 +212,7 @@ class SeriesReading:
         self, place: RunPlace, names: Sequence[str], rank: int | None, timed: bool, state: State | None
     ) -> dict[str, FoundSeries]:
         state = self.state(place) if state is None else state
-        found: dict[str, FoundSeries] = {}
+        result: dict[str, FoundSeries] = {}
         missing: list[str] = []
         for name in dict.fromkeys(names):
             # of a run that goes on the newest state takes the place of the one before
@@ -220,12 +220,12 @@ class SeriesReading:
             if known is None or seen != state or (timed and not known.timed):
                 missing.append(name)
             elif known:
-                found[name] = known
+                result[name] = known
         for name, made in self._read(place, missing, rank, timed).items():
             self._memory.put((place.key, name, rank), (state, made), made.bytes)
             if made:
-                found[name] = made
-        return found
+                result[name] = made
+        return result
 
     def names(self, place: RunPlace, histograms: bool = False) -> list[str]:
         """Every series of a run, or every histogram, sorted. Kept for the runs asked for last: not to be changed."""
@@ -257,28 +257,28 @@ class SeriesReading:
 
     def _opened(self, place: RunPlace) -> tuple[StoredRun, threading.RLock]:
         with self._lock:
-            known = self._open.get(place.key)
-            if known is None:
-                known = self._open[place.key] = served_run(place, self.places.root), threading.RLock()
+            result = self._open.get(place.key)
+            if result is None:
+                result = self._open[place.key] = served_run(place, self.places.root), threading.RLock()
             self._open.move_to_end(place.key)
             while len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)
-            return known
+            return result
 
 
 def read_series(run: StoredRun, names: Iterable[str], rank: Rank = None, timed: bool = False) -> dict[str, FoundSeries]:
     """Series of a run in one look at it; one that it has no point of is empty."""
     branch = run.branch()
-    found = {name: FoundSeries(_Packed(timed).close(), [], timed) for name in names}
+    result = {name: FoundSeries(_Packed(timed).close(), [], timed) for name in names}
     # as they lie in the file: neighbours share a row group
-    for name, (step, time, value, segment, _) in run.points_of(sorted(found), "all", rank):
+    for name, (step, time, value, segment, _) in run.points_of(sorted(result), "all", rank):
         live, old = branch.split(step, segment)
         if not old:
-            found[name] = _live(step, time, value, [], timed)
+            result[name] = _live(step, time, value, [], timed)
             continue
         gone = [_packed(step[rows], time[rows], value[rows], timed) for rows in old]
-        found[name] = _live(step[live], time[live], value[live], gone, timed)
-    return found
+        result[name] = _live(step[live], time[live], value[live], gone, timed)
+    return result
 
 
 def _live(step: NDArray[Any], time: NDArray[Any], value: NDArray[Any], old: list[_Packed], timed: bool) -> FoundSeries:
@@ -291,9 +291,9 @@ def _packed(step: NDArray[Any], time: NDArray[Any], value: NDArray[Any], timed: 
     if len(step) and bool((step[1:] < step[:-1]).any()):
         order = numpy.lexsort((time, step))
         step, time, value = step[order], time[order], value[order]
-    made = _Packed(timed)
-    made.add(step, value, time)
-    return made.close()
+    packed = _Packed(timed)
+    packed.add(step, value, time)
+    return packed.close()
 
 
 def _state(folder: str, root: Path, depth: int) -> State:
@@ -319,7 +319,7 @@ def _state(folder: str, root: Path, depth: int) -> State:
     source = pieces[0].source if pieces else None
     if source and os.path.realpath(source) != folder and Path(os.path.realpath(source)).is_relative_to(root):
         found.append(_state(os.path.realpath(source), root, depth + 1))
-    return tuple(tuple(one) if isinstance(one, list) else one for one in found)
+    return tuple(tuple(item) if isinstance(item, list) else item for item in found)
 
 
 def _seen(entry: os.DirEntry[str]) -> tuple[int, int]:

@@ -239,16 +239,16 @@ def _config(config: Any) -> dict[str, Any]:
     """The configuration's values by their dotted names, long ones cut."""
     if not isinstance(config, dict):
         return {}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in flat(config):
-        if len(found) == _MOST_CONFIG:
+        if len(result) == _MOST_CONFIG:
             break
         if isinstance(value, str) and len(value) > _LONGEST_VALUE:
             value = value[:_LONGEST_VALUE] + "…"
         elif isinstance(value, list) and len(value) > 64:
             value = [*value[:64], "…"]
-        found[name] = value
-    return found
+        result[name] = value
+    return result
 
 
 def interest(name: str) -> tuple[int, int, str]:
@@ -304,9 +304,9 @@ def _best_values(run: StoredRun, last: dict[str, Any]) -> dict[str, float]:
     import numpy
 
     wanted = [name for name in last if direction(name) and interest(name)[1] < 7][:_BEST]
-    found = {}
+    result = {}
     for name, (_, _, values, _, _) in run.points_of(wanted):
         values = values[numpy.isfinite(values)]
         if len(values):
-            found[name] = float(values.max() if direction(name) > 0 else values.min())
-    return found
+            result[name] = float(values.max() if direction(name) > 0 else values.min())
+    return result

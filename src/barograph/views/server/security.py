@@ -155,7 +155,7 @@ class Guard:
             if name == self._access.cookie.encode():
                 found.append(value)
         found += [value.encode() for name, value in _query(scope) if name == "token"]
-        return any([hmac.compare_digest(one, token) for one in found])
+        return any([hmac.compare_digest(item, token) for item in found])
 
     def _with_token(self, scope: Scope) -> list[tuple[bytes, bytes]] | None:
         """A page opened with the token in its address: the browser keeps it, and the address loses it."""

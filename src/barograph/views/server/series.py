@@ -92,8 +92,8 @@ class SeriesAnswers:
         """The frame."""
         until = time.monotonic() + _SECONDS
         by_run: dict[str, list[SeriesWanted]] = {}
-        for one in request.series:
-            by_run.setdefault(one.run, []).append(one)
+        for item in request.series:
+            by_run.setdefault(item.run, []).append(item)
         if self._closed:
             raise StillWorking("the server is ending")
         if len(by_run) > 1:
@@ -104,7 +104,7 @@ class SeriesAnswers:
                 raise StillWorking("the server is ending") from None
         else:
             parts = [self._of_run(key, wanted, request, until) for key, wanted in by_run.items()]
-        made = {wanted: one for part in parts for wanted, one in part.items()}
+        made = {wanted: item for part in parts for wanted, item in part.items()}
         frame = Frame()
         entries = [_entry(frame, wanted, made[wanted]) for wanted in request.series]
         return frame.bytes({"x": request.x, "smooth": request.smooth, "branch": request.branch, "series": entries})
@@ -122,15 +122,15 @@ class SeriesAnswers:
             place = self._reading.places.find(key)
             state = self._reading.state(place)
         except (KeyError, OSError) as error:
-            return {one: {"error": sentence(error)} for one in wanted}
+            return {item: {"error": sentence(error)} for item in wanted}
         result: dict[SeriesWanted, dict[str, Any]] = {}
         missing: dict[int | None, list[SeriesWanted]] = {}
-        for one in wanted:
-            seen, known = self._memory.get(_answer_key(one, request)) or (None, None)
+        for item in wanted:
+            seen, known = self._memory.get(_answer_key(item, request)) or (None, None)
             if seen == state and known is not None:
-                result[one] = known
+                result[item] = known
             else:
-                missing.setdefault(one.rank, []).append(one)
+                missing.setdefault(item.rank, []).append(item)
         for rank, group in missing.items():
             axis = Axis(self._reading, place, request.x, rank, state)
             # some at a time: what was read is used before the memory for columns lets go of it
@@ -138,7 +138,7 @@ class SeriesAnswers:
                 some = group[start : start + 16]
                 if time.monotonic() > until:
                     late = {"error": "reading took too long; ask for fewer series at once"}
-                    result |= {one: late for one in some}
+                    result |= {item: late for item in some}
                     continue
                 result |= self._read(some, axis, state, request)
         return result
@@ -150,14 +150,14 @@ class SeriesAnswers:
         timed = request.x in TIMED
         result: dict[SeriesWanted, dict[str, Any]] = {}
         try:
-            found = self._reading.series(place, [one.name for one in group], rank, timed, state)
+            found = self._reading.series(place, [item.name for item in group], rank, timed, state)
         except (KeyError, ValueError, OSError) as error:
-            return {one: {"error": sentence(error)} for one in group}
-        for one in group:
+            return {item: {"error": sentence(error)} for item in group}
+        for item in group:
             try:
-                name, got = one.name, found.get(one.name)
+                name, got = item.name, found.get(item.name)
                 if got is None:
-                    name = self._reading.resolve(place, one.name)
+                    name = self._reading.resolve(place, item.name)
                     got = self._reading.series(place, [name], rank, timed, state).get(name)
                 if got is None:
                     raise KeyError(f"run {place.dir.name} has no point of {name!r}")
@@ -173,17 +173,17 @@ class SeriesAnswers:
                 }
                 if request.branch == "all":
                     made["old"] = [_sampled(points, axis, request) for points in got.old()]
-                result[one] = made
+                result[item] = made
                 size = 8 * sum(column.size for part in _parts(made) for column in part.columns.values())
-                self._memory.put(_answer_key(one, request), (state, made), size + 1000)
+                self._memory.put(_answer_key(item, request), (state, made), size + 1000)
             except (KeyError, ValueError, OSError) as error:
-                result[one] = {"error": sentence(error)}
+                result[item] = {"error": sentence(error)}
         return result
 
 
-def _answer_key(one: SeriesWanted, request: Request) -> Any:
+def _answer_key(wanted: SeriesWanted, request: Request) -> Any:
     asked = request.x, request.low, request.high, request.buckets, request.branch, request.smooth, request.places
-    return one, asked, request.log
+    return wanted, asked, request.log
 
 
 def _sampled(points: SeriesPoints, axis: Axis, request: Request) -> Sampled:

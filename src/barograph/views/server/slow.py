@@ -72,7 +72,7 @@ class SlowAnswers:
                 now = time.monotonic()
                 self._made[key] = state, answer, now, now - began
                 self._made.move_to_end(key)
-                held = sum(len(one[1]) for one in self._made.values())
+                held = sum(len(item[1]) for item in self._made.values())
                 while len(self._made) > _KEPT or (held > _KEPT_BYTES and len(self._made) > 1):
                     held -= len(self._made.popitem(last=False)[1][1])
             return answer

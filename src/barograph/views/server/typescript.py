@@ -98,7 +98,7 @@ def _type(shape: dict[str, Any], named: dict[str, str]) -> str:
     if "enum" in shape:
         return " | ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in shape["enum"])
     if "anyOf" in shape:
-        return " | ".join(dict.fromkeys(_type(one, named) for one in shape["anyOf"]))
+        return " | ".join(dict.fromkeys(_type(item, named) for item in shape["anyOf"]))
     match shape.get("type"):
         case "string":
             return "string"
@@ -109,7 +109,7 @@ def _type(shape: dict[str, Any], named: dict[str, str]) -> str:
         case "null":
             return "null"
         case "array" if "prefixItems" in shape:
-            return f"[{', '.join(_type(one, named) for one in shape['prefixItems'])}]"
+            return f"[{', '.join(_type(item, named) for item in shape['prefixItems'])}]"
         case "array":
             inner = _type(shape["items"], named)
             return f"({inner})[]" if " " in inner and not inner.startswith(("[", "Record")) else f"{inner}[]"

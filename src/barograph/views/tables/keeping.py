@@ -41,22 +41,22 @@ def run_mark(
     tags, untags: words to add and to take away. note: a line to add to the notes. name: for one run alone.
     Raises KeyError, ValueError and OSError with one sentence; the runs before the one that failed keep the change.
     """
-    found = [_folder_of(one, dir) for one in runs]
+    found = [_folder_of(run, dir) for run in runs]
     if name is not None and len(found) > 1:
         raise ValueError("two runs can't have one name; name one run")
 
     def change(about: Mapping[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         if tags or untags:
             held = [str(tag) for tag in about.get("tags") or ()]
-            made["tags"] = [tag for tag in (*held, *tags) if tag not in untags]
+            result["tags"] = [tag for tag in (*held, *tags) if tag not in untags]
         if note is not None or clear_notes:
             before = "" if clear_notes else str(about.get("notes") or "").rstrip("\n")
-            made["notes"] = "\n".join(filter(None, (before, note)))
+            result["notes"] = "\n".join(filter(None, (before, note)))
         for key, value in (("name", name), ("pinned", pin), ("archived", archive)):
             if value is not None:
-                made[key] = value
-        return made
+                result[key] = value
+        return result
 
     asked = bool(tags or untags or clear_notes) or any(value is not None for value in (note, name, pin, archive))
     rows = []
@@ -112,7 +112,7 @@ def run_delete(
     Raises KeyError, ValueError and OSError with one sentence; what was deleted before stays in the trash.
     """
     root = _root(dir)
-    found = list({run.dir.resolve(): run for run in (_folder_of(one, dir) for one in runs)}.values())
+    found = list({run.dir.resolve(): run for run in (_folder_of(run, dir) for run in runs)}.values())
     for run in found:
         trash.refuse_live(run.dir, force)
     forks = {run.id: [fork for fork in trash.forks_of(run.dir, root)] for run in found}
@@ -120,7 +120,7 @@ def run_delete(
     for run in found:
         left = [fork.name for fork in forks[run.id] if fork.resolve() not in going]
         if left and not as_json:
-            shown = ", ".join(escape(one) for one in left[:3]) + (", …" if len(left) > 3 else "")
+            shown = ", ".join(escape(item) for item in left[:3]) + (", …" if len(left) > 3 else "")
             print(f"{escape(run.id)} has forks ({shown}): without it they show nothing from before the fork.")
     if not yes:
         what = escape(found[0].id) if len(found) == 1 else f"{len(found)} runs"
@@ -151,11 +151,11 @@ def run_restore(ids: Sequence[str], *, dir: str | None = None, list_them: bool =
     entries = trash.trashed(root)
     if list_them:
         if as_json:
-            print(json_text([one.as_dict() for one in entries]))
+            print(json_text([entry.as_dict() for entry in entries]))
         elif not entries:
             print(f"The trash of {root} is empty.")
-        for one in () if as_json else entries:
-            print(f"{escape(one.id)}   {escape(one.project)}/{escape(one.run)}   deleted {_ago(one.deleted)}")
+        for item in () if as_json else entries:
+            print(f"{escape(item.id)}   {escape(item.project)}/{escape(item.run)}   deleted {_ago(item.deleted)}")
         return 0
     if not ids and not entries:
         raise KeyError(f"the trash of {root} is empty")
@@ -185,7 +185,7 @@ def run_projects(runs: Sequence[StoredRun], *, dir: str | None = None, as_json: 
     """Print a row a project of these runs; returns the exit code 0. dir: where they were looked for, as typed."""
     rows = projects(runs)
     if as_json:
-        print(json_text([one.as_dict() for one in rows]))
+        print(json_text([row.as_dict() for row in rows]))
         return 0
     if not rows:
         print(
@@ -194,9 +194,9 @@ def run_projects(runs: Sequence[StoredRun], *, dir: str | None = None, as_json: 
         return 0
     head = ("PROJECT", "RUNS", "RUNNING", "FAILED", "ARCHIVED", "NEWEST")
     lines = [
-        (escape(one.name, 40), str(one.runs), _some(one.running), _some(one.failed), _some(one.archived),
-         f"{escape(one.newest, 40)}")
-        for one in rows
+        (escape(row.name, 40), str(row.runs), _some(row.running), _some(row.failed), _some(row.archived),
+         f"{escape(row.newest, 40)}")
+        for row in rows
     ]  # fmt: skip
     sizes = [max(len(line[at]) for line in (head, *lines)) for at in range(len(head))]
     for line in (head, *lines):
@@ -219,7 +219,7 @@ def run_search(words: Sequence[str], runs: Sequence[StoredRun], *, as_json: bool
     """
     found = search(words, runs)
     if as_json:
-        print(json_text({"looked_at": found.looked_at, "runs": [one.as_dict() for one in found.hits]}))
+        print(json_text({"looked_at": found.looked_at, "runs": [hit.as_dict() for hit in found.hits]}))
     elif not found.hits:
         hint = f" Did you mean {escape(found.nearest)}?" if found.nearest else ""
         print(f"None of {found.looked_at:,} runs has {' and '.join(escape(word) for word in words)}.{hint}")

@@ -126,9 +126,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return _time(value)
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Decimal):  # of sums, and of numbers that a query spells out
         return int(value) if value == value.to_integral_value() else float(value)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -56,8 +56,8 @@ class Scale(NamedTuple):
 
 def scale_of(columns: Sequence[FoldColumns], log: bool = False) -> Scale:
     """From the lowest to the highest value of all, widened to round figures so that a live chart rarely moves."""
-    lows = np.concatenate([one.low for one in columns]) if columns else np.empty(0)
-    highs = np.concatenate([one.high for one in columns]) if columns else np.empty(0)
+    lows = np.concatenate([column.low for column in columns]) if columns else np.empty(0)
+    highs = np.concatenate([column.high for column in columns]) if columns else np.empty(0)
     left_out = False
     if log:
         left_out = bool((lows <= 0).any())
@@ -90,7 +90,7 @@ def _round_step(width: float) -> float:
     if not 0 < width < math.inf:
         return 0.0
     power = 10.0 ** math.floor(math.log10(width))
-    return next(power * one for one in (1.0, 2.0, 5.0, 10.0) if power * one >= width * 0.999999)
+    return next(power * item for item in (1.0, 2.0, 5.0, 10.0) if power * item >= width * 0.999999)
 
 
 def _round_log(value: float, up: bool) -> float:
@@ -98,10 +98,10 @@ def _round_log(value: float, up: bool) -> float:
     power = 10.0 ** math.floor(math.log10(value))
     if not power > 0 or not math.isfinite(power * 10):
         return value
-    steps = [power * one for one in (1.0, 2.0, 5.0, 10.0)]
+    steps = [power * item for item in (1.0, 2.0, 5.0, 10.0)]
     if up:
-        return next((one for one in steps if one >= value * 0.999999), value)
-    return next((one for one in reversed(steps) if one <= value * 1.000001), value)
+        return next((step for step in steps if step >= value * 0.999999), value)
+    return next((step for step in reversed(steps) if step <= value * 1.000001), value)
 
 
 def span_of(first: int, last: int, window: int, planned: int | None = None, live: bool = True) -> tuple[float, float]:
@@ -155,8 +155,8 @@ def curve(columns: FoldColumns, scale: Scale, width: int, height: int, braille: 
                 last = level
         before = at, bottom, top
     if braille:
-        return ["".join(chr(0x2800 + int(one)) if one else " " for one in line) for line in field]
-    return ["".join("*" if one else " " for one in line) for line in field]
+        return ["".join(chr(0x2800 + int(item)) if item else " " for item in line) for line in field]
+    return ["".join("*" if item else " " for item in line) for line in field]
 
 
 def _rows(share: NDArray[np.float64], dots: int) -> NDArray[np.float64]:
@@ -212,7 +212,7 @@ def sparkline(columns: FoldColumns, braille: bool) -> Row:
     bars = BARS if braille else _PLAIN_BARS
     low, high = columns.low, columns.high
     if not np.isfinite(low).any():
-        return [Span("".join(("×" if braille else "x") if one else " " for one in columns.odd), "bold red")]
+        return [Span("".join(("×" if braille else "x") if item else " " for item in columns.odd), "bold red")]
     least, most = float(np.nanmin(low)), float(np.nanmax(high))
     scale, middle = Scale(least, most), least / 2 + most / 2
     far = np.where(np.abs(high - middle) >= np.abs(low - middle), high, low)

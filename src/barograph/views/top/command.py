@@ -72,11 +72,11 @@ def _meant(run: str, dir: str | None) -> StoredRun:
         if not path.exists():
             raise
 
-    found = [one for one, _ in resolve(run, dir)]
+    found = [item for item, _ in resolve(run, dir)]
     if not found:
         raise KeyError(f"{run} holds no run and no log that can be read")
     if len(found) > 1 and path.is_dir():
-        live = [one for one in found if one.status in liveness.ALIVE]
+        live = [item for item in found if item.status in liveness.ALIVE]
         return (live or found)[-1]
     return found[0]
 
@@ -84,9 +84,9 @@ def _meant(run: str, dir: str | None) -> StoredRun:
 def _newest_live(dir: str | None) -> StoredRun | None:
     found = runs(dir)
     for states in (liveness.ALIVE, liveness.OPEN):
-        for one in reversed(found):
-            if one.status in states:
-                return one
+        for item in reversed(found):
+            if item.status in states:
+                return item
     return None
 
 

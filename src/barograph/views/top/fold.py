@@ -72,9 +72,9 @@ class Fold:
             return known[1]
         if len(self._made) > 16:
             self._made.clear()
-        made = self._columns(low, high, count)
-        self._made[key] = self.version, made
-        return made
+        result = self._columns(low, high, count)
+        self._made[key] = self.version, result
+        return result
 
     def latest(self, count: int) -> Floats:
         """The last values, at most `count` and not more than are kept one by one."""
@@ -129,9 +129,9 @@ class Fold:
     def _remember(self, step: NDArray[np.int64], value: Floats) -> None:
         self._leave(step[: -self._keep])
         self._recent.append((step[-self._keep :].copy(), value[-self._keep :].copy()))
-        if len(self._recent) > 64 or sum(len(one) for one, _ in self._recent) > 2 * self._keep:
-            steps = np.concatenate([one for one, _ in self._recent])
-            values = np.concatenate([one for _, one in self._recent])
+        if len(self._recent) > 64 or sum(len(item) for item, _ in self._recent) > 2 * self._keep:
+            steps = np.concatenate([item for item, _ in self._recent])
+            values = np.concatenate([item for _, item in self._recent])
             self._leave(steps[: -self._keep])
             self._recent = [(steps[-self._keep :], values[-self._keep :])]
 
@@ -142,7 +142,7 @@ class Fold:
     def _columns(self, low: float, high: float, count: int) -> FoldColumns:
         least, most, odd = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count, np.int64)
         if high > low:
-            steps = np.concatenate([one for one, _ in self._recent]) if self._recent else np.empty(0, np.int64)
+            steps = np.concatenate([item for item, _ in self._recent]) if self._recent else np.empty(0, np.int64)
             if self._gone is None or self._gone < low:
                 values = self.latest(len(steps))
                 finite = np.isfinite(values)

@@ -30,12 +30,12 @@ class KeyReader:
         """The keys that are whole now."""
         text = (self._rest + data).decode("utf-8", "ignore")
         self._rest = b""
-        found: list[str] = []
+        result: list[str] = []
         at = 0
         while at < len(text):
             if text[at] != "\x1b":
                 if text[at] in _PLAIN or text[at].isprintable():
-                    found.append(_PLAIN.get(text[at], text[at]))
+                    result.append(_PLAIN.get(text[at], text[at]))
                 at += 1
                 continue
             end = _end(text, at)
@@ -44,11 +44,11 @@ class KeyReader:
                 break
             name = _CODES.get(text[at + 1 : end])
             if name is not None:
-                found.append(name)
+                result.append(name)
             elif end == at + 1:
-                found.append("escape")
+                result.append("escape")
             at = end
-        return found
+        return result
 
     def flush(self) -> list[str]:
         """Nothing followed: a lone Escape is a key, half a code is none."""

@@ -105,7 +105,7 @@ class Logbook:
             for record in Findings(self._flags).records():
                 with contextlib.suppress(msgspec.ValidationError, TypeError):
                     made.append(msgspec.convert({**record.fields, "step": record.step}, Finding))
-            self._told = self.version, [msgspec.structs.asdict(one) for one in in_order(made)]
+            self._told = self.version, [msgspec.structs.asdict(item) for item in in_order(made)]
         return self._told[1]
 
     def wait(self, seconds: float) -> None:
@@ -163,4 +163,4 @@ class Logbook:
 
 def by_examination(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A diagnosis's findings, NaN and infinities as numbers again."""
-    return [restore_non_finite(dict(one)) for one in result["findings"]]
+    return [restore_non_finite(dict(item)) for item in result["findings"]]

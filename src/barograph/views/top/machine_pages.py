@@ -60,7 +60,7 @@ def _bar_width(columns: int) -> int:
 def _plain(line: str, at: TopPlace) -> str:
     if at.braille:
         return line
-    return "".join("#" if one in "█▉▊▋▌▍▎▏" else one if one.isascii() else "?" for one in line)
+    return "".join("#" if item in "█▉▊▋▌▍▎▏" else item if item.isascii() else "?" for item in line)
 
 
 def _phases(watch: RunWatch, at: TopPlace, columns: int) -> list[Row]:
@@ -72,7 +72,7 @@ def _phases(watch: RunWatch, at: TopPlace, columns: int) -> list[Row]:
         phase = record.get("phase")
         for name, value in phase.items() if isinstance(phase, Mapping) else ():
             spent.setdefault(str(name).removesuffix("_ms"), []).append(as_float(value))
-    whole = [one for one in whole if math.isfinite(one)]
+    whole = [item for item in whole if math.isfinite(item)]
     if not whole or not spent:
         return []
     step = statistics.median(whole)
@@ -80,7 +80,7 @@ def _phases(watch: RunWatch, at: TopPlace, columns: int) -> list[Row]:
     title = f"  {'A STEP, MEDIAN OF THE LAST ' + f'{len(whole):,}':<{20 + wide}} {'TIME':>9} {'SHARE':>7}"
     rows: list[Row] = [[], [Span(title, "bold")]]
     medians = {name: statistics.median(values) for name, values in spent.items()}
-    for name, took in sorted(medians.items(), key=lambda one: (one[0] == "other", -as_float(one[1]))):
+    for name, took in sorted(medians.items(), key=lambda item: (item[0] == "other", -as_float(item[1]))):
         share = took / step if step > 0 else 0.0
         drawn = padded(bar(share, wide, at.braille), wide)
         rows.append([
@@ -108,7 +108,7 @@ def _devices(watch: RunWatch, kind: str) -> dict[str, Record]:
     for (which_kind, which), record in sorted(watch.logbook.latest.items()):
         if which_kind == kind:
             found.setdefault(which.partition("/")[2] or which, record)
-    return dict(sorted(found.items(), key=lambda one: (len(one[0]), one[0])))
+    return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
 
 
 def machine_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row]:
@@ -122,7 +122,7 @@ def machine_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list
         )
         page += [[], [Span(head, "bold")]]
         page += [_gpu(watch, at, which, record, models.get(which)) for which, record in gpus.items()]
-        names = {short(one.fields.get("name", ""), 40) for one in models.values()} - {""}
+        names = {short(model.fields.get("name", ""), 40) for model in models.values()} - {""}
         if names:
             page.append([Span(f"  {', '.join(sorted(names))}", "dim")])
     hosts = [record for (kind, _), record in sorted(latest.items()) if kind == "host"]
@@ -191,9 +191,9 @@ def _host(watch: RunWatch, at: TopPlace, fields: Mapping[str, Any]) -> list[Row]
         ("disk", "disk_read", "disk_write", "read", "written"),
         ("network", "network_rx", "network_tx", "in", "out"),
     )
-    for word, one, other, first_word, second_word in pairs:
-        if one in fields or other in fields:
-            told = f"{size(fields.get(one))}/s {first_word}, {size(fields.get(other))}/s {second_word}"
+    for word, item, other, first_word, second_word in pairs:
+        if item in fields or other in fields:
+            told = f"{size(fields.get(item))}/s {first_word}, {size(fields.get(other))}/s {second_word}"
             free = f", {size(fields.get('disk_free'))} free" if word == "disk" and "disk_free" in fields else ""
             rows.append([Span(f"  {word:<9} {told}{free}", "dim")])
     if as_float(fields.get("oom_kills")) > 0:
@@ -221,14 +221,14 @@ def _segments(stats: Any, at: TopPlace, columns: int) -> list[Row]:
     if not isinstance(stats, list):
         return []
     found = {
-        str(one.get("name")): math.fsum(held for place in _PLACES if (held := as_float(one.get(place))) > 0)
-        for one in stats
-        if isinstance(one, Mapping)
+        str(stat.get("name")): math.fsum(held for place in _PLACES if (held := as_float(stat.get(place))) > 0)
+        for stat in stats
+        if isinstance(stat, Mapping)
     }
     found = {name: held for name, held in found.items() if held > 0}
     most = max(found.values(), default=0.0)
     rows: list[Row] = [[], [Span("  HELD BY", "bold")]] if found else []
-    for name, held in sorted(found.items(), key=lambda one: -one[1])[:10]:
+    for name, held in sorted(found.items(), key=lambda item: -item[1])[:10]:
         drawn = padded(bar(held / most, _SPARK, at.braille), _SPARK)
         rows.append([Span(f"  {padded(short(name), 15)} "), Span(drawn, "cyan"), Span(f" {size(held):>10}")])
     return rows
@@ -239,7 +239,7 @@ def _segments(stats: Any, at: TopPlace, columns: int) -> list[Row]:
 
 def ranks_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row]:
     """Each rank: whether it lives, its step, its own work and its waiting; who is waited for."""
-    waits, pulses = watch.logbook.waits, {one.rank: one for one in watch.pulses}
+    waits, pulses = watch.logbook.waits, {pulse.rank: pulse for pulse in watch.pulses}
     ranks = sorted(waits.keys() | pulses.keys())
     if not ranks:
         return _none("the run has one rank, or its ranks recorded no heartbeat and no comparison")
@@ -249,7 +249,7 @@ def ranks_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[R
     if straggler is not None:
         page += [[], _straggler(straggler)]
     own = {rank: as_float(waits[rank][1]) - as_float(waits[rank][2]) for rank in waits}
-    finite = [one for one in own.values() if math.isfinite(one)]
+    finite = [item for item in own.values() if math.isfinite(item)]
     longest = max(finite, default=math.nan)
     page += [[], [Span(head, "bold")]]
     for rank in ranks:
@@ -295,7 +295,7 @@ def _compared(record: Record) -> list[Row]:
     ]
     for name, value in record.fields.items():
         if isinstance(value, Mapping) and "mean" in value and len(rows) < 14:
-            three = " ".join(f"{narrow(value.get(one)):>11}" for one in ("min", "mean", "max"))
+            three = " ".join(f"{narrow(value.get(item)):>11}" for item in ("min", "mean", "max"))
             told = f"  {padded(short(name), 24)} {three}"
             who = f"  most on rank {narrow(value['max_rank'])}" if "max_rank" in value else ""
             rows.append([Span(told), Span(who, "dim")])
@@ -312,9 +312,11 @@ _MODEL = ("moe/load_imbalance", "moe/aux_loss", "moe/z_loss", "moe/expert_utiliz
 def experts_names(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[str]:
     """The model's figures."""
     names = set(watch.names)
-    found = [name for name in _MODEL if name in names]
+    chosen_names = [name for name in _MODEL if name in names]
     # the same figure is often logged twice: with the step and by the router's watch
-    return [name for name in found if not (name.startswith("train/") and f"moe/{name[len('train/moe_') :]}" in names)]
+    return [
+        name for name in chosen_names if not (name.startswith("train/") and f"moe/{name[len('train/moe_') :]}" in names)
+    ]
 
 
 def experts_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[Row]:
@@ -347,12 +349,14 @@ def experts_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list
 
 def _layer(layer: str, loads: Mapping[int, float], at: TopPlace, room: int) -> Row:
     row = [loads[expert] for expert in sorted(loads)]
-    mean = sum(one for one in row if math.isfinite(one)) / max(1, len(row))
-    shares = [one / mean if mean > 0 else 0.0 for one in row]
-    unused = sum(one == 0 for one in row)
+    mean = sum(item for item in row if math.isfinite(item)) / max(1, len(row))
+    shares = [item / mean if mean > 0 else 0.0 for item in row]
+    unused = sum(item == 0 for item in row)
     least, most = min(shares, default=0.0), max(shares, default=0.0)
     levels = BARS if at.braille else "_.-=+*%#"
-    drawn = "".join(levels[min(7, int(one / 2 * 7.999))] if one > 0 else "·" if at.braille else " " for one in shares)
+    drawn = "".join(
+        levels[min(7, int(share / 2 * 7.999))] if share > 0 else "·" if at.braille else " " for share in shares
+    )
     bad = "bold red" if unused else ""
     return [
         Span(f"  {padded(short(layer), 24)} {least:>7.2f} "), Span(f"{most:>7.2f}", "bold yellow" if most > 3 else ""),
@@ -361,4 +365,4 @@ def _layer(layer: str, loads: Mapping[int, float], at: TopPlace, room: int) -> R
 
 
 def _depth(name: str) -> tuple[list[int], str]:
-    return [int(one) for one in re.findall(r"\d+", name)], name
+    return [int(item) for item in re.findall(r"\d+", name)], name

@@ -35,8 +35,8 @@ def metrics(watch: RunWatch, count: int) -> list[str]:
     """The series that are listed, the most important first."""
     found = [watch.roles[role] for role in _FIRST if role in watch.roles]
     found += [name for name in _THEN if name in set(watch.names) and name not in found]
-    for one, same in (("speed/step_ms", "train/duration_ms"), ("train/mfu", "speed/mfu")):
-        if one in found and same in found:
+    for item, same in (("speed/step_ms", "train/duration_ms"), ("train/mfu", "speed/mfu")):
+        if item in found and same in found:
             found.remove(same)
     if len(found) < count:
         taken = set(found)
@@ -142,9 +142,9 @@ def _filled(columns: FoldColumns) -> NDArray[np.int64]:
     """Where values are not finite; columns without a point between two such columns count with them."""
     places = np.flatnonzero((columns.odd > 0) | np.isfinite(columns.low))
     odd = columns.odd.copy()
-    for one, other in pairwise(places.tolist()):
-        if odd[one] and odd[other]:
-            odd[one:other] = 1
+    for item, other in pairwise(places.tolist()):
+        if odd[item] and odd[other]:
+            odd[item:other] = 1
     return odd
 
 

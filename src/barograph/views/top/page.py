@@ -40,7 +40,7 @@ _PLAIN = {"…": "~", "↑": "^", "↓": "v", "×": "x", "µ": "u", "°": "'", "
 
 def _ascii(text: str) -> str:
     """The text where there is nothing but ASCII, one cell a character."""
-    return "".join(one if one.isascii() else _PLAIN.get(one, "?" * columns_of(one)) for one in text)
+    return "".join(item if item.isascii() else _PLAIN.get(item, "?" * columns_of(item)) for item in text)
 
 
 class Viewer:
@@ -100,7 +100,7 @@ class Viewer:
         if columns < _LEAST[0] or rows < _LEAST[1]:
             return [[Span("make the window larger"[:columns], "bold")]]
         made = self._framed(columns, rows, footer)
-        return made if self.place.braille else [[Span(_ascii(one.text), one.style) for one in row] for row in made]
+        return made if self.place.braille else [[Span(_ascii(item.text), item.style) for item in row] for row in made]
 
     def _framed(self, columns: int, rows: int, footer: bool) -> list[Row]:
         room = rows - _FRAME
@@ -208,7 +208,7 @@ class Viewer:
         if self._watch is None:
             return [Span(" choose a run", "dim")]
         found = self._watch.logbook.findings()
-        bad = sum(one["severity"] != "info" for one in found)
+        bad = sum(item["severity"] != "info" for item in found)
         short = columns < 76
         for number, page in enumerate(self._pages(), 1):
             title = _TITLES[page][: 4 if short else None] + (f" ({bad})" if page == "findings" and bad else "")

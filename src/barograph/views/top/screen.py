@@ -71,15 +71,15 @@ class Screen:
     def _cells(self, row: Row, limit: int) -> list[_Cell]:
         cells: list[_Cell] = []
         for text, style in row:
-            for one in text:
-                wide = columns_of(one)
+            for item in text:
+                wide = columns_of(item)
                 if not wide:
                     if cells and cells[-1][0]:
-                        cells[-1] = (cells[-1][0] + one, cells[-1][1])
+                        cells[-1] = (cells[-1][0] + item, cells[-1][1])
                     continue
                 if len(cells) + wide > limit:
                     break
-                cells.append((one, style))
+                cells.append((item, style))
                 if wide == 2:
                     cells.append(("", style))
         return cells + [_BLANK] * (self.columns - len(cells))

@@ -56,17 +56,17 @@ class Examination:
             self.failed = f"{type(error).__name__}: {error}"
 
 
-def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, looked: Examination | None) -> list[Row]:
+def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, examination: Examination | None) -> list[Row]:
     """The findings, and below them the story of the one chosen."""
-    found = watch.logbook.findings() if looked is None or looked.findings is None else looked.findings
+    found = watch.logbook.findings() if examination is None or examination.findings is None else examination.findings
     page: list[Row] = []
-    said = _state(watch, looked)
+    said = _state(watch, examination)
     if not found:
-        examined = looked is not None and looked.findings is not None
+        examined = examination is not None and examination.findings is not None
         nothing = "no problems found" if examined else "the run has logged no finding"
-        return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(looked)]
+        return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(examination)]
     at.chosen = min(at.chosen, len(found) - 1)
-    counts = [sum(one["severity"] == name for one in found) for name in SEVERITIES]
+    counts = [sum(item["severity"] == name for item in found) for name in SEVERITIES]
     words = ("critical", "warning", "info")
     told = ", ".join(
         f"{n} {word}{'s' if n > 1 and word == 'warning' else ''}" for n, word in zip(counts, words, strict=True) if n
@@ -82,16 +82,16 @@ def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, looked
     return page + _story(found[at.chosen], columns)[: rows - len(page)]
 
 
-def _state(watch: RunWatch, looked: Examination | None) -> str:
-    if looked is not None and looked.running:
+def _state(watch: RunWatch, examination: Examination | None) -> str:
+    if examination is not None and examination.running:
         return "the doctor is checking …"
-    if looked is not None and looked.failed:
-        return f"the doctor failed: {short(looked.failed, 60)}"
+    if examination is not None and examination.failed:
+        return f"the doctor failed: {short(examination.failed, 60)}"
     return "earlier findings are being read …" if watch.logbook.searching else ""
 
 
-def _hint(looked: Examination | None) -> list[Row]:
-    return [] if looked is not None else [[], [Span("  d runs the doctor on the whole run", "dim")]]
+def _hint(examination: Examination | None) -> list[Row]:
+    return [] if examination is not None else [[], [Span("  d runs the doctor on the whole run", "dim")]]
 
 
 def _line(finding: Mapping[str, Any], chosen: bool, at: TopPlace, columns: int) -> Row:
@@ -124,9 +124,11 @@ def _story(finding: Mapping[str, Any], columns: int) -> list[Row]:
     )
     tell(finding["message"], "what")
     evidence = finding.get("evidence") or {}
-    for one in evidence.get("story", ())[:6] if isinstance(evidence, Mapping) else ():
-        before = "before" if one["step"] < finding["step"] else "with it" if one["step"] == finding["step"] else "then"
-        tell(f"step {one['step']:,}: {one['message']}", before)
+    for item in evidence.get("story", ())[:6] if isinstance(evidence, Mapping) else ():
+        before = (
+            "before" if item["step"] < finding["step"] else "with it" if item["step"] == finding["step"] else "then"
+        )
+        tell(f"step {item['step']:,}: {item['message']}", before)
     spark = evidence.get("spark") if isinstance(evidence, Mapping) else None
     if isinstance(spark, Mapping) and spark.get("bars"):
         tell(f"{spark['series']} {spark['bars']}", "")

@@ -127,8 +127,8 @@ class RunWatch:
 
     def _step_seconds(self) -> float | None:
         """The median of the last steps, evaluations and the like left out."""
-        spans = [one.get("step_ms") for one in self.logbook.speeds]
-        known = sorted(float(one) for one in spans if isinstance(one, (int, float)) and one > 0)
+        spans = [speed.get("step_ms") for speed in self.logbook.speeds]
+        known = sorted(float(span) for span in spans if isinstance(span, (int, float)) and span > 0)
         if known:
             return known[len(known) // 2] / 1000.0
         fold = self.fold("train/duration_ms")
@@ -141,7 +141,7 @@ class RunWatch:
             return
         with self._state:
             self.status, self.about = self.run.status, self.run.manifest
-            segments = tuple(one.number for one in self.run.segments)
+            segments = tuple(segment.number for segment in self.run.segments)
             if self._segments and segments != self._segments:  # a resume or rewind: what it logs again replaces the old
                 self._forget()
             self._segments = segments

@@ -56,32 +56,32 @@ class AttentionLogits(Rule):
         self._past: list[tuple[int, float]] = []
         self._layered = False
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        new = self._reader.new(seen, "activations", "attention_logit_max")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        new = self._reader.new(history, "activations", "attention_logit_max")
         if not self._layered:  # the model's largest counts until the first table of layers
-            yield from self._look_at_all(seen, new[0][1].time if new else math.inf)
+            yield from self._look_at_all(history, new[0][1].time if new else math.inf)
             self._layered = bool(new)
-        for table, one in new:
+        for table, item in new:
             yield from self._decide(
-                seen, table.names, one.value, table.before(one, 16), one.step, one.time, one.segment
+                history, table.names, item.value, table.before(item, 16), item.step, item.time, item.segment
             )
 
-    def _look_at_all(self, seen: RunHistory, until: float) -> Iterator[Finding]:
+    def _look_at_all(self, history: RunHistory, until: float) -> Iterator[Finding]:
         """The largest logit of all layers, where it is logged as one number, before a time (µs)."""
-        rows = self._cursor.new(seen.channel("model/attention/logit_max"))
+        rows = self._cursor.new(history.channel("model/attention/logit_max"))
         for at in range(len(rows)) if rows is not None else ():
             assert rows is not None
             if rows.time[at] >= until:
                 break
             segment, value = int(rows.segment[at]), float(rows.value[at])
             before = numpy.array([[old] for part, old in self._past if part == segment]).reshape(-1, 1)
-            yield from self._decide(seen, ["the model"], numpy.array([value]), before, int(rows.step[at]),
+            yield from self._decide(history, ["the model"], numpy.array([value]), before, int(rows.step[at]),
              int(rows.time[at]),
                          segment)  # fmt: skip
             self._past = [*self._past[-15:], (segment, value)]
 
     def _decide(
-        self, seen: RunHistory, names: list[str], value: Any, before: Any, step: int, time: int, segment: int,
+        self, history: RunHistory, names: list[str], value: Any, before: Any, step: int, time: int, segment: int,
     ) -> Iterator[Finding]:  # fmt: skip
         value = numpy.where(numpy.isfinite(value), value, numpy.nan)
         if not (value > self.at["jump_least"]).any():
@@ -113,7 +113,7 @@ class AttentionLogits(Rule):
         largest = float(value[worst])
         strong = state in ("jump", "growth")
         self._said |= {
-            (segment, one) for one in (("jump", "growth", "high", "informs") if strong else (state, "informs"))
+            (segment, item) for item in (("jump", "growth", "high", "informs") if strong else (state, "informs"))
         }
         severity = "critical" if largest > at["broken"] else "warning" if strong or state == "high" else "info"
         text = f"The largest attention logit of {names[worst]} is {largest:.3g} at step {step}"
@@ -124,7 +124,7 @@ class AttentionLogits(Rule):
             causes=causes,
             remedies=["add QK-norm, or clip queries and keys at a logit of 100", 
                       "check where the attention scale is set",
-                      half_rate(seen, step, time, segment), *(saved_before(seen, step) if strong else [])],
+                      half_rate(history, step, time, segment), *(saved_before(history, step) if strong else [])],
             confidence=0.75 if strong else 0.6 if state == "high" else 0.3,
         )  # fmt: skip
 
@@ -151,32 +151,36 @@ class AttentionEntropy(Rule):
         self._fell: dict[str, list[int]] = {}
         self._said: set[tuple[int, str]] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for table, one in self._reader.new(seen, "activations", "attention_entropy"):
-            if (one.value < self.at["low"]).any() or self._low:
-                yield from self._look(seen, table, one)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for table, item in self._reader.new(history, "activations", "attention_entropy"):
+            if (item.value < self.at["low"]).any() or self._low:
+                yield from self._look(history, table, item)
 
-    def _look(self, seen: RunHistory, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
-        before = median_of(table.before(one, 16)[:-2]) if one.number > 5 else numpy.full(len(one.value), numpy.nan)
-        places = {name: at for at, name in enumerate(table.names[: len(one.value)])}
+    def _look(self, history: RunHistory, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+        before = (
+            median_of(table.before(current, 16)[:-2])
+            if current.number > 5
+            else numpy.full(len(current.value), numpy.nan)
+        )
+        places = {name: at for at, name in enumerate(table.names[: len(current.value)])}
         for name in in_order(places):
             at = places[name]
-            value = float(one.value[at])
-            if not one.there[at]:
+            value = float(current.value[at])
+            if not current.there[at]:
                 continue
-            self._low[name] = [*self._low.get(name, []), one.step] if value < self.at["low"] else []
+            self._low[name] = [*self._low.get(name, []), current.step] if value < self.at["low"] else []
             fell = value < self.at["fell"] and (bool(self._fell.get(name)) or before[at] > self.at["was"])
-            self._fell[name] = [*self._fell.get(name, []), one.step] if fell else []
+            self._fell[name] = [*self._fell.get(name, []), current.step] if fell else []
             for key, steps, need in (("fell", self._fell[name], 3), ("low", self._low[name], 5)):
-                if len(steps) == need and (one.segment, key) not in self._said:
-                    self._said |= {(one.segment, key), (one.segment, "low")}
+                if len(steps) == need and (current.segment, key) not in self._said:
+                    self._said |= {(current.segment, key), (current.segment, "low")}
                     yield self.finding(
                         steps[0], f"The entropy of attention in {name} is {value:.3g} of its maximum since step "
                         f"{steps[0]}.",
-                        severity="warning" if key == "fell" else "info", found=one.step, key=key,
-                        segment=one.segment, evidence={"layer": name, "entropy": value},
+                        severity="warning" if key == "fell" else "info", found=current.step, key=key,
+                        segment=current.segment, evidence={"layer": name, "entropy": value},
                         confidence=0.6 if key == "fell" else 0.3,
-                        remedies=["add QK-norm", half_rate(seen, one.step, one.time, one.segment)],
+                        remedies=["add QK-norm", half_rate(history, current.step, current.time, current.segment)],
                     )  # fmt: skip
         self._low = {name: steps for name, steps in self._low.items() if steps}
 
@@ -208,7 +212,7 @@ class OutputLogits(SeriesRule):
         self._past: list[tuple[int, float]] = []
         self._segment, self._first = -1, math.nan
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in range(len(rows)):
             step, value, segment, time = (
                 int(rows.step[at]),
@@ -221,9 +225,9 @@ class OutputLogits(SeriesRule):
             if not math.isfinite(value):
                 continue
             state, began = "", step
-            past = [one for _, one in self._past]
+            past = [item for _, item in self._past]
             if len(past) >= 4 and abs(value) > max(
-                self.at["far"], self.at["ratio"] * _middle([abs(one) for one in past])
+                self.at["far"], self.at["ratio"] * _middle([abs(item) for item in past])
             ):
                 state = "far"
             elif len(past) == 15 and abs(value) > abs(self._first) + self.at["rise"]:
@@ -238,7 +242,7 @@ class OutputLogits(SeriesRule):
                     severity="warning" if state == "far" else "info", found=step, key=state,
                     segment=segment,
                     evidence={"log_z": value, "first": self._first},
-                    remedies=["add a z-loss of 1e-4 · log² Z", half_rate(seen, step, time, segment)],
+                    remedies=["add a z-loss of 1e-4 · log² Z", half_rate(history, step, time, segment)],
                     confidence=0.7 if state == "far" else 0.3,
                 )  # fmt: skip
             self._past = [*self._past[-14:], (step, value)]
@@ -275,24 +279,24 @@ class ActivationDrift(TableRule):
         self._open: tuple[int, int, int, Any, float] | None = None
         self._said: set[int] = set()
 
-    def look(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
-        names = table.names[: len(one.value)]
-        value = numpy.where(numpy.isfinite(one.value) & (one.value > 0), one.value, numpy.nan)
+    def look(self, history: RunHistory, family: str, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+        names = table.names[: len(current.value)]
+        value = numpy.where(numpy.isfinite(current.value) & (current.value > 0), current.value, numpy.nan)
         if self._open is not None:
             number_of, step, segment, middle, before = self._open
             self._open = None
-            if segment == one.segment and number_of + 1 == one.number:
+            if segment == current.segment and number_of + 1 == current.number:
                 with numpy.errstate(all="ignore"):
                     ratio = value[: len(middle)] / middle
-                loss = usual(seen.role("loss"), one.step, one.time, one.segment, 8)
+                loss = usual(history.role("loss"), current.step, current.time, current.segment, 8)
                 still = self._strange(ratio)
                 if still.any() and loss > self.at["loss"] * before > 0:
                     yield self._say(
-                        seen, names, ratio, still, step, one.step, one.time, segment, "warning", loss, before
+                        history, names, ratio, still, step, current.step, current.time, segment, "warning", loss, before
                     )
-        if one.segment in self._said:
+        if current.segment in self._said:
             return
-        before_tables = table.before(one, 8)
+        before_tables = table.before(current, 8)
         if len(before_tables) < 4:
             return
         middle = median_of(before_tables)
@@ -302,11 +306,21 @@ class ActivationDrift(TableRule):
         known = numpy.isfinite(ratio)
         if not strange.any() or strange.sum() < self.at["share"] * known.sum():
             return
-        self._said.add(one.segment)
-        before = usual(seen.role("loss"), one.step - 1, one.time, one.segment, 48)
-        self._open = (one.number, one.step, one.segment, middle, before)
+        self._said.add(current.segment)
+        before = usual(history.role("loss"), current.step - 1, current.time, current.segment, 48)
+        self._open = (current.number, current.step, current.segment, middle, before)
         yield self._say(
-            seen, names, ratio, strange, one.step, one.step, one.time, one.segment, "info", math.nan, before
+            history,
+            names,
+            ratio,
+            strange,
+            current.step,
+            current.step,
+            current.time,
+            current.segment,
+            "info",
+            math.nan,
+            before,
         )
 
     def _strange(self, ratio: Any) -> Any:
@@ -315,7 +329,7 @@ class ActivationDrift(TableRule):
             return (ratio > self.at["ratio"]) | (ratio < 1 / self.at["ratio"])
 
     def _say(
-        self, seen: RunHistory, names: list[str], ratio: Any, strange: Any, step: int, last: int, time: int,
+        self, history: RunHistory, names: list[str], ratio: Any, strange: Any, step: int, last: int, time: int,
         segment: int,
         severity: str, loss: float, before: float,
     ) -> Finding:  # fmt: skip
@@ -330,7 +344,7 @@ class ActivationDrift(TableRule):
             evidence={"layers": in_order(names[at] for at in numpy.flatnonzero(strange))[:8],
             "ratio": float(ratio[worst]),
                       "loss": loss, "loss_before": before},
-            remedies=[half_rate(seen, step, time, segment), *saved_before(seen, step)],
+            remedies=[half_rate(history, step, time, segment), *saved_before(history, step)],
         )  # fmt: skip
 
 
@@ -351,24 +365,25 @@ class NonFiniteActivation(Rule):
     def reset(self) -> None:
         self._reader = TableReader()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         bad_ones = []
         for place, quantity in enumerate(("max", "rms", "l2_norm")):
-            for table, one in self._reader.new(seen, "activations", quantity):
-                bad = numpy.flatnonzero(one.there & ~numpy.isfinite(one.value))
+            for table, item in self._reader.new(history, "activations", quantity):
+                bad = numpy.flatnonzero(item.there & ~numpy.isfinite(item.value))
                 if len(bad):
                     bad_ones.append(
-                        (one.segment, one.time, one.step, place, one, in_order(table.names[at] for at in bad))
+                        (item.segment, item.time, item.step, place, item, in_order(table.names[at] for at in bad))
                     )
-        for *_, one, names in sorted(bad_ones, key=lambda bad: bad[:4]):
-            if self.first(one.segment):
+        for *_, item, names in sorted(bad_ones, key=lambda bad: bad[:4]):
+            if self.first(item.segment):
                 yield self.finding(
-                    one.step, f"The output of {names[0]} is not finite at step {one.step}.", segment=one.segment,
-                    evidence={"first": names[0], "layers": in_order(names)[:8], "of": int(one.there.sum())},
+                    item.step, f"The output of {names[0]} is not finite at step {item.step}.", segment=item.segment,
+                    evidence={"first": names[0], "layers": in_order(names)[:8], "of": int(item.there.sum())},
                     confidence=0.9,
                     causes=["overflow in a layer: " + names[0], "fp16 overflow", "learning rate too high"],
                     remedies=[f"look at {names[0]} and what goes into it", "compute it in bf16 or fp32",
-                              half_rate(seen, one.step, one.time, one.segment), *saved_before(seen, one.step)],
+                              half_rate(history, item.step, item.time, item.segment),
+                              *saved_before(history, item.step)],
                 )  # fmt: skip
 
 

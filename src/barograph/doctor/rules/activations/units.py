@@ -53,37 +53,37 @@ class DeadUnits(Rule):
         self._row: dict[tuple[str, str], list[int]] = {}
         self._said: set[tuple[int, str]] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for table, one in self._reader.new(seen, "activations", self.quantity):
-            if (one.value > self.at["informs"]).any() or self._row:
-                yield from self._look(seen, table, one)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for table, item in self._reader.new(history, "activations", self.quantity):
+            if (item.value > self.at["informs"]).any() or self._row:
+                yield from self._look(history, table, item)
 
-    def _look(self, seen: RunHistory, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
-        names = table.names[: len(one.value)]
+    def _look(self, history: RunHistory, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+        names = table.names[: len(current.value)]
         for level in ("warns", "informs"):
-            due, began = [], one.step
+            due, began = [], current.step
             for at, name in enumerate(names):
-                if not one.there[at]:
+                if not current.there[at]:
                     continue
-                high = one.value[at] > self.at[level]
+                high = current.value[at] > self.at[level]
                 steps = self._row.get((level, name), [])
                 if high:
-                    steps = self._row[(level, name)] = [*steps[:3], one.step]
+                    steps = self._row[(level, name)] = [*steps[:3], current.step]
                     if len(steps) >= self.at["tables"]:
                         due.append(name)
                         began = min(began, steps[0])
                 elif steps:
                     del self._row[(level, name)]
-            if due and (one.segment, level) not in self._said:
-                self._said |= {(one.segment, level), (one.segment, "informs")}
-                worst = float(numpy.nanmax(one.value))
+            if due and (current.segment, level) not in self._said:
+                self._said |= {(current.segment, level), (current.segment, "informs")}
+                worst = float(numpy.nanmax(current.value))
                 yield self.finding(
                     began, f"{worst:.0%} of the units of {shown(due)} are {self.words}, since about step {began}.",
-                    severity="warning" if level == "warns" else "info", found=one.step, key=level,
-                    segment=one.segment, evidence={"layers": in_order(due)[:8], "share": worst},
+                    severity="warning" if level == "warns" else "info", found=current.step, key=level,
+                    segment=current.segment, evidence={"layers": in_order(due)[:8], "share": worst},
                     causes=list(self.reasons[:2]),
-                    remedies=[half_rate(seen, one.step, one.time, one.segment), "start with smaller biases, or "
-                    "use another activation function"],
+                    remedies=[half_rate(history, current.step, current.time, current.segment), 
+                    "start with smaller biases, or use another activation function"],
                     confidence=0.75 if level == "warns" else 0.3,
                 )  # fmt: skip
 

@@ -49,31 +49,31 @@ class FrozenLayers(Rule):
         self._reader = TableReader()
         self._states: dict[str, _Training] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         news = []
         for family, quantity in (("gradients", "norm"), ("updates", "ratio")):
-            for table, one in self._reader.new(seen, family, quantity):
-                news.append((one.segment, one.time, one.step, family, table, one))
-        for _, _, _, family, table, one in sorted(news, key=lambda new: new[:4]):  # as they came
-            yield from self._look(seen, self._states.setdefault(family, _Training()), family, table, one)
+            for table, item in self._reader.new(history, family, quantity):
+                news.append((item.segment, item.time, item.step, family, table, item))
+        for _, _, _, family, table, item in sorted(news, key=lambda new: new[:4]):  # as they came
+            yield from self._look(history, self._states.setdefault(family, _Training()), family, table, item)
 
     def _look(
-        self, seen: RunHistory, state: _Training, family: str, table: LayerTable, one: LayerRound
+        self, history: RunHistory, state: _Training, family: str, table: LayerTable, current: LayerRound
     ) -> Iterator[Finding]:
-        names = table.names[: len(one.value)]
+        names = table.names[: len(current.value)]
         state.grow(len(names))
-        if one.segment != state.segment:
-            state.begin(one.segment)
-        state.there |= one.there
+        if current.segment != state.segment:
+            state.begin(current.segment)
+        state.there |= current.there
         state.rounds += 1
-        absent = ~one.there | (one.value == 0.0)
+        absent = ~current.there | (current.value == 0.0)
         moving = int((~absent).sum())
         if moving < max(1, self.at["others"] * int(state.there.sum())):
             return  # the whole model stands still: other rules say so
         out_now = absent & (state.trained >= self.at["before"])
         state.out[~absent], state.since[~absent] = 0, 0
         fresh = out_now & (state.out == 0)
-        state.since[fresh] = one.step
+        state.since[fresh] = current.step
         state.out[out_now] += 1
         state.trained[~absent] += 1
         state.ever |= ~absent
@@ -83,15 +83,16 @@ class FrozenLayers(Rule):
             never = [names[at] for at in numpy.flatnonzero(state.there & ~state.ever) if not _is_expert(names[at])]
             if never:
                 yield self.finding(
-                    one.step, f"No gradient reaches {shown(never)}: frozen since the start.", severity="info",
+                    current.step, f"No gradient reaches {shown(never)}: frozen since the start.", severity="info",
                     key="start",
-                    found=one.step, segment=one.segment, evidence={"layers": in_order(never)[:8], "count": len(never)},
+                    found=current.step, segment=current.segment,
+                    evidence={"layers": in_order(never)[:8], "count": len(never)},
                     causes=["layer frozen: on purpose, or forgotten"], confidence=0.3,
                 )  # fmt: skip
         due = out_now & (state.out == int(self.at["tables"]))
         if not due.any():
             return
-        if family == "updates" and known(seen.role("lr"), one.step - 1, one.time, one.segment) == 0:
+        if family == "updates" and known(history.role("lr"), current.step - 1, current.time, current.segment) == 0:
             return  # a learning rate of zero moves nothing
         groups: dict[str, list[str]] = {}
         for at in numpy.flatnonzero(due):
@@ -107,11 +108,11 @@ class FrozenLayers(Rule):
             yield self.finding(
                 first, f"{shown(some)} {what} since about step {first}, while other layers are trained.",
                 key=block,
-                severity="warning" if serious else "info", found=one.step, segment=one.segment,
+                severity="warning" if serious else "info", found=current.step, segment=current.segment,
                 evidence={"layers": in_order(some)[:8], "count": len(some), "seen_in": family},
                 causes=["layer frozen: no gradient is asked for, or the path to it is cut", "gradients vanish"],
                 remedies=[f"check what sets `requires_grad` or detaches a tensor of {block} at step {first}",
-                          *saved_before(seen, first)], confidence=0.85 if serious else 0.3,
+                          *saved_before(history, first)], confidence=0.85 if serious else 0.3,
             )  # fmt: skip
 
 
@@ -131,16 +132,17 @@ class _Training:
         more = count - len(self.trained)
         if more > 0:
             self.trained, self.out, self.since = (
-                numpy.concatenate([one, numpy.zeros(more, numpy.int64)]) for one in (self.trained, self.out, self.since)
+                numpy.concatenate([item, numpy.zeros(more, numpy.int64)])
+                for item in (self.trained, self.out, self.since)
             )
             self.there, self.ever = (
-                numpy.concatenate([one, numpy.zeros(more, bool)]) for one in (self.there, self.ever)
+                numpy.concatenate([item, numpy.zeros(more, bool)]) for item in (self.there, self.ever)
             )
 
     def begin(self, segment: int) -> None:
         self.segment, self.rounds = segment, 0
-        for one in (self.trained, self.out, self.since, self.there, self.ever):
-            one[:] = 0
+        for item in (self.trained, self.out, self.since, self.there, self.ever):
+            item[:] = 0
         self.said.clear()
 
 
@@ -167,8 +169,8 @@ class WeightNonFinite(Rule):
         self._reader, self._cursor = TableReader(), RowCursor()
         self._finite: dict[str, bool] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for channel in (param_norm_of(seen), seen.channel("model/non_finite_weights")):
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for channel in (param_norm_of(history), history.channel("model/non_finite_weights")):
             rows = self._cursor.new(channel)
             if rows is None or channel is None:
                 continue
@@ -179,7 +181,7 @@ class WeightNonFinite(Rule):
             for at in numpy.flatnonzero(bad & (rows.segment != earlier)):  # the first of a stretch
                 if good or bool((~bad[:at]).any()):  # a column that never was a number was not logged
                     yield from self._say(
-                        seen,
+                        history,
                         "count" if counts else "norm",
                         int(rows.step[at]),
                         int(rows.time[at]),
@@ -189,25 +191,25 @@ class WeightNonFinite(Rule):
             self._finite[channel.name] = good or bool((~bad).any())
         bad_ones: list[tuple[int, int, int, str, str, list[str]]] = []
         for family, quantity in (("weights", "nan"), ("weights", "inf"), ("optimizer", "non_finite")):
-            for table, one in self._reader.new(seen, family, quantity):
-                names = [table.names[at] for at in numpy.flatnonzero(one.value > self.at["count"])]
+            for table, item in self._reader.new(history, family, quantity):
+                names = [table.names[at] for at in numpy.flatnonzero(item.value > self.at["count"])]
                 if names:
-                    bad_ones.append((one.segment, one.time, one.step, family, quantity, in_order(names)))
+                    bad_ones.append((item.segment, item.time, item.step, family, quantity, in_order(names)))
         for segment, time, step, family, _, names in sorted(bad_ones):
-            yield from self._say(seen, family, step, time, segment, names)
+            yield from self._say(history, family, step, time, segment, names)
 
     def _say(
-        self, seen: RunHistory, what: str, step: int, time: int, segment: int, names: list[str]
+        self, history: RunHistory, what: str, step: int, time: int, segment: int, names: list[str]
     ) -> Iterator[Finding]:
         if not self.first(segment, what):
             return
         things = "moments of the optimizer" if what == "optimizer" else "weights"
         where = f" of {shown(names)}" if names else ""
-        rate = half_rate(seen, step, time, segment)
+        rate = half_rate(history, step, time, segment)
         yield self.finding(
             step, f"Some {things}{where} are not finite at step {step}.", segment=segment, key=what, confidence=0.95,
             evidence={"layers": in_order(names)[:8], "count": len(names)},
-            remedies=[*saved_before(seen, step), "skip steps whose gradient is not finite", rate],
+            remedies=[*saved_before(history, step), "skip steps whose gradient is not finite", rate],
         )  # fmt: skip
 
 
@@ -241,18 +243,18 @@ class WeightNormGrowth(Rule):
         self._last, self._rows, self._segment = math.nan, 0, -1
         self._mark: tuple[int, float] | None = None
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(param_norm_of(seen))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(param_norm_of(history))
         if rows is not None:
-            yield from self._whole(seen, rows)
+            yield from self._whole(history, rows)
         news = []
         for family, quantity in (("updates", "weight_norm"), ("weights", "norm")):
-            for table, one in self._reader.new(seen, family, quantity):
-                news.append((one.segment, one.time, one.step, family, table, one))
-        for _, _, _, family, table, one in sorted(news, key=lambda new: new[:4]):  # as they came
-            yield from self._layers(seen, family, table, one)
+            for table, item in self._reader.new(history, family, quantity):
+                news.append((item.segment, item.time, item.step, family, table, item))
+        for _, _, _, family, table, item in sorted(news, key=lambda new: new[:4]):  # as they came
+            yield from self._layers(history, family, table, item)
 
-    def _whole(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
+    def _whole(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         before = numpy.concatenate([[self._last], rows.value[:-1]])
         segments = numpy.concatenate([[self._segment], rows.segment[:-1]])
         with numpy.errstate(invalid="ignore", over="ignore"):
@@ -269,7 +271,7 @@ class WeightNormGrowth(Rule):
                 f"step, {step}.", key="step", segment=segment, evidence={"norm": float(rows.value[at]),
                 "norm_before": float(before[at])},
                 causes=["learning rate too high", "clipping off"], confidence=0.8,
-                remedies=[half_rate(seen, step, time, segment), *saved_before(seen, step)],
+                remedies=[half_rate(history, step, time, segment), *saved_before(history, step)],
             )  # fmt: skip
         yield from self._trend(rows)
         self._rows += len(rows)
@@ -295,17 +297,17 @@ class WeightNormGrowth(Rule):
                     )  # fmt: skip
             self._mark = (step, value)
 
-    def _layers(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
-        names = table.names[: len(one.value)]
-        key = f"{family} {one.segment}"
+    def _layers(self, history: RunHistory, family: str, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+        names = table.names[: len(current.value)]
+        key = f"{family} {current.segment}"
         before, first = self._before.get(key), self._first.get(key)
         self._before = {name: value for name, value in self._before.items() if name.split()[0] != family} | {
-            key: one.value
+            key: current.value
         }
-        extended = one.value.copy()
+        extended = current.value.copy()
         if first is not None:
             extended[: len(first)] = numpy.where(numpy.isfinite(first), first, extended[: len(first)])
-        if first is None or len(first) < len(one.value) or not numpy.isfinite(first).all():
+        if first is None or len(first) < len(current.value) or not numpy.isfinite(first).all():
             self._first = {name: value for name, value in self._first.items() if name.split()[0] != family} | {
                 key: extended
             }
@@ -313,37 +315,40 @@ class WeightNormGrowth(Rule):
         if before is None:
             return
         use = numpy.array([not is_vector(name) for name in names], bool)
-        earlier = numpy.full(len(one.value), numpy.nan)
-        earlier[: len(before)] = before[: len(one.value)]
+        earlier = numpy.full(len(current.value), numpy.nan)
+        earlier[: len(before)] = before[: len(current.value)]
         with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
             # a layer that began at zero grows to the size of the others: that is not a problem
-            use &= numpy.isfinite(one.value)
+            use &= numpy.isfinite(current.value)
             usual_of = numpy.median(earlier[use & (earlier > 0)]) if (use & (earlier > 0)).any() else math.inf
-            sudden = use & (one.value > self.at["sudden"] * earlier) & (earlier > 1e-6) & (one.value > 3 * usual_of)
+            sudden = (
+                use & (current.value > self.at["sudden"] * earlier) & (earlier > 1e-6) & (current.value > 3 * usual_of)
+            )
             large = first > 0.1 * numpy.median(first[use & (first > 0)]) if (use & (first > 0)).any() else use & False
-            growth = numpy.where(use & large, one.value / first, numpy.nan)
-        rate = half_rate(seen, one.step, one.time, one.segment)
-        if sudden.any() and ("sudden", one.segment) not in self._said:
-            self._said.add(("sudden", one.segment))
+            growth = numpy.where(use & large, current.value / first, numpy.nan)
+        rate = half_rate(history, current.step, current.time, current.segment)
+        if sudden.any() and ("sudden", current.segment) not in self._said:
+            self._said.add(("sudden", current.segment))
             some = [names[at] for at in numpy.flatnonzero(sudden)]
-            worst = float(numpy.nanmax(one.value[sudden] / earlier[sudden]))
+            worst = float(numpy.nanmax(current.value[sudden] / earlier[sudden]))
             yield self.finding(
-                one.step, f"The weights of {shown(some)} are {worst:.3g} times as large as at the table before.",
-                key="sudden", segment=one.segment, evidence={"layers": in_order(some)[:8], "ratio": worst},
+                current.step, f"The weights of {shown(some)} are {worst:.3g} times as large as at the table before.",
+                key="sudden", segment=current.segment, evidence={"layers": in_order(some)[:8], "ratio": worst},
                 confidence=0.8,
-                causes=["learning rate too high", "clipping off"], remedies=[rate, *saved_before(seen, one.step)],
+                causes=["learning rate too high", "clipping off"],
+                remedies=[rate, *saved_before(history, current.step)],
             )  # fmt: skip
         growth = growth[numpy.isfinite(growth) & (growth > 0)]
         if (
             len(growth) > 1
             and growth.max() > self.at["apart"] * growth.min()
-            and ("apart", one.segment) not in self._said
+            and ("apart", current.segment) not in self._said
         ):
-            self._said.add(("apart", one.segment))
+            self._said.add(("apart", current.segment))
             yield self.finding(
-                one.step, f"Layers' weight norms diverge: some grew {float(growth.max()):.3g} times, some "
+                current.step, f"Layers' weight norms diverge: some grew {float(growth.max()):.3g} times, some "
                 f"{float(growth.min()):.3g}.",
-                key="apart", segment=one.segment, evidence={"largest": float(growth.max()),
+                key="apart", segment=current.segment, evidence={"largest": float(growth.max()),
                 "smallest": float(growth.min())},
                 causes=["weight decay too high", "learning rate too high"][:: 1 if growth.max() < 2 else -1],
                 remedies=[rate],
@@ -376,49 +381,50 @@ class SpectralChange(Rule):
         self._row: dict[str, list[int]] = {}
         self._said: set[str] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for table, one in self._reader.new(seen, "spectral", "stable_rank"):
-            for at in numpy.flatnonzero(one.there & numpy.isfinite(one.value)):
-                name, rank = table.names[at], float(one.value[at])
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for table, item in self._reader.new(history, "spectral", "stable_rank"):
+            for at in numpy.flatnonzero(item.there & numpy.isfinite(item.value)):
+                name, rank = table.names[at], float(item.value[at])
                 first = self._first.setdefault(name, rank)
                 low = rank < self.at["rank"] and rank < self.at["share"] * first
                 text = f"The stable rank of {name} has fallen from {first:.3g} to {rank:.3g}."
-                yield from self._note(seen, f"rank {name}", low, one, text, {"stable_rank": rank, "first": first})
-        for table, one in self._reader.new(seen, "spectral", "norm"):
-            names = table.names[: len(one.value)]
+                yield from self._note(history, f"rank {name}", low, item, text, {"stable_rank": rank, "first": first})
+        for table, item in self._reader.new(history, "spectral", "norm"):
+            names = table.names[: len(item.value)]
             roles: dict[str, list[float]] = {}
-            for at in numpy.flatnonzero(one.there & numpy.isfinite(one.value)):
-                roles.setdefault(role_of(names[at]), []).append(float(one.value[at]))
-            for at in numpy.flatnonzero(one.there & numpy.isfinite(one.value)):
-                of_role, value = roles[role_of(names[at])], float(one.value[at])
+            for at in numpy.flatnonzero(item.there & numpy.isfinite(item.value)):
+                roles.setdefault(role_of(names[at]), []).append(float(item.value[at]))
+            for at in numpy.flatnonzero(item.there & numpy.isfinite(item.value)):
+                of_role, value = roles[role_of(names[at])], float(item.value[at])
                 usual_of = float(numpy.median(of_role))
                 high = len(of_role) > 2 and value > self.at["ratio"] * usual_of > 0
                 text = f"The spectral norm of {names[at]} is {value:.3g}, of similar layers {usual_of:.3g}."
                 yield from self._note(
-                    seen, f"norm {names[at]}", high, one, text, {"norm": value, "median_of_role": usual_of}
+                    history, f"norm {names[at]}", high, item, text, {"norm": value, "median_of_role": usual_of}
                 )
 
     def _note(
         self,
-        seen: RunHistory,
+        history: RunHistory,
         key: str,
         high: bool,
-        one: LayerRound,
+        current: LayerRound,
         text: str,
         evidence: dict[str, Any],
     ) -> Iterator[Finding]:
-        self._row[key] = [*self._row.get(key, []), one.step] if high else []
+        self._row[key] = [*self._row.get(key, []), current.step] if high else []
         if len(self._row[key]) != 3 or key in self._said:
             return
         self._said.add(key)
-        loss = seen.role("loss")
-        now = usual(loss, one.step, one.time, one.segment, 8)
-        before = usual(loss, self._row[key][0], one.time, one.segment, 16)
+        loss = history.role("loss")
+        now = usual(loss, current.step, current.time, current.segment, 8)
+        before = usual(loss, self._row[key][0], current.time, current.segment, 16)
         worse = now > 1.05 * before > 0
         yield self.finding(
-            self._row[key][0], text, severity="warning" if worse else "info", found=one.step,
+            self._row[key][0], text, severity="warning" if worse else "info", found=current.step,
             key=key,
-            segment=one.segment, evidence=evidence, remedies=[half_rate(seen, one.step, one.time, one.segment)],
+            segment=current.segment, evidence=evidence,
+            remedies=[half_rate(history, current.step, current.time, current.segment)],
             confidence=0.6 if worse else 0.3,
         )  # fmt: skip
 

@@ -38,7 +38,7 @@ class RepeatedBatches(SeriesRule):
         self._told: Finding | None = None
         self._count = self._row = self._quiet = 0
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in numpy.flatnonzero((rows.value > 0) & numpy.isfinite(rows.value)).tolist():
             row, step = rows.first + at, int(rows.step[at])
             if self._told is not None and (row - self._row > 64 or self._told.segment != rows.segment[at]):
@@ -71,7 +71,7 @@ class RepeatedBatches(SeriesRule):
                 self._quiet = 2 * self._count if self._count > 4 else 0
                 yield again(told)
 
-    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         if self._told is not None:
             yield again(self._told)
 
@@ -102,7 +102,7 @@ class RepeatedRows(SeriesRule):
         self._steps: list[int] = []
         self._told: Finding | None = None
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         whole = (rows.segment == self._segment).all() and len(rows) >= 64
         if whole and not rows.value.any() and not any(self._past):  # nothing repeats
             self._past, self._steps = rows.value[-64:].tolist(), rows.step[-64:].tolist()
@@ -113,9 +113,9 @@ class RepeatedRows(SeriesRule):
                 self._segment, self._past, self._steps, self._told = segment, [], [], None
             self._past = [*self._past[-63:], value if value == value else 0.0]
             self._steps = [*self._steps[-63:], step]
-            yield from self._judge(seen, step, segment)
+            yield from self._judge(history, step, segment)
 
-    def _judge(self, seen: RunHistory, step: int, segment: int) -> Iterator[Finding]:
+    def _judge(self, history: RunHistory, step: int, segment: int) -> Iterator[Finding]:
         past = self._past
         if self._told is not None and self._told.key == "mixed":
             return
@@ -172,7 +172,7 @@ class _Share(SeriesRule):
         self._step = self._segment = 0
         self._told: Finding | None = None
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         high = rows.value > self.at["share"]
         if not high.any():
             self._streak, self._told = 0, None
@@ -188,7 +188,7 @@ class _Share(SeriesRule):
             self._streak += 1
             if self._streak >= self.at["records"]:
                 if self._told is None:
-                    self._told = self.tell(seen, self._step, int(rows.step[at]), float(rows.value[at]))
+                    self._told = self.tell(history, self._step, int(rows.step[at]), float(rows.value[at]))
                     self._told.segment = self._segment
                     yield again(self._told)
                 self._told.last_step = int(rows.step[at])
@@ -196,7 +196,7 @@ class _Share(SeriesRule):
         if self._told is not None:
             yield again(self._told)
 
-    def tell(self, seen: RunHistory, step: int, found: int, value: float) -> Finding:
+    def tell(self, history: RunHistory, step: int, found: int, value: float) -> Finding:
         """The finding."""
         raise NotImplementedError
 
@@ -214,7 +214,7 @@ class IgnoredLabels(_Share):
     thresholds: ClassVar = {"share": (0.999, "all labels"), "records": (5.0, "ours")}
     causes = ("loss masked out: no label is left",)
 
-    def tell(self, seen: RunHistory, step: int, found: int, value: float) -> Finding:
+    def tell(self, history: RunHistory, step: int, found: int, value: float) -> Finding:
         return self.finding(
             step,
             f"All labels are ignored since step {step}",
@@ -236,7 +236,7 @@ class Padding(_Share):
     thresholds: ClassVar = {"share": (0.5, "SageMaker Debugger"), "records": (32.0, "ours")}
     causes = ("padding: sequences of very different lengths",)
 
-    def tell(self, seen: RunHistory, step: int, found: int, value: float) -> Finding:
+    def tell(self, history: RunHistory, step: int, found: int, value: float) -> Finding:
         return self.finding(
             step,
             f"{100 * value:.0f}% of the positions are padding since step {step}",
@@ -270,7 +270,7 @@ class StepTokens(SeriesRule):
         self._empty = 0
         self._empty_step = 0
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         constant = self._level is not None and not self._rest and not self._empty
         if constant and (rows.value == self._level).all():
             extra = len(rows) % 16
@@ -303,11 +303,11 @@ class StepTokens(SeriesRule):
             self._rest.append((value, step, segment))
             if len(self._rest) < 16:
                 continue
-            level = float(numpy.median([one[0] for one in self._rest]))
+            level = float(numpy.median([item[0] for item in self._rest]))
             old = self._level
             if old is not None and old > 0 and level > 0 and abs(level / old - 1) > self.at["change"]:
                 both = [*self._before, *self._rest]
-                begin = next((one for one in both if abs(one[0] - old) > abs(one[0] - level)), self._rest[0])
+                begin = next((item for item in both if abs(item[0] - old) > abs(item[0] - level)), self._rest[0])
                 yield self.finding(
                     begin[1],
                     f"A step has {level:.6g} tokens since step {begin[1]}; it had {old:.6g}",

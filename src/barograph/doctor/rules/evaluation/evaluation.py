@@ -56,11 +56,11 @@ class Overfitting(Rise):
     }
 
     def risen(
-        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+        self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint
     ) -> Iterator[Finding]:
         count = int(self.at["evaluations"])
         last = self._after[-count:]
-        if len(last) < count or is_game(seen, channel):
+        if len(last) < count or is_game(history, channel):
             return
         level = median(other.value for other in last)
         floor = self.floor(best)
@@ -70,12 +70,12 @@ class Overfitting(Rise):
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
         if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:
             return
-        if not (one.train < best.train * 1.02 or one.train < 0.8 * one.value):
+        if not (point.train < best.train * 1.02 or point.train < 0.8 * point.value):
             return
-        long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and one.train < 0.9 * best.train
+        long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and point.train < 0.9 * best.train
         severity = "warning" if rise >= self.at["increase"] or long else "info"
-        accuracy = seen.role("eval_accuracy")
-        now, then = before(accuracy, one.step + 1, one.segment), before(accuracy, best.step + 1, best.segment)
+        accuracy = history.role("eval_accuracy")
+        now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
         if now >= then - 0.002 and rise < 0.5:
             severity = "info"
         others = best.train > _FAR_ABOVE * best.value
@@ -85,35 +85,36 @@ class Overfitting(Rise):
             severity = "warning"
         fresh = self._told is None or self._told.severity != severity
         if not fresh and self._told is not None and rise < 1.5 * self._told.evidence["rise"]:
-            self._told.last_step = one.step
+            self._told.last_step = point.step
             return
         # a rise that comes all at once has another cause
         course = [best, *self._after]
         sudden = next((b for a, b in pairwise(course) if b.value - a.value > 0.8 * (level - best.value)), None)
-        checkpoint = seen.checkpoint_before(best.step + 1)
+        checkpoint = history.checkpoint_before(best.step + 1)
         remedies = [
             f"Keep the model of step {best.step}"
             + (f": the checkpoint of step {checkpoint[0]} ({checkpoint[1]})." if checkpoint else "."),
             "Use more data or fewer epochs, more dropout or weight decay.",
         ]
         message = (
-            f"The evaluation loss was {best.value:.4g} at step {best.step} and is {one.value:.4g} at step {one.step}"
+            f"The evaluation loss was {best.value:.4g} at step {best.step} "
+            f"and is {point.value:.4g} at step {point.step}"
         )
         if math.isfinite(best.train):
-            message += f", while the training loss went from {best.train:.4g} to {one.train:.4g}"
+            message += f", while the training loss went from {best.train:.4g} to {point.train:.4g}"
         self._told = self.finding(
             self._told.step if self._told is not None else best.step,
             message,
             severity=severity,
-            last_step=one.step,
-            found=self._told.found if self._told is not None else one.step,
+            last_step=point.step,
+            found=self._told.found if self._told is not None else point.step,
             segment=best.segment,
             evidence={
                 "best": rounded(best.value),
-                "evaluation": rounded(one.value),
+                "evaluation": rounded(point.value),
                 "rise": rounded(rise, 3),
                 "train_then": rounded(best.train),
-                "train_now": rounded(one.train),
+                "train_now": rounded(point.train),
                 "evaluations": self._count,
             },
             causes=[_OTHER_DATA] if others else self._causes(course, sudden),
@@ -160,10 +161,10 @@ class ValidationDivergence(Rise):
     }
 
     def risen(
-        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+        self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint
     ) -> Iterator[Finding]:
         last = self._after[-2:]
-        if len(last) < 2 or self._told is not None or is_game(seen, channel) or self._count < 4:
+        if len(last) < 2 or self._told is not None or is_game(history, channel) or self._count < 4:
             return
         if usual_change(self._before) > 0.03:  # two of many that are noisy are high by chance
             last = self._after[-4:]
@@ -175,27 +176,27 @@ class ValidationDivergence(Rise):
             return
         if math.log1p(rise) < 2 * largest_rise(self._before):
             return
-        begin = next((other for other in self._after if other.value > best.value * (1 + rise / 3)), one)
-        rates = between(seen.role("lr"), best.step, one.step + 1, one.segment)
-        sizes = between(seen.role("step_tokens"), 0, one.step + 1, one.segment)
-        old = between(seen.role("step_tokens"), 0, best.step + 1, one.segment)
+        begin = next((other for other in self._after if other.value > best.value * (1 + rise / 3)), point)
+        rates = between(history.role("lr"), best.step, point.step + 1, point.segment)
+        sizes = between(history.role("step_tokens"), 0, point.step + 1, point.segment)
+        old = between(history.role("step_tokens"), 0, best.step + 1, point.segment)
         ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
         warm = len(rates) > 1 and rates[-1] > 1.2 * rates[0]
-        causes = self._why(seen, best, one)
+        causes = self._why(history, best, point)
         self._told = self.finding(
             begin.step,
-            f"The evaluation loss rose from {best.value:.4g} to {one.value:.4g}, the training loss from "
-            f"{best.train:.4g} to {one.train:.4g}",
+            f"The evaluation loss rose from {best.value:.4g} to {point.value:.4g}, the training loss from "
+            f"{best.train:.4g} to {point.train:.4g}",
             severity="info" if ramp or warm else "warning",
-            found=one.step,
-            segment=one.segment,
+            found=point.step,
+            segment=point.segment,
             confidence=0.4 if ramp or warm else 0.75,
             evidence={
                 "best": rounded(best.value),
                 "best_step": best.step,
-                "evaluation": rounded(one.value),
+                "evaluation": rounded(point.value),
                 "train_then": rounded(best.train),
-                "train_now": rounded(one.train),
+                "train_now": rounded(point.train),
             },
             causes=causes,
             remedies=self._remedies(causes, begin.step),
@@ -209,12 +210,12 @@ class ValidationDivergence(Rise):
         rate = f"Go back to a checkpoint before step {step} and lower the learning rate."
         return [data, rate] if causes[0].startswith("labels") else [rate, data]
 
-    def _why(self, seen: RunHistory, best: EvaluationPoint, one: EvaluationPoint) -> list[str]:
+    def _why(self, history: RunHistory, best: EvaluationPoint, point: EvaluationPoint) -> list[str]:
         """A rate that was stable and has not grown doesn't become too high while gradients stay as they were."""
         causes = ["labels shifted: targets changed", "labels shuffled", "bad batch", "learning rate too high"]
-        norms, rates = seen.role("norm"), between(seen.role("lr"), best.step, one.step + 1, one.segment)
-        then = between(norms, 0, best.step + 1, one.segment)[-32:]
-        now = between(norms, best.step + 1, one.step + 1, one.segment)[-32:]
+        norms, rates = history.role("norm"), between(history.role("lr"), best.step, point.step + 1, point.segment)
+        then = between(norms, 0, best.step + 1, point.segment)[-32:]
+        now = between(norms, best.step + 1, point.step + 1, point.segment)[-32:]
         wild = not len(then) or not len(now) or float(numpy.median(now)) > 2 * float(numpy.median(then))
         return causes[::-1] if wild or not len(rates) or rates.max() > 1.05 * rates[0] else causes
 
@@ -231,18 +232,18 @@ class ValidationPlateau(Rise):
     remedies = ("Decay the learning rate, or stop and keep the best checkpoint.",)
 
     def risen(
-        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+        self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint
     ) -> Iterator[Finding]:
-        if self._told is not None or one.step - best.step <= self.at["steps"]:
+        if self._told is not None or point.step - best.step <= self.at["steps"]:
             return
         if len(self._after) < self.at["evaluations"]:
             return
         self._told = self.finding(
             best.step,
             f"No evaluation since step {best.step} was better than {best.value:.4g}",
-            found=one.step,
-            segment=one.segment,
-            evidence={"best": rounded(best.value), "steps": one.step - best.step},
+            found=point.step,
+            segment=point.segment,
+            evidence={"best": rounded(best.value), "steps": point.step - best.step},
             confidence=0.5,
         )
         yield again(self._told)

@@ -48,9 +48,9 @@ class Walker(Rule):
         self._row = 0
         self._last = (-1, -1)
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel = seen.role("eval_loss")
-        loss = seen.role("loss")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel = history.role("eval_loss")
+        loss = history.role("loss")
         if channel is None:
             return
         if channel.name != self._name:
@@ -61,7 +61,7 @@ class Walker(Rule):
         rows = channel.rows(self._row)
         # an evaluation is looked at when the training has gone on, so that all losses up to its step are known
         now = (math.inf, math.inf)
-        if not seen.facts.get("finished"):
+        if not history.facts.get("finished"):
             newest = loss.rows(loss.end - 1) if loss is not None and loss.end else rows.part(len(rows) - 1, len(rows))
             now = (float(newest.segment[0]), float(newest.step[0]))
         for at in range(len(rows)):
@@ -73,20 +73,20 @@ class Walker(Rule):
                 self.begin()  # another stage
             since = self._last[0] if segment == self._last[1] else -1
             self._last = (step, segment)
-            known = _TRAINS.setdefault(seen, {})
+            known = _TRAINS.setdefault(history, {})
             key = (since, step, segment)
             if key not in known:
                 if len(known) > 16_384:
                     known.clear()
                 known[key] = _train(loss, since, step, segment)
             train = known[key]
-            one = EvaluationPoint(step, float(rows.value[at]), train, segment, rows.first + at)
-            yield from self.look(seen, channel, one)
+            point = EvaluationPoint(step, float(rows.value[at]), train, segment, rows.first + at)
+            yield from self.look(history, channel, point)
 
     def begin(self) -> None:
         """The first evaluation comes next."""
 
-    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         """One evaluation."""
         raise NotImplementedError
 
@@ -131,24 +131,24 @@ class Rise(Walker):
         self._told: Finding | None = None
         self._count = 0
 
-    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
-        if not math.isfinite(one.value) or one.value <= 0:
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if not math.isfinite(point.value) or point.value <= 0:
             return
         self._count += 1
-        if self._best is None or one.value < self._best.value:
-            self._before = [*self._before[-15:], *[other.value for other in self._after[-8:]], one.value][-24:]
-            self._best, self._after = one, []
+        if self._best is None or point.value < self._best.value:
+            self._before = [*self._before[-15:], *[other.value for other in self._after[-8:]], point.value][-24:]
+            self._best, self._after = point, []
             if self._told is not None:
                 self._told.severity = "info"
-                self._told.message += f"; step {one.step} was better again"
+                self._told.message += f"; step {point.step} was better again"
                 yield again(self._told)
                 self._told = None
             return
-        self._after = [*self._after[-63:], one]
-        yield from self.risen(seen, channel, self._best, one)
+        self._after = [*self._after[-63:], point]
+        yield from self.risen(history, channel, self._best, point)
 
     def risen(
-        self, seen: RunHistory, channel: Channel, best: EvaluationPoint, one: EvaluationPoint
+        self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint
     ) -> Iterator[Finding]:
         """An evaluation behind the best one."""
         raise NotImplementedError

@@ -56,25 +56,25 @@ class EvaluationMode(TableRule):
         self._segment = -1
         self._said = False
 
-    def look(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
-        if one.segment != self._segment:
-            self._segment, self._said = one.segment, False
+    def look(self, history: RunHistory, family: str, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+        if current.segment != self._segment:
+            self._segment, self._said = current.segment, False
             self._still = self._moved = self._since = numpy.zeros(0, numpy.int64)
-        more = len(one.value) - len(self._still)
+        more = len(current.value) - len(self._still)
         if more > 0:
             self._still, self._moved, self._since = (
                 numpy.concatenate([kept, numpy.zeros(more, numpy.int64)])
                 for kept in (self._still, self._moved, self._since)
             )
-        known = one.value[numpy.isfinite(one.value) & (one.value > 0)]
+        known = current.value[numpy.isfinite(current.value) & (current.value > 0)]
         if self._said or len(known) < 4:
             return
         middle = float(numpy.median(known))
         with numpy.errstate(invalid="ignore"):
-            none = one.value < self.at["none"] * middle
-            some = (one.value > self.at["some"] * middle) & (self._still >= self.at["before"])
+            none = current.value < self.at["none"] * middle
+            some = (current.value > self.at["some"] * middle) & (self._still >= self.at["before"])
         fresh = some & (self._moved == 0)
-        self._since[fresh] = one.step
+        self._since[fresh] = current.step
         self._moved = numpy.where(some, self._moved + 1, 0)
         self._still = numpy.where(none, self._still + 1, numpy.where(some, self._still, 0))
         due = numpy.flatnonzero(self._moved >= self.at["tables"])
@@ -83,13 +83,13 @@ class EvaluationMode(TableRule):
         self._said = True
         began = int(self._since[due].min())
         names = in_order(table.names[at] for at in due)
-        evaluations = seen.role("eval_loss")
+        evaluations = history.role("eval_loss")
         steps = evaluations.rows().step if evaluations is not None else numpy.zeros(0, numpy.int64)
         earlier = steps[steps <= began]
         since = f", after the evaluation of step {int(earlier[-1])}" if len(earlier) else ""
         yield self.finding(
             began, f"{shown(names)} had no gradient because batch norm cancels it, and "
             f"{'has' if len(names) == 1 else 'have'} one since step {began}{since}: "
-            "the model is in evaluation mode.", found=one.step,
-            segment=one.segment, confidence=0.85, evidence={"layers": names[:8], "count": len(names)},
+            "the model is in evaluation mode.", found=current.step,
+            segment=current.segment, confidence=0.85, evidence={"layers": names[:8], "count": len(names)},
             )  # fmt: skip

@@ -45,31 +45,31 @@ class EvaluationJump(Walker):
         self._open: tuple[EvaluationPoint, EvaluationPoint, Finding] | None = None
         self._wait = 0  # evaluations that must stay there
 
-    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
-        if not math.isfinite(one.value) or one.value <= 0:
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if not math.isfinite(point.value) or point.value <= 0:
             return
         values = self._values
         if self._open is not None:
             old, new, finding = self._open
-            stays = _log_ratio(one.value, old.value) / _log_ratio(new.value, old.value) > 0.5
+            stays = _log_ratio(point.value, old.value) / _log_ratio(new.value, old.value) > 0.5
             self._wait -= 1
             if stays and self._wait:
-                self._values = [*values[-23:], one]
+                self._values = [*values[-23:], point]
                 return
             self._open = None
             if stays:
                 # what got better and stays there is no harm, unless the training got worse: then it may have been seen
                 better = new.value < old.value and not new.train > old.train
                 finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)
-                finding.last_step = one.step
-                finding.message += f", and {one.value:.4g} at step {one.step}"
+                finding.last_step = point.step
+                finding.message += f", and {point.value:.4g} at step {point.step}"
             yield again(finding)
         elif len(values) >= 4:
             last = values[-1]
-            change = _log_ratio(one.value, last.value)
+            change = _log_ratio(point.value, last.value)
             changes = [_log_ratio(b.value, a.value) for a, b in pairwise(values)]
             usual = [abs(each) for each in changes]
-            train = _log_ratio(one.train, last.train) if one.train > 0 and last.train > 0 else 0.0
+            train = _log_ratio(point.train, last.train) if point.train > 0 and last.train > 0 else 0.0
             known, middle = usual, median(usual)
             if len(changes) >= 4 and change > 0 and all(each < 0 for each in changes[-4:]):
                 # where a curve falls steeply its changes are large; how they differ is what a rise is held against
@@ -78,13 +78,13 @@ class EvaluationJump(Walker):
             limit = max(math.log(self.at["jump"]), self.at["times"] * max(middle, 0.002), 3 * max(known[-3:]))
             if abs(change) > limit and train * math.copysign(1, change) < abs(change) / 3:
                 self._wait = 1 if median(usual) < 0.03 else 2
-                yield from self._leap(seen, channel, last, one, change)
-        self._values = [*values[-23:], one]
+                yield from self._leap(history, channel, last, point, change)
+        self._values = [*values[-23:], point]
 
     def _leap(
-        self, seen: RunHistory, channel: Channel, last: EvaluationPoint, one: EvaluationPoint, change: float
+        self, history: RunHistory, channel: Channel, last: EvaluationPoint, point: EvaluationPoint, change: float
     ) -> Iterator[Finding]:
-        if is_game(seen, channel):
+        if is_game(history, channel):
             return
         up = change > 0
         causes = (
@@ -97,27 +97,27 @@ class EvaluationJump(Walker):
             else ["validation leak: evaluation data are trained on", "labels shifted: targets can be seen"]
         )
         finding = self.finding(
-            one.step,
-            f"The evaluation loss went from {last.value:.4g} at step {last.step} to {one.value:.4g} at step "
-            f"{one.step} while the training loss went from {last.train:.4g} to {one.train:.4g}",
+            point.step,
+            f"The evaluation loss went from {last.value:.4g} at step {last.step} to {point.value:.4g} at step "
+            f"{point.step} while the training loss went from {last.train:.4g} to {point.train:.4g}",
             severity="info",
-            found=one.step,
-            segment=one.segment,
+            found=point.step,
+            segment=point.segment,
             confidence=0.5,
             causes=causes,
             evidence={
                 "before": rounded(last.value),
-                "after": rounded(one.value),
+                "after": rounded(point.value),
                 "ratio": rounded(exp(min(change, 700.0)), 3),
                 "train_before": rounded(last.train),
-                "train_after": rounded(one.train),
+                "train_after": rounded(point.train),
             },
             remedies=[
-                f"Compare what the evaluation does at steps {last.step} and {one.step}: data, tokenizer, "
+                f"Compare what the evaluation does at steps {last.step} and {point.step}: data, tokenizer, "
                 "`model.eval()`."
             ],
         )
-        self._open = (last, one, finding)
+        self._open = (last, point, finding)
         yield again(finding)
 
 
@@ -145,16 +145,16 @@ class EvaluationNonFinite(Walker):
         self._first: EvaluationPoint | None = None  # of the stretch that is open
         self._finite = self._rows = self._longest = self._healed = 0
 
-    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
-        if math.isfinite(one.value):
-            yield from self._heal(one)
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if math.isfinite(point.value):
+            yield from self._heal(point)
             self._finite += 1
             return
-        self._first = self._first or one
+        self._first = self._first or point
         self._rows += 1
         if self._told is not None:
             self._told.evidence["rows"] = self._rows
-            self._told.last_step = one.step
+            self._told.last_step = point.step
             yield again(self._told)
             return
         if self._healed and self._rows <= 4 * self._longest:
@@ -163,21 +163,21 @@ class EvaluationNonFinite(Walker):
         self._told = self.finding(
             first.step,
             f"The evaluation loss is {'NaN' if math.isnan(first.value) else 'infinite'} at step {first.step}",
-            found=one.step,
+            found=point.step,
             segment=first.segment,
             evidence={"rows": self._rows, "train": rounded(first.train)},
             confidence=0.8,
         )
         yield again(self._told)
 
-    def _heal(self, one: EvaluationPoint) -> Iterator[Finding]:
+    def _heal(self, point: EvaluationPoint) -> Iterator[Finding]:
         if self._first is None:
             return
         self._healed, self._longest = self._healed + 1, max(self._longest, self._rows)
         if self._told is not None:
             sparse = self._finite < self._rows or self._healed > 1
             self._told.severity = "info" if self._rows < 3 or sparse else "warning"
-            self._told.message += f", and is finite again at step {one.step}"
+            self._told.message += f", and is finite again at step {point.step}"
             yield again(self._told)
             self._lasting = self._told if self._told.severity == "warning" else None
         elif self._lasting is not None:
@@ -209,24 +209,24 @@ class EvaluationFrozen(Walker):
         self._count = 0
         self._told = False
 
-    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
-        if self._first is None or one.value != self._first.value:
-            self._first, self._count, self._told = one, 1, False
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if self._first is None or point.value != self._first.value:
+            self._first, self._count, self._told = point, 1, False
             return
         self._count += 1
-        digits = len(f"{one.value:.10g}".replace(".", "").lstrip("0"))
-        moved = abs(one.train - self._first.train) > 1e-4 * abs(one.train)
-        if self._told or self._count < self.at["evaluations"] or digits < 4 or abs(one.value) < 0.01 or not moved:
+        digits = len(f"{point.value:.10g}".replace(".", "").lstrip("0"))
+        moved = abs(point.train - self._first.train) > 1e-4 * abs(point.train)
+        if self._told or self._count < self.at["evaluations"] or digits < 4 or abs(point.value) < 0.01 or not moved:
             return
         self._told = True
         first = self._first
         yield self.finding(
             first.step,
-            f"The evaluation loss is {one.value:.6g} in {self._count} evaluations since step {first.step}",
-            found=one.step,
-            segment=one.segment,
+            f"The evaluation loss is {point.value:.6g} in {self._count} evaluations since step {first.step}",
+            found=point.step,
+            segment=point.segment,
             confidence=0.85,
-            evidence={"evaluation": one.value, "train_then": rounded(first.train), "train_now": rounded(one.train)},
+            evidence={"evaluation": point.value, "train_then": rounded(first.train), "train_now": rounded(point.train)},
         )
 
 
@@ -250,24 +250,24 @@ class EvaluationBetter(Walker):
         self._first = 0
         self._told = False
 
-    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
-        if not one.value < (1 - self.at["share"]) * one.train or one.value <= 0 or channel.name.endswith("bpb"):
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if not point.value < (1 - self.at["share"]) * point.train or point.value <= 0 or channel.name.endswith("bpb"):
             self._count = 0
             return
         if not self._count:
-            self._first = one.step
+            self._first = point.step
         self._count += 1
         if self._count != int(self.at["evaluations"]) or self._told:
             return
         self._told = True
         yield self.finding(
             self._first,
-            f"The evaluation loss ({one.value:.4g}) has been below the training loss ({one.train:.4g}) by more "
+            f"The evaluation loss ({point.value:.4g}) has been below the training loss ({point.train:.4g}) by more "
             f"than {100 * self.at['share']:.0f}% for {self._count} evaluations",
-            found=one.step,
-            segment=one.segment,
+            found=point.step,
+            segment=point.segment,
             confidence=0.4,
-            evidence={"evaluation": rounded(one.value), "train": rounded(one.train)},
+            evidence={"evaluation": rounded(point.value), "train": rounded(point.train)},
         )
 
 
@@ -288,22 +288,22 @@ class EvaluationGap(Walker):
         self._first = 0
         self._told = False
 
-    def look(self, seen: RunHistory, channel: Channel, one: EvaluationPoint) -> Iterator[Finding]:
-        if not (one.train > 0.01 and one.value > self.at["ratio"] * one.train):
+    def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        if not (point.train > 0.01 and point.value > self.at["ratio"] * point.train):
             self._count = 0
             return
         if not self._count:
-            self._first = one.step
+            self._first = point.step
         self._count += 1
         if self._count != 3 or self._told:
             return
         self._told = True
         yield self.finding(
             self._first,
-            f"The evaluation loss ({one.value:.4g}) is {one.value / one.train:.2g} times the training loss "
-            f"({one.train:.4g})",
-            found=one.step,
-            segment=one.segment,
+            f"The evaluation loss ({point.value:.4g}) is {point.value / point.train:.2g} times the training loss "
+            f"({point.train:.4g})",
+            found=point.step,
+            segment=point.segment,
             confidence=0.5,
-            evidence={"evaluation": rounded(one.value), "train": rounded(one.train)},
+            evidence={"evaluation": rounded(point.value), "train": rounded(point.train)},
         )

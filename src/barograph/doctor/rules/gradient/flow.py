@@ -53,10 +53,10 @@ class VanishingGradient(Rule):
         self._blocks: list[int] = []
         self._segment = -1
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for table, one in self._reader.new(seen, "gradients", "norm"):
-            yield from self._table(table, one)
-        flow = self._cursor.new(seen.channel("model/flow_first_last"))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for table, item in self._reader.new(history, "gradients", "norm"):
+            yield from self._table(table, item)
+        flow = self._cursor.new(history.channel("model/flow_first_last"))
         if flow is not None:
             with numpy.errstate(invalid="ignore"):
                 low = (flow.value < self.at["informs"]) & (flow.value > 0)
@@ -72,12 +72,12 @@ class VanishingGradient(Rule):
                         remedies=["look at gradients by layer"], confidence=0.4,
                     )  # fmt: skip
 
-    def _table(self, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
-        if one.segment != self._segment:
-            self._segment, self._low = one.segment, []
-        use = one.there & numpy.isfinite(one.value) & (one.value > 0)
+    def _table(self, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+        if current.segment != self._segment:
+            self._segment, self._low = current.segment, []
+        use = current.there & numpy.isfinite(current.value) & (current.value > 0)
         use &= numpy.array([not is_vector(name) for name in table.names[: len(use)]], bool)
-        norms = numpy.sort(one.value[use])
+        norms = numpy.sort(current.value[use])
         third = len(norms) // 3
         if not third:
             return
@@ -85,13 +85,13 @@ class VanishingGradient(Rule):
         if not (first < self.at["ratio"] * last and first < self.at["norm"]):
             self._low = []
             return
-        self._low = [*self._low[:1], *self._low[1:][-8:], (one.step, first, last)]
-        lasted = len(self._low) >= self.at["tables"] and one.step - self._low[0][0] >= self.at["steps"]
-        if lasted and self.first(one.segment, "layers"):
+        self._low = [*self._low[:1], *self._low[1:][-8:], (current.step, first, last)]
+        lasted = len(self._low) >= self.at["tables"] and current.step - self._low[0][0] >= self.at["steps"]
+        if lasted and self.first(current.segment, "layers"):
             yield self.finding(
                 self._low[0][0], f"Gradients vanish: {first:.3g} in a third of the layers, {last:.3g} in "
                 "another.",
-                found=one.step, segment=one.segment, key="layers", confidence=0.8,
+                found=current.step, segment=current.segment, key="layers", confidence=0.8,
                 evidence={"smallest_third": first, "largest_third": last, "ratio": first / last},
                 causes=["gradients vanish with depth: each layer shrinks them", "bad initialisation"],
                 remedies=["add residual connections, and normalisation before each block",
@@ -119,9 +119,9 @@ class GradientSpread(Rule):
         self._cursor = RowCursor()
         self._high: dict[str, list[int]] = {"flow_spread": [], "flow_first_last": []}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         for name, limit in (("flow_spread", self.at["spread"]), ("flow_first_last", self.at["ratio"])):
-            rows = self._cursor.new(seen.channel(f"model/{name}"))
+            rows = self._cursor.new(history.channel(f"model/{name}"))
             if rows is None:
                 continue
             with numpy.errstate(invalid="ignore"):
@@ -167,16 +167,16 @@ class LayerGradientSpike(Rule):
         self._reader = TableReader()
         self._said: dict[str, int] = {}
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        found = [self._look(table, one) for table, one in self._reader.new(seen, "gradients", "norm")]
-        return [one for one in found if one is not None]
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        found = [self._look(table, item) for table, item in self._reader.new(history, "gradients", "norm")]
+        return [item for item in found if item is not None]
 
-    def _look(self, table: LayerTable, one: LayerRound) -> Finding | None:
-        before: Any = table.before(one, 16)
+    def _look(self, table: LayerTable, current: LayerRound) -> Finding | None:
+        before: Any = table.before(current, 16)
         if len(before) < 10:
             return None
         with numpy.errstate(divide="ignore", invalid="ignore"):
-            logs, now = numpy.log(before), numpy.log(one.value)
+            logs, now = numpy.log(before), numpy.log(current.value)
             logs[~numpy.isfinite(logs)] = numpy.nan
             middle = median_of(logs)
             spread = numpy.maximum(1.4826 * median_of(numpy.abs(logs - middle)), 0.02)
@@ -184,19 +184,19 @@ class LayerGradientSpike(Rule):
             high = numpy.flatnonzero(
                 (rise > numpy.log(self.at["ratio"])) & (rise > self.at["z"] * spread) & (now < 700)
             )
-        if not len(high) or len(high) > self.at["share"] * one.there.sum():
+        if not len(high) or len(high) > self.at["share"] * current.there.sum():
             return None
         worst = high[largest_of(rise[high], [table.names[at] for at in high])]
         layer = table.names[worst]
-        if self._said.get(layer, -(10**9)) > one.number - 16:
+        if self._said.get(layer, -(10**9)) > current.number - 16:
             return None
-        self._said[layer] = one.number
+        self._said[layer] = current.number
         ratio = float(numpy.exp(min(rise[worst], 700.0)))
         names = [table.names[at] for at in high]
         return self.finding(
-            one.step, f"The gradient of {shown(names)} is {ratio:.3g} times its usual norm at step {one.step}.",
+            current.step, f"The gradient of {shown(names)} is {ratio:.3g} times its usual norm at step {current.step}.",
             key=layer,
-            segment=one.segment, evidence={"layers": in_order(names)[:5], "ratio": ratio}, confidence=0.3,
+            segment=current.segment, evidence={"layers": in_order(names)[:5], "ratio": ratio}, confidence=0.3,
         )  # fmt: skip
 
 
@@ -228,26 +228,26 @@ class ZeroLayers(Rule):
         self._row: list[int] = []
         self._segment = -1
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for table, one in self._reader.new(seen, "gradients", "norm"):
-            if one.segment != self._segment:
-                self._segment, self._row = one.segment, []
-            zero = one.there & (one.value == 0.0)
-            if not zero.any() or zero.sum() == one.there.sum():
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for table, item in self._reader.new(history, "gradients", "norm"):
+            if item.segment != self._segment:
+                self._segment, self._row = item.segment, []
+            zero = item.there & (item.value == 0.0)
+            if not zero.any() or zero.sum() == item.there.sum():
                 self._row = []
                 continue
-            names = table.names[: len(one.value)]
-            use = one.there & numpy.array(
+            names = table.names[: len(item.value)]
+            use = item.there & numpy.array(
                 [not is_vector(name) and "expert" not in name.lower() for name in names], bool
             )
             share = float(zero[use].mean()) if use.sum() > 2 else 0.0
-            self._row = [*self._row[-7:], one.step] if share >= self.at["share"] else []
-            if len(self._row) >= self.at["tables"] and self.first(one.segment):
+            self._row = [*self._row[-7:], item.step] if share >= self.at["share"] else []
+            if len(self._row) >= self.at["tables"] and self.first(item.segment):
                 some = [names[at] for at in numpy.flatnonzero(zero & use)]
                 yield self.finding(
                     self._row[0], f"The gradients of {share:.0%} of the weight matrices are exactly zero: "
                     f"{shown(some)}.",
-                    found=one.step, segment=one.segment, confidence=0.8,
+                    found=item.step, segment=item.segment, confidence=0.8,
                     evidence={"share": share, "layers": in_order(some)[:8]},
                     )  # fmt: skip
 

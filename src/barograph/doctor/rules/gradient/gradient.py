@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-def norm_before_clipping(seen: RunHistory) -> Channel | None:
+def norm_before_clipping(history: RunHistory) -> Channel | None:
     """The norm before clipping where every step has it, else the norm that is logged."""
-    before, logged = seen.channel("model/grad_norm_before"), seen.role("norm")
+    before, logged = history.channel("model/grad_norm_before"), history.role("norm")
     if before is not None and (logged is None or before.end >= 0.9 * logged.end):
         return before
     return logged
 
 
-def clip_value(seen: RunHistory, step: int, time: int, segment: int) -> str:
+def clip_value(history: RunHistory, step: int, time: int, segment: int) -> str:
     """What value to clip at, from the healthy norms before a step: their 90th percentile."""
-    norm = seen.role("norm")
+    norm = history.role("norm")
     if norm is None:
         return "clip gradients at a norm of 1.0"
     values = newest(norm, step - 1, time, segment, 256)
@@ -105,15 +105,15 @@ class NonFiniteGradient(Rule):
         self._open: list[_InvalidRows] = []
         self._last: dict[str, _InvalidRows | None] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel = seen.role("norm") or seen.channel("model/grad_norm")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel = history.role("norm") or history.channel("model/grad_norm")
         rows = self._cursor.new(channel)
         if rows is not None and channel is not None:
             self._look(channel.name, rows)
         if not self._open:
             return
         for run in list(self._open):
-            yield self._judge(seen, run)
+            yield self._judge(history, run)
 
     def _look(self, name: str, rows: ChannelRows) -> None:
         counts = self._counts.setdefault(name, [0, 0])
@@ -143,38 +143,38 @@ class NonFiniteGradient(Rule):
             last.steps += rows.step[low : min(high, low + 16 - len(last.steps))].tolist()
             last.count, last.last = last.count + high - low, int(rows.step[high - 1])
 
-    def _judge(self, seen: RunHistory, run: _InvalidRows) -> Finding:
+    def _judge(self, history: RunHistory, run: _InvalidRows) -> Finding:
         """What is known of a stretch of such rows, which goes on as long as it lasts."""
         over = self._last.get(run.channel) is not run
         if run.told is not None:
             if over:
                 self._open.remove(run)
             return self._lasting(run, run.told, over)
-        return self._lasting(run, self._first_judged(seen, run), over)
+        return self._lasting(run, self._first_judged(history, run), over)
 
-    def _lasting(self, run: _InvalidRows, told: Finding, over: bool) -> Finding:
+    def _lasting(self, run: _InvalidRows, finding: Finding, over: bool) -> Finding:
         """A warning, with how long the stretch has lasted so far."""
-        if told.severity != "warning":
-            return told
+        if finding.severity != "warning":
+            return finding
         what = "NaN" if run.value != run.value else "infinite"
         stretch = f"from step {run.step} on, {run.count} steps so far" if not over else (
             f"from step {run.step} to step {run.last}, {run.count} steps")  # fmt: skip
         message = f"The gradient's norm is {what} {stretch}, though the loss is finite."
         return msgspec.structs.replace(
-            told, message=message, last_step=run.last, evidence=told.evidence | {"rows": run.count}
+            finding, message=message, last_step=run.last, evidence=finding.evidence | {"rows": run.count}
         )
 
-    def _first_judged(self, seen: RunHistory, run: _InvalidRows) -> Finding:
+    def _first_judged(self, history: RunHistory, run: _InvalidRows) -> Finding:
         """The finding by the rows that follow at once; kept in `run.told` when they have all come."""
         settled = len(self._open)
-        found = self._judged(seen, run)
-        if len(self._open) < settled and found.severity == "warning" and self._last.get(run.channel) is run:
+        finding = self._judged(history, run)
+        if len(self._open) < settled and finding.severity == "warning" and self._last.get(run.channel) is run:
             self._open.append(run)
-            run.told = found
-        return found
+            run.told = finding
+        return finding
 
-    def _judged(self, seen: RunHistory, run: _InvalidRows) -> Finding:
-        loss = seen.role("loss")
+    def _judged(self, history: RunHistory, run: _InvalidRows) -> Finding:
+        loss = history.role("loss")
         broken, later, limit, until = None, 0, math.inf, math.inf
         if loss is not None:
             rows = loss.rows(max(loss.start, loss.end - 8192 - 256))
@@ -189,7 +189,7 @@ class NonFiniteGradient(Rule):
         count, last_step, need = len(some), some[-1], int(self.at["rows"])
         if later == _WAIT or (loss is None and (len(run.steps) >= 16 or self._last.get(run.channel) is not run)):
             self._open.remove(run)  # all is known
-        where, layers = first_layer(seen, run.step, run.segment, until)
+        where, layers = first_layer(history, run.step, run.segment, until)
         what = "NaN" if run.value != run.value else "infinite"
         evidence: dict[str, Any] = {"value": str(run.value), "rows": count}
         if layers:
@@ -198,10 +198,10 @@ class NonFiniteGradient(Rule):
                   "overflow in a layer", "learning rate too high"]  # fmt: skip
         if broken == run.step:  # the loss comes first: what it is made of overflowed on the way forward
             causes[:2] = ["overflow in a layer: the loss of the same step is not finite", "non-finite gradient"]
-        if scaled_loss(seen, until):
+        if scaled_loss(history, until):
             causes = ["fp16 overflow: a value left the range of half precision", *causes[1:2], causes[0]]
-        remedies = [*saved_before(seen, run.step), f"look at the batch of step {run.step} and skip it",
-                    half_rate(seen, run.step, run.time, run.segment)]  # fmt: skip
+        remedies = [*saved_before(history, run.step), f"look at the batch of step {run.step} and skip it",
+                    half_rate(history, run.step, run.time, run.segment)]  # fmt: skip
         if where:
             remedies.insert(0, f"look at {where}")
         if broken is not None:
@@ -210,7 +210,7 @@ class NonFiniteGradient(Rule):
             )
             return self.finding(run.step, message, last_step=max(last_step, broken), found=broken, confidence=0.95,
                                 evidence=evidence, causes=causes, remedies=remedies, segment=run.segment)  # fmt: skip
-        if scaled_loss(seen, until):
+        if scaled_loss(history, until):
             message = f"The gradient norm is {what} at step {run.step}; the loss scaler skips such steps."
             return self.finding(run.step, message, severity="info", last_step=last_step, confidence=0.8,
                                 evidence=evidence, causes=["fp16 overflow: the scaler lowers its scale"],
@@ -227,20 +227,20 @@ class NonFiniteGradient(Rule):
                             causes=causes, remedies=remedies, segment=run.segment)  # fmt: skip
 
 
-def first_layer(seen: RunHistory, step: int, segment: int, until: float) -> tuple[str, list[str]]:
+def first_layer(history: RunHistory, step: int, segment: int, until: float) -> tuple[str, list[str]]:
     """Where a gradient first was not finite at a step, by its table: the layer, and some of all such layers.
 
     Backward goes from the output to the input, so the last such layer was the first.
     """
     bad: list[str] = []
     for quantity in ("nan", "inf"):
-        for layer, channel in seen.layers("gradients", quantity).items():
+        for layer, channel in history.layers("gradients", quantity).items():
             rows = channel.rows(max(channel.start, channel.end - 64))
             here = (rows.step == step) & (rows.segment == segment) & (rows.value > 0) & (rows.time <= until)
             if here.any() and layer not in bad:
                 bad.append(layer)
     bad = in_order(bad)
-    for event in seen.events_of("model"):
+    for event in history.events_of("model"):
         name = event.fields.get("first_non_finite_gradient")
         if event.step == step and event.time <= until and isinstance(name, str):
             return name, bad[:5] or [name]
@@ -286,12 +286,12 @@ class GradientSpike(Rule):
         self._spikes: dict[int, list[int]] = {}  # segment → steps
         self._pending: list[tuple[Any, ...]] = []
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        channel = norm_before_clipping(seen)
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        channel = norm_before_clipping(history)
         rows = self._cursor.new(channel)
         if rows is None or channel is None:
-            return () if not self._pending else self._settle(seen)
-        level, _, z = seen.local(channel, log=True).rows(rows.first)
+            return () if not self._pending else self._settle(history)
+        level, _, z = history.local(channel, log=True).rows(rows.first)
         with numpy.errstate(invalid="ignore"):
             places = numpy.flatnonzero(z > self.at["z"])
         if rows.segment[-1] != self._segment or rows.segment[0] != self._segment:
@@ -314,34 +314,34 @@ class GradientSpike(Rule):
         if rows.segment[-1] != self._segment:
             self._segment = int(rows.segment[-1])
             self._begin = begins[self._segment]
-        return self._settle(seen) if self._pending else ()
+        return self._settle(history) if self._pending else ()
 
-    def _settle(self, seen: RunHistory) -> Iterable[Finding]:
-        loss = seen.role("loss")
-        found, waiting = [], []
-        for one in self._pending:
-            step, _, segment = one[:3]
+    def _settle(self, history: RunHistory) -> Iterable[Finding]:
+        loss = history.role("loss")
+        result, waiting = [], []
+        for item in self._pending:
+            step, _, segment = item[:3]
             beside, done, at = 0.0, True, step
             if loss is not None:
                 rows = loss.rows(max(loss.start, loss.end - 8192 - 256))
                 here = numpy.flatnonzero((rows.segment == segment) & (rows.step >= step))[:3]
                 done = len(here) == 3 or bool(rows.segment[-1] != segment) if len(rows) else False
                 if len(here):
-                    zs = seen.local(loss, log=True).rows(rows.first)[2][here]
+                    zs = history.local(loss, log=True).rows(rows.first)[2][here]
                     zs = numpy.where(numpy.isfinite(zs), zs, 0.0)
                     high = numpy.flatnonzero(zs > self.at["loss_z"])
                     beside = float(zs[high[0]] if len(high) else zs.max())
                     if len(high):
                         at, done = int(rows.step[here[high[0]]]), True
-            if not done and not seen.facts.get("finished"):
-                waiting.append(one)
-            said = self._say(seen, one, beside, at)
-            if said.severity != "info" or one[6] < self.at["series"]:
-                found.append(said)
+            if not done and not history.facts.get("finished"):
+                waiting.append(item)
+            said = self._say(history, item, beside, at)
+            if said.severity != "info" or item[6] < self.at["series"]:
+                result.append(said)
             else:
-                found.append(self._series(segment))
+                result.append(self._series(segment))
         self._pending = waiting
-        return found
+        return result
 
     def _series(self, segment: int) -> Finding:
         """All spikes of a segment as one finding."""
@@ -361,10 +361,10 @@ class GradientSpike(Rule):
                 "clip gradients, and look at the batches of these steps"],
         )  # fmt: skip
 
-    def _say(self, seen: RunHistory, one: tuple[Any, ...], beside: float, at: int) -> Finding:
+    def _say(self, history: RunHistory, one: tuple[Any, ...], beside: float, at: int) -> Finding:
         step, time, segment, value, ratio, z, _ = one
-        clip = known(seen.channel("model/clip_coefficient"), step, time, segment)
-        limit = numeric_setting(seen, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
+        clip = known(history.channel("model/clip_coefficient"), step, time, segment)
+        limit = numeric_setting(history, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
                                 "gradient_clipping", "clip_grad_norm")  # fmt: skip
         open_valve = limit == 0.0 or (clip == clip and clip > 0.999 and not limit < value)
         strong = beside > self.at["loss_z"]
@@ -374,16 +374,16 @@ class GradientSpike(Rule):
         causes = ["bad batch: this step's data are unlike the others", "learning rate too high"]
         remedies = [f"look at the batch of step {step}, and skip it if it is corrupt"]
         rate, usual_rate = (
-            known(seen.role("lr"), step, time, segment),
-            usual(seen.role("lr"), step - 8, time, segment, 32),
+            known(history.role("lr"), step, time, segment),
+            usual(history.role("lr"), step - 8, time, segment, 32),
         )
         if rate > 1.5 * usual_rate > 0:
             causes.reverse()
-            remedies.insert(0, half_rate(seen, step, time, segment))
+            remedies.insert(0, half_rate(history, step, time, segment))
         if open_valve:
             causes.insert(0, "clipping off: the gradient was not clipped")
         if open_valve or limit != limit:
-            remedies.insert(0, clip_value(seen, step, time, segment))
+            remedies.insert(0, clip_value(history, step, time, segment))
         message = f"The gradient norm is {value:.3g} at step {step}, {ratio:.3g} times its level (z = {z:.3g})"
         message += f"; the loss jumps with it (z = {beside:.3g})." if strong else "."
         return self.finding(
@@ -419,11 +419,11 @@ class GradientNormRange(Rule):
         self._changed = set(changed)
         self._blocks = NewBlocks()
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        new = self._blocks.new(seen, seen.role("norm") or seen.channel("model/grad_norm"))
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        new = self._blocks.new(history, history.role("norm") or history.channel("model/grad_norm"))
         if new is None:
             return ()
-        at, found = self.at, []
+        at, result = self.at, []
         with numpy.errstate(invalid="ignore"):
             strange = (new.middle > at["high"]) | ((new.middle < at["quiet"]) & (new.middle > 0))
         for place in numpy.flatnonzero(strange):
@@ -436,15 +436,15 @@ class GradientNormRange(Rule):
             high = name in ("red", "high")
             message = (f"The gradient norm is {middle:.3g} in the median of steps {step} to {last_step}, "
                        f"{'above' if high else 'below'} {at[name]:.3g}.")  # fmt: skip
-            found.append(self.finding(
+            result.append(self.finding(
                 step, message, severity="warning" if name in self._changed else "info", key=name,
                 kind="exploding" if high else "vanishing", found=last_step,
                 segment=segment, evidence={"norm": middle, "bound": at[name]}, confidence=0.3,
                 causes=["clipping off", "learning rate too high"] if high else ["gradients vanish",
                 "learning rate too low"],
-                remedies=[clip_value(seen, step, time, segment)] if high else [],
+                remedies=[clip_value(history, step, time, segment)] if high else [],
             ))  # fmt: skip
-        return found
+        return result
 
 
 RULES = (

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-def norm_of(seen: RunHistory) -> Channel | None:
+def norm_of(history: RunHistory) -> Channel | None:
     """The norm that is logged, else the watch's."""
-    return seen.role("norm") or seen.channel("model/grad_norm")
+    return history.role("norm") or history.channel("model/grad_norm")
 
 
-def is_policy(seen: RunHistory) -> bool:
+def is_policy(history: RunHistory) -> bool:
     """Whether a policy is trained, whose loss says little."""
-    return seen.role("reward") is not None or seen.role("kl") is not None
+    return history.role("reward") is not None or history.role("kl") is not None
 
 
 class ExplodingGradient(BlockRule):
@@ -74,10 +74,10 @@ class ExplodingGradient(BlockRule):
         self._base = math.nan
         self._base_of = -1
 
-    def channel(self, seen: RunHistory) -> Channel | None:
-        return norm_of(seen)
+    def channel(self, history: RunHistory) -> Channel | None:
+        return norm_of(history)
 
-    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+    def look(self, history: RunHistory, new: BlockColumns) -> Iterator[Finding]:
         for at in range(len(new)):
             segment, middle = int(new.segment[at]), float(new.middle[at])
             if segment != self._course.segment:
@@ -93,22 +93,22 @@ class ExplodingGradient(BlockRule):
                 least = max(self.at["growth"] * last, self.at["risen"] * self._base)
                 rises = last > self.at["rising"] * self._base and middle > least
                 if math.inf > middle > self._base > 0 and (rises or min(last, middle) > bar):
-                    yield from self._say(seen, new, at, middle, segment)
+                    yield from self._say(history, new, at, middle, segment)
                 elif middle <= 0.5 * self.at["risen"] * self._base:
                     self._said = None
             self._late.append(middle)
             self._trail = [*self._trail[-2:], middle]
 
-    def _say(self, seen: RunHistory, new, at: int, middle: float, segment: int) -> Iterator[Finding]:  # type: ignore[no-untyped-def]
+    def _say(self, history: RunHistory, new, at: int, middle: float, segment: int) -> Iterator[Finding]:  # type: ignore[no-untyped-def]
         step, time = int(new.last_step[at]), int(new.time[at])
         told = self._said
-        if told is not None and (told.severity != "info" or is_policy(seen)):
+        if told is not None and (told.severity != "info" or is_policy(history)):
             if step < 2 * told.last_step - told.step:
                 return
             told.last_step = step
             yield _copy(told)
             return
-        norm, loss = norm_of(seen), seen.role("loss")
+        norm, loss = norm_of(history), history.role("loss")
         began, line = (told.step if told is not None else step), False
         if norm is not None and told is None:
             rows = norm.rows(max(norm.start, norm.end - 8192 - 512))
@@ -128,7 +128,7 @@ class ExplodingGradient(BlockRule):
             rows = loss.rows(max(loss.start, loss.end - 8192 - 512))
             values = rows.value[(rows.segment == segment) & (rows.step < began) & numpy.isfinite(rows.value)][-32:]
             before = float(numpy.median(values)) if len(values) else math.nan
-        falls = now < 0.97 * before and not is_policy(seen)
+        falls = now < 0.97 * before and not is_policy(history)
         if told is not None and falls:
             return
         causes = ["learning rate too high", "clipping off", "zero_grad missing"]
@@ -137,10 +137,10 @@ class ExplodingGradient(BlockRule):
         self._said = self.finding(
             began, f"The gradient norm has been {middle / self._base:.3g} times its usual {self._base:.3g} "
             f"since about step {began}" + (", while the loss still falls." if falls else "."),
-            severity="info" if falls or is_policy(seen) else "warning", found=step, segment=segment,
+            severity="info" if falls or is_policy(history) else "warning", found=step, segment=segment,
             evidence={"norm": middle, "usual": self._base, "loss": now, "loss_before": before}, causes=causes,
-            remedies=[half_rate(seen, began, time, segment), f"clip gradients at a norm of {2 * self._base:.3g}",
-                      *saved_before(seen, began)], confidence=0.6,
+            remedies=[half_rate(history, began, time, segment), f"clip gradients at a norm of {2 * self._base:.3g}",
+                      *saved_before(history, began)], confidence=0.6,
         )  # fmt: skip
         yield _copy(self._said)
 
@@ -188,14 +188,14 @@ class GradientDecay(BlockRule):
         self._low: list[int] = []
         self._said = False
 
-    def channel(self, seen: RunHistory) -> Channel | None:
-        return norm_of(seen)
+    def channel(self, history: RunHistory) -> Channel | None:
+        return norm_of(history)
 
-    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+    def look(self, history: RunHistory, new: BlockColumns) -> Iterator[Finding]:
         fresh = new.segment[0] != self._segment or new.segment[-1] != self._segment
         if not fresh and (self._said or not (self._low or (new.middle < self.at["share"] * self._start).any())):
             return
-        loss = seen.role("loss")
+        loss = history.role("loss")
         for at in range(len(new)):
             segment, step, time = int(new.segment[at]), int(new.last_step[at]), int(new.time[at])
             if segment != self._segment:
@@ -207,7 +207,7 @@ class GradientDecay(BlockRule):
                 self._low = []
                 continue
             self._low.append(int(new.step[at]))
-            if len(self._low) < self.at["blocks"] or not self._loss > 0 or is_policy(seen):
+            if len(self._low) < self.at["blocks"] or not self._loss > 0 or is_policy(history):
                 continue
             now = usual(loss, step, time, segment, 16)
             if not now > self.at["loss"] * self._loss:
@@ -247,10 +247,10 @@ class ZeroGradient(SeriesRule):
         self._count, self._first, self._segment = 0, (0, 0), -1
         self._positive = 0
 
-    def channel(self, seen: RunHistory) -> Channel | None:
-        return norm_of(seen)
+    def channel(self, history: RunHistory) -> Channel | None:
+        return norm_of(history)
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         zero = rows.value == 0.0
         if not zero.any() and not self._count:
             self._positive += len(rows)
@@ -266,24 +266,24 @@ class ZeroGradient(SeriesRule):
                 self._first = (int(rows.step[at]), int(rows.time[at]))
             self._count += 1
             if self._count == int(self.at["rows"]) and self._positive:
-                yield self._say(seen, int(rows.step[at]), int(rows.time[at]))
+                yield self._say(history, int(rows.step[at]), int(rows.time[at]))
 
-    def _say(self, seen: RunHistory, step: int, time: int) -> Finding:
+    def _say(self, history: RunHistory, step: int, time: int) -> Finding:
         began = self._first[0]
-        norm = norm_of(seen)
+        norm = norm_of(history)
         before = usual(norm, began - 1, time, self._segment, 64) if norm is not None else math.nan
-        loss = known(seen.role("loss"), step, time, self._segment)
+        loss = known(history.role("loss"), step, time, self._segment)
         rounded = not before > self.at["usual"]
-        severity = "info" if is_policy(seen) or rounded or (loss == loss and abs(loss) < 1e-6) else "critical"
+        severity = "info" if is_policy(history) or rounded or (loss == loss and abs(loss) < 1e-6) else "critical"
         causes = ["loss masked out: all labels are ignored", "optimizer holds other parameters", "layer frozen"]
-        if is_policy(seen):
+        if is_policy(history):
             causes = ["reward hacking or KL blow-up: all rewards of a group are equal, so the advantage is zero"]
         return self.finding(
             began, f"The gradient norm is exactly 0 since step {began}; before it was {before:.3g}.",
             severity=severity,
             found=step, segment=self._segment, evidence={"usual": before, "loss": loss}, causes=causes,
             remedies=["count the labels of a batch that are not ignored", "check that the loss depends on the weights",
-                      *saved_before(seen, began)], confidence=0.9 if severity == "critical" else 0.4,
+                      *saved_before(history, began)], confidence=0.9 if severity == "critical" else 0.4,
         )  # fmt: skip
 
 
@@ -315,22 +315,22 @@ class GradientScaleJump(Rule):
     def reset(self) -> None:
         self._shifts = Shifts(self.at["ratio"], int(self.at["rows"]), share=0.7, z=3.0)
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        channel = norm_of(seen)
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        channel = norm_of(history)
         if channel is None:
             return ()
-        return [one for shift in self._shifts.follow(seen, channel) if shift.back is None
-                for one in self._say(seen, shift)]  # fmt: skip
+        return [item for shift in self._shifts.follow(history, channel) if shift.back is None
+                for item in self._say(history, shift)]  # fmt: skip
 
-    def _say(self, seen: RunHistory, shift: Shift) -> Iterator[Finding]:
-        loss = seen.role("loss")
+    def _say(self, history: RunHistory, shift: Shift) -> Iterator[Finding]:
+        loss = history.role("loss")
         if loss is None:
             return
         rows = loss.rows(max(loss.start, loss.end - 8192 - 512))
         here = (rows.segment == shift.segment) & numpy.isfinite(rows.value)
         before = rows.value[here & (rows.step < shift.step)][-32:]
         after = rows.value[here & (rows.step >= shift.step) & (rows.step <= shift.found)]
-        if is_policy(seen):
+        if is_policy(history):
             yield from self._objective(shift, before, after)
             return
         if len(before) < 8 or len(after) < 4 or not ((before > 0).all() and (after > 0).all()):
@@ -366,7 +366,7 @@ class GradientScaleJump(Rule):
                 kind="exploding" if up else "jump_down", severity="critical" if sure else "warning",
                 found=shift.found, segment=shift.segment, evidence=evidence,
                 causes=[f"gradient accumulation scaled wrongly: losses of micro-batches are {times}"],
-                remedies=[f"{'divide' if up else 'multiply'} the loss by {whole}, once a step", *saved_before(seen,
+                remedies=[f"{'divide' if up else 'multiply'} the loss by {whole}, once a step", *saved_before(history,
                 shift.step)],
                 confidence=0.9 if sure else 0.7,
             )  # fmt: skip

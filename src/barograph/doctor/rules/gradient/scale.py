@@ -53,15 +53,15 @@ class ClipSaturation(Rule):
         self._recent: list[tuple[int, bool]] = []
         self._said: set[str] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel, limit = seen.channel("model/clip_coefficient"), math.nan
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, limit = history.channel("model/clip_coefficient"), math.nan
         if channel is None:
-            limit = numeric_setting(seen, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
+            limit = numeric_setting(history, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
                                     "gradient_clipping", "clip_grad_norm")  # fmt: skip
             if not limit > 0:
                 return
-            channel = seen.role("norm")
-            if channel is not None and channel.end < 2 and not seen.facts.get("finished"):
+            channel = history.role("norm")
+            if channel is not None and channel.end < 2 and not history.facts.get("finished"):
                 return  # the coefficient may be in a later record of the first step
         rows = self._cursor.new(channel)
         if rows is None:
@@ -85,13 +85,13 @@ class ClipSaturation(Rule):
                     yield from self._window()
 
     def _window(self) -> Iterator[Finding]:
-        now = sum(one for _, one in self._recent)
+        now = sum(item for _, item in self._recent)
         first, last = self._recent[0][0], self._recent[-1][0]
         earlier, share = self._clipped / max(1, self._rows), now / len(self._recent)
         enough = self._rows >= self.at["rows"]
         self._rows += len(self._recent)
         self._clipped += now
-        began = next((step for step, one in self._recent if one), first)
+        began = next((step for step, item in self._recent if item), first)
         self._recent = []
         causes = ["learning rate too high", "bad batch", "gradient accumulation scaled wrongly"]
         if enough and earlier < self.at["rare"] and share > self.at["often"] and "often" not in self._said:
@@ -148,10 +148,10 @@ class LossScaleCollapse(Rule):
         self._before = 0.0
         self._before_step = 0
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        scales = self._scales.new(seen.role("loss_scale"))
-        norms = self._norms.new(norm_of(seen))
-        skipped = self._skipped.new(seen.channel("model/skipped_steps"))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        scales = self._scales.new(history.role("loss_scale"))
+        norms = self._norms.new(norm_of(history))
+        skipped = self._skipped.new(history.channel("model/skipped_steps"))
         if scales is None and norms is None and skipped is None:
             return
         if scales is not None and (
@@ -168,7 +168,7 @@ class LossScaleCollapse(Rule):
             if bad.any() or self._run:
                 for at in range(len(norms)):
                     yield from self._norm(
-                        seen, bool(bad[at]), int(norms.step[at]), int(norms.time[at]), int(norms.segment[at])
+                        history, bool(bad[at]), int(norms.step[at]), int(norms.time[at]), int(norms.segment[at])
                     )
             else:
                 last = int(norms.segment[-1])
@@ -191,7 +191,7 @@ class LossScaleCollapse(Rule):
             fell = scale < 0.75 * self._last
             if fell:
                 self._calm = self._calm or self._since >= self.at["calm"]
-                self._falls = [one for one in self._falls if one[0] > row - 32 and one[2] == segment]
+                self._falls = [fall for fall in self._falls if fall[0] > row - 32 and fall[2] == segment]
                 self._falls.append((row, step, segment))
                 self._since = 0
             before, self._last = self._last, scale
@@ -216,7 +216,7 @@ class LossScaleCollapse(Rule):
         if self._since > self.at["calm"]:
             self._calm, self._falls = True, []
 
-    def _norm(self, seen: RunHistory, bad: bool, step: int, time: int, segment: int) -> Iterator[Finding]:
+    def _norm(self, history: RunHistory, bad: bool, step: int, time: int, segment: int) -> Iterator[Finding]:
         if segment != self._segment:
             self._segment, self._run, self._good = segment, [], 0
         if not bad:
@@ -225,8 +225,8 @@ class LossScaleCollapse(Rule):
             return
         self._run.append(step)
         count = len(self._run)
-        if count in (int(self.at["skips"]), int(self.at["stand"])) and self._good >= 5 and scaled_loss(seen, time):
-            loss = between(seen.role("loss"), self._run[0], step + 1, segment, finite=False)
+        if count in (int(self.at["skips"]), int(self.at["stand"])) and self._good >= 5 and scaled_loss(history, time):
+            loss = between(history.role("loss"), self._run[0], step + 1, segment, finite=False)
             if len(loss) > 1 and not numpy.isfinite(loss[1:]).any():
                 return  # nothing was skipped: the weights themselves are not finite
             yield self._say(self._run[0], step, segment, count, "norms")

@@ -58,16 +58,16 @@ class HistogramShape(Rule):
         self._in_a_row: dict[tuple[str, str], list[int]] = {}
         self._layers: dict[tuple[str, int], dict[str, tuple[int, int, float]]] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         changed: set[tuple[str, int]] = set()
-        tables = {quantity: seen.layers(KEPT, quantity) for quantity in QUANTITIES}
+        tables = {quantity: history.layers(KEPT, quantity) for quantity in QUANTITIES}
         for layer, channel in tables["modes"].items():
             rows = {quantity: self._cursors[quantity].new(tables[quantity].get(layer)) for quantity in QUANTITIES}
             modes = rows["modes"]
-            if modes is None or any(one is None or len(one) != len(modes) for one in rows.values()):
+            if modes is None or any(row is None or len(row) != len(modes) for row in rows.values()):
                 continue  # all four come together
             for at in range(len(modes)):
-                shape = {quantity: float(one.value[at]) for quantity, one in rows.items() if one is not None}
+                shape = {quantity: float(row.value[at]) for quantity, row in rows.items() if row is not None}
                 step, segment = int(modes.step[at]), int(modes.segment[at])
                 for word in self._shapes(shape, layer, step, channel.name):
                     value = shape[_WORDS[word][1]]

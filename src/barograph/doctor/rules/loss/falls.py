@@ -58,15 +58,15 @@ class LossJumpDown(SeriesRule):
         self._quiet = 0
         self._segment, self._segment_row = -1, 0  # the segment of the last row, and its first row
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        yield from self._search(seen, channel, rows)
-        yield from self._follow(seen)
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        yield from self._search(history, channel, rows)
+        yield from self._follow(history)
 
-    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
-        yield from self._follow(seen)
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        yield from self._follow(history)
 
-    def _search(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        level, spread, z = seen.local(channel, log=True).rows(rows.first)
+    def _search(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        level, spread, z = history.local(channel, log=True).rows(rows.first)
         with numpy.errstate(invalid="ignore"):
             low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
         low &= self._nth(rows) >= 48  # a curve falls fast at its beginning
@@ -96,7 +96,7 @@ class LossJumpDown(SeriesRule):
             one["after"].append(float(rows.value[at]))
             at += 1
             if len(one["after"]) == int(self.at["rows"]):
-                yield from self._judge(seen, channel, int(rows.step[at - 1]))
+                yield from self._judge(history, channel, int(rows.step[at - 1]))
                 self._quiet, self._open = one["row"] + 64, None
 
     def _nth(self, rows: ChannelRows) -> NDArray[Any]:
@@ -108,7 +108,7 @@ class LossJumpDown(SeriesRule):
         self._segment, self._segment_row = int(rows.segment[-1]), int(starts[-1])
         return numpy.arange(rows.first, rows.first + len(rows)) - starts
 
-    def _judge(self, seen: RunHistory, channel: Channel, found: int) -> Iterator[Finding]:
+    def _judge(self, history: RunHistory, channel: Channel, found: int) -> Iterator[Finding]:
         one = self._open
         assert one is not None
         after = numpy.array([value for value in one["after"] if math.isfinite(value)])
@@ -117,15 +117,15 @@ class LossJumpDown(SeriesRule):
             return  # where a loss passes zero ratios say nothing
         new = float(numpy.median(after))
         ratio = new / old
-        if not ratio < self.at["fall"] or is_game(seen, channel):
+        if not ratio < self.at["fall"] or is_game(history, channel):
             return
         step, segment = one["step"], one["segment"]
         near = channel.rows(max(one["row"] - 4, 0), one["row"] + 1)
         back = int(near.step[0])
-        epochs = between(seen.role("epoch"), back, found + 1, segment)
+        epochs = between(history.role("epoch"), back, found + 1, segment)
         if len(epochs) > 1 and math.floor(epochs.min() + 1e-6) != math.floor(epochs.max() + 1e-6):
             return
-        rate = seen.role("lr")
+        rate = history.role("lr")
         lr_before, lr_now = before(rate, back, segment), before(rate, found + 1, segment)
         if lr_now < 0.7 * lr_before:
             return
@@ -133,7 +133,7 @@ class LossJumpDown(SeriesRule):
         sudden = len(earlier) == 0 or float(numpy.median(earlier)) > 0.5 * (old + new)
         if not sudden:
             return
-        evals = before(seen.role("eval_loss"), step, segment)
+        evals = before(history.role("eval_loss"), step, segment)
         message = f"The loss fell from {old:.4g} to {new:.4g} at step {step} and stays there"
         finding = self.finding(
             step,
@@ -157,16 +157,16 @@ class LossJumpDown(SeriesRule):
         self._told.append((finding, evals, ratio))
         yield again(finding)
 
-    def _follow(self, seen: RunHistory) -> Iterator[Finding]:
+    def _follow(self, history: RunHistory) -> Iterator[Finding]:
         """The evaluation after a fall says whether it was learning."""
-        channel = seen.role("eval_loss")
+        channel = history.role("eval_loss")
         if channel is None or not self._told:
             return
         later = channel.rows()
-        for one in list(self._told):
-            finding, evals, ratio = one
+        for item in list(self._told):
+            finding, evals, ratio = item
             if not math.isfinite(evals):
-                self._told.remove(one)
+                self._told.remove(item)
                 continue
             places = numpy.flatnonzero(
                 (later.step > finding.step) & (later.segment == finding.segment) & numpy.isfinite(later.value)
@@ -174,7 +174,7 @@ class LossJumpDown(SeriesRule):
             if not len(places):
                 continue
             value, step = float(later.value[places[0]]), int(later.step[places[0]])
-            self._told.remove(one)
+            self._told.remove(item)
             finding.evidence["evaluation_after"] = rounded(value)
             finding.found = max(finding.found, step)
             # a learning rate that is cut lowers both, the training's loss by more
@@ -221,7 +221,7 @@ class LossSlide(SeriesRule):
         self._waiting: list[tuple[int, int, float, float, int]] = []
         self._quiet = self._count = 0
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         value: NDArray[Any] = numpy.concatenate([self._rest[0], rows.value])
         step: NDArray[Any] = numpy.concatenate([self._rest[1], rows.step])
         segment: NDArray[Any] = numpy.concatenate([self._rest[2], rows.segment])
@@ -229,7 +229,7 @@ class LossSlide(SeriesRule):
         if whole:
             middle = numpy.partition(value[:whole].reshape(-1, 8), 4, axis=1)[:, 4]
             first, last, of = step[:whole:8], step[7:whole:8], segment[:whole:8]
-            course = numpy.concatenate([[one[0] for one in self._levels], middle])
+            course = numpy.concatenate([[level[0] for level in self._levels], middle])
             near = course[8:] < self.at["fall"] * course[:-8]
             if near.any() or segment[0] != segment[whole - 1] or len(middle) < 16:
                 for at in range(len(middle)):
@@ -242,31 +242,31 @@ class LossSlide(SeriesRule):
                 self._levels = list(zip(*tail, strict=True))
             self._count += len(middle)
         self._rest = (value[whole:], step[whole:], segment[whole:])
-        if self._waiting and not is_game(seen, channel):
-            yield from self._follow(seen)
+        if self._waiting and not is_game(history, channel):
+            yield from self._follow(history)
 
     def _look(self, levels: list[tuple[float, int, int]], found: int, block: int) -> None:
-        if block < self._quiet or len(levels) < 16 or not all(one[0] > 0 for one in levels):
+        if block < self._quiet or len(levels) < 16 or not all(level[0] > 0 for level in levels):
             return
         old, middle, now = levels[0][0], levels[7][0], levels[15][0]
         if now < self.at["fall"] * middle and middle > 0.9 * old:
-            step = next(one[1] for one in levels[8:] if one[0] < middle - 0.15 * (middle - now))
+            step = next(level[1] for level in levels[8:] if level[0] < middle - 0.15 * (middle - now))
             self._waiting.append((step, levels[-1][2], middle, now, found))
             self._quiet = block + 17
 
-    def _follow(self, seen: RunHistory) -> Iterator[Finding]:
-        evaluations = seen.role("eval_loss")
+    def _follow(self, history: RunHistory) -> Iterator[Finding]:
+        evaluations = history.role("eval_loss")
         if evaluations is None:
             return
         known = evaluations.rows()
-        for one in list(self._waiting):
-            step, segment, old, new, found = one
+        for item in list(self._waiting):
+            step, segment, old, new, found = item
             mine = (known.segment == segment) & numpy.isfinite(known.value)
             early = numpy.flatnonzero(mine & (known.step < step))
             late = numpy.flatnonzero(mine & (known.step > step))
             if not len(late):
                 continue
-            self._waiting.remove(one)
+            self._waiting.remove(item)
             if not len(early) or known.value[late[0]] < self.at["worse"] * known.value[early[-1]]:
                 continue
             before_it, behind = float(known.value[early[-1]]), float(known.value[late[0]])

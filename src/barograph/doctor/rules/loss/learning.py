@@ -54,7 +54,7 @@ class NotLearning(CurveRule):
         "rows": (50.0, "ours; a third with sparse rows"),
     }
 
-    def begin(self, seen: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
+    def begin(self, history: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
         fresh = old < 0 or tick.step < 0.5 * self._last_step
         self._first: list[float] = []
         self._sum, self._ticks = 0.0, 0
@@ -73,14 +73,14 @@ class NotLearning(CurveRule):
     _last_step = 0
     _channels, _classifier = -1, False  # whether an accuracy is logged, of this number of series
 
-    def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+    def step(self, history: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
         self._last_step = tick.step
         if not math.isfinite(tick.level):
             return
         self._deepest = min(self._deepest, tick.level)
-        yield from self._at_chance(seen, channel, tick)
+        yield from self._at_chance(history, channel, tick)
         if self._first and not self._slow:
-            yield from self._hardly(seen, sorted(self._first)[len(self._first) // 2], tick)
+            yield from self._hardly(history, sorted(self._first)[len(self._first) // 2], tick)
         if self._slowly is not None and tick.level < sorted(self._first)[len(self._first) // 2] + math.log(0.6):
             self._slowly.severity = "info"
             self._slowly.message += f"; it fell to {exp(tick.level):.4g} by step {tick.step}"
@@ -98,7 +98,7 @@ class NotLearning(CurveRule):
         near = self.at["near"]
         # a file that begins in the middle begins at no guess
         middle = self._begin.step > _BEGINNING and self._begin.step > 4 * (tick.step - self._begin.step)
-        guess = 0 if middle else self._guess(seen, start, tick)
+        guess = 0 if middle else self._guess(history, start, tick)
         if not math.isfinite(tick.spread):
             return
         spread = tick.spread
@@ -113,9 +113,9 @@ class NotLearning(CurveRule):
         sparse = tick.nth > 0 and (tick.step - self._begin.step) / tick.nth >= 4
         rows = self.at["rows"] / (2.5 if sparse else 1)
         steps = tick.step - self._begin.step
-        rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+        rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
         needed = self.at["steps"] * (0.5 if len(rates) else 1)
-        epochs = tick.nth >= self.at["rows"] / 2.5 and self._in_epochs(seen, tick)
+        epochs = tick.nth >= self.at["rows"] / 2.5 and self._in_epochs(history, tick)
         if epochs:
             rows, needed = self.at["rows"] / 2.5, 0.0
         if tick.nth < rows or steps < needed:
@@ -127,9 +127,9 @@ class NotLearning(CurveRule):
             ):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
-        blank = not guess and not middle and began_blank(seen, exp(start))
+        blank = not guess and not middle and began_blank(history, exp(start))
         severity = ("critical" if long else "warning") if guess or blank else "info"
-        if is_game(seen, channel):
+        if is_game(history, channel):
             severity = "info"
         order = ("info", "warning", "critical")
         if self._told is not None and order.index(severity) <= order.index(self._told.severity):
@@ -138,7 +138,7 @@ class NotLearning(CurveRule):
         message = f"The loss is {level:.4g} after {steps} {'epochs' if epochs else 'steps'}, its initial value"
         message += f": that of a uniform guess among {guess}" if guess else ""
         message += ": it began as log Z, so the outputs carry no information about the targets" if blank else ""
-        causes, remedies = _advice(suspects(seen, tick), rates)
+        causes, remedies = _advice(suspects(history, tick), rates)
         self._told = self.finding(
             self._begin.step,
             message,
@@ -153,11 +153,11 @@ class NotLearning(CurveRule):
         )
         yield again(self._told)
 
-    def _in_epochs(self, seen: RunHistory, tick: Tick) -> bool:
+    def _in_epochs(self, history: RunHistory, tick: Tick) -> bool:
         """Whether rows are epochs: numbered one by one, each with an evaluation."""
         if tick.step - self._begin.step > 1.5 * tick.nth:
             return False
-        evaluations = between(seen.role("eval_loss"), self._begin.step, tick.step + 1, tick.segment)
+        evaluations = between(history.role("eval_loss"), self._begin.step, tick.step + 1, tick.segment)
         return len(evaluations) >= 0.8 * tick.nth
 
     def _move(self, tick: Tick) -> Iterator[Finding]:
@@ -169,16 +169,16 @@ class NotLearning(CurveRule):
         yield again(self._told)
         self._told = None
 
-    def _hardly(self, seen: RunHistory, start: float, tick: Tick) -> Iterator[Finding]:
+    def _hardly(self, history: RunHistory, start: float, tick: Tick) -> Iterator[Finding]:
         """A language model from scratch that after 150 steps, warm-up over, has lost less than 7% of its first loss."""
         if self._slow or tick.nth < 150 or tick.step - self._begin.step < 150:
             return
         self._slow = True
-        rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+        rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
         level, first = exp(tick.level), exp(start)
         warm = len(rates) > 1 and rates.max() > 0 and rates[-1] < rates.max()
         if (
-            not (4 <= first <= 12.2 or began_blank(seen, first))
+            not (4 <= first <= 12.2 or began_blank(history, first))
             or level < 0.93 * first
             or level > first
             or not warm
@@ -196,19 +196,19 @@ class NotLearning(CurveRule):
             key="slow",
             confidence=0.7,
             evidence={"start": rounded(first), "loss": rounded(level), "highest_lr": rounded(float(rates.max()))},
-            causes=suspects(seen, tick),
+            causes=suspects(history, tick),
             remedies=[f"Raise the learning rate: {10 * float(rates.max()):.2g} instead of {float(rates.max()):.2g}."],
         )
         yield again(self._slowly)
 
-    def _at_chance(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+    def _at_chance(self, history: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
         """A classifier whose loss and accuracy both are those of a guess, in three looks 16 rows apart."""
         steps = tick.step - self._begin.step
         if tick.nth < 100 or tick.nth % 16 or steps < 150 or tick.level > _MOST_CLASSES:
             return
-        if self._channels != len(seen.channels):
-            self._channels = len(seen.channels)
-            self._classifier = any(_accuracy(seen, name) is not None for name in ("accuracy", "eval_accuracy"))
+        if self._channels != len(history.channels):
+            self._channels = len(history.channels)
+            self._classifier = any(_accuracy(history, name) is not None for name in ("accuracy", "eval_accuracy"))
         if not self._classifier:
             return
         count = round(exp(exp(tick.level)))
@@ -216,7 +216,7 @@ class NotLearning(CurveRule):
         chance = 0.0
         if count > 1 and abs(exp(tick.level) - expected) < 0.03 * expected:
             for name, rows in (("accuracy", 32), ("eval_accuracy", 3)):
-                values = between(_accuracy(seen, name), 0, tick.step, tick.segment)[-rows:]
+                values = between(_accuracy(history, name), 0, tick.step, tick.segment)[-rows:]
                 if len(values) >= min(rows, 8) and abs(float(values.mean()) * count - 1) < 0.35:
                     chance = float(values.mean())
         start = max(self._first[:2], default=tick.level)
@@ -246,17 +246,17 @@ class NotLearning(CurveRule):
             key="guess",
             confidence=0.85,
             evidence={"loss": rounded(exp(tick.level)), "accuracy": rounded(chance), "classes": count, "steps": steps},
-            causes=suspects(seen, tick),
+            causes=suspects(history, tick),
             remedies=[
                 "Try to overfit one batch: if that fails, gradients or labels are wrong, otherwise the learning rate."
             ],
         )
         yield again(self._guessed)
 
-    def _guess(self, seen: RunHistory, start: float, tick: Tick) -> int:
+    def _guess(self, history: RunHistory, start: float, tick: Tick) -> int:
         """How many equally likely answers the loss is that of, 0 if none."""
-        vocabulary = seen.facts.get("vocabulary")
-        near = self.at["near"] if vocabulary or seen.role("accuracy") is not None else 0.15 * self.at["near"]
+        vocabulary = history.facts.get("vocabulary")
+        near = self.at["near"] if vocabulary or history.role("accuracy") is not None else 0.15 * self.at["near"]
         noise = 2.5 * (tick.spread if math.isfinite(tick.spread) else 0.0) / math.sqrt(tick.width)
         mean = self._sum / max(self._ticks, 1)  # of all so far: where single rows are noisy it is not
         for count in (vocabulary,) if vocabulary else CLASSES:
@@ -281,7 +281,7 @@ def _advice(causes: list[str], rates: NDArray[Any]) -> tuple[list[str], list[str
     return kept, [*remedies, f"Raise the learning rate; the highest so far was {rates.max():.2g}."]
 
 
-def suspects(seen: RunHistory, tick: Tick) -> list[str]:
+def suspects(history: RunHistory, tick: Tick) -> list[str]:
     """Why nothing is learnt, the likeliest first, by how far the weights were moved.
 
     Updates that are not there, or far below the stability guide's band of 1e-3 to 1e-2 of the weights, can't have
@@ -294,10 +294,10 @@ def suspects(seen: RunHistory, tick: Tick) -> list[str]:
         "learning rate too high: updates undo each other",
     )
     rest = ["labels shuffled: nothing can be learnt", "gradients vanish", "bad initialisation", "epsilon too big"]
-    updates = between(seen.channel("model/update_p50"), 0, tick.step + 1, tick.segment)
-    norms = between(param_norm_of(seen), 0, tick.step + 1, tick.segment)
-    watched = seen.channel("model/flow_p50") is not None or seen.channel("model/grad_norm_before") is not None
-    rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+    updates = between(history.channel("model/update_p50"), 0, tick.step + 1, tick.segment)
+    norms = between(param_norm_of(history), 0, tick.step + 1, tick.segment)
+    watched = history.channel("model/flow_p50") is not None or history.channel("model/grad_norm_before") is not None
+    rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
     grown = float(norms.max() / norms[0]) if len(norms) and norms[0] > 0 else 1.0
     shrunk = float(norms[-1] / norms[0]) if len(norms) and norms[0] > 0 else 1.0
     if not len(updates) and not len(norms):
@@ -314,12 +314,12 @@ def suspects(seen: RunHistory, tick: Tick) -> list[str]:
     return [*rest[:1], high, *rest[1:], low]
 
 
-def _accuracy(seen: RunHistory, role: str) -> Channel | None:
+def _accuracy(history: RunHistory, role: str) -> Channel | None:
     """The accuracy of training or evaluation."""
-    known = seen.role(role)
-    if known is None and role == "accuracy":
-        known = seen.channel("acc") or seen.channel("train_acc") or seen.channel("train/acc")
-    return known
+    result = history.role(role)
+    if result is None and role == "accuracy":
+        result = history.channel("acc") or history.channel("train_acc") or history.channel("train/acc")
+    return result
 
 
 class InitialLoss(Rule):
@@ -347,16 +347,16 @@ class InitialLoss(Rule):
     def reset(self) -> None:
         self._done = False
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         if self._done:
             return
-        channel = seen.role("loss")
-        vocabulary = seen.facts.get("vocabulary")
+        channel = history.role("loss")
+        vocabulary = history.facts.get("vocabulary")
         if channel is None or not vocabulary or channel.end == 0:
             return
         self._done = True
         rows = channel.rows(0, 1)
-        if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(seen, channel):
+        if rows.first != 0 or rows.step[0] > 20 or not math.isfinite(rows.value[0]) or is_game(history, channel):
             return
         loss, guess = float(rows.value[0]), math.log(vocabulary)
         if loss <= guess + self.at["above"]:

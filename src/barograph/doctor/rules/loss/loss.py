@@ -62,7 +62,7 @@ class NonFiniteLoss(SeriesRule):
         self._told: Finding | None = None
         self._lasting: Finding | None = None  # one that healed and is a warning
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         finite = numpy.isfinite(rows.value)
         if self._start is None and finite.all():
             self._good = (int(rows.step[-1]), float(rows.value[-1]))
@@ -76,9 +76,11 @@ class NonFiniteLoss(SeriesRule):
                 self._finite += high - low
                 self._good = (int(rows.step[high - 1]), float(rows.value[high - 1]))
             else:
-                yield from self._break(seen, channel, rows, low, high)
+                yield from self._break(history, channel, rows, low, high)
 
-    def _break(self, seen: RunHistory, channel: Channel, rows: ChannelRows, low: int, high: int) -> Iterator[Finding]:
+    def _break(
+        self, history: RunHistory, channel: Channel, rows: ChannelRows, low: int, high: int
+    ) -> Iterator[Finding]:
         if self._start is None:
             self._start = (rows.first + low, int(rows.step[low]), int(rows.segment[low]), float(rows.value[low]))
             self._told = None
@@ -113,15 +115,15 @@ class NonFiniteLoss(SeriesRule):
         else:
             evidence |= {"last_finite": rounded(self._good[1]), "last_finite_step": self._good[0]}
             message = f"The loss is {sort} since step {step}; the step before had {self._good[1]:.4g}"
-        lr = before(seen.role("lr"), step + 1, segment)
-        norm = before(seen.role("norm"), step, segment)
+        lr = before(history.role("lr"), step + 1, segment)
+        norm = before(history.role("norm"), step, segment)
         if math.isfinite(norm):
             evidence["norm_before"] = rounded(norm)
             remedies.append(f"Clip the gradient norm at {max(rounded(norm, 2), 1e-3):g} or below.")
         if math.isfinite(lr) and lr > 0:
             evidence["lr"] = rounded(lr)
             remedies.append(f"Try a learning rate of {lr / 3:.2g} (it was {lr:.2g}).")
-        checkpoint = seen.checkpoint_before(step)
+        checkpoint = history.checkpoint_before(step)
         if checkpoint:
             remedies.insert(
                 0,
@@ -201,8 +203,8 @@ class LossLevel(SeriesRule):
         self._told: Finding | None = None
         self._below = 0
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        if is_game(seen, channel):
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        if is_game(history, channel):
             return
         if self._told is None and self._rows >= 64:
             # what cannot pass is averaged in one go: no row above the threshold times a bound from below
@@ -221,7 +223,7 @@ class LossLevel(SeriesRule):
             if not math.isfinite(value):
                 continue
             if self._rows >= 8 and self._average > 1e-3 and value > self.at["spike"] * self._average:
-                yield self._above(seen, rows, at, value)
+                yield self._above(history, rows, at, value)
                 continue
             if self._told is not None:
                 self._below += 1
@@ -240,7 +242,7 @@ class LossLevel(SeriesRule):
                 else self._average + max(0.02, 1 / self._rows) * (value - self._average)
             )
 
-    def _above(self, seen: RunHistory, rows: ChannelRows, at: int, value: float) -> Finding:
+    def _above(self, history: RunHistory, rows: ChannelRows, at: int, value: float) -> Finding:
         step, times = int(rows.step[at]), value / self._average
         self._below = 0
         if self._told is None:
@@ -248,7 +250,7 @@ class LossLevel(SeriesRule):
                 "learning rate too high: the weights left the stable region",
                 "bad batch: its data differ from the rest",
             ]
-            last = seen.role("loss")
+            last = history.role("loss")
             near = last.rows(rows.first + at - 1, rows.first + at).value if last is not None else numpy.empty(0)
             if len(near) and float(near[0]) < 2 * self._average:
                 causes.reverse()
@@ -265,7 +267,7 @@ class LossLevel(SeriesRule):
                     f"Lower the learning rate five- to tenfold, or clip gradients; the average was {self._average:.4g}."
                 ],
             )
-            checkpoint = seen.checkpoint_before(step)
+            checkpoint = history.checkpoint_before(step)
             if checkpoint:
                 self._told.remedies.insert(0, f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
         told = self._told
@@ -273,7 +275,7 @@ class LossLevel(SeriesRule):
         told.evidence["rows"] += 1
         if times > told.evidence["times"]:
             told.evidence |= {"times": rounded(times, 3), "loss": rounded(value)}
-        if told.evidence["loss"] < 0.5 * self._first or evaluation_holds(seen, told.step, step, told.segment):
+        if told.evidence["loss"] < 0.5 * self._first or evaluation_holds(history, told.step, step, told.segment):
             told.severity = "info"  # a loss that was fitted leaps about
         elif told.evidence["times"] > self.at["stop"] and told.evidence["loss"] > self._first:
             told.severity = "critical"
@@ -311,7 +313,7 @@ class SpikeScore(SeriesRule):
         self._spikes = self._rows = 0
         self._first: int | None = None
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         at = 0
         while at < len(rows):
             take = min(1000 - self._waiting, len(rows) - at)
@@ -336,7 +338,7 @@ class SpikeScore(SeriesRule):
                 self._rest, self._waiting = [], 0
         yield from ()
 
-    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         if self._rows and self._spikes > self.at["share"] * self._rows:
             share = self._spikes / self._rows
             yield self.finding(

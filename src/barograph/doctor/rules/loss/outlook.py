@@ -47,14 +47,14 @@ class TargetOutOfReach(Rule):
         self._stride = 1
         self._done = 0  # of the shares
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel, plan = seen.role("loss"), seen.facts.get("planned_steps")
-        target = seen.facts.get("target_loss")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, plan = history.role("loss"), history.facts.get("planned_steps")
+        target = history.facts.get("target_loss")
         if (
             channel is None
             or not plan
             or target is None
-            or "outlook" not in seen.facts
+            or "outlook" not in history.facts
             or self._done >= len(self._SHARES)
         ):
             return
@@ -67,7 +67,7 @@ class TargetOutOfReach(Rule):
             if not reached:
                 return
             self._done += 1
-            yield from self._judge(seen, int(rows.step[count]), float(target), int(plan))
+            yield from self._judge(history, int(rows.step[count]), float(target), int(plan))
 
     def _keep(self, rows: Any, count: int) -> None:
         for at in range(count):
@@ -78,18 +78,18 @@ class TargetOutOfReach(Rule):
                     self._stride *= 2
         self._row = rows.first + count
 
-    def _judge(self, seen: RunHistory, step: int, target: float, plan: int) -> Iterator[Finding]:
+    def _judge(self, history: RunHistory, step: int, target: float, plan: int) -> Iterator[Finding]:
         if len(self._kept) < self.least:
             return
         steps, losses, _ = (numpy.array(column) for column in zip(*self._kept, strict=True))
         rates = None
-        lr = seen.role("lr")
+        lr = history.role("lr")
         if lr is not None:
             known = lr.rows()
             if len(known) and known.step[0] <= steps[0]:
                 places = numpy.searchsorted(known.step, steps, side="right") - 1
                 rates = known.value[places]
-        outlook = seen.facts["outlook"](steps, losses, rates, seen.facts["config"], plan, target)
+        outlook = history.facts["outlook"](steps, losses, rates, history.facts["config"], plan, target)
         if outlook is None or outlook.chance >= self.at["chance"]:
             return
         message = (

@@ -76,7 +76,7 @@ class Divergence(CurveRule):
         "long": (200.0, "rows of a slow rise; ours"),
     }
 
-    def begin(self, seen: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
+    def begin(self, history: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
         stage = old < 0 or tick.step < 0.5 * self._last_step
         if stage:  # otherwise a resume: what was reached before counts on
             self._first: list[float] = []
@@ -92,7 +92,7 @@ class Divergence(CurveRule):
 
     _last_step = 0
 
-    def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+    def step(self, history: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
         self._last_step = tick.step
         level = tick.level
         if not math.isfinite(level):
@@ -125,9 +125,11 @@ class Divergence(CurveRule):
         if self._above is None:
             self._above, self._high = tick, level
         self._high = max(self._high, level)
-        yield from self._judge(seen, channel, tick, rise, spread)
+        yield from self._judge(history, channel, tick, rise, spread)
 
-    def _judge(self, seen: RunHistory, channel: Channel, tick: Tick, rise: float, spread: float) -> Iterator[Finding]:
+    def _judge(
+        self, history: RunHistory, channel: Channel, tick: Tick, rise: float, spread: float
+    ) -> Iterator[Finding]:
         best, above = self._best, self._above
         assert best is not None and above is not None
         rows = tick.row - above.row + 1
@@ -141,7 +143,7 @@ class Divergence(CurveRule):
         if over_start and tick.nth < 32 and rise < 0.4:  # a few rows of a smoothed log may begin too low
             large = False
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
-        if not (large or slow) or is_game(seen, channel):
+        if not (large or slow) or is_game(history, channel):
             return
         severity = "info"
         if large:
@@ -154,14 +156,14 @@ class Divergence(CurveRule):
             self._quiet = tick.row + max(rows // 2, 16)
         self._judged = severity
         onset = self._onset_of(channel, best, tick) if self._told is None else self._told.step
-        excuse = self._excuse(seen, best, onset, tick, share)
-        epochs = between(seen.role("epoch"), 0, tick.step + 1, tick.segment)
+        excuse = self._excuse(history, best, onset, tick, share)
+        epochs = between(history.role("epoch"), 0, tick.step + 1, tick.segment)
         if excuse or (not large and len(epochs) and epochs[-1] - epochs[0] > 1.2):
             severity = "info"
         order = ("info", "warning", "critical")
         if self._told is not None and not excuse:
             severity = max(severity, self._told.severity, key=order.index)
-        yield from self._tell(seen, channel, tick, best, onset, severity, share, excuse)
+        yield from self._tell(history, channel, tick, best, onset, severity, share, excuse)
 
     def _onset_of(self, channel: Channel, best: Tick, tick: Tick) -> int:
         """The step at which the rise starts: where the best fit of a level, then a line or a second level, bends."""
@@ -175,10 +177,10 @@ class Divergence(CurveRule):
         y = numpy.clip(height[known], *numpy.percentile(height[known], [2, 98]))
         return int(rows.step[known[min(bend(y), len(known) - 1)]])
 
-    def _excuse(self, seen: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
-        if evaluation_holds(seen, onset, tick.step, tick.segment):
+    def _excuse(self, history: RunHistory, best: Tick, onset: int, tick: Tick, share: float) -> str:
+        if evaluation_holds(history, onset, tick.step, tick.segment):
             return "the validation loss did not rise with it"
-        rate = seen.role("lr")
+        rate = history.role("lr")
         if rate is not None and share < 0.9:
             rates = between(rate, 0, tick.step + 1, tick.segment)
             low = before(rate, best.step + 1, tick.segment)
@@ -206,7 +208,7 @@ class Divergence(CurveRule):
 
     def _tell(
         self,
-        seen: RunHistory,
+        history: RunHistory,
         channel: Channel,
         tick: Tick,
         best: Tick,
@@ -236,7 +238,7 @@ class Divergence(CurveRule):
             "zero_grad missing: gradients of all steps add up",
             "weight decay too high",
         ]
-        rate = seen.role("lr")
+        rate = history.role("lr")
         leap = self._leap(channel, rate, onset, tick)
         if leap:  # other targets can be learnt, none cannot
             labels = causes[2:0:-1] if leap == "stays" else causes[1:3]
@@ -250,7 +252,7 @@ class Divergence(CurveRule):
             first = between(rate, 0, best.step + 1, tick.segment)
             if len(first) > 1 and first[0] >= 0.95 * first.max() and tick.nth < 512:
                 causes.insert(1, "no warm-up: the learning rate is at its maximum from the first step on")
-        checkpoint = seen.checkpoint_before(onset)
+        checkpoint = history.checkpoint_before(onset)
         if checkpoint:
             remedies.insert(0, f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
         remedies.append(f"Compare data and configuration before and after step {onset}.")
@@ -308,7 +310,7 @@ class LossPlateau(CurveRule):
         "far": (0.6, "of the first loss: word frequencies alone give about 0.65 to 0.7; ours"),
     }
 
-    def begin(self, seen: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
+    def begin(self, history: RunHistory, channel: Channel, tick: Tick, old: int) -> None:
         self._levels: list[Tick] = []
         self._stride = 1
         self._count = 0
@@ -317,7 +319,7 @@ class LossPlateau(CurveRule):
         self._start = math.nan
         self._next = 0
 
-    def step(self, seen: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
+    def step(self, history: RunHistory, channel: Channel, tick: Tick) -> Iterator[Finding]:
         if not math.isfinite(tick.level):
             return
         if math.isnan(self._start):
@@ -328,21 +330,21 @@ class LossPlateau(CurveRule):
             if len(self._levels) == 512:  # half as dense from here on
                 self._levels, self._stride = self._levels[1::2], self._stride * 2
         dense = tick.nth > 0 and (tick.step - self._levels[0].step) / tick.nth < 5 if self._levels else False
-        if tick.nth < (600 if dense else 64) or tick.row < self._next or is_game(seen, channel):
+        if tick.nth < (600 if dense else 64) or tick.row < self._next or is_game(history, channel):
             return
         self._next = tick.row + max(tick.nth // 16, 1)
         begin = tick.nth - int(self.at["share"] * tick.nth)
-        part = [one for one in self._levels if one.nth >= begin]
+        part = [level for level in self._levels if level.nth >= begin]
         if len(part) < 12:
             return
         half = len(part) // 2
-        early = float(numpy.median([one.level for one in part[:half]]))
-        late = float(numpy.median([one.level for one in part[half:]]))
+        early = float(numpy.median([item.level for item in part[:half]]))
+        late = float(numpy.median([item.level for item in part[half:]]))
         gain = early - late
         noise = 3 * tick.spread / math.sqrt(max(self.at["share"] * tick.nth / 2, 1))
         flat = abs(gain) < self.at["gain"] and gain < max(noise, 0.3 * self.at["gain"])
         if self._told is not None:
-            if self._told.severity == "info" and flat and self._poor(seen, tick, exp(late)):
+            if self._told.severity == "info" and flat and self._poor(history, tick, exp(late)):
                 self._told.severity, self._told.confidence, self._told.last_step = "warning", 0.7, tick.step
                 yield again(self._told)
             # two medians of noise differ by 1.8 of its deviations, and are compared again and again; a loss that falls
@@ -355,13 +357,13 @@ class LossPlateau(CurveRule):
             return
         if not flat:
             return
-        rates = between(seen.role("lr"), 0, tick.step + 1, tick.segment)
+        rates = between(history.role("lr"), 0, tick.step + 1, tick.segment)
         if len(rates) and rates[-1] < 0.1 * rates.max():
             return
         level, self._level = exp(late), late
-        since = next((one for one in self._levels if one.level < late + max(0.003, tick.spread / 2)), part[0])
+        since = next((level for level in self._levels if level.level < late + max(0.003, tick.spread / 2)), part[0])
         start = exp(self._start)
-        poor = self._poor(seen, tick, level)
+        poor = self._poor(history, tick, level)
         self._told = self.finding(
             since.step,
             f"The loss has stayed at {level:.4g} since step {since.step}",
@@ -385,10 +387,10 @@ class LossPlateau(CurveRule):
         )
         yield again(self._told)
 
-    def _poor(self, seen: RunHistory, tick: Tick, level: float) -> bool:
+    def _poor(self, history: RunHistory, tick: Tick, level: float) -> bool:
         """Whether a language model from scratch stands where word frequencies alone would."""
         start = exp(self._start)
-        vocabulary = seen.facts.get("vocabulary")
+        vocabulary = history.facts.get("vocabulary")
         scratch = abs(start - math.log(vocabulary)) < 1 if vocabulary else 9 <= start <= 12
         return scratch and level > self.at["far"] * start and tick.step >= 1000
 

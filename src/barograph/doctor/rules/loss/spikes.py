@@ -68,8 +68,8 @@ class LossSpike(SeriesRule):
         self._last = -1  # the row at which the last spike was over
         self._spacing = 1.0
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        seen.local(channel, log=True)
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        history.local(channel, log=True)
         at = 0
         while at < len(rows):
             segment = int(rows.segment[at])
@@ -82,17 +82,17 @@ class LossSpike(SeriesRule):
             if young:
                 end = min(end, at + _YOUNG - self._age)
                 self._age += end - at
-            yield from self._look(seen, channel, rows.part(at, end), young)
+            yield from self._look(history, channel, rows.part(at, end), young)
             at = end
 
-    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         if self._open is not None and not self._open["ended"]:
             self._open["ended"] = True
             if self._open["rows"] > 3:
-                yield from self._tell(seen, channel)
+                yield from self._tell(history, channel)
 
-    def _look(self, seen: RunHistory, channel: Channel, rows: ChannelRows, young: bool) -> Iterator[Finding]:
-        level, spread, z = seen.local(channel, log=True).rows(rows.first, rows.first + len(rows))
+    def _look(self, history: RunHistory, channel: Channel, rows: ChannelRows, young: bool) -> Iterator[Finding]:
+        level, spread, z = history.local(channel, log=True).rows(rows.first, rows.first + len(rows))
         lift = z * spread
         least = math.log(self.at["lift"])
         limit = self._limits(z)
@@ -103,10 +103,10 @@ class LossSpike(SeriesRule):
         at = 0
         while at < len(rows):
             if self._open is not None:
-                yield from self._go_on(seen, channel, rows, at)
+                yield from self._go_on(history, channel, rows, at)
             elif hot[at]:
-                if self._begin(seen, channel, rows, at, level, spread, z):
-                    yield from self._tell(seen, channel)
+                if self._begin(history, channel, rows, at, level, spread, z):
+                    yield from self._tell(history, channel)
             elif not young:
                 places = numpy.flatnonzero(hot[at:])
                 if not len(places):
@@ -114,10 +114,10 @@ class LossSpike(SeriesRule):
                 at += int(places[0])
                 continue
             if young:
-                yield from self._pulse(seen, channel, rows, at)
+                yield from self._pulse(history, channel, rows, at)
             at += 1
 
-    def _pulse(self, seen: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
+    def _pulse(self, history: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
         """Among the first rows of a segment: one row, or two, above the three before and the three behind.
 
         Here the curve still bends, and a level told from rows before is uncertain; the neighbours are not.
@@ -129,7 +129,7 @@ class LossSpike(SeriesRule):
         if len(self._recent) < 8:
             return
         part = self._recent[-7:]
-        around = sorted(one[0] for nth, one in enumerate(part) if nth != 3)
+        around = sorted(item[0] for nth, item in enumerate(part) if nth != 3)
         normal = (around[2] + around[3]) / 2
         apart = part[3][0] - normal
         known = self._apart
@@ -166,7 +166,7 @@ class LossSpike(SeriesRule):
                 "first": apart,
                 "nth": len(self._recent) - 4,
             }
-            yield from self._tell(seen, channel)
+            yield from self._tell(history, channel)
             self._open = None
 
     def _limits(self, z: NDArray[Any]) -> NDArray[Any]:
@@ -193,7 +193,7 @@ class LossSpike(SeriesRule):
 
     def _begin(
         self,
-        seen: RunHistory,
+        history: RunHistory,
         channel: Channel,
         rows: ChannelRows,
         at: int,
@@ -204,7 +204,7 @@ class LossSpike(SeriesRule):
         row = self._last = rows.first + at
         behind = channel.rows(max(row - 16, 0), row + 1)
         self._spacing = float(numpy.median(numpy.diff(behind.step))) if len(behind) > 1 else 1.0
-        old = seen.local(channel, log=True).rows(behind.first, row + 1)[2]
+        old = history.local(channel, log=True).rows(behind.first, row + 1)[2]
         onset = len(behind) - 1
         for step_back in range(len(behind) - 2, -1, -1):
             if behind.segment[step_back] != rows.segment[at] or not old[step_back] > 3.0:
@@ -233,7 +233,7 @@ class LossSpike(SeriesRule):
         }
         return True
 
-    def _go_on(self, seen: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
+    def _go_on(self, history: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
         one = self._open
         assert one is not None
         value = float(rows.value[at])
@@ -246,7 +246,7 @@ class LossSpike(SeriesRule):
             one["course"] = "to nonfinite" if not math.isfinite(value) else one["course"]
             one["last"] = int(rows.step[at])
             if not math.isfinite(value):
-                yield from self._tell(seen, channel)
+                yield from self._tell(history, channel)
                 self._open = None
             return
         one["last"] = int(rows.step[at])
@@ -265,21 +265,21 @@ class LossSpike(SeriesRule):
         margin = max(3.0 * one["spread"], 0.2 * (math.log(one["peak"]) - one["level"]))
         if middle < one["level"] + margin or (one["rows"] == 2 and z < 1.0):
             one["course"] = "fast" if one["rows"] <= self.at["fast"] else "slow"
-            yield from self._tell(seen, channel)
+            yield from self._tell(history, channel)
             self._open = None
         elif one["rows"] == int(self.at["fast"]) or changed:
-            yield from self._tell(seen, channel)
+            yield from self._tell(history, channel)
         elif one["rows"] >= self.at["slow"]:
             one["course"] = "not"
-            yield from self._tell(seen, channel)
+            yield from self._tell(history, channel)
             self._open = None
 
-    def _grade(self, seen: RunHistory, channel: Channel) -> str:
+    def _grade(self, history: RunHistory, channel: Channel) -> str:
         """The severity by what is known of the spike so far."""
         one = self._open
         assert one is not None
         lift = exp(min(math.log(one["peak"]) - one["level"], 50.0))
-        if is_game(seen, channel):
+        if is_game(history, channel):
             return "info"
         if one["course"] in ("not", "to nonfinite") or (one["course"] == "" and one["rows"] >= self.at["fast"]):
             return "warning" if lift >= 1.3 else "info"
@@ -289,16 +289,16 @@ class LossSpike(SeriesRule):
         sparse = self._spacing >= 5
         return "warning" if large and one["nth"] >= (16 if sparse else 64) else "info"
 
-    def _tell(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+    def _tell(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         one = self._open
         assert one is not None
-        norm = seen.role("norm")
+        norm = history.role("norm")
         step = one["step"]
         around = between(norm, step - 1, one["peak_step"] + 1, one["segment"])
         calm = between(norm, 0, step - 1, one["segment"])[-128:]
         if len(around) and len(calm) >= 16 and float(numpy.median(calm)) > 0:
             one["co"] = float(around.max()) > 4.0 * float(numpy.percentile(calm, 90))
-        severity = self._grade(seen, channel)
+        severity = self._grade(history, channel)
         normal = exp(one["level"])
         lift = one["peak"] / normal
         evidence = {
@@ -336,7 +336,7 @@ class LossSpike(SeriesRule):
         elif one["course"] and one["above"] >= 6:  # more than a few batches: other targets, and they are learnt
             causes = ["labels shifted: targets changed, and the new ones are learnt", *causes]
         remedies = []
-        checkpoint = seen.checkpoint_before(step)
+        checkpoint = history.checkpoint_before(step)
         last = one["peak_step"] if one["course"] != "not" else one["last"]
         if checkpoint and severity == "warning":
             remedies.append(
@@ -350,7 +350,7 @@ class LossSpike(SeriesRule):
                 f"Clip the gradient norm at {rounded(float(numpy.percentile(calm, 95)), 2):g}: 95% of the steps "
                 "before were below."
             )
-        lr = before(seen.role("lr"), step, one["segment"])
+        lr = before(history.role("lr"), step, one["segment"])
         if math.isfinite(lr) and lr > 0:
             evidence["lr"] = rounded(lr)
             if one["course"] == "not":

@@ -70,7 +70,7 @@ class ZeroLoss(SeriesRule):
         self._recent: list[float] = []
         self._told: Finding | None = None
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         zero = rows.value == 0
         if self._start is None and not zero.any():
             self._count(rows.value)
@@ -86,7 +86,7 @@ class ZeroLoss(SeriesRule):
                 self._start = (rows.first + low, int(rows.step[low]), int(rows.segment[low]))
                 self._told = None
             yield from self._zero(
-                seen, channel, self._start, rows.first + high - self._start[0], int(rows.step[high - 1])
+                history, channel, self._start, rows.first + high - self._start[0], int(rows.step[high - 1])
             )
 
     def _count(self, value: NDArray[Any]) -> None:
@@ -94,10 +94,10 @@ class ZeroLoss(SeriesRule):
         self._recent = [*self._recent, *value[-8:].tolist()][-8:]
 
     def _zero(
-        self, seen: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
+        self, history: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
     ) -> Iterator[Finding]:
         begin, step, segment = start
-        game = is_game(seen, channel) or seen.role("kl") is not None
+        game = is_game(history, channel) or history.role("kl") is not None
         # a policy's loss is 0 at times: half of the rows so far are enough
         needed = int(max(self.at["rows"], min(self.at["policy_rows"], begin)) if game else self.at["rows"])
         if length < needed or (game and not self._nonzero):
@@ -111,7 +111,7 @@ class ZeroLoss(SeriesRule):
         found_step = int(found.step[0]) if len(found) else last_step
         earlier = [abs(value) for value in self._recent if math.isfinite(value)]
         usual = float(numpy.median(earlier)) if earlier else math.nan
-        norms = seen.role("norm")
+        norms = history.role("norm")
         norm = math.nan
         hidden = still = False
         if norms is not None:
@@ -130,7 +130,7 @@ class ZeroLoss(SeriesRule):
         if fitted:
             severity = "info"
         elif game:
-            done = self._nonzero >= self.at["rows"] and _stands_at_bound(seen, step, found_step, segment)
+            done = self._nonzero >= self.at["rows"] and _stands_at_bound(history, step, found_step, segment)
             severity = "warning" if done or (still and self._nonzero >= 3 * self.at["policy_rows"]) else "info"
         elif not (hidden or still) and not self._nonzero:
             severity = "warning"
@@ -155,9 +155,9 @@ class ZeroLoss(SeriesRule):
         yield again(self._told)
 
 
-def _stands_at_bound(seen: RunHistory, step: int, last_step: int, segment: int) -> bool:
+def _stands_at_bound(history: RunHistory, step: int, last_step: int, segment: int) -> bool:
     """Whether a held-out rate stands at 0 or 1 between two steps, and did not before."""
-    for name, channel in seen.channels.items():
+    for name, channel in history.channels.items():
         if not _HELD_OUT.fullmatch(name):
             continue
         now, then = between(channel, step, last_step + 1, segment), between(channel, 0, step, segment)
@@ -228,7 +228,7 @@ class FrozenLoss(SeriesRule):
         self._repeats = self._rows = 0
         self._told: Finding | None = None
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         value = rows.value
         edges = numpy.flatnonzero((value[1:] != value[:-1]) | (numpy.diff(rows.segment) != 0)) + 1
         old = self._stretch
@@ -256,32 +256,32 @@ class FrozenLoss(SeriesRule):
                     float(value[low]), rows.first + low, int(rows.step[low]), int(rows.segment[low]), 0
                 )
             self._stretch.length += high - low
-            yield from self._still(seen, channel, self._stretch, int(rows.step[high - 1]))
+            yield from self._still(history, channel, self._stretch, int(rows.step[high - 1]))
 
     def _end(self, old: _Stretch | None) -> None:
         if old is not None:
             self._rows += old.length
             self._repeats += old.length - 1
 
-    def _still(self, seen: RunHistory, channel: Channel, one: _Stretch, last_step: int) -> Iterator[Finding]:
-        if one.value == 0 or not math.isfinite(one.value):
+    def _still(self, history: RunHistory, channel: Channel, stretch: _Stretch, last_step: int) -> Iterator[Finding]:
+        if stretch.value == 0 or not math.isfinite(stretch.value):
             return
         needed = int(self.at["rows"] if self._rows >= 20 else self.at["rows_from_start"])
-        if one.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
+        if stretch.length < needed or self._repeats > self.at["repeats"] * max(self._rows, 1):
             return
         if self._told is not None:
-            self._told.last_step, self._told.evidence["rows"] = last_step, one.length
+            self._told.last_step, self._told.evidence["rows"] = last_step, stretch.length
             yield again(self._told)
             return
-        found = channel.rows(one.row + needed - 1, one.row + needed)
+        found = channel.rows(stretch.row + needed - 1, stretch.row + needed)
         found_step = int(found.step[0]) if len(found) else last_step
-        norms = between(seen.role("norm"), one.step, found_step + 1, one.segment)
+        norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))
-        digits = len(f"{one.value:.10g}".replace(".", "").lstrip("0"))
+        digits = len(f"{stretch.value:.10g}".replace(".", "").lstrip("0"))
         severity = "critical" if still else "warning"
-        if is_game(seen, channel) or abs(one.value) < self.at["fitted"] or digits < 3:
+        if is_game(history, channel) or abs(stretch.value) < self.at["fitted"] or digits < 3:
             severity = "info"
-        message = f"The loss is {one.value:.6g} in every row since step {one.step}"
+        message = f"The loss is {stretch.value:.6g} in every row since step {stretch.step}"
         if still:
             message += f", and the gradient norm is {float(norms.max()):.4g} in each"
         causes = [
@@ -289,19 +289,19 @@ class FrozenLoss(SeriesRule):
             "data exhausted: the same batch at every step",
             "layer frozen: no trained parameter affects the loss",
         ]
-        if before(seen.role("lr"), found_step + 1, one.segment) == 0:
+        if before(history.role("lr"), found_step + 1, stretch.segment) == 0:
             causes.insert(0, "learning rate too low: it is 0")
         self._told = self.finding(
-            one.step,
+            stretch.step,
             message,
             severity=severity,
             last_step=last_step,
             found=found_step,
-            segment=one.segment,
+            segment=stretch.segment,
             causes=causes,
             evidence={
-                "rows": one.length,
-                "loss": one.value,
+                "rows": stretch.length,
+                "loss": stretch.value,
                 "repeats_before": self._repeats,
                 "rows_before": self._rows,
             },

@@ -33,11 +33,11 @@ class _Devices(Rule):
         self._ids: list[str] = []
         self._said: set[tuple[str, str]] = set()
 
-    def devices(self, seen: RunHistory) -> list[str]:
+    def devices(self, history: RunHistory) -> list[str]:
         """Their numbers, as the series have them."""
-        if len(seen.channels) != self._names:
-            self._names = len(seen.channels)
-            self._ids = list(dict.fromkeys(match[1] for name in seen.channels if (match := _DEVICE.match(name))))
+        if len(history.channels) != self._names:
+            self._names = len(history.channels)
+            self._ids = list(dict.fromkeys(match[1] for name in history.channels if (match := _DEVICE.match(name))))
         return self._ids
 
     def once(self, device: str, what: str) -> bool:
@@ -76,16 +76,16 @@ class DeviceThrottled(_Devices):
         self._slow: dict[str, list[int]] = {}
         self._past: dict[str, list[float]] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for device in self.devices(seen):
-            yield from self._heat(seen, device)
-            yield from self._clock(seen, device)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for device in self.devices(history):
+            yield from self._heat(history, device)
+            yield from self._clock(history, device)
 
-    def _heat(self, seen: RunHistory, device: str) -> Iterator[Finding]:
-        rows = self._cursor.new(seen.channel(f"gpu/{device}/temperature"))
+    def _heat(self, history: RunHistory, device: str) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel(f"gpu/{device}/temperature"))
         if rows is None:
             return
-        limits = seen.channel(f"gpu/{device}/temp_slowdown")
+        limits = history.channel(f"gpu/{device}/temp_slowdown")
         for at in range(len(rows)):
             hot, step = float(rows.value[at]), int(rows.step[at])
             limit = known(limits, step, int(rows.time[at]), int(rows.segment[at])) if hot > 50 else math.nan
@@ -102,8 +102,8 @@ class DeviceThrottled(_Devices):
                     remedies=["look at cooling and airflow", "lower the power limit"],
                 )  # fmt: skip
 
-    def _clock(self, seen: RunHistory, device: str) -> Iterator[Finding]:
-        rows = self._cursor.new(seen.channel(f"gpu/{device}/clock"))
+    def _clock(self, history: RunHistory, device: str) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel(f"gpu/{device}/clock"))
         if rows is None:
             return
         past = self._past.setdefault(device, [])
@@ -116,7 +116,7 @@ class DeviceThrottled(_Devices):
             )
             usual = sorted(past)[len(past) // 2] if len(past) >= 6 else float("nan")
             busy, throttled, heat, limit = (
-                known(seen.channel(f"gpu/{device}/{name}"), step, time, segment)
+                known(history.channel(f"gpu/{device}/{name}"), step, time, segment)
                 for name in ("gpu_util", "throttled", "temperature", "temp_slowdown")
             )
             if not clock < self.at["clock"] * usual or busy < 50:
@@ -185,11 +185,11 @@ class HardwareErrors(_Devices):
         super().reset()
         self._before: dict[str, float] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for device in self.devices(seen):
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for device in self.devices(history):
             for counter, (severity, words) in self.counters.items():
                 name = f"gpu/{device}/{counter}"
-                rows = self._cursor.new(seen.channel(name))
+                rows = self._cursor.new(history.channel(name))
                 if rows is None:
                     continue
                 # counts since the driver was loaded mean nothing by themselves; those since the run's start do
@@ -202,17 +202,19 @@ class HardwareErrors(_Devices):
                 if not more.any() or not self.once(device, counter):
                     continue
                 at = int(numpy.argmax(more))
-                yield from self._say(seen, device, counter, severity, words, float(rows.value[at]) - before, rows, at)
+                yield from self._say(
+                    history, device, counter, severity, words, float(rows.value[at]) - before, rows, at
+                )
 
     def _say(
-        self, seen: RunHistory, device: str, counter: str, severity: str, words: str, more: float, rows: ChannelRows,
+        self, history: RunHistory, device: str, counter: str, severity: str, words: str, more: float, rows: ChannelRows,
         at: int,
     ) -> Iterator[Finding]:  # fmt: skip
         step, segment = int(rows.step[at]), int(rows.segment[at])
         evidence: dict[str, object] = {"device": device, "counter": counter, "more": more}
         text = f"Device {device} reports {int(more)} {words} at step {step}."
         if counter == "xid_errors":
-            xid = known(seen.channel(f"gpu/{device}/xid"), step, int(rows.time[at]), segment)
+            xid = known(history.channel(f"gpu/{device}/xid"), step, int(rows.time[at]), segment)
             if math.isfinite(xid):
                 evidence["xid"] = int(xid)
                 text = f"Device {device} reports Xid {int(xid)} at step {step}" + (
@@ -254,10 +256,10 @@ class LowUtilization(_Devices):
         super().reset()
         self._window: dict[str, list[tuple[int, float, float]]] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        cpu = seen.channel("host/cpu_util")
-        for device in self.devices(seen):
-            rows = self._cursor.new(seen.channel(f"gpu/{device}/gpu_util"))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        cpu = history.channel("host/cpu_util")
+        for device in self.devices(history):
+            rows = self._cursor.new(history.channel(f"gpu/{device}/gpu_util"))
             if rows is None:
                 continue
             window = self._window.setdefault(device, [])
@@ -270,7 +272,7 @@ class LowUtilization(_Devices):
                     yield from self._look(device, window, segment)
 
     def _look(self, device: str, window: list[tuple[int, float, float]], segment: int) -> Iterator[Finding]:
-        starved = [one for one in window if one[1] < self.at["device"] and one[2] > self.at["cpu"]]
+        starved = [item for item in window if item[1] < self.at["device"] and item[2] > self.at["cpu"]]
         first, last = window[0][0], window[-1][0]
         if len(starved) > len(window) / 2 and self.once(device, f"starved {segment}"):
             yield self.finding(
@@ -280,7 +282,7 @@ class LowUtilization(_Devices):
                 causes=["loader slow: the processors are the bottleneck"], confidence=0.7,
                 remedies=["use more processors or fewer transformations", "decode and tokenise beforehand"],
             )  # fmt: skip
-        middle = sorted(one[1] for one in window)[len(window) // 2]
+        middle = sorted(item[1] for item in window)[len(window) // 2]
         if middle < self.at["busy"] and self.once(device, f"idle {segment}"):
             yield self.finding(
                 first, f"Device {device} is busy {middle:.3g}% of the time.", severity="info", found=last,
@@ -308,7 +310,7 @@ class DiskFull(SeriesRule):
     def reset(self) -> None:
         self._said: set[str] = set()
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for level, severity in (("warns", "warning"), ("critical", "critical")):
             low = rows.value < self.at[level] * _GIB
             if not low.any() or level in self._said:

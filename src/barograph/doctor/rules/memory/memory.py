@@ -54,12 +54,12 @@ class DeviceMemory(SeriesRule):
     def reset(self) -> None:
         self._said: set[str] = set()
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         with numpy.errstate(invalid="ignore"):
             high = numpy.flatnonzero(rows.value >= min(self.at["informs"], self.at["share"]))
         if not len(high) or "critical" in self._said:
             return
-        retries = seen.channel("memory/num_alloc_retries")
+        retries = history.channel("memory/num_alloc_retries")
         for at in high:
             share, step = float(rows.value[at]), int(rows.step[at])
             time, segment = int(rows.time[at]), int(rows.segment[at])
@@ -73,7 +73,7 @@ class DeviceMemory(SeriesRule):
             if grade in self._said or (grade == "info" and self._said) or "critical" in self._said:
                 continue
             self._said |= {grade, "info"}
-            total = known(seen.channel("memory/total_gb"), step, time, segment)
+            total = known(history.channel("memory/total_gb"), step, time, segment)
             room = f", {total * (1 - share):.3g} GiB are left" if total == total else ""
             yield self.finding(
                 step, f"{share:.1%} of the device's memory was in use at step {step}{room}.", severity=grade,
@@ -119,9 +119,9 @@ class MemoryCreep(Rule):
         self._start: dict[str, tuple[int, int]] = {}
         self._said: dict[str, int] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         for name in self.series:
-            rows = self._cursor.new(seen.channel(name))
+            rows = self._cursor.new(history.channel(name))
             if rows is None:
                 continue
             number_of = numpy.arange(rows.first, rows.first + len(rows))
@@ -142,14 +142,16 @@ class MemoryCreep(Rule):
                 run.append((step, int(rows.time[at]), value))
                 if len(run) > 256:
                     del run[1:129]  # the first stays: growth is since it began
-                yield from self._look(seen, name, segment, run)
+                yield from self._look(history, name, segment, run)
 
-    def _look(self, seen: RunHistory, name: str, segment: int, run: list[tuple[int, int, float]]) -> Iterator[Finding]:
+    def _look(
+        self, history: RunHistory, name: str, segment: int, run: list[tuple[int, int, float]]
+    ) -> Iterator[Finding]:
         count = int(self.at["records"])
         if len(run) < count or name in self._said:
             return
         last = run[-count:]
-        values = [one for _, _, one in last]
+        values = [item for _, _, item in last]
         usual = (values[-1] - values[0]) / (count - 1)
         ups = sum(later - earlier > 0.25 * usual for earlier, later in pairwise(values)) if usual > 0 else 0
         if ups < self.at["rising"] * (count - 1):
@@ -169,9 +171,9 @@ class MemoryCreep(Rule):
         step, time, value = run[-1]
         self._said[name] = step
         each = second / max(1, step - last[half][0])
-        limit = known(seen.channel("memory/total_gb" if unit == 1.0 else "host/memory_limit"), step, time, segment)
+        limit = known(history.channel("memory/total_gb" if unit == 1.0 else "host/memory_limit"), step, time, segment)
         if unit != 1.0 and limit != limit:
-            limit = known(seen.channel("memory/limit_bytes"), step, time, segment)
+            limit = known(history.channel("memory/limit_bytes"), step, time, segment)
         full = step + int((limit - value) / each) if each > 0 and limit > value else -1
         text = (f"{'The device' if unit == 1.0 else 'The process'} holds {growth / unit:.3g} GiB more than at "
             f"step {step0}, "
@@ -208,10 +210,10 @@ class HostMemory(Rule):
         self._row: dict[str, list[int]] = {}
         self._said: set[str] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         for used, most in (("host/memory_used", "host/memory_limit"), ("memory/rss_bytes", "memory/limit_bytes")):
-            rows = self._cursor.new(seen.channel(used))
-            limits = seen.channel(most)
+            rows = self._cursor.new(history.channel(used))
+            limits = history.channel(most)
             if rows is None or limits is None or used in self._said:
                 continue
             for at in range(len(rows)):
@@ -228,7 +230,7 @@ class HostMemory(Rule):
                         remedies=["use fewer data loader workers", "map files into memory instead of reading them"],
                     )  # fmt: skip
                     break
-        rows = self._cursor.new(seen.channel("host/oom_kills"))
+        rows = self._cursor.new(history.channel("host/oom_kills"))
         if rows is not None and "kills" not in self._said and (rows.value > 0).any():
             self._said.add("kills")
             at = int(numpy.argmax(rows.value > 0))
@@ -270,15 +272,15 @@ class OutOfMemory(Ending):
                       "ask for more memory"],
         )  # fmt: skip
 
-    def take(self, event: Record, found: list[Finding]) -> None:
-        super().take(event, found)
+    def take(self, event: Record, findings: list[Finding]) -> None:
+        super().take(event, findings)
         if event.kind != "oom":
             return
         fields = event.fields
         tried = fields.get("tried_bytes")
         asked = f", {tried / _GIB:.3g} GiB were requested" if isinstance(tried, (int, float)) else ""
-        free = [str(one) for one in fields.get("could_free") or ()][:4]
-        found.append(self.finding(
+        free = [str(item) for item in fields.get("could_free") or ()][:4]
+        findings.append(self.finding(
             event.step, f"Out of memory at step {event.step}{asked}.", evidence={"error": str(fields.get("error",
             ""))[:200],
             "tried_bytes": tried if isinstance(tried, (int, float)) else None},

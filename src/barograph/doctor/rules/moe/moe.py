@@ -36,9 +36,9 @@ _BALANCE: tuple[Text, ...] = (
 )
 
 
-def _balance_loss(seen: RunHistory) -> dict[str, float]:
+def _balance_loss(history: RunHistory) -> dict[str, float]:
     """The coefficient of the balance loss, or the one to begin with where it is zero."""
-    now = numeric_setting(seen, "aux_coefficient", "router_aux_loss_coef", "aux_loss_coef", "moe_aux_loss_coeff",
+    now = numeric_setting(history, "aux_coefficient", "router_aux_loss_coef", "aux_loss_coef", "moe_aux_loss_coeff",
                           "aux_loss_weight", "load_balance_coefficient")  # fmt: skip
     return {"balance": now} if now > 0 else {"missing_balance": 0.01} if now == 0 else {}
 
@@ -60,8 +60,8 @@ class _Bounded(Rule):
         self._segment = -1
         self._said: set[tuple[int, str]] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel = next((one for one in map(seen.channel, self.series) if one is not None), None)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel = next((item for item in map(history.channel, self.series) if item is not None), None)
         rows = self._cursor.new(channel)
         if rows is None or channel is None:
             return
@@ -74,9 +74,9 @@ class _Bounded(Rule):
             if rows.segment[at] != self._segment:
                 self._segment, self._open = int(rows.segment[at]), {}
             if bad[at] or self._open:
-                yield from self._row(seen, channel, rows, at)
+                yield from self._row(history, channel, rows, at)
 
-    def _row(self, seen: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
+    def _row(self, history: RunHistory, channel: Channel, rows: ChannelRows, at: int) -> Iterator[Finding]:
         value, step = float(rows.value[at]), int(rows.step[at])
         for level, severity in self.levels:
             bound = self.at[level]
@@ -91,12 +91,12 @@ class _Bounded(Rule):
                 del run[1:257]
             if len(run) < count or step - run[0][0] < self.at["steps"] or (self._segment, level) in self._said:
                 continue
-            first = sum(one for _, one in run[:3]) / len(run[:3])
-            last = sum(one for _, one in run[-3:]) / 3
+            first = sum(item for _, item in run[:3]) / len(run[:3])
+            last = sum(item for _, item in run[-3:]) / 3
             if (last < 0.95 * first) if self.sign > 0 else (last > 1.05 * first):
                 continue  # it is being mended
             self._said.add((self._segment, level))
-            yield self._say(seen, level, severity, run[0][0], step, last, int(rows.segment[at]))
+            yield self._say(history, level, severity, run[0][0], step, last, int(rows.segment[at]))
 
     def _within(self, level: str, value: float) -> bool:
         """Whether one row on the good side is noise: less than a tenth from the bound."""
@@ -104,12 +104,12 @@ class _Bounded(Rule):
         return value > 0.9 * bound if self.sign > 0 else value < 1.1 * bound
 
     def _say(
-        self, seen: RunHistory, level: str, severity: str, began: int, step: int, value: float, segment: int
+        self, history: RunHistory, level: str, severity: str, began: int, step: int, value: float, segment: int
     ) -> Finding:
         return self.say(
-            "all", seen, began, found=step, key=level, segment=segment, severity=severity,
+            "all", history, began, found=step, key=level, segment=segment, severity=severity,
             confidence=0.3 if severity == "info" else self.cases["all"].confidence,
-            evidence={self.series[0].removeprefix("moe/"): value}, also={"value": value, **_balance_loss(seen)},
+            evidence={self.series[0].removeprefix("moe/"): value}, also={"value": value, **_balance_loss(history)},
         )  # fmt: skip
 
 
@@ -276,22 +276,22 @@ class RouterLosses(Rule):
         self._run: dict[str, list[int]] = {}
         self._segments: dict[str, int] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         for name in ("aux_loss", "z_loss"):
-            rows = self._cursor.new(seen.channel(f"moe/{name}"))
+            rows = self._cursor.new(history.channel(f"moe/{name}"))
             for at in range(len(rows)) if rows is not None else ():
-                yield from self._row(seen, name, rows, at)  # type: ignore[arg-type]
-        rows = self._cursor.new(seen.channel("moe/non_finite_tokens"))
+                yield from self._row(history, name, rows, at)  # type: ignore[arg-type]
+        rows = self._cursor.new(history.channel("moe/non_finite_tokens"))
         for place in numpy.flatnonzero(rows.value > 0) if rows is not None else ():
             assert rows is not None
             at = int(place)
             segment, step = int(rows.segment[at]), int(rows.step[at])
             if self.first(segment, "tokens"):
                 tokens = float(rows.value[at])
-                yield self.say("tokens", seen, step, segment=segment, key="tokens", evidence={"tokens": tokens},
+                yield self.say("tokens", history, step, segment=segment, key="tokens", evidence={"tokens": tokens},
                                also={"count": whole(tokens)})  # fmt: skip
 
-    def _row(self, seen: RunHistory, name: str, rows: ChannelRows, at: int) -> Iterator[Finding]:
+    def _row(self, history: RunHistory, name: str, rows: ChannelRows, at: int) -> Iterator[Finding]:
         value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
         if segment != self._segments.get(name):
             self._segments[name] = segment
@@ -304,17 +304,17 @@ class RouterLosses(Rule):
         if value > self.at["ratio"] * usual > 0:
             run.append(step)
             if len(run) == int(self.at["rows"]) and self.first(segment, f"{name} ratio"):
-                yield self.say("ratio", seen, run[0], found=step, segment=segment, key=f"{name} ratio",
+                yield self.say("ratio", history, run[0], found=step, segment=segment, key=f"{name} ratio",
                                evidence={name: value, "usual": usual},
-                               also={"name": name, "times": value / usual, **_balance_loss(seen)})  # fmt: skip
+                               also={"name": name, "times": value / usual, **_balance_loss(history)})  # fmt: skip
             return
         run.clear()
         past.append(value)
         del past[:-64]
         if len(past) >= 8 and sorted(past[-8:])[4] > self.at[name] and self.first(segment, name):
-            yield self.say("above", seen, step, segment=segment, key=name, evidence={name: value},
+            yield self.say("above", history, step, segment=segment, key=name, evidence={name: value},
                            also={"name": name, "value": value, "bound": self.at[name],
-                                 **_balance_loss(seen)})  # fmt: skip
+                                 **_balance_loss(history)})  # fmt: skip
 
 
 _LOAD = re.compile(r"moe/(?P<layer>.+)/load/(?P<expert>\d+)$")
@@ -356,35 +356,39 @@ class DeadExperts(Rule):
         self._next: dict[str, int] = {}
         self._states: dict[str, _Loads] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        if len(seen.channels) != self._names:
-            self._names = len(seen.channels)
-            for name in seen.channels:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        if len(history.channels) != self._names:
+            self._names = len(history.channels)
+            for name in history.channels:
                 if name.startswith("moe/") and (match := _LOAD.match(name)) and match["layer"] not in self._tables:
                     layer = match["layer"]
                     self._tables[layer] = LayerTable(lambda seen, layer=layer: _loads(seen, layer))  # type: ignore[misc]
         for layer, table in self._tables.items():
-            table.extend(seen)
+            table.extend(history)
             first = self._next.get(layer, 0)
             if table.count != first:
                 self._next[layer] = table.count
-                for one in table.rounds(first):
-                    yield from self._look(seen, layer, table.names, one)
+                for current in table.rounds(first):
+                    yield from self._look(history, layer, table.names, current)
 
-    def _look(self, seen: RunHistory, layer: str, names: list[str], one: LayerRound) -> Iterator[Finding]:
+    def _look(self, history: RunHistory, layer: str, names: list[str], current: LayerRound) -> Iterator[Finding]:
         state = self._states.get(layer)
-        if state is None or state.segment != one.segment:
-            state = self._states[layer] = _Loads(one.segment, one.step)
-        row = {int(name): float(load) for name, load, there in zip(names, one.value, one.there, strict=False) if there}
+        if state is None or state.segment != current.segment:
+            state = self._states[layer] = _Loads(current.segment, current.step)
+        row = {
+            int(name): float(load)
+            for name, load, there in zip(names, current.value, current.there, strict=False)
+            if there
+        }
         whole_load = sum(row.values())
         if not 0 < whole_load < 1e15 or not all(load >= 0 for load in row.values()):
             return
-        dead = state.add(row, one.step, self.at)
-        loss = known(seen.role("loss"), one.step, one.time, one.segment)
-        if dead and (math.isfinite(loss) or seen.role("loss") is None):  # where all is NaN, loads mean nothing
-            yield self._say(seen, layer, dead, state, one.step, one.segment)
+        dead = state.add(row, current.step, self.at)
+        loss = known(history.role("loss"), current.step, current.time, current.segment)
+        if dead and (math.isfinite(loss) or history.role("loss") is None):  # where all is NaN, loads mean nothing
+            yield self._say(history, layer, dead, state, current.step, current.segment)
 
-    def _say(self, seen: RunHistory, layer: str, dead: list[int], state: _Loads, step: int, segment: int) -> Finding:
+    def _say(self, history: RunHistory, layer: str, dead: list[int], state: _Loads, step: int, segment: int) -> Finding:
         began = min(state.since[at] for at in dead)
         state.said.update(dead)
         share = len(state.said) / state.size
@@ -396,16 +400,16 @@ class DeadExperts(Rule):
             "never got a token" if len(never) == len(dead) else "gets no token" if never else "no longer gets a token"
         )
         return self.say(
-            "dead", seen, began, severity="critical" if share >= 0.5 else "warning", found=step, segment=segment,
+            "dead", history, began, severity="critical" if share >= 0.5 else "warning", found=step, segment=segment,
             key=f"{layer} {dead[0]}", evidence={"layer": layer, "experts": dead[:16], "dead_share": share},
-            also={"experts_shown": shown([str(at) for at in dead]), "gets": gets, **_balance_loss(seen)},
+            also={"experts_shown": shown([str(at) for at in dead]), "gets": gets, **_balance_loss(history)},
             causes=causes,
         )  # fmt: skip
 
 
-def _loads(seen: RunHistory, layer: str) -> dict[str, Channel]:
+def _loads(history: RunHistory, layer: str) -> dict[str, Channel]:
     head = f"moe/{layer}/load/"
-    return {name[len(head) :]: channel for name, channel in seen.channels.items()
+    return {name[len(head) :]: channel for name, channel in history.channels.items()
             if name.startswith(head) and name[len(head) :].isdigit()}  # fmt: skip
 
 
@@ -426,7 +430,7 @@ class _Loads:
 
     def faded(self, expert: int) -> bool:
         """Whether its load had gone down by half before it was none: a mask takes all at once, a router by and by."""
-        shares = [one[expert] for one in self.past if one.get(expert, 0.0) > 0]
+        shares = [item[expert] for item in self.past if item.get(expert, 0.0) > 0]
         return len(shares) >= 4 and max(shares[-2:]) < 0.5 * sorted(shares)[len(shares) // 2]
 
     def add(self, row: dict[int, float], step: int, at: dict[str, float]) -> list[int]:
@@ -444,7 +448,7 @@ class _Loads:
             empty = self.empty[expert]
             if expert in self.said or empty < at["tables"]:
                 continue
-            shares = sorted(one[expert] for one in self.past if expert in one)
+            shares = sorted(item[expert] for item in self.past if expert in item)
             lost = len(shares) >= 4 and shares[len(shares) // 2] > at["share"]
             if lost or (step - self.since[expert] >= at["steps"] and empty >= 5):
                 due.append(expert)

@@ -61,10 +61,10 @@ class EarlyGrowth(Rule):
         self._first: tuple[int, float, int] | None = None  # step, norm, segment
         self._done = False
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         if self._done:
             return
-        rows = self._cursor.new(param_norm_of(seen))
+        rows = self._cursor.new(param_norm_of(history))
         if rows is None:
             return
         for step, value, time, segment in zip(
@@ -78,27 +78,27 @@ class EarlyGrowth(Rule):
             elif segment != self._first[2] or step - self._first[0] > self.at["steps"]:
                 self._done = True
             elif value >= self.at["flagged"] * self._first[1] and (
-                value >= self.at["grown"] * self._first[1] or self._flagged(seen, step, time, segment)
+                value >= self.at["grown"] * self._first[1] or self._flagged(history, step, time, segment)
             ):
                 self._done = True
-                yield self._say(seen, step, value, time, segment)
+                yield self._say(history, step, value, time, segment)
                 return
             if self._done:
                 break
 
-    def _flagged(self, seen: RunHistory, step: int, time: int, segment: int) -> bool:
-        updates = seen.channel("model/update_p50")
+    def _flagged(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        updates = history.channel("model/update_p50")
         if updates is None:
             return False
         rows = updates.rows()
         here = (rows.step <= step) & (rows.time <= time) & (rows.segment == segment)
         return bool((rows.value[here] > self.at["ratio"]).any())
 
-    def _say(self, seen: RunHistory, step: int, value: float, time: int, segment: int) -> Finding:
+    def _say(self, history: RunHistory, step: int, value: float, time: int, segment: int) -> Finding:
         assert self._first is not None
         begun, first, _ = self._first
-        rate = known(seen.role("lr"), step, time, segment)
-        start = known(seen.role("lr"), begun, time, segment)
+        rate = known(history.role("lr"), step, time, segment)
+        start = known(history.role("lr"), begun, time, segment)
         causes = [
             "learning rate too high: a few steps undo the initialisation",
             "no warm-up: " + ("the first steps are the largest" if start >= 0.9 * rate else "or one that is too short"),
@@ -108,7 +108,7 @@ class EarlyGrowth(Rule):
             begun, f"In {step - begun} steps the norm of all parameters grew from {first:.3g} to {value:.3g}, "
             f"{value / first:.3g} times.", found=step, segment=segment, causes=causes,
             evidence={"norm": value, "norm_at_start": first, "steps": step - begun, "lr": rate, "lr_at_start": start},
-            remedies=[half_rate(seen, step, time, segment), "warm the learning rate up over more steps"],
+            remedies=[half_rate(history, step, time, segment), "warm the learning rate up over more steps"],
             confidence=0.85,
         )  # fmt: skip
 
@@ -136,10 +136,10 @@ class InitialLogits(Rule):
         self._first: tuple[int, int, int, float, str] | None = None
         self._done = False
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
         if self._done:
             return ()
-        new = self._reader.new(seen, "activations", "attention_logit_max")
+        new = self._reader.new(history, "activations", "attention_logit_max")
         if self._first is None and new:
             table, one = new[0]
             largest = numpy.where(numpy.isfinite(one.value), one.value, -1.0)
@@ -148,7 +148,7 @@ class InitialLogits(Rule):
                 self._done = True
                 return ()
             self._first = (one.step, one.time, one.segment, float(largest[worst]), table.names[worst])
-        log_z, loss = seen.channel("model/log_z"), seen.role("loss")
+        log_z, loss = history.channel("model/log_z"), history.role("loss")
         if self._first is None or log_z is None or loss is None or not log_z.end or not loss.end:
             return ()
         self._done = True
@@ -164,14 +164,14 @@ class InitialLogits(Rule):
             f"{first:.3g}, log Z {normaliser:.3g}.", found=found, segment=segment,
             evidence={"layer": layer, "logit": value, "loss": first, "log_z": normaliser},
             remedies=["scale the initial weights down: their standard deviation is about 1 / √width",
-                      half_rate(seen, step, time, segment)],
+                      half_rate(history, step, time, segment)],
             confidence=0.85,
         )]  # fmt: skip
 
 
-def began_blank(seen: RunHistory, loss: float) -> bool:
+def began_blank(history: RunHistory, loss: float) -> bool:
     """Whether the run began with a model that knew nothing: its first log Z was the first losses."""
-    log_z = seen.channel("model/log_z")
+    log_z = history.channel("model/log_z")
     if log_z is None or log_z.start or not log_z.end:
         return False
     first = log_z.rows(0, 1)

@@ -64,45 +64,45 @@ class UnchangedParameters(Rule):
         self._said: set[int] = set()
         self._peak = 0.0  # the highest learning rate at the rows looked at
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(seen.channel("model/unchanged"))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/unchanged"))
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             yield from self._count(
-                seen, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+                history, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
             )
-        norms = self._cursor.new(param_norm_of(seen))
+        norms = self._cursor.new(param_norm_of(history))
         if norms is not None:
             same = norms.value == numpy.concatenate([[self._value], norms.value[:-1]])
             if same.any() or len(self._same) > 1:
-                yield from self._norms(seen, norms, same)
+                yield from self._norms(history, norms, same)
             else:
                 self._same = [(int(norms.step[-1]), int(norms.time[-1]), int(norms.segment[-1]))]
             self._value = float(norms.value[-1])
 
-    def _count(self, seen: RunHistory, count: float, step: int, time: int, segment: int) -> Iterator[Finding]:
-        lr = known(seen.role("lr"), step, time, segment)
+    def _count(self, history: RunHistory, count: float, step: int, time: int, segment: int) -> Iterator[Finding]:
+        lr = known(history.role("lr"), step, time, segment)
         self._peak = max(self._peak, lr or 0.0)
         if lr is not None and lr < self.at["decayed"] * self._peak:
             count = 0.0  # at the end of a schedule updates may be too small to be seen
         if not count > 0:
             self._since, told, self._told = None, self._told, None
             if told is not None and told.last_step - told.step <= 1 and told.severity == "critical":
-                yield self._finding(seen, told.step, step, segment, time, told.evidence["parameters"], "info")
+                yield self._finding(history, told.step, step, segment, time, told.evidence["parameters"], "info")
                 return
             return
         if self._since is None or self._since[1] != segment:
             self._since = (step, segment)
         began = self._since[0]
         if self._told is None or step >= began + 2 * (self._told.last_step - began) + 1:
-            self._told = self._finding(seen, began, step, segment, time, whole(count), "critical")
+            self._told = self._finding(history, began, step, segment, time, whole(count), "critical")
             yield self._told
             return
 
     def _finding(
-        self, seen: RunHistory, began: int, step: int, segment: int, time: int, count: int, severity: str
+        self, history: RunHistory, began: int, step: int, segment: int, time: int, count: int, severity: str
     ) -> Finding:
-        lr = known(seen.role("lr"), step, time, segment)
+        lr = known(history.role("lr"), step, time, segment)
         many = f"{count} parameter{'s' if count != 1 else ''}"
         message = f"The optimizer step does not change {many}, though they have gradients, since step {began}."
         if severity == "info":
@@ -115,8 +115,8 @@ class UnchangedParameters(Rule):
             confidence=0.95 if severity == "critical" else 0.3,
         )  # fmt: skip
 
-    def _norms(self, seen: RunHistory, rows: ChannelRows, same: Any) -> Iterator[Finding]:
-        norm, lr = seen.role("norm"), seen.role("lr")
+    def _norms(self, history: RunHistory, rows: ChannelRows, same: Any) -> Iterator[Finding]:
+        norm, lr = history.role("norm"), history.role("lr")
         for at in range(len(rows)):
             segment, step, time = int(rows.segment[at]), int(rows.step[at]), int(rows.time[at])
             if not same[at] or (self._same and self._same[0][2] != segment):
@@ -177,8 +177,8 @@ class UnclearedGradients(Rule):
         self._since: tuple[int, int] | None = None
         self._count = 0
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        rows = self._cursor.new(seen.channel("model/stale_gradients"))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/stale_gradients"))
         if rows is None or (self._since is None and not (rows.value > 0).any()):
             return
         for at in range(len(rows)):
@@ -232,34 +232,34 @@ class EpsilonDominates(Rule):
         self._row: list[tuple[int, float]] = []
         self._segment = -1
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        new = self._reader.new(seen, "optimizer", "below_eps")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        new = self._reader.new(history, "optimizer", "below_eps")
         if not new:
             return
         names_of_all = new[0][0].names
         use = numpy.array([not is_vector(name) and "emb" not in name.lower() for name in names_of_all], bool)
-        for _, one in new:
-            if one.segment != self._segment:
-                self._segment, self._row = one.segment, []
-            values = one.value[use[: len(one.value)] & one.there]
+        for _, item in new:
+            if item.segment != self._segment:
+                self._segment, self._row = item.segment, []
+            values = item.value[use[: len(item.value)] & item.there]
             if len(values) < 2:
                 continue
             share = float((values > self.at["elements"]).mean())
-            self._row = [*self._row[-1:], (one.step, share)] if share > self.at["some"] else []
+            self._row = [*self._row[-1:], (item.step, share)] if share > self.at["some"] else []
             if len(self._row) < 2:
                 continue
-            least = min(one for _, one in self._row)
+            least = min(item for _, item in self._row)
             level = "warning" if least > self.at["layers"] else "info"
-            if not self.first(one.segment, level):
+            if not self.first(item.segment, level):
                 continue
-            names = [name for at, name in enumerate(names_of_all[: len(one.value)])
-                     if use[at] and one.value[at] > self.at["elements"]]  # fmt: skip
-            epsilon = numeric_setting(seen, "eps", "epsilon", "adam_eps", "adam_epsilon", "optimizer_eps")
+            names = [name for at, name in enumerate(names_of_all[: len(item.value)])
+                     if use[at] and item.value[at] > self.at["elements"]]  # fmt: skip
+            epsilon = numeric_setting(history, "eps", "epsilon", "adam_eps", "adam_epsilon", "optimizer_eps")
             yield self.finding(
                 self._row[0][0], f"Adam's epsilon{f' ({epsilon:.3g})' if epsilon == epsilon else ''} is larger "
                 "than "
-                f"the gradients of {share:.0%} of the layers: {shown(names)}.", severity=level, found=one.step,
-                segment=one.segment, key=level, evidence={"share_of_layers": share, "epsilon": epsilon},
+                f"the gradients of {share:.0%} of the layers: {shown(names)}.", severity=level, found=item.step,
+                segment=item.segment, key=level, evidence={"share_of_layers": share, "epsilon": epsilon},
                 remedies=["set Adam's epsilon to 1e-8" if not epsilon <= 1e-8 else "set Adam's epsilon to "
                 f"{epsilon / 1e4:.3g}"],
                 confidence=0.85 if level == "warning" else 0.3,
@@ -299,10 +299,10 @@ class WeightDecayTooHigh(BlockRule):
         self._fell = -1
         self._said = False
 
-    def channel(self, seen: RunHistory) -> Channel | None:
-        return param_norm_of(seen)
+    def channel(self, history: RunHistory) -> Channel | None:
+        return param_norm_of(history)
 
-    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+    def look(self, history: RunHistory, new: BlockColumns) -> Iterator[Finding]:
         for at in range(len(new)):
             segment, middle = int(new.segment[at]), float(new.middle[at])
             if segment != self._segment:
@@ -316,19 +316,19 @@ class WeightDecayTooHigh(BlockRule):
             if middle < self.at["share"] * self._most:
                 if self._fell < 0:
                     self._fell = self._count - self._since
-                yield from self._look(seen, middle, int(new.last_step[at]), int(new.time[at]))
+                yield from self._look(history, middle, int(new.last_step[at]), int(new.time[at]))
             else:
                 self._fell = -1
 
-    def _look(self, seen: RunHistory, middle: float, step: int, time: int) -> Iterator[Finding]:
-        loss, segment = seen.role("loss"), self._segment
-        decay = numeric_setting(seen, "weight_decay", "wd", "adam_weight_decay", "adamw_weight_decay")
-        rate = known(seen.role("lr"), step, time, segment)
+    def _look(self, history: RunHistory, middle: float, step: int, time: int) -> Iterator[Finding]:
+        loss, segment = history.role("loss"), self._segment
+        decay = numeric_setting(history, "weight_decay", "wd", "adam_weight_decay", "adamw_weight_decay")
+        rate = known(history.role("lr"), step, time, segment)
         if len(self._steps) < 4 or not (self._fell <= 8 or rate * decay > self.at["each"]):
             return
         now = usual(loss, step, time, segment, 16)
         before = usual(loss, self._steps[0], time, segment, 16)
-        if not now > self.at["loss"] * before or not before > 0 or seen.role("reward") is not None:
+        if not now > self.at["loss"] * before or not before > 0 or history.role("reward") is not None:
             return
         self._said = True
         yield self.finding(

@@ -43,7 +43,7 @@ class LearningRateJump(SeriesRule):
         self._segment = -1
         self._open: tuple[int, int, float, float] | None = None  # step, rows, peak before, value before
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         value = rows.value
         whole = numpy.isfinite(value).all() and (rows.segment == self._segment).all() and self._open is None
         if whole and value.max() <= self.at["ratio"] * self._peak and self._peak > 0:
@@ -63,7 +63,7 @@ class LearningRateJump(SeriesRule):
                 if one < self.at["ratio"] * peak:
                     self._open = None
                 elif count + 1 >= self.at["rows"]:
-                    yield self._tell(seen, begun, step, one, peak, old, segment)
+                    yield self._tell(history, begun, step, one, peak, old, segment)
                     self._open, self._peak = None, max(self._peak, one)
                 else:
                     self._open = (begun, count + 1, peak, old)
@@ -76,9 +76,9 @@ class LearningRateJump(SeriesRule):
             self._peak, self._last = max(self._peak, one), one
 
     def _tell(
-        self, seen: RunHistory, begun: int, step: int, value: float, peak: float, old: float, segment: int
+        self, history: RunHistory, begun: int, step: int, value: float, peak: float, old: float, segment: int
     ) -> Finding:
-        checkpoint = seen.checkpoint_before(begun)
+        checkpoint = history.checkpoint_before(begun)
         remedies = [f"Set it back to {old:.3g}; look at what changes the schedule at step {begun}."]
         if checkpoint:
             remedies.append(f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
@@ -116,7 +116,7 @@ class LearningRateZero(SeriesRule):
         self._segment = -1
         self._told: Finding | None = None
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         if self._streak == 0 and (rows.segment == self._segment).all() and self._told is None:
             top = float(numpy.nanmax(rows.value)) if numpy.isfinite(rows.value).any() else 0.0
             if self._peak > 0 and not (rows.value <= 1e-6 * max(self._peak, top)).any():
@@ -138,7 +138,7 @@ class LearningRateZero(SeriesRule):
             if not self._streak:
                 self._step = step
             self._streak += 1
-            planned = seen.facts.get("planned_steps")
+            planned = history.facts.get("planned_steps")
             early = planned is not None and step < 0.95 * planned
             long = self._streak >= self.at["share"] * self._rows
             sparse = step - self._step >= 4 * (self._streak - 1)
@@ -204,7 +204,7 @@ class LearningRateCollapse(SeriesRule):
         self._segment, self._rows = -1, 0
         self._open: tuple[int, float, float, int] | None = None  # step, rate before and after, rows
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in range(len(rows)):
             value, step, segment = float(rows.value[at]), int(rows.step[at]), int(rows.segment[at])
             if segment != self._segment:
@@ -219,18 +219,18 @@ class LearningRateCollapse(SeriesRule):
             else:
                 begun, old, new, count = self._open
                 self._open = (begun, old, new, count + 1)
-                yield from self._tell(seen, step, int(rows.time[at]))
+                yield from self._tell(history, step, int(rows.time[at]))
             if math.isfinite(value):
                 self._last = value
 
-    def _tell(self, seen: RunHistory, step: int, time: int) -> Iterator[Finding]:
+    def _tell(self, history: RunHistory, step: int, time: int) -> Iterator[Finding]:
         assert self._open is not None
         begun, old, new, count = self._open
         needed = self.at["rows"] / (2 if step - begun >= 4 * (count - 1) else 1)
-        planned = seen.facts.get("planned_steps")
+        planned = history.facts.get("planned_steps")
         early = begun < self.at["planned"] * planned if planned else count >= self.at["share"] * self._rows
         if count >= needed and early and self.first(self._segment, begun):
-            yield self.say("all", seen, begun, time=time, found=step, last_step=step, segment=self._segment,
+            yield self.say("all", history, begun, time=time, found=step, last_step=step, segment=self._segment,
                            evidence={"before": rounded(old), "after": rounded(new), "rows": count})  # fmt: skip
 
 
@@ -253,13 +253,13 @@ class LearningRateConstant(SeriesRule):
         self._peak = 0.0
         self._first: int = -1  # step of the first row
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         self._peak = max(self._peak, float(numpy.nan_to_num(rows.value, nan=0.0, posinf=0.0).max()))
         if self._first < 0:
             self._first = int(rows.step[0])
         yield from ()
 
-    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         last = channel.last
         if channel.end < self.least or not last >= self.at["share"] * self._peak > 0:
             return
@@ -292,16 +292,16 @@ class LearningRateDeclared(Rule):
     def reset(self) -> None:
         self._done = False
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         if self._done:
             return
-        channel = seen.role("lr")
+        channel = history.role("lr")
         count = int(self.at["rows"])
-        finished = seen.facts.get("finished")
+        finished = history.facts.get("finished")
         if channel is None or (channel.end < count and not (finished and channel.end >= self.least)):
             return
         self._done = True
-        config = seen.facts.get("config") or {}
+        config = history.facts.get("config") or {}
         declared = next(
             (value for name, value in config.items() if name.rsplit(".", 1)[-1] in ("learning_rate", "lr", "max_lr")),
             None,
@@ -348,19 +348,19 @@ class MissingWarmup(Rule):
     def reset(self) -> None:
         self._done = False
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         if self._done:
             return
         count = int(self.at["rows"])
-        loss, rate = seen.role("loss"), seen.role("lr")
+        loss, rate = history.role("loss"), history.role("lr")
         if loss is None or rate is None or loss.end < count or rate.end < 2:
             return
         self._done = True
-        yield from self._look(seen, loss, rate, count)
+        yield from self._look(history, loss, rate, count)
 
-    def _look(self, seen: RunHistory, loss: Channel, rate: Channel, count: int) -> Iterator[Finding]:
+    def _look(self, history: RunHistory, loss: Channel, rate: Channel, count: int) -> Iterator[Finding]:
         rows = loss.rows(0, count)
-        if rows.first or rows.segment[-1] != rows.segment[0] or is_game(seen, loss) or rows.step[0] > 20:
+        if rows.first or rows.segment[-1] != rows.segment[0] or is_game(history, loss) or rows.step[0] > 20:
             return
         value = rows.value[numpy.isfinite(rows.value) & (rows.value > 0)]
         last = int(rows.step[-1])

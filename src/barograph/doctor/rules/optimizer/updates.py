@@ -56,28 +56,28 @@ class UpdateRatio(Rule):
         self._row: dict[str, list[int]] = {}
         self._said: set[tuple[int, str]] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        middles = seen.channel("model/update_p50")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        middles = history.channel("model/update_p50")
         if middles is not None:
             rows = self._cursor.new(middles)
             for at in range(len(rows)) if rows is not None else ():
                 assert rows is not None
                 yield from self._look(
-                    seen, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
+                    history, float(rows.value[at]), int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
                 )
             return
-        if table_of(seen, "updates", "ratio").count < 2 and not seen.facts.get("finished"):
+        if table_of(history, "updates", "ratio").count < 2 and not history.facts.get("finished"):
             return  # the median may be in a later record of the first step
-        new = self._reader.new(seen, "updates", "ratio")
+        new = self._reader.new(history, "updates", "ratio")
         if new:
             matrices = numpy.array([not is_vector(name) for name in new[0][0].names], bool)
-            for _, one in new:
-                use = one.there & numpy.isfinite(one.value) & matrices[: len(one.value)]
+            for _, item in new:
+                use = item.there & numpy.isfinite(item.value) & matrices[: len(item.value)]
                 if use.any():
-                    middle = float(numpy.median(one.value[use]))
-                    yield from self._look(seen, middle, one.step, one.time, one.segment)
+                    middle = float(numpy.median(item.value[use]))
+                    yield from self._look(history, middle, item.step, item.time, item.segment)
 
-    def _look(self, seen: RunHistory, middle: float, step: int, time: int, segment: int) -> Iterator[Finding]:
+    def _look(self, history: RunHistory, middle: float, step: int, time: int, segment: int) -> Iterator[Finding]:
         if segment != self._segment:
             if self._segment == -1:
                 self._first = step
@@ -89,7 +89,7 @@ class UpdateRatio(Rule):
         if middle > at["high"] and not early:
             state = "high"
         elif 0 < middle < at["low"]:
-            state = "low" if known(seen.role("norm"), step, time, segment) != 0 else ""
+            state = "low" if known(history.role("norm"), step, time, segment) != 0 else ""
         elif not early and middle > at["outside"] * high:
             state = "above"
         elif not early and middle < low / at["outside"]:
@@ -97,28 +97,28 @@ class UpdateRatio(Rule):
         jump = self._count >= 6 and middle > at["jump"] * self._largest and middle > 1e-3
         if jump and (segment, "jump") not in self._said:
             self._said.add((segment, "jump"))
-            rate, before = (known(seen.role("lr"), moment, time, segment) for moment in (step, step - 1))
+            rate, before = (known(history.role("lr"), moment, time, segment) for moment in (step, step - 1))
             text = (
                 f"The median update is {middle:.3g} of the weights at step {step}, the largest before was "
                 f"{self._largest:.3g}."
             )
-            yield self._say(seen, step, step, time, segment, "jump", text, middle, "warning", rate, before)
+            yield self._say(history, step, step, time, segment, "jump", text, middle, "warning", rate, before)
         self._row = {state: [*self._row.get(state, []), step]} if state else {}
         steps = self._row.get(state, [])
         if state and len(steps) == int(at["tables"]) and (segment, state) not in self._said and middle < math.inf:
-            rate = known(seen.role("lr"), step, time, segment)
-            if (state in ("low", "below") and not self._is_meant(seen, rate, step, time, segment)) or state in (
+            rate = known(history.role("lr"), step, time, segment)
+            if (state in ("low", "below") and not self._is_meant(history, rate, step, time, segment)) or state in (
                 "high",
                 "above",
             ):
-                yield from self._say_row(seen, steps, state, middle, low, high, rate, time, segment)
+                yield from self._say_row(history, steps, state, middle, low, high, rate, time, segment)
         if math.isfinite(middle):
             self._largest = max(self._largest, middle)
             self._count += 1
 
-    def _is_meant(self, seen: RunHistory, rate: float, step: int, time: int, segment: int) -> bool:
+    def _is_meant(self, history: RunHistory, rate: float, step: int, time: int, segment: int) -> bool:
         """Small updates where the schedule is at its end, or not begun."""
-        channel = seen.role("lr")
+        channel = history.role("lr")
         if channel is None:
             return False
         rates = newest(channel, step, time, segment, 4096)
@@ -126,7 +126,7 @@ class UpdateRatio(Rule):
         return bool(len(rates)) and not rate >= 0.1 * float(rates.max())
 
     def _say_row(
-        self, seen: RunHistory, steps: list[int], state: str, middle: float, low: float, high: float, rate: float,
+        self, history: RunHistory, steps: list[int], state: str, middle: float, low: float, high: float, rate: float,
         time: int,
         segment: int,
     ) -> Iterator[Finding]:  # fmt: skip
@@ -135,10 +135,10 @@ class UpdateRatio(Rule):
         side = "above" if state in ("high", "above") else "below"
         text = f"The median update is {middle:.3g} of the weights since step {steps[0]}, {side} {bound:.3g}."
         severity = "warning" if state in ("high", "low") else "info"
-        yield self._say(seen, steps[0], steps[-1], time, segment, state, text, middle, severity, rate, math.nan)
+        yield self._say(history, steps[0], steps[-1], time, segment, state, text, middle, severity, rate, math.nan)
 
     def _say(
-        self, seen: RunHistory, step: int, last: int, time: int, segment: int, key: str, text: str, middle: float,
+        self, history: RunHistory, step: int, last: int, time: int, segment: int, key: str, text: str, middle: float,
         severity: str, rate: float, before: float,
     ) -> Finding:  # fmt: skip
         down = key in ("low", "below")
@@ -155,7 +155,7 @@ class UpdateRatio(Rule):
         return self.finding(
             step, text, severity=severity, found=last, key=key, segment=segment, causes=causes,
             evidence={"ratio": middle, "lr": rate, "largest_before": self._largest},
-            remedies=[advice, *([] if down else saved_before(seen, step))],
+            remedies=[advice, *([] if down else saved_before(history, step))],
             confidence={"warning": 0.7, "info": 0.3}[severity],
         )  # fmt: skip
 
@@ -187,7 +187,7 @@ class UpdateImbalance(TableRule):
         self._names = 0
         self._groups: list[Any] = []
 
-    def look(self, seen: RunHistory, family: str, table: LayerTable, one: LayerRound) -> Iterator[Finding]:
+    def look(self, history: RunHistory, family: str, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
         if len(table.names) != self._names:
             self._names = len(table.names)
             roles: dict[str, list[int]] = {}
@@ -197,8 +197,8 @@ class UpdateImbalance(TableRule):
             self._groups = [numpy.array(some) for some in roles.values() if len(some) >= self.at["layers"]]
         high: set[str] = set()
         for some in self._groups:
-            some = some[some < len(one.value)]
-            values = one.value[some]
+            some = some[some < len(current.value)]
+            values = current.value[some]
             values = numpy.where(numpy.isfinite(values), values, numpy.nan)
             if numpy.isfinite(values).sum() < self.at["layers"]:
                 continue
@@ -206,12 +206,12 @@ class UpdateImbalance(TableRule):
             for at in some[numpy.flatnonzero(values > self.at["ratio"] * middle)] if middle > 0 else ():
                 name = table.names[at]
                 high.add(name)
-                self._row.setdefault(name, []).append(one.step)
+                self._row.setdefault(name, []).append(current.step)
                 if len(self._row[name]) == 3 and self.first(name):
-                    ratio = float(one.value[at])
+                    ratio = float(current.value[at])
                     yield self.finding(
                         self._row[name][0], f"{name} is moved by {ratio:.3g} of its weights a step, its like by "
-                        f"{middle:.3g}.", found=one.step, segment=one.segment, key=name,
+                        f"{middle:.3g}.", found=current.step, segment=current.segment, key=name,
                         evidence={"ratio": ratio, "median_of_role": middle}, confidence=0.3,
                     )  # fmt: skip
         for name in [name for name in self._row if name not in high]:

@@ -31,19 +31,19 @@ class _EventRule(Rule):
     def reset(self) -> None:
         self._events = 0
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        if len(seen.events) == self._events:
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        if len(history.events) == self._events:
             return ()
-        new, self._events = seen.events[self._events :], len(seen.events)
-        return [one for event in new if event.kind == self.event for one in self.take(seen, event)]
+        new, self._events = history.events[self._events :], len(history.events)
+        return [item for event in new if event.kind == self.event for item in self.take(history, event)]
 
-    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+    def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         """Findings of one event."""
         raise NotImplementedError
 
 
 def _ranks(some: Iterable[Any]) -> str:
-    names = [str(one) for one in some]
+    names = [str(item) for item in some]
     return f"rank{'s' if len(names) > 1 else ''} {shown(names, 8)}"
 
 
@@ -70,7 +70,7 @@ class StragglerRank(_EventRule):
         super().reset()
         self._open: dict[Any, Finding] = {}
 
-    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+    def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         fields = event.fields
         rank = fields.get("rank")
         slower = float(fields.get("slower_by") or 0.0)
@@ -87,12 +87,12 @@ class StragglerRank(_EventRule):
         if slower < self.at["slower"]:
             return
         since = int(fields.get("since") or event.step)
-        where = ", ".join(str(one) for one in (fields.get("host"), fields.get("device")) if one)
+        where = ", ".join(str(item) for item in (fields.get("host"), fields.get("device")) if item)
         evidence = {
             key: fields.get(key)
             for key in ("rank", "slower_by", "window", "votes", "p", "waits_least", "host", "device")
         }
-        one = self.finding(
+        finding = self.finding(
             since, f"Rank {rank}{f' ({where})' if where else ''} is {slower:.0%} slower than the others since step "
             f"{since}.",
             found=event.step, key=str(rank), evidence=evidence, confidence=0.9,
@@ -100,8 +100,8 @@ class StragglerRank(_EventRule):
             "and loader",
                       "remove the node if this persists"],
         )  # fmt: skip
-        self._open[rank] = one
-        yield one
+        self._open[rank] = finding
+        yield finding
 
 
 class RanksDrifted(_EventRule):
@@ -139,25 +139,25 @@ class RanksDrifted(_EventRule):
         self._rows: dict[str, list[int]] = {}
         self._said: set[tuple[int, str]] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        yield from super().examine(seen)
-        rows = self._cursor.new(seen.channel("ranks/drifted"))
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        rows = self._cursor.new(history.channel("ranks/drifted"))
         for at in numpy.flatnonzero(rows.value > 0) if rows is not None else ():
             assert rows is not None
             step, segment = int(rows.step[at]), int(rows.segment[at])
             if self.first(segment, "drifted"):
-                yield self._counted(seen, whole(float(rows.value[at])), step, int(rows.time[at]), segment)
-        if len(seen.channels) != self._names:
-            self._names = len(seen.channels)
-            means = [name for name in seen.channels if name.startswith("ranks/") and name.endswith("/mean")]
+                yield self._counted(history, whole(float(rows.value[at])), step, int(rows.time[at]), segment)
+        if len(history.channels) != self._names:
+            self._names = len(history.channels)
+            means = [name for name in history.channels if name.startswith("ranks/") and name.endswith("/mean")]
             self._norms = [name[:-5] for name in means if _NORM.search(name)]
         for name in self._norms:
-            high = seen.channel(f"{name}/max")
+            high = history.channel(f"{name}/max")
             rows = self._cursor.new(high)
             if rows is not None and high is not None:
-                yield from self._apart(seen, name, high, rows.first)
+                yield from self._apart(history, name, high, rows.first)
 
-    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+    def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         away = event.fields.get("drift")
         if not away:
             if self._drift is not None and "step_ms" in event.fields and event.step > self._drift.step + 8:
@@ -166,7 +166,7 @@ class RanksDrifted(_EventRule):
         if self._drift is not None and list(away) == self._ranks:
             return
         self._ranks = list(away)
-        others = seen.facts.get("world_size")
+        others = history.facts.get("world_size")
         everyone = isinstance(others, int) and len(self._ranks) >= others
         which = f"Parameters of {_ranks(self._ranks)} differ" + (
             " from one another" if everyone else " from the other ranks'"
@@ -178,14 +178,14 @@ class RanksDrifted(_EventRule):
         self._drift = self.finding(
             event.step, f"{which} at step {event.step}.", key=f"parameters {self._ranks}",
             evidence={"ranks": self._ranks[:64]},
-            causes=causes[::-1] if everyone else causes, remedies=[*saved_before(seen, event.step), *_MEND],
+            causes=causes[::-1] if everyone else causes, remedies=[*saved_before(history, event.step), *_MEND],
             confidence=0.95,
         )  # fmt: skip
         yield self._drift
 
-    def _counted(self, seen: RunHistory, count: int, step: int, time: int, segment: int) -> Finding:
-        rank = known(seen.channel("ranks/drifted_rank"), step, time, segment)
-        world = seen.facts.get("world_size")
+    def _counted(self, history: RunHistory, count: int, step: int, time: int, segment: int) -> Finding:
+        rank = known(history.channel("ranks/drifted_rank"), step, time, segment)
+        world = history.facts.get("world_size")
         everyone = isinstance(world, int) and count >= world
         which = f"rank {whole(rank)}" if rank == rank and count == 1 else f"{count} ranks"
         causes = [
@@ -195,11 +195,11 @@ class RanksDrifted(_EventRule):
         return self.finding(
             step, f"Parameters of {which} differ from the others' at step {step}.", key="parameters", segment=segment,
             evidence={"ranks": count, "rank": rank}, causes=causes[::-1] if everyone else causes,
-            remedies=[*saved_before(seen, step), *_MEND], confidence=0.95,
+            remedies=[*saved_before(history, step), *_MEND], confidence=0.95,
         )  # fmt: skip
 
-    def _apart(self, seen: RunHistory, name: str, high: Channel, first: int) -> Iterator[Finding]:
-        mean, low = seen.channel(f"{name}/mean"), seen.channel(f"{name}/min")
+    def _apart(self, history: RunHistory, name: str, high: Channel, first: int) -> Iterator[Finding]:
+        mean, low = history.channel(f"{name}/mean"), history.channel(f"{name}/min")
         if mean is None or low is None:
             return
         rows = high.rows(first)
@@ -229,7 +229,7 @@ class RanksDrifted(_EventRule):
                     f"{value:.3g}.", found=step, segment=segment, key=what, confidence=0.8,
                     evidence={"series": f"{name}/max", "min": floor, "max": value},
                     causes=["all-reduce missing: gradients are not averaged", "ranks drifted apart"],
-                    remedies=[*saved_before(seen, run[0]), *_MEND],
+                    remedies=[*saved_before(history, run[0]), *_MEND],
                 )  # fmt: skip
 
 
@@ -259,28 +259,28 @@ class RankNonFinite(Rule):
         self._names = -1
         self._series: list[str] = []
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        if len(seen.channels) != self._names:
-            self._names = len(seen.channels)
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        if len(history.channels) != self._names:
+            self._names = len(history.channels)
             self._series = sorted(
-                name for name in seen.channels if name.startswith("ranks/") and name.endswith("/non_finite")
+                name for name in history.channels if name.startswith("ranks/") and name.endswith("/non_finite")
             )
-        world = seen.facts.get("world_size")
+        world = history.facts.get("world_size")
         bad = []
         for name in self._series:
-            rows = self._cursor.new(seen.channel(name))
+            rows = self._cursor.new(history.channel(name))
             if rows is None:
                 continue
             for at in numpy.flatnonzero(rows.value > self.at["count"]):
                 count = whole(float(rows.value[at]))
                 if not isinstance(world, int) or count < world:  # all of them: that is the training's own finding
                     bad.append((int(rows.segment[at]), int(rows.step[at]), name, int(rows.time[at]), count))
-        return [one for segment, step, name, time, count in sorted(bad)
-                for one in self._say(seen, name, step, time, segment, count)]  # fmt: skip
+        return [item for segment, step, name, time, count in sorted(bad)
+                for item in self._say(history, name, step, time, segment, count)]  # fmt: skip
 
-    def _say(self, seen: RunHistory, name: str, step: int, time: int, segment: int, count: int) -> Iterator[Finding]:
+    def _say(self, history: RunHistory, name: str, step: int, time: int, segment: int, count: int) -> Iterator[Finding]:
         head = name[: -len("/non_finite")]
-        rank = known(seen.channel(f"{head}/max_rank"), step, time, segment)
+        rank = known(history.channel(f"{head}/max_rank"), step, time, segment)
         who = whole(rank) if count == 1 else -1
         if not self.first(segment, who):
             return
@@ -291,7 +291,7 @@ class RankNonFinite(Rule):
             confidence=0.95,
             remedies=[f"look at rank {who}'s batch of step {step}" if who >= 0 else "look at the batches of these "
             "ranks",
-                      "run the step again on another device", *saved_before(seen, step)],
+                      "run the step again on another device", *saved_before(history, step)],
         )  # fmt: skip
 
 
@@ -313,7 +313,7 @@ class MissingRank(_EventRule):
         super().reset()
         self._away: dict[Any, list[int]] = {}
 
-    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+    def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         fields = event.fields
         before, now = fields.get("world_size_before"), fields.get("world_size")
         if isinstance(before, int) and isinstance(now, int):
@@ -363,9 +363,9 @@ class SameBatch(_EventRule):
         self._steps: list[int] = []
         self._said = False
 
-    def take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+    def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         same = event.fields.get("same_batch")
-        if not same or self._said or _splits_model(seen):
+        if not same or self._said or _splits_model(history):
             return
         self._steps.append(event.step)
         if len(self._steps) < self.at["steps"]:
@@ -377,12 +377,12 @@ class SameBatch(_EventRule):
             )  # fmt: skip
 
 
-def _splits_model(seen: RunHistory) -> bool:
+def _splits_model(history: RunHistory) -> bool:
     for name in ("tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size", "tp", "tp_size", "pp",
         "pp_size",
                  "pipeline_parallel", "pipeline_model_parallel_size", "context_parallel_size", "cp",
                  "sequence_parallel"):  # fmt: skip
-        value = setting(seen, name)
+        value = setting(history, name)
         if value is True or (isinstance(value, (int, float)) and value > 1):
             return True
     return False

@@ -48,40 +48,42 @@ class PolicyRule(SeriesRule):
         self._blocks: list[RowBlock] = []
         self._told: Finding | None = None
 
-    def channel(self, seen: RunHistory) -> Channel | None:
+    def channel(self, history: RunHistory) -> Channel | None:
         if not self.pattern:
-            return super().channel(seen)
-        if self._channels != len(seen.channels):
-            self._channels = len(seen.channels)
-            found = [one for name, one in seen.channels.items() if re.search(self.pattern, name)]
+            return super().channel(history)
+        if self._channels != len(history.channels):
+            self._channels = len(history.channels)
+            found = [channel for name, channel in history.channels.items() if re.search(self.pattern, name)]
             # the one that was logged first, in whatever order they were handed over
-            self._found = min(found, key=lambda one: (one.began, one.name), default=None)
+            self._found = min(found, key=lambda item: (item.began, item.name), default=None)
         return self._found
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in range(len(rows)):
             value = float(rows.value[at])
             if not math.isfinite(value):
                 continue
             self._rest.append((value, int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])))
             if len(self._rest) == BLOCK:
-                values = sorted(one[0] for one in self._rest)
+                values = sorted(item[0] for item in self._rest)
                 level = (values[3] + values[4]) / 2
-                spread = 1.4826 * sorted(abs(one - level) for one in values)[4]
+                spread = 1.4826 * sorted(abs(value - level) for value in values)[4]
                 block = RowBlock(level, spread, values[0], values[-1], self._rest[0][1], *self._rest[-1][1:])
                 self._rest = []
                 self._blocks = [*self._blocks[:4], *self._blocks[4:][-59:], block]  # the first four stay
-                yield from self.block(seen, self._blocks)
+                yield from self.block(history, self._blocks)
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         """A block has come; the last of `blocks`, of which the first four are the run's first."""
         raise NotImplementedError
 
     def held(self, blocks: list[RowBlock], count: int, bound: float) -> bool:
         """Whether the last `count` blocks all lie above a bound."""
-        return len(blocks) >= count and all(one.level > bound for one in blocks[-count:])
+        return len(blocks) >= count and all(block.level > bound for block in blocks[-count:])
 
-    def tell(self, seen: RunHistory, step: int, last: RowBlock, severity: str, **evidence: float) -> Iterator[Finding]:
+    def tell(
+        self, history: RunHistory, step: int, last: RowBlock, severity: str, **evidence: float
+    ) -> Iterator[Finding]:
         """The finding, once; again if it gets worse."""
         order = ("info", "warning", "critical")
         if self._told is not None:
@@ -90,7 +92,7 @@ class PolicyRule(SeriesRule):
                 return
             step = self._told.step
         self._told = self.say(
-            "all", seen, step, severity=severity, last_step=last.last, segment=last.segment,
+            "all", history, step, severity=severity, last_step=last.last, segment=last.segment,
             found=self._told.found if self._told is not None else last.last,
             confidence=0.75 if severity != "info" else 0.4, also=evidence,
             evidence={name: rounded(value) for name, value in evidence.items()},
@@ -100,16 +102,16 @@ class PolicyRule(SeriesRule):
     def begin(self, blocks: list[RowBlock], bound: float) -> int:
         """The first step of the last stretch of blocks above a bound."""
         step = blocks[-1].step
-        for one in reversed(blocks):
-            if one.level <= bound:
+        for block in reversed(blocks):
+            if block.level <= bound:
                 break
-            step = one.step
+            step = block.step
         return step
 
 
-def rewarded(seen: RunHistory, block: RowBlock) -> tuple[float, float, float, float]:
+def rewarded(history: RunHistory, block: RowBlock) -> tuple[float, float, float, float]:
     """Reward as known with a block's last row: first level, highest level, last level, spread of single rows."""
-    channel = seen.role("reward")
+    channel = history.role("reward")
     if channel is None:
         return math.nan, math.nan, math.nan, math.nan
     rows = channel.rows()

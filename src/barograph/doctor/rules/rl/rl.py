@@ -48,29 +48,31 @@ class RewardCollapse(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         if len(blocks) < 8:
             return
-        start = float(numpy.median([one.level for one in blocks[:2]]))
-        best = max(blocks, key=lambda one: one.level)
+        start = float(numpy.median([block.level for block in blocks[:2]]))
+        best = max(blocks, key=lambda item: item.level)
         gain = best.level - start
         bound = max(best.level - self.at["lost"] * gain, best.level - 1e18)
-        spread = max(float(numpy.median([one.spread for one in blocks])), 1e-9)
+        spread = max(float(numpy.median([block.spread for block in blocks])), 1e-9)
         wander = (
-            float(numpy.median(numpy.abs(numpy.diff([one.level for one in blocks[4:]])))) if len(blocks) > 6 else 0.0
+            float(numpy.median(numpy.abs(numpy.diff([block.level for block in blocks[4:]]))))
+            if len(blocks) > 6
+            else 0.0
         )
         if best.level - blocks[-1].level < 6 * wander:
             return
         if gain < 2 * spread or best.level - blocks[-1].level < self.at["spreads"] * spread:
             return
-        if all(one.level < bound for one in blocks[-4:]):
+        if all(block.level < bound for block in blocks[-4:]):
             near = best.level - max(0.2 * gain, spread)  # the best of many blocks lies above the level by its noise
-            last = max(nth for nth, one in enumerate(blocks) if one.level >= near)
+            last = max(nth for nth, block in enumerate(blocks) if block.level >= near)
             step = blocks[min(last + 1, len(blocks) - 1)].step
-            lost = all(one.level < best.level - 0.8 * gain for one in blocks[-8:])
-            worse = all(one.level < start - spread for one in blocks[-4:])
+            lost = all(block.level < best.level - 0.8 * gain for block in blocks[-8:])
+            worse = all(block.level < start - spread for block in blocks[-4:])
             yield from self.tell(
-                seen,
+                history,
                 step,
                 blocks[-1],
                 "warning" if len(blocks) > 15 and (lost or worse) else "info",
@@ -102,17 +104,17 @@ class RewardConstant(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
-        if len(blocks) < 2 or any(one.low != one.high for one in blocks[-2:]) or blocks[-1].low != blocks[-2].low:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        if len(blocks) < 2 or any(block.low != block.high for block in blocks[-2:]) or blocks[-1].low != blocks[-2].low:
             return
         value = blocks[-1].low
-        solved = value >= max(one.high for one in blocks) and len(blocks) > 2
+        solved = value >= max(block.high for block in blocks) and len(blocks) > 2
         step = blocks[-2].step
-        for one in reversed(blocks[:-2]):
-            if one.low != one.high or one.low != value:
+        for block in reversed(blocks[:-2]):
+            if block.low != block.high or block.low != value:
                 break
-            step = one.step
-        yield from self.tell(seen, step, blocks[-1], "info" if solved else "critical", reward=value)
+            step = block.step
+        yield from self.tell(history, step, blocks[-1], "info" if solved else "critical", reward=value)
 
 
 class KlBlowUp(PolicyRule):
@@ -147,25 +149,25 @@ class KlBlowUp(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
-        usual = sorted(one.level for one in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 2 else math.nan
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+        usual = sorted(block.level for block in blocks[:-1])[len(blocks) // 2 - 1] if len(blocks) > 2 else math.nan
         if blocks[-1].high > max(self.at["row"] * usual, self.at["least"]) > 0 and self._told is None:
-            yield from self.tell(seen, blocks[-1].step, blocks[-1], "warning", before=usual, kl=blocks[-1].high)
+            yield from self.tell(history, blocks[-1].step, blocks[-1], "warning", before=usual, kl=blocks[-1].high)
         if len(blocks) < 6:
             return
         # against the blocks just before, and against those of some time ago
         for known, least in ((blocks[-10:-2], 1.0), (blocks[-6:-2], 1.0), (blocks[-18:-10], 2.0)):
             if len(known) < 4 or (least > 1 and len(blocks) < 24):
                 continue
-            old = max(abs(one.level) for one in known)
-            now = min(abs(one.level) for one in blocks[-2:])
+            old = max(abs(item.level) for item in known)
+            now = min(abs(block.level) for block in blocks[-2:])
             if now > max(self.at["times"] * max(old, 1e-3), least * self.at["least"]):
                 bound = old * 1.5
                 step = self.begin(blocks, bound)
-                first, best, last, spread = rewarded(seen, blocks[-1])
+                first, best, last, spread = rewarded(history, blocks[-1])
                 better = last >= best - 2 * spread and last > first + 2 * spread
                 severity = "critical" if now > self.at["critical"] else "info" if better else "warning"
-                yield from self.tell(seen, step, blocks[-1], severity, before=old, kl=blocks[-1].level)
+                yield from self.tell(history, step, blocks[-1], severity, before=old, kl=blocks[-1].level)
                 return
 
 
@@ -197,14 +199,14 @@ class EntropyCollapse(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         start = blocks[0].level
-        if len(blocks) < 5 or start <= 0 or any(one.level > self.at["share"] * start for one in blocks[-4:]):
+        if len(blocks) < 5 or start <= 0 or any(block.level > self.at["share"] * start for block in blocks[-4:]):
             return
-        gone = all(one.level <= self.at["gone"] * start for one in blocks[-4:])
+        gone = all(block.level <= self.at["gone"] * start for block in blocks[-4:])
         if self._told is not None and not gone:
             return
-        first, best, last, spread = rewarded(seen, blocks[-1])
+        first, best, last, spread = rewarded(history, blocks[-1])
         better = last > first + 2 * spread and last > best - 2 * spread
         if gone:
             self._told = None if self._told is not None and self._told.severity == "info" else self._told
@@ -213,7 +215,12 @@ class EntropyCollapse(PolicyRule):
             at -= 1
         step = blocks[at + 1].step if blocks[at + 1].level < blocks[at].level / 1.15 else blocks[at].step
         yield from self.tell(
-            seen, step, blocks[-1], "info" if better and not gone else "warning", start=start, entropy=blocks[-1].level
+            history,
+            step,
+            blocks[-1],
+            "info" if better and not gone else "warning",
+            start=start,
+            entropy=blocks[-1].level,
         )
 
 
@@ -243,13 +250,13 @@ class ZeroAdvantage(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         if not self.held(blocks, 4, self.at["share"]):
             return
-        first, best, last, spread = rewarded(seen, blocks[-1])
+        first, best, last, spread = rewarded(history, blocks[-1])
         solved = last > first and last >= best - max(2 * spread, 0.1 * abs(best - first))
         step = self.begin(blocks, self.at["share"])
-        yield from self.tell(seen, step, blocks[-1], "info" if solved else "warning", share=blocks[-1].level)
+        yield from self.tell(history, step, blocks[-1], "info" if solved else "warning", share=blocks[-1].level)
 
 
 class PolicyClipping(PolicyRule):
@@ -275,10 +282,10 @@ class PolicyClipping(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         if self.held(blocks, 4, self.at["share"]):
             step = self.begin(blocks, self.at["share"])
-            yield from self.tell(seen, step, blocks[-1], "warning", share=blocks[-1].level)
+            yield from self.tell(history, step, blocks[-1], "warning", share=blocks[-1].level)
 
 
 class SamplingMismatch(PolicyRule):
@@ -306,10 +313,10 @@ class SamplingMismatch(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         if self.held(blocks, 2, self.at["difference"]):
             step = self.begin(blocks, self.at["difference"])
-            yield from self.tell(seen, step, blocks[-1], "warning", difference=blocks[-1].level)
+            yield from self.tell(history, step, blocks[-1], "warning", difference=blocks[-1].level)
 
 
 class ClippedCompletions(PolicyRule):
@@ -336,12 +343,12 @@ class ClippedCompletions(PolicyRule):
         )
     }
 
-    def block(self, seen: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
+    def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         if self.held(blocks, 4, self.at["share"]):
             grown = blocks[-1].level - blocks[0].level > self.at["more"]
             step = self.begin(blocks, self.at["share"])
             yield from self.tell(
-                seen, step, blocks[-1], "warning" if grown else "info", share=blocks[-1].level, start=blocks[0].level
+                history, step, blocks[-1], "warning" if grown else "info", share=blocks[-1].level, start=blocks[0].level
             )
 
 

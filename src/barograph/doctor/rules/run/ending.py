@@ -40,33 +40,34 @@ class Ending(Rule):
         """The finding of such an end."""
         raise NotImplementedError
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        found: list[Finding] = []
-        new, self._events = seen.events[self._events :], len(seen.events)
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        findings: list[Finding] = []
+        new, self._events = history.events[self._events :], len(history.events)
         for event in new:
-            self.take(event, found)
-        lost = seen.facts.get("lost")
-        if isinstance(lost, Mapping) and not self._ended and seen.facts.get("finished"):
+            self.take(event, findings)
+        lost = history.facts.get("lost")
+        if isinstance(lost, Mapping) and not self._ended and history.facts.get("finished"):
             self._ended = True
             if self.is_mine(str(lost.get("status"))):
-                step = max((channel.last_step for channel in seen.channels.values()), default=0)
-                found.append(self.describe(step, lost))
-        return found
+                step = max((channel.last_step for channel in history.channels.values()), default=0)
+                findings.append(self.describe(step, lost))
+        return findings
 
-    def take(self, event: Record, found: list[Finding]) -> None:
+    def take(self, event: Record, findings: list[Finding]) -> None:
         """One event."""
-        if event.kind == "segment":
+        another = bool(event.fields.get("rank"))
+        if event.kind == "segment" and not another:
             self._ended = False
             if self._open is not None and event.fields.get("kind") != "rewind":
                 self._open.severity = "warning"
                 self._open.message += " The run went on later."
-                found.append(self._open)
+                findings.append(self._open)
                 self._open = None
         elif event.kind == "end":
-            self._ended = True
+            self._ended |= not another
             if self.is_mine(str(event.fields.get("status"))):
                 self._open = self.describe(event.step, event.fields)
-                found.append(self._open)
+                findings.append(self._open)
 
 
 class Crashed(Ending):
@@ -131,17 +132,17 @@ class Hung(Rule):
         self._events = 0
         self._open: Finding | None = None
 
-    def examine(self, seen: RunHistory) -> Iterable[Finding]:
-        found: list[Finding] = []
-        new, self._events = seen.events[self._events :], len(seen.events)
+    def examine(self, history: RunHistory) -> Iterable[Finding]:
+        findings: list[Finding] = []
+        new, self._events = history.events[self._events :], len(history.events)
         for event in new:
             if event.kind == "hang" and event.fields.get("resumed"):
-                self._resume(event.fields, found)
+                self._resume(event.fields, findings)
             elif event.kind == "hang":
-                self._begin(event.step, event.fields, found)
-        return found
+                self._begin(event.step, event.fields, findings)
+        return findings
 
-    def _begin(self, step: int, fields: Mapping[str, Any], found: list[Finding]) -> None:
+    def _begin(self, step: int, fields: Mapping[str, Any], findings: list[Finding]) -> None:
         waited = fields.get("waited_seconds")
         message = str(fields.get("summary") or f"No step for {waited} s after step {step}.")
         evidence: dict[str, Any] = {"waited_seconds": waited}
@@ -160,15 +161,15 @@ class Hung(Rule):
             remedies=["read the stacks in the record `hang`: the rank that is not in the collective is the one to "
                       "look at"] if waits else ["look at the line at the top of the stacks"],
         )  # fmt: skip
-        found.append(self._open)
+        findings.append(self._open)
 
-    def _resume(self, fields: Mapping[str, Any], found: list[Finding]) -> None:
+    def _resume(self, fields: Mapping[str, Any], findings: list[Finding]) -> None:
         if self._open is not None:
             stood = fields.get("stood_seconds")
             self._open.severity = "warning"
             self._open.message = f"No step for {stood} s after step {self._open.step}; it has continued."
             self._open.evidence = self._open.evidence | {"stood_seconds": stood}
-            found.append(self._open)
+            findings.append(self._open)
             self._open = None
 
 

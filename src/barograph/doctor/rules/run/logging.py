@@ -26,10 +26,10 @@ class _Steps(SeriesRule):
     def reset(self) -> None:
         self._told: Finding | None = None
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        yield from self.steps(seen, channel.rows(max(rows.first - 1, 0), rows.first + len(rows)))
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        yield from self.steps(history, channel.rows(max(rows.first - 1, 0), rows.first + len(rows)))
 
-    def steps(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
+    def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         """New rows behind one that is known."""
         raise NotImplementedError
 
@@ -53,11 +53,11 @@ class MissingRows(_Steps):
         self._gaps = 0
         self._lost = 0
 
-    def steps(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
+    def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         apart = numpy.diff(rows.step)
         same = numpy.diff(rows.segment) == 0
         if len(apart) and self._spacings:
-            usual = max(self._spacings, key=lambda one: self._spacings[one])
+            usual = max(self._spacings, key=lambda item: self._spacings[item])
             if (apart == usual).all() and same.all():
                 self._spacings[usual] += len(apart)
                 return
@@ -66,7 +66,7 @@ class MissingRows(_Steps):
             if distance <= 0 or not same[at]:
                 continue
             total = sum(self._spacings.values())
-            usual = max(self._spacings, key=lambda one: self._spacings[one]) if self._spacings else distance
+            usual = max(self._spacings, key=lambda item: self._spacings[item]) if self._spacings else distance
             regular = total >= 16 and self._spacings[usual] > 0.8 * total
             if regular and distance >= self.at["times"] * usual:
                 self._gaps += 1
@@ -108,7 +108,7 @@ class StepsGoBack(_Steps):
         super().reset()
         self._back = self._twice = 0
 
-    def steps(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
+    def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         apart = numpy.diff(rows.step)
         bad = (apart <= 0) & (numpy.diff(rows.segment) == 0)
         if not bad.any():
@@ -147,7 +147,7 @@ class ClockSkew(_Steps):
     causes = ("logging: a clock was changed",)
     remedies = ("Synchronize the machines' clocks with NTP.",)
 
-    def steps(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
+    def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         apart = numpy.diff(rows.time)
         back = (apart < -1e6 * self.at["seconds"]) & (numpy.diff(rows.segment) == 0) & (numpy.diff(rows.step) > 0)
         if self._told is not None or not back.any():
@@ -182,7 +182,7 @@ class RunsInOneFile(_Steps):
         self._begun = 0
         self._segment = -1
 
-    def steps(self, seen: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
+    def steps(self, history: RunHistory, rows: ChannelRows) -> Iterator[Finding]:
         if self._segment == rows.segment[0] == rows.segment[-1]:
             return
         places = [0, *(numpy.flatnonzero(numpy.diff(rows.segment)) + 1).tolist()]

@@ -60,26 +60,26 @@ class _Borders(SeriesRule):
         self._begin = 0
         self._newest = 0
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         if self._border is None and rows.segment[-1] == rows.segment[0] == self._segment:
             self._newest = int(rows.step[-1])
         else:
-            yield from self._walk(seen, channel, rows)
+            yield from self._walk(history, channel, rows)
 
-    def end(self, seen: RunHistory, channel: Channel) -> Iterator[Finding]:
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         if self._border is not None:
-            yield from self.over(seen, self._border)
+            yield from self.over(history, self._border)
             self._border = None
 
-    def _walk(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+    def _walk(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         edges = [0, *(numpy.flatnonzero(numpy.diff(rows.segment)) + 1).tolist(), len(rows)]
         for low, high in pairwise(edges):
             segment = int(rows.segment[low])
             if segment != self._segment:
                 if self._border is not None:
-                    yield from self.over(seen, self._border)
+                    yield from self.over(history, self._border)
                     self._border = None
-                if self._segment is not None and not is_game(seen, channel):
+                if self._segment is not None and not is_game(history, channel):
                     self._border = self._make(channel, rows, low, segment)
                 self._segment, self._begin = segment, rows.first + low
             for at in range(low, high):
@@ -90,9 +90,9 @@ class _Borders(SeriesRule):
                 if math.isfinite(value) and value > 0:
                     border.new.append(math.log(value))
                     border.steps.append(int(rows.step[at]))
-                    yield from self.row(seen, border)
+                    yield from self.row(history, border)
                 if len(border.new) >= self._rows:
-                    yield from self.over(seen, border)
+                    yield from self.over(history, border)
                     self._border = None
             self._newest = int(rows.step[high - 1])
 
@@ -126,11 +126,11 @@ class _Borders(SeriesRule):
             same=dict(zip(known.step[later].tolist(), numpy.log(known.value[later]).tolist(), strict=True)),
         )
 
-    def row(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+    def row(self, history: RunHistory, border: Border) -> Iterator[Finding]:
         """A row behind the border has come."""
         yield from ()
 
-    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+    def over(self, history: RunHistory, border: Border) -> Iterator[Finding]:
         """No more rows are looked at."""
         yield from ()
 
@@ -155,7 +155,7 @@ class ResumeDiscontinuity(_Borders):
         self._told: Finding | None = None
         self._peak = 0.0
 
-    def row(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+    def row(self, history: RunHistory, border: Border) -> Iterator[Finding]:
         count = len(border.new)
         if count < 3 or count > 16:
             if count == 17 and self._told is not None:
@@ -203,13 +203,13 @@ class ResumeDiscontinuity(_Borders):
         )
         yield again(self._told)
 
-    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+    def over(self, history: RunHistory, border: Border) -> Iterator[Finding]:
         told, self._told = self._told, None
         if told is None or len(border.new) < 32:
             return
         rest = [
-            one - border.same.get(step, border.level)
-            for one, step in zip(border.new[-16:], border.steps[-16:], strict=True)
+            item - border.same.get(step, border.level)
+            for item, step in zip(border.new[-16:], border.steps[-16:], strict=True)
         ]
         left = sorted(rest)[len(rest) // 2]
         told.evidence["left"] = rounded(left, 3)
@@ -241,11 +241,11 @@ class DataReplay(_Borders):
     sources = ("ml-engineering: a step down after resume, a step up later", "lightning#18780")
     thresholds: ClassVar = {"correlation": (0.7, "five standard errors of 48 rows; ours"), "rows": (24.0, "ours")}
 
-    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
+    def over(self, history: RunHistory, border: Border) -> Iterator[Finding]:
         found = border.steps[-1] if border.steps else border.step
         signs: list[str] = []
         evidence: dict[str, Any] = {}
-        repeats = seen.channel("data/repeats")
+        repeats = history.channel("data/repeats")
         if repeats is not None:
             rows = repeats.rows()
             behind = (rows.segment == border.segment) & (rows.step <= found) & numpy.isfinite(rows.value)
@@ -258,7 +258,7 @@ class DataReplay(_Borders):
             evidence["correlation"] = rounded(correlation, 3)
             signs.append(f"its losses follow those of the first rows (correlation {correlation:.2f})")
         for name, word in (("data/tokens_seen", "tokens"), ("train/epoch", "epochs")):
-            counter = seen.channel(name)
+            counter = history.channel(name)
             if counter is None:
                 continue
             rows = counter.rows()
@@ -310,8 +310,8 @@ class DataReplay(_Borders):
         if len(border.new) < 32:
             return 0.0
         first = [
-            one - border.same.get(step, border.level)
-            for one, step in zip(border.new[:32], border.steps[:32], strict=True)
+            item - border.same.get(step, border.level)
+            for item, step in zip(border.new[:32], border.steps[:32], strict=True)
         ]
         drop = -float(numpy.median(first))
         return drop if drop > max(0.02, 4 * 1.25 * border.spread / math.sqrt(32)) else 0.0
@@ -339,8 +339,8 @@ class ResumedSchedule(_Borders):
     _rows = 4
     remedies = ("Restore the scheduler's state, or its step count, with the checkpoint.",)
 
-    def over(self, seen: RunHistory, border: Border) -> Iterator[Finding]:
-        rate = seen.role("lr")
+    def over(self, history: RunHistory, border: Border) -> Iterator[Finding]:
+        rate = history.role("lr")
         if rate is None:
             return
         rows = rate.rows()

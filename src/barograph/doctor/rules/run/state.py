@@ -49,21 +49,21 @@ class OptimizerStateLost(SeriesRule):
         self._segment: int | None = None
         self._step = 0
 
-    def look(self, seen: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
-        rate = seen.role("lr")
+    def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
+        rate = history.role("lr")
         cuts = [0, *(numpy.flatnonzero(numpy.diff(rows.segment)) + 1).tolist(), len(rows)]
         for low, high in pairwise(cuts):
             segment = int(rows.segment[low])
             if self._segment is not None and segment != self._segment:
-                yield from self._look(seen, rate, rows, low)
+                yield from self._look(history, rate, rows, low)
             self._segment, self._step = segment, int(rows.step[high - 1])
             for at in range(max(low, high - int(self.at["tables"])), high):
                 self._past.append(_each(rate, rows, at))
             self._past = self._past[-int(self.at["tables"]) :]
 
-    def _look(self, seen: RunHistory, rate: Channel | None, rows: ChannelRows, at: int) -> Iterator[Finding]:
+    def _look(self, history: RunHistory, rate: Channel | None, rows: ChannelRows, at: int) -> Iterator[Finding]:
         step, segment = int(rows.step[at]), int(rows.segment[at])
-        usual = [one for one in self._past if math.isfinite(one) and one > 0]
+        usual = [item for item in self._past if math.isfinite(item) and item > 0]
         now, largest = _each(rate, rows, at), max(usual, default=math.nan)
         anew = step < 0.5 * self._step  # another stage, or another try
         if anew or len(usual) < self.at["tables"] or not self.at["times"] * largest < now < math.inf:
@@ -74,7 +74,7 @@ class OptimizerStateLost(SeriesRule):
             "those before, at the same learning rate.", found=step, segment=segment,
             confidence=0.85, evidence={"times": times, "ratio": float(rows.value[at])},
             remedies=["load the optimizer's state with the weights", "if it is gone, warm the learning rate up again",
-                      *saved_before(seen, step)],
+                      *saved_before(history, step)],
         )  # fmt: skip
 
 

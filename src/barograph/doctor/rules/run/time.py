@@ -58,19 +58,19 @@ class TimeShare(Rule):
         self._spent: dict[tuple[str, int], _Spent] = {}
         self._told: set[tuple[str, int]] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        main = seen.role("loss") or seen.role("duration_ms")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        main = history.role("loss") or history.role("duration_ms")
         rows = self._cursor.new(main)
         if rows is not None:
             for place in numpy.flatnonzero(numpy.diff(rows.segment, prepend=-1)):
                 self._begun.setdefault(int(rows.segment[place]), int(rows.time[place]))
-        if len(seen.channels) != self._channels:
-            self._channels = len(seen.channels)
-            self._names = {name: cause for name in seen.channels if (cause := cause_of_time(name)) is not None}
+        if len(history.channels) != self._channels:
+            self._channels = len(history.channels)
+            self._names = {name: cause for name in history.channels if (cause := cause_of_time(name)) is not None}
         changed: set[tuple[str, int]] = set()
         latest: dict[tuple[str, int], int] = {}
         for name, cause in self._names.items():
-            new = self._cursor.new(seen.channel(name))
+            new = self._cursor.new(history.channel(name))
             if new is None:
                 continue
             for step, value, time, segment in zip(*(column.tolist() for column in new[1:]), strict=True):
@@ -126,14 +126,16 @@ class RestartTime(Rule):
         self._events = 0
         self._ended: set[int] = set()  # segments that ended as planned
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         current = 0
-        for event in seen.events:
+        for event in history.events:
+            if event.fields.get("rank"):
+                continue
             if event.kind == "segment":
                 current = int(event.fields.get("segment") or 0)
             elif event.kind == "end" and event.fields.get("status") in ("finished", "paused", "stopped"):
                 self._ended.add(current)
-        rows = self._cursor.new(seen.role("loss"))
+        rows = self._cursor.new(history.role("loss"))
         if rows is None:
             return
         for step, time, segment in zip(rows.step.tolist(), rows.time.tolist(), rows.segment.tolist(), strict=True):
@@ -193,19 +195,19 @@ class RepeatedMessages(Rule):
         self._events = self._segment = 0
         self._known: dict[str, _Repeated] = {}
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        new, self._events = seen.events[self._events :], len(seen.events)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        new, self._events = history.events[self._events :], len(history.events)
         for event in new:
             if event.kind == "segment":
                 self._segment = int(event.fields.get("segment") or 0)
             elif event.kind == "info":
-                yield from self._take(seen, event)
-        if seen.facts.get("finished"):
-            for template, one in self._known.items():
-                if one.count >= self.at["count"]:
-                    yield self._say(seen, template, one)
+                yield from self._take(history, event)
+        if history.facts.get("finished"):
+            for template, item in self._known.items():
+                if item.count >= self.at["count"]:
+                    yield self._say(history, template, item)
 
-    def _take(self, seen: RunHistory, event: Record) -> Iterator[Finding]:
+    def _take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
         text = str(event.fields.get("message", ""))
         template = _VARIES.sub("#", text)[:200]
         if template not in self._known and len(self._known) >= _MOST_TEMPLATES:
@@ -215,34 +217,43 @@ class RepeatedMessages(Rule):
         if not one.steps or one.steps[-1] != event.step:
             one.steps = [*one.steps[-_RECENT:], event.step]
         if one.count >= self.at["count"] and one.count & (one.count - 1) == 0:
-            yield self._say(seen, template, one)
+            yield self._say(history, template, one)
 
-    def _say(self, seen: RunHistory, template: str, one: _Repeated) -> Finding:
-        slower, share = self._slower(seen, one)
+    def _say(self, history: RunHistory, template: str, repeated: _Repeated) -> Finding:
+        slower, share = self._slower(history, repeated)
         slow = slower >= self.at["slower"]
         about_input = _INPUT.search(template) is not None
-        message = f"“{one.example}” and messages like it came {one.count} times from step {one.first} to {one.last}"
+        message = (
+            f"“{repeated.example}” and messages like it came {repeated.count} times "
+            f"from step {repeated.first} to {repeated.last}"
+        )
         if slow:
             message += f"; steps with one take {slower:.3g} times as long, and {share:.0%} of the slow steps have one"
         causes = ["loader slow: reads fail and are tried again"] if about_input else ["what the message says"]
-        evidence: dict[str, Any] = {"count": one.count, "example": one.example, "slower": slower, "slow_share": share}
+        evidence: dict[str, Any] = {
+            "count": repeated.count,
+            "example": repeated.example,
+            "slower": slower,
+            "slow_share": share,
+        }
         return self.finding(
-            one.first, f"{message}.", key=template[:80], severity="warning" if slow else "info", last_step=one.last,
+            repeated.first, f"{message}.", key=template[:80], severity="warning" if slow else "info",
+            last_step=repeated.last,
             kind="input_bound" if about_input else "logging", evidence=evidence, causes=causes,
             confidence=0.8 if slow else 0.4,
             remedies=["look at the storage and the network that the data come over", "copy the data to a local disk"]
             if about_input else ["follow what the message says, or silence it if it is harmless"],
         )  # fmt: skip
 
-    def _slower(self, seen: RunHistory, one: _Repeated) -> tuple[float, float]:
+    def _slower(self, history: RunHistory, repeated: _Repeated) -> tuple[float, float]:
         """How many times as long steps with a message take, and the share of slow steps that have one; NaN: unknown."""
-        channel = seen.role("duration_ms") or seen.channel("speed/step_ms")
+        channel = history.role("duration_ms") or history.channel("speed/step_ms")
         if channel is None:
             return float("nan"), float("nan")
         rows = channel.rows(max(channel.start, channel.end - 16_384))
-        inside = (rows.step >= one.steps[0]) & (rows.step <= one.last) & numpy.isfinite(rows.value)
+        inside = (rows.step >= repeated.steps[0]) & (rows.step <= repeated.last) & numpy.isfinite(rows.value)
         step, value = rows.step[inside], rows.value[inside]
-        has = numpy.isin(step, one.steps)
+        has = numpy.isin(step, repeated.steps)
         if has.sum() < 8 or (~has).sum() < 8:
             return float("nan"), float("nan")
         usual = float(numpy.median(value[~has]))

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-def throughput_of(seen: RunHistory) -> Channel | None:
+def throughput_of(history: RunHistory) -> Channel | None:
     """Tokens or samples a second."""
-    found = seen.role("throughput")
-    return found if found is not None and found.end > 1 else seen.channel("speed/tokens_per_second")
+    channel = history.role("throughput")
+    return channel if channel is not None and channel.end > 1 else history.channel("speed/tokens_per_second")
 
 
-def duration_of(seen: RunHistory) -> Channel | None:
+def duration_of(history: RunHistory) -> Channel | None:
     """Milliseconds a step."""
-    return seen.role("duration_ms") or seen.channel("speed/step_ms")
+    return history.role("duration_ms") or history.channel("speed/step_ms")
 
 
 _PAST = 512  # rows of the share of waiting that are kept
@@ -76,12 +76,12 @@ class InputBound(Rule):
         self._said: dict[str, int] = {}
         self._segment = -1
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        waits, whole = seen.channel("speed/phase/data_ms"), seen.channel("speed/step_ms")
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        waits, whole = history.channel("speed/phase/data_ms"), history.channel("speed/step_ms")
         if waits is None or whole is None or not whole.end or waits.end == self._row:
             return
         rows = waits.rows(self._row)
-        if not seen.facts.get("finished"):  # the step's own time may come in a later record
+        if not history.facts.get("finished"):  # the step's own time may come in a later record
             newest = whole.rows(whole.end - 1)
             later = (rows.segment > newest.segment[0]) | (
                 (rows.segment == newest.segment[0]) & (rows.step > newest.step[0])
@@ -107,10 +107,10 @@ class InputBound(Rule):
             self._shares = numpy.concatenate([self._shares, share[good]])
             if "warns" not in self._said:
                 for at in numpy.flatnonzero(share[good] > self.at["informs"]):
-                    yield from self._look(seen, old + int(at), int(rows.time[good[at]]))
+                    yield from self._look(history, old + int(at), int(rows.time[good[at]]))
             self._steps, self._shares = self._steps[-_PAST:], self._shares[-_PAST:]
 
-    def _look(self, seen: RunHistory, at: int, time: int) -> Iterator[Finding]:
+    def _look(self, history: RunHistory, at: int, time: int) -> Iterator[Finding]:
         count = int(self.at["rows"])
         recent = self._shares[max(0, at + 1 - count) : at + 1]
         if len(recent) < count or "warns" in self._said:
@@ -133,7 +133,7 @@ class InputBound(Rule):
         began = int(self._steps[first])
         step = int(self._steps[at])
         self._said[grade] = step
-        waits = usual(seen.channel("speed/phase/data_ms"), step, time, self._segment, 20)
+        waits = usual(history.channel("speed/phase/data_ms"), step, time, self._segment, 20)
         yield self.finding(
             began, f"Steps wait for their batch {middle:.0%} of the time ({waits:.3g} ms), since step {began}.",
             key=grade,
@@ -182,14 +182,14 @@ class ImpossibleUtilization(BlockRule):
         super().reset()
         self._said: set[str] = set()
 
-    def channel(self, seen: RunHistory) -> Channel | None:
-        return seen.role("mfu") or seen.channel("speed/mfu")
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("mfu") or history.channel("speed/mfu")
 
-    def look(self, seen: RunHistory, new: BlockColumns) -> Iterator[Finding]:
-        channel = self.channel(seen)
+    def look(self, history: RunHistory, new: BlockColumns) -> Iterator[Finding]:
+        channel = self.channel(history)
         name = channel.name if channel is not None else "mfu"
         for at in numpy.flatnonzero(new.middle > self.at["informs"]):
-            share = mfu_fraction(float(new.middle[at]), name, seen.channels)
+            share = mfu_fraction(float(new.middle[at]), name, history.channels)
             grade = "warns" if share > self.at["warns"] else "informs"
             if grade in self._said or share <= self.at["informs"]:
                 continue
@@ -211,10 +211,10 @@ class _ShareOfLight(Rule):
     def reset(self) -> None:
         self._blocks = NewBlocks()
 
-    def shares(self, seen: RunHistory) -> Iterator[tuple[BlockColumns, int, float, float]]:
+    def shares(self, history: RunHistory) -> Iterator[tuple[BlockColumns, int, float, float]]:
         """New blocks: their columns, the row, its share, and the tokens a second that the estimate allows."""
-        light = seen.channel("sol/tps")
-        new = self._blocks.new(seen, throughput_of(seen)) if light is not None else None
+        light = history.channel("sol/tps")
+        new = self._blocks.new(history, throughput_of(history)) if light is not None else None
         for at in range(len(new)) if new is not None else ():
             assert light is not None and new is not None
             best = float(newest(light, int(new.last_step[at]), int(new.time[at]), int(new.segment[at]), 1)[0])
@@ -247,8 +247,8 @@ class ImpossibleSpeed(_ShareOfLight):
         super().reset()
         self._said: set[int] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        for new, at, share, best in self.shares(seen):
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for new, at, share, best in self.shares(history):
             segment = int(new.segment[at])
             if share > self.at["share"] and segment not in self._said:
                 self._said.add(segment)
@@ -278,17 +278,17 @@ class LowEfficiency(_ShareOfLight):
         self._low: list[int] = []
         self._seen, self._said = 0, False
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
         if self._said:
             return
-        for new, at, share, best in self.shares(seen):
+        for new, at, share, best in self.shares(history):
             self._seen += 1
             self._low = [*self._low, int(new.step[at])] if share < self.at["share"] and self._seen > 2 else []
             if len(self._low) >= self.at["blocks"]:
                 self._said = True
                 step = int(new.last_step[at])
                 yield self.finding(
-                    self._low[0], causes=self._causes(seen, step, int(new.time[at]), int(new.segment[at])),
+                    self._low[0], causes=self._causes(history, step, int(new.time[at]), int(new.segment[at])),
                     message=f"Training runs at {share:.0%} of the speed of light.", found=step,
                     segment=int(new.segment[at]), evidence={"share": share, "tokens_per_second": float(new.middle[at]),
                     "light": best},
@@ -296,11 +296,11 @@ class LowEfficiency(_ShareOfLight):
                 )  # fmt: skip
                 return
 
-    def _causes(self, seen: RunHistory, step: int, time: int, segment: int) -> list[str]:
+    def _causes(self, history: RunHistory, step: int, time: int, segment: int) -> list[str]:
         """Without those that the run itself rules out."""
-        waits = usual(seen.channel("speed/phase/data_ms"), step, time, segment)
-        whole = usual(seen.channel("speed/step_ms") or seen.role("duration_ms"), step, time, segment)
-        alone = (seen.facts.get("world_size") or 1) == 1
+        waits = usual(history.channel("speed/phase/data_ms"), step, time, segment)
+        whole = usual(history.channel("speed/step_ms") or history.role("duration_ms"), step, time, segment)
+        alone = (history.facts.get("world_size") or 1) == 1
         return [
             cause
             for cause in self.causes

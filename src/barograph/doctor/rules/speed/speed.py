@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-def pace_of(seen: RunHistory) -> tuple[Channel | None, int]:
+def pace_of(history: RunHistory) -> tuple[Channel | None, int]:
     """The series that tells how fast steps go, and its sign: -1 where less is slower, +1 where more is."""
-    speed = throughput_of(seen)
-    return (speed, -1) if speed is not None and speed.end >= 8 else (duration_of(seen), 1)
+    speed = throughput_of(history)
+    return (speed, -1) if speed is not None and speed.end >= 8 else (duration_of(history), 1)
 
 
 class ThroughputDrop(Rule):
@@ -79,8 +79,8 @@ class ThroughputDrop(Rule):
         self._open: dict[str, tuple[Shift, float]] = {}  # changes that have not cost enough yet
         self._due: dict[str, int] = {}  # the step at which they had
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel, sign = pace_of(seen)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, sign = pace_of(history)
         if channel is None or channel.end == self._looked(channel):
             return
         for grade, (ratio, rows, z, share) in self._grades.items():
@@ -89,9 +89,9 @@ class ThroughputDrop(Rule):
             if shifts is None:
                 shifts = self._shifts[key] = Shifts(ratio, rows, sign=sign, z=z, share=share)
             first = shifts.looked
-            for shift in shifts.follow(seen, channel):
+            for shift in shifts.follow(history, channel):
                 yield from self._settle(
-                    seen, key, channel, first, shift.last if shift.back is None else shift.back_row, sign
+                    history, key, channel, first, shift.last if shift.back is None else shift.back_row, sign
                 )
                 cheap = shift.back is None or key in self._open
                 self._open.pop(key, None)
@@ -99,8 +99,8 @@ class ThroughputDrop(Rule):
                     self._open[key] = (shift, self._lost(channel, shift))
                 if shift.back is None:
                     self._due.pop(key, None)
-                yield self._say(seen, shift, grade, sign, cheap, self._due.get(key, shift.found))
-            yield from self._settle(seen, key, channel, first, channel.end, sign)
+                yield self._say(history, shift, grade, sign, cheap, self._due.get(key, shift.found))
+            yield from self._settle(history, key, channel, first, channel.end, sign)
 
     def _lost(self, channel: Channel, shift: Shift) -> float:
         """The time at which the change has cost enough, µs since 1970; minus infinity where times are not known."""
@@ -110,7 +110,7 @@ class ThroughputDrop(Rule):
         return shift.time + self.at["seconds"] * 1e6 / (1 - share) if known_times else -math.inf
 
     def _settle(
-        self, seen: RunHistory, key: str, channel: Channel, first: int, last: int, sign: int
+        self, history: RunHistory, key: str, channel: Channel, first: int, last: int, sign: int
     ) -> Iterator[Finding]:
         """Whether an open change has cost enough by one of these rows."""
         if key not in self._open:
@@ -121,13 +121,13 @@ class ThroughputDrop(Rule):
         if len(late):
             del self._open[key]
             step = self._due[key] = int(rows.step[late[0]])
-            yield self._say(seen, shift, key.rsplit(" ", 1)[1], sign, False, step)
+            yield self._say(history, shift, key.rsplit(" ", 1)[1], sign, False, step)
 
     def _looked(self, channel: Channel) -> int:
         shifts = self._shifts.get(f"{channel.name} half")
         return shifts.looked if shifts is not None else -1
 
-    def _say(self, seen: RunHistory, shift: Shift, grade: str, sign: int, cheap: bool, found: int) -> Finding:
+    def _say(self, history: RunHistory, shift: Shift, grade: str, sign: int, cheap: bool, found: int) -> Finding:
         share = shift.ratio if sign < 0 else 1 / shift.ratio
         severity = "critical" if share < self.at["red"] else "warning"
         whole = sign > 0 and abs(1 / share / max(2, round(1 / share)) - 1) < 0.03
@@ -139,7 +139,7 @@ class ThroughputDrop(Rule):
             f"{compact(shift.before)} became {compact(shift.after)}"
         )
         message += f", until step {shift.back}." if shift.back is not None else "."
-        causes = _slow_causes(seen, shift)
+        causes = _slow_causes(history, shift)
         return self.finding(
             shift.step, message, severity=severity, key=grade, segment=shift.segment,
             last_step=shift.back if shift.back is not None else max(found, shift.found), found=found,
@@ -148,19 +148,19 @@ class ThroughputDrop(Rule):
         )  # fmt: skip
 
 
-def _slow_causes(seen: RunHistory, shift: Shift) -> list[str]:
+def _slow_causes(history: RunHistory, shift: Shift) -> list[str]:
     """What became slower with it, as far as phases and devices tell."""
     # a device can only be blamed by what it says
-    seen_device = any(name.startswith("gpu/") for name in seen.channels)
+    seen_device = any(name.startswith("gpu/") for name in history.channels)
     device = ["device throttled"] if seen_device else []
     causes = [*device, "loader slow", "rank slow"]
-    waits = seen.channel("speed/phase/data_ms")
+    waits = history.channel("speed/phase/data_ms")
     if waits is not None:
         before = usual(waits, shift.step - 1, shift.time, shift.segment, 64)
         rows = waits.rows(max(waits.start, waits.end - 8192 - 512))
         here = (rows.step >= shift.step) & (rows.step <= shift.found) & (rows.segment == shift.segment)
         after = float(numpy.median(rows.value[here])) if here.any() else math.nan
-        step_ms = usual(duration_of(seen), shift.step - 1, shift.time, shift.segment, 64)
+        step_ms = usual(duration_of(history), shift.step - 1, shift.time, shift.segment, 64)
         if after - before > 0.3 * step_ms * abs(max(shift.ratio, 1 / shift.ratio) - 1):
             return [
                 f"loader slow: the wait for a batch is {after:.3g} ms, it was {before:.3g}",
@@ -192,12 +192,12 @@ class StepTimeOutliers(Rule):
         self._rows: list[int] = []
         self._first, self._count, self._longest = 0, 0, 0.0
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel, sign = pace_of(seen)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, sign = pace_of(history)
         rows = self._cursor.new(channel)
         if rows is None or channel is None:
             return
-        _, spread, z = seen.local(channel, log=True).rows(rows.first)
+        _, spread, z = history.local(channel, log=True).rows(rows.first)
         with numpy.errstate(invalid="ignore", over="ignore"):
             high = z * sign > self.at["z"]
             if not high.any():
@@ -262,13 +262,13 @@ class Stalled(Rule):
         self._open: Finding | None = None
         self._last = 0
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        if len(seen.events) != self._events:
-            new, self._events = seen.events[self._events :], len(seen.events)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        if len(history.events) != self._events:
+            new, self._events = history.events[self._events :], len(history.events)
             for event in new:
                 if event.kind == "stacks":
                     yield from self._stacks(event.step, event.fields)
-        channel = seen.role("loss")
+        channel = history.role("loss")
         rows = self._cursor.new(channel)
         if rows is not None and channel is not None:
             yield from self._look(channel, rows)
@@ -348,10 +348,10 @@ class StepTimeDrift(Rule):
         self._began = 0
         self._said: set[str] = set()
 
-    def examine(self, seen: RunHistory) -> Iterator[Finding]:
-        channel, sign = pace_of(seen)
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, sign = pace_of(history)
         by_speed = sign < 0
-        new = self._blocks.new(seen, channel)
+        new = self._blocks.new(history, channel)
         if new is None:
             return
         for at in range(len(new)):

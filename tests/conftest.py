@@ -9,11 +9,12 @@ from typing import Any
 import hypothesis
 import pytest
 
-# no deadline and no limit on generation: how long an example takes says how busy the machine is
+# no deadline and no limit on generation: how long an example takes says how busy the machine is. In CI a commit's
+# examples are always the same, so that a failure can be repeated; elsewhere every run tries others
 hypothesis.settings.register_profile(
     "barograph",
     deadline=None,
-    derandomize=False,
+    derandomize=bool(os.environ.get("CI")),
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

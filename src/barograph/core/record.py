@@ -195,18 +195,20 @@ def _escaped(value: Any, name: Any = None) -> Any:
 
 def decode(item: Mapping[str, Any]) -> Record:
     """The record in a parsed JSON object, its non-finite numbers floats again."""
-    fields = dict(item)
-    for key in RESERVED:
-        fields.pop(key, None)
+    return decode_own(dict(item))
+
+
+def decode_own(fields: dict[str, Any]) -> Record:
+    """`decode` of an object that nobody else has: it becomes the record's fields."""
+    kind, time, step = fields.pop("log", ""), fields.pop("time", None), fields.pop("step", 0)
+    aside = fields.pop("values", None)
     if not _PLAIN_TYPES.issuperset(map(type, fields.values())):
         fields = restore_non_finite(fields)
-    aside = item.get("values")
     if isinstance(aside, dict):
         fields.update((key, _restore(value)) for key, value in aside.items())
-    step = item.get("step", 0)
     if type(step) is not int or not -(1 << 63) <= step < 1 << 63:
         step = _whole(_restore(step))
-    return Record(str(item.get("log", "")), parse_time(item.get("time")), step, fields)
+    return Record(kind if type(kind) is str else str(kind), parse_time(time), step, fields)
 
 
 def _whole(step: Any) -> int:

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from barograph.core.record import BEGINNINGS, Record, decode
+from barograph.core.record import BEGINNINGS, Record, decode_own
 from barograph.log.blocks import SEALED, WideHistogram, WideRow
 from barograph.log.files import MAIN, Owner, is_log_name, is_sidecar_name, rank_in
 from barograph.log.parts import Joiner
@@ -93,10 +93,8 @@ class Follower:
         entries: list[Entry] = []
         left = limit_bytes
         while (left > 0 or not entries) and (log := self._next(logs)) is not None:
-            entry, size = log.take()
-            left -= size
-            if entry is not None:
-                entries.append(entry)
+            alone = all(other.is_read for other in logs if other is not log)
+            left -= log.take_many(left, entries) if alone else log.take(entries)
         return entries
 
     def skip(self) -> None:
@@ -224,12 +222,18 @@ class _Log:
         record, end, _ = self._record
         return block.time < record.time if block.log == SEALED else block.log < end
 
-    def take(self) -> tuple[Entry | None, int]:
-        """The next entry, which is ready, and its bytes; None for a record of another run."""
+    @property
+    def is_read(self) -> bool:
+        """Whether there was nothing more when it was read last."""
+        return self.exhausted and self._blocks.block is None
+
+    def take(self, entries: list[Entry]) -> int:
+        """Add the next entry, which is ready, unless it is a record of another run; its bytes."""
         self.time = self.next_time
         if self._record is None or self._block_first():
             block, size = self._blocks.take()
-            return Entry(self.name, self._rank, block.segment, block, self.end), size
+            entries.append(Entry(self.name, self._rank, block.segment, block, self.end))
+            return size
         record, end, check = self._record
         self._record = None
         size, self.end = end - self.end, end
@@ -238,9 +242,32 @@ class _Log:
         self._marks.append((end, check))
         if record.kind in BEGINNINGS:
             self._enter(record)
-        if self._foreign:
-            return None, size
-        return Entry(self.name, self._rank, self._segment_of(record), record, end), size
+        if not self._foreign:
+            entries.append(Entry(self.name, self._rank, self._segment_of(record), record, end))
+        return size
+
+    def take_many(self, limit: int, entries: list[Entry]) -> int:
+        """Add the next entry and, where no other log has any, the records behind it up to the next block or beginning,
+        of about this many bytes; their bytes. Most of what there is to read comes this way.
+        """
+        size = self.take(entries)
+        apart = self._record is not None or self._blocks.next() is not None  # a block comes, or did
+        if apart or self.is_sidecar or self._foreign or not self._marks:
+            return size
+        name, rank, segment, marks = self.name, self._rank, self._segment, self._marks
+        begin = self.end - size
+        for record, end, check in self._records:
+            if record.kind in BEGINNINGS:
+                self._record = record, end, check
+                break
+            if record.time > self.time:
+                self.time = record.time
+            marks.append((end, check))
+            self.end = end
+            entries.append(Entry(name, rank, segment, record, end))
+            if end - begin >= limit:
+                break
+        return self.end - begin
 
     def _segment_of(self, record: Record) -> int:
         """A sidecar's record belongs to what the main log was at when it was written."""
@@ -344,7 +371,7 @@ def _scanned(
         whole = joiner.add(item)
         if whole is not None:
             checked = chunk[used - _CHECKED : used] if used >= _CHECKED else (lead + chunk[:used])[-_CHECKED:]
-            yield decode(whole), offset + used, zlib.crc32(checked)
+            yield decode_own(whole), offset + used, zlib.crc32(checked)
 
 
 def _is_same(descriptor: int, end: int, check: int) -> bool:

@@ -16,12 +16,13 @@ from typing import Any
 
 import msgspec
 
-from barograph.core.record import Record, decode, restore_non_finite
+from barograph.core.record import Record, decode_own, restore_non_finite
 from barograph.log.parts import KIND as PART
 from barograph.log.parts import Joiner, joined
 
 WHITE = b" \t\r\n\0"  # a file system may show zeros after a power loss
 
+_ARRAY_END, _RECORD_END = b"]" + WHITE, b"," + WHITE
 _PART_HEAD = b'{"log":"part"'
 
 _decode_strict = msgspec.json.Decoder(dict[str, Any]).decode
@@ -126,7 +127,7 @@ def records_from(path: str | os.PathLike[str], offset: int = 0) -> Iterator[tupl
             for item, used in scan(chunk):
                 whole = joiner.add(item)
                 if whole is not None:
-                    yield decode(whole), base + used
+                    yield decode_own(whole), base + used
             if not used:
                 if not more:
                     return
@@ -161,7 +162,7 @@ def records_of(
             for at in _lines_of(chunk[:whole], heads):
                 line = chunk.find(b"\n", at)
                 line = len(chunk) if line < 0 else line
-                text = chunk[at:line].rstrip(b"]" + WHITE).rstrip(b"," + WHITE)
+                text = chunk[at:line].rstrip(_ARRAY_END).rstrip(_RECORD_END)
                 is_part = text.startswith(_PART_HEAD)
                 if is_part and not any(kind in text[:300] for kind in of):
                     continue
@@ -172,7 +173,7 @@ def records_of(
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     continue
                 if item is not None and (not is_part or not fields or not item.keys().isdisjoint(fields)):
-                    yield decode(item), offset + at + len(text)
+                    yield decode_own(item), offset + at + len(text)
             if not more:
                 return
             offset += whole
@@ -186,7 +187,7 @@ def read_stable(file: int, offset: int, size: int) -> tuple[bytes, bool]:
     record of a first read is there in a second.
     """
     first = os.pread(file, size, offset)
-    known = len(first.rstrip(b"]" + WHITE))
+    known = len(first.rstrip(_ARRAY_END))
     return os.pread(file, known, offset) if known else first, len(first) == size
 
 
@@ -212,7 +213,9 @@ def scan(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
         # our own records stand on one line; older logs spread some over several
         line = data.find(b"\n", at)
         line = size if line < 0 else line
-        text = data[at:line].rstrip(b"]" + WHITE).rstrip(b"," + WHITE)
+        text = data[at:line]
+        # the rest of a page may be blank
+        text = text[:-1] if text.endswith(b"},") else text.rstrip(_ARRAY_END).rstrip(_RECORD_END)
         try:
             yield _decode_json(text), at + len(text)
             at += len(text)

@@ -24,6 +24,8 @@ MOST_WATTS = 20_000.0  # no accelerator or processor package draws as much; beyo
 GAP_INTERVALS = 3
 _FIRST_GAP = 60.0  # seconds, until there are a few intervals to compare with
 _DEVICES = 100_000  # told apart
+KINDS = BEGINNINGS | {"step", "speed", "gpu", "host", "gpu-model", "energy", "goodput"}
+"""What `Energy.add` counts; it leaves out the others."""
 
 # "RTX 4090 Laptop GPU" is another device than "RTX 4090": a price without such a word is not for it.
 _VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "xt", "xtx", "ada", "mig"})

@@ -109,7 +109,8 @@ class RankChoice:
 
     def drops(self, rank: int, names: Names) -> bool:
         """Whether no row of that rank with these names counts."""
-        return self._places.get((rank, names)) == []  # what is beyond the limit is found by `take`
+        # what is beyond the limit is found by `take`
+        return not self._alone and self._places.get((rank, names)) == []
 
     def finish(self) -> list[RankRow]:
         """No more rows come: those that still wait."""

@@ -11,6 +11,7 @@ from typing import Any
 from barograph.core.record import Record
 from barograph.log.files import MAIN, is_sidecar_name
 from barograph.log.follow import Entry
+from barograph.query.energy import KINDS as ENERGY_KINDS
 from barograph.query.energy import Energy, Prices
 from barograph.query.goodput import Goodput, fields
 from barograph.sidecar.journal import Journal
@@ -31,14 +32,16 @@ class Accounts:
 
     def take(self, entry: Entry) -> None:
         """An entry."""
-        record = entry.item
+        record, source = entry.item, entry.source
         if not isinstance(record, Record) or record.kind in _OWN:
             return
-        self._energy.add(record, "" if entry.source == MAIN else entry.source)
-        if entry.rank != 0 or is_sidecar_name(entry.source):
+        if record.kind in ENERGY_KINDS:
+            self._energy.add(record, "" if source == MAIN else source)
+        if entry.rank != 0 or (source != MAIN and is_sidecar_name(source)):
             return
         self._goodput.add(record)
-        self._last = max(self._last, record.time)
+        if record.time > self._last:
+            self._last = record.time
         if self._due is None:
             self._due = self._last + EVERY
         elif self._last >= self._due:

@@ -3,8 +3,8 @@
 In:   entries of the run's logs, in order.
 Out:  a `finding` record when something is wrong, and again when it gets worse; the same to the subscribers.
 
-When rules look follows from the records themselves: after a second of their times, after a number of rows, at once
-where a value is not finite or something happened. So a second reading of the same records gives the same findings.
+When rules look follows from the records themselves: after a second and a half of their times, after a number of rows,
+at once where a value is not finite or something happened. So a second reading gives the same findings.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from barograph.doctor.kernel.shapes import KEPT, is_wanted, shape_of
 from barograph.log.blocks import WideHistogram, WideRow
 from barograph.log.follow import Entry
 from barograph.query.findings import MERGED
-from barograph.query.ranks import MOST_SERIES, RankChoice, RankRow
-from barograph.sidecar.columns import Rows, numbers_of, pack
+from barograph.query.ranks import MOST_SERIES, RankRow
+from barograph.sidecar.columns import ChosenRows, Rows, numbers_of, pack
 from barograph.sidecar.journal import Journal
 from barograph.store.tail import edges_and_counts
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.examiner import Examiner
 
-ROWS, MICROSECONDS = 512, 1_000_000  # rows, or time between rows, after which rules look
+ROWS, MICROSECONDS = 512, 1_500_000  # rows, or time between rows, after which rules look
 _MOST_TIMES = 6  # that one incident is reported: it came, it got worse, it was nothing
 
 Identity = tuple[str, str, int, int]
@@ -39,18 +39,25 @@ Identity = tuple[str, str, int, int]
 class Health:
     """A consumer. `tell`: called with each finding, new or worse than before.
 
-    config: the run's. planned_steps: how many steps are to come in all, if known.
+    config: the run's. planned_steps: how many steps are to come in all, if known. rows: shared with the alerts.
     """
 
-    def __init__(self, journal: Journal, config: Mapping[str, Any], planned_steps: int | None = None):
+    def __init__(
+        self,
+        journal: Journal,
+        config: Mapping[str, Any],
+        planned_steps: int | None = None,
+        rows: ChosenRows | None = None,
+    ):
         self.tell: list[Callable[[Finding], Any]] = []
         self._journal, self._config, self._planned = journal, config, planned_steps
         self._opened: Examiner | None = None
         self._rows = Rows()
-        self._ranks = RankChoice()
+        self._chosen = rows or ChosenRows()
         self._said_limit = False
         self._events: list[Record] = []
-        self._urgent = False
+        self._urgent = False  # something happened that no rule may wait for
+        self._due = False  # rules that are prompt look
         self._looked = False  # since the rules were asked to look at all there is
         self._due_from: int | None = None  # time of the first row that nobody has looked at
         self._said: dict[Identity, str] = {}  # the message recorded last
@@ -61,11 +68,11 @@ class Health:
         item = entry.item
         if isinstance(item, Record):
             self._take_record(item, entry)
-        elif isinstance(item, WideRow) and not self._ranks.drops(entry.rank, item.names):
-            self._add(entry.rank, RankRow(item.names, item.values, item.step, item.time, entry.segment))
+        elif isinstance(item, WideRow):
+            self._add(self._chosen.of(item, entry.rank, entry.segment))
         elif isinstance(item, WideHistogram) and entry.rank == 0:
             self._take_histogram(item, entry.segment)
-        if self._urgent or self._rows.longest >= ROWS:
+        if self._due or self._urgent or self._rows.longest >= ROWS:
             self.examine()
 
     def _take_histogram(self, item: WideHistogram, segment: int) -> None:
@@ -75,9 +82,13 @@ class Health:
         shape = shape_of(*edges_and_counts(item))
         if shape:
             names = tuple(f"{KEPT}/{name}/{quantity}" for quantity in shape)
-            self._add(0, RankRow(names, pack(list(shape.values())), item.step, item.time, segment))
+            row = RankRow(names, pack(list(shape.values())), item.step, item.time, segment)
+            self._add(self._chosen.choose(0, row))
 
     def _take_record(self, record: Record, entry: Entry) -> None:
+        if record.kind == "metrics":
+            self._take_numbers(record, entry)
+            return
         if record.kind == "finding":
             self._recall(record)
             return
@@ -90,22 +101,24 @@ class Health:
             if entry.rank == 0:
                 self._set_option(record.fields)
         elif record.kind in HAS_NUMBERS:
-            names, values = numbers_of(record)
-            if names and not self._ranks.drops(entry.rank, names):
-                self._add(entry.rank, RankRow(names, pack(values), record.step, record.time, entry.segment))
-                self._urgent |= not math.isfinite(sum(values))
+            self._take_numbers(record, entry)
 
-    def _add(self, rank: int, row: RankRow) -> None:
-        for each in self._ranks.take(rank, row):
-            self._rows.add(*each)
-        if self._ranks.limit.reached and not self._said_limit:
+    def _take_numbers(self, record: Record, entry: Entry) -> None:
+        rows = self._chosen.of(record, entry.rank, entry.segment)
+        if rows:
+            self._add(rows)
+            self._urgent |= not math.isfinite(sum(numbers_of(record)[1]))
+
+    def _add(self, rows: list[RankRow]) -> None:
+        for row in rows:
+            self._rows.add(*row)
+            if self._due_from is None:
+                self._due_from = row.time
+            elif abs(row.time - self._due_from) >= MICROSECONDS:
+                self._due = True
+        if self._chosen.limited and not self._said_limit:
             self._said_limit = True
             self._journal.warn(f"the doctor looks at the first {MOST_SERIES:,} series; this run has more")
-        moment = row.time
-        if self._due_from is None:
-            self._due_from = moment
-        elif abs(moment - self._due_from) >= MICROSECONDS:
-            self._urgent = True
 
     def settle(self, idle: bool) -> None:
         """All there is for now was given. idle: and nothing more has come for a moment."""
@@ -116,7 +129,7 @@ class Health:
     def finish(self) -> None:
         """The run has ended, in whatever way: what has grown since it was said is recorded once more."""
         self._examiner.seen.facts["finished"] = True
-        for row in self._ranks.finish():
+        for row in self._chosen.finish():
             self._rows.add(*row)
         self.examine(force=True)
         for identity, (severity, times, finding) in self._standing.items():
@@ -165,14 +178,14 @@ class Health:
 
     def examine(self, force: bool = False) -> None:
         """Let the rules look at what came, and say what is new."""
-        urgent, self._urgent, self._due_from, self._looked = self._urgent, False, None, True
+        urgent, self._urgent, self._due, self._due_from, self._looked = self._urgent, False, False, None, True
         if not self._rows and not self._events and not force:
             return
         examiner = self._examiner
         events, self._events = self._events, []
         for event in events:
             examiner.seen.happened(event)
-        self._rows.give(examiner.seen.add)
+        self._rows.give(examiner.seen)
         changed = examiner.catch_up() if force else examiner.examine(urgent)
         if (changed or force) and not self._journal.repeating:
             self._compare()

@@ -24,6 +24,7 @@ from barograph.log.follow import Entry, Follower
 from barograph.log.write import mend
 from barograph.sidecar.accounts import Accounts
 from barograph.sidecar.alerts.alerts import Alerts
+from barograph.sidecar.columns import ChosenRows
 from barograph.sidecar.control import Control
 from barograph.sidecar.end import RunEnd
 from barograph.sidecar.hang import Hang
@@ -111,14 +112,15 @@ class Sidecar:
     def _add_main(self, config: dict[str, Any], about: Mapping[str, Any]) -> None:
         self.journal.on_warning = self._pass_on
         self.control.waited_for = self.end.is_main_there
-        self.alerts = Alerts(self.journal, self.settings, ask=self.control.ask)
+        rows = ChosenRows()
+        self.alerts = Alerts(self.journal, self.settings, ask=self.control.ask, rows=rows)
         self.accounts = Accounts(self.journal)
         self._consumers += [self.alerts, self.accounts]
         if self.settings.doctor:
             from barograph.sidecar.health import Health
 
             planned = self.settings.total_steps or about.get("total_steps")
-            self.health = Health(self.journal, config, planned)
+            self.health = Health(self.journal, config, planned, rows)
             self.health.tell += [self.control.look_at, self.alerts.report]
             self._consumers.append(self.health)
 
@@ -164,19 +166,21 @@ class Sidecar:
         return count
 
     def _give(self, entries: list[Entry]) -> None:
-        journal, consumers = self.journal, self._consumers
+        journal = self.journal
         self.entries += len(entries)
+        takes = [(consumer, consumer.take) for consumer in self._consumers]
         for entry in entries:
-            if entry.source == MAIN:
-                journal.at = entry.end
-            if entry.rank == 0 and not entry.source.startswith("sidecar-"):
-                journal.current_step = entry.item.step
-            for consumer in consumers:
+            source, rank, _, item, end = entry
+            if source == MAIN:
+                journal.at = end
+            if rank == 0 and not source.startswith("sidecar-"):
+                journal.current_step = item.step
+            for consumer, take in takes:
                 try:
-                    consumer.take(entry)
+                    take(entry)
                 except Exception as error:
                     self._fail(consumer, error)
-            if isinstance(entry.item, Record) and entry.item.kind == "segment":
+            if isinstance(item, Record) and item.kind == "segment":
                 self.control.listening = self.end.listening
 
     def _settle(self, idle: bool) -> None:

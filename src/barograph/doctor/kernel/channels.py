@@ -27,6 +27,7 @@ KEEP = 32_768  # rows of a channel; the longest window of a rule is far shorter
 KEEP_LAYER = 128  # rows of a channel of a layer, of which there may be many thousands
 _MESSAGES = 20_000
 _DECIDED = 64  # rows after which the one of several series that plays a role is chosen
+_TOGETHER = 1000  # sets of series that come together
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
     "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
@@ -94,16 +95,17 @@ class Channel:
     def add(self, step: Any, value: Any, time: Any, segment: Any) -> None:
         """Rows [n], or one row, behind those that are there. Arrays must not be changed later."""
         count = len(value) if isinstance(value, numpy.ndarray) else 1
-        self._waiting.append((count, step, value, time, segment))
+        waiting = self._waiting
+        waiting.append((count, step, value, time, segment))
         if not self.end and count:
             self.first, first_step, first_segment = (float(numpy.ravel(item)[0]) for item in (value, step, segment))
             self.began = int(first_segment), int(first_step)
-        self.end += count
-        if len(self._waiting) >= _WAITING:
+        self.end = end = self.end + count
+        if len(waiting) >= _WAITING:
             self._known()
-            return
-        while self.end - self._columns.end - self._waiting[0][0] >= KEEP:  # nobody has looked for so long
-            self._columns.restart(self._columns.end + self._waiting.pop(0)[0])
+        elif end >= KEEP:
+            while end - self._columns.end - waiting[0][0] >= KEEP:  # nobody has looked for so long
+                self._columns.restart(self._columns.end + waiting.pop(0)[0])
 
     def _known(self) -> Growing:
         """All rows, as columns."""
@@ -166,21 +168,39 @@ class RunHistory:
         self._decided_at: dict[str, tuple[bool, int]] = {}  # role → whether it is a time, and which time or step
         self._layers: dict[tuple[str, str], tuple[int, dict[str, Channel]]] = {}
         self._locals: dict[tuple[str, bool, int], Local] = {}
+        self._together: dict[tuple[str, ...], list[Channel | None]] = {}  # the channels of series that come together
 
     # -- filling -------------------------------------------------------------------------------------
 
     def add(self, name: str, step: Any, value: Any, time: Any = 0, segment: Any = 1) -> None:
         """Rows of a series: arrays [n], or one row."""
+        channel = self._channel_for(name)
+        if channel is not None:
+            channel.add(step, value, time, segment)
+            if channel.end > self.rows:
+                self.rows, self._longest = channel.end, channel
+
+    def add_block(self, names: tuple[str, ...], step: Any, values: Any, time: Any, segment: Any) -> None:
+        """Rows [n] of several series, each of which is there once; values: [series, n]."""
+        channels = self._together.get(names)
+        if channels is None:
+            if len(self._together) >= _TOGETHER:
+                self._together.clear()
+            channels = self._together[names] = [self._channel_for(name) for name in names]
+        for channel, value in zip(channels, values, strict=True):
+            if channel is not None:
+                channel.add(step, value, time, segment)
+                if channel.end > self.rows:
+                    self.rows, self._longest = channel.end, channel
+
+    def _channel_for(self, name: str) -> Channel | None:
+        """The channel of a series, a new one if need be; None for one that no rule looks at."""
         channel = self.channels.get(name)
-        if channel is None:
-            if not is_wanted(name):
-                return
+        if channel is None and is_wanted(name):
             # phases have names as long as a layer's, and are few
             keep = KEEP_LAYER if name.count("/") > 1 and not name.startswith("speed/") else KEEP
             channel = self.channels[name] = Channel(name, keep)
-        channel.add(step, value, time, segment)
-        if channel.end > self.rows:
-            self.rows, self._longest = channel.end, channel
+        return channel
 
     def happened(self, event: Record) -> None:
         """A record without numbers. Of messages the first 20,000 are kept."""
@@ -194,13 +214,13 @@ class RunHistory:
             self.facts.setdefault("checkpoints", []).append((event.step, str(event.fields.get("path", ""))))
 
     def patience(self, most: int) -> int:
-        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than came in half a
-        minute by the times of the newest rows; none while rules catch up.
+        """How many rows a look may wait for: a thirty-second of the run, `most` at most, no more than came in ten
+        seconds by the times of the newest rows; none while rules catch up.
         """
         if self.catching_up:
             return 1
         wait = max(32, min(self.rows // 32, most))
-        return max(1, min(wait, int(30e6 / self._spacing()))) if self._longest is not None else wait
+        return max(1, min(wait, int(10e6 / self._spacing()))) if self._longest is not None else wait
 
     def _spacing(self) -> float:
         """Time between the newest rows of the longest channel, µs; looked up again when there are 64 rows more."""

@@ -22,7 +22,7 @@ from barograph.core.record import HAS_NUMBERS, Record
 from barograph.core.text import number
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry
-from barograph.query.ranks import RankChoice, RankRow
+from barograph.query.ranks import RankRow
 from barograph.sidecar.alerts.alert import LEVELS, Alert, clean, level_of, rank, title_of
 from barograph.sidecar.alerts.delivery import Delivery
 from barograph.sidecar.alerts.gate import Gate
@@ -30,7 +30,7 @@ from barograph.sidecar.alerts.options import read_routes, read_threshold, read_t
 from barograph.sidecar.alerts.targets import Address
 from barograph.sidecar.alerts.thresholds import Answer, Threshold, Watched
 from barograph.sidecar.alerts.watching import Watching
-from barograph.sidecar.columns import numbers_of, pack
+from barograph.sidecar.columns import ChosenRows
 from barograph.training.stopping import EarlyStopping
 
 CLOSE_SECONDS = 10.0
@@ -124,8 +124,8 @@ class Alerts:
 
     settings: with `alerts`, `notify`, `alert_cooldown` (seconds), `alert_digest` (seconds), `alert_recovery`,
     `alert_findings` (lowest severity of findings that are sent, or "none") and `stop_on` ("critical", "warning" or
-    "none"). ask: takes a request to the loop: its name, a reason, a step, further fields. deliver: makes a Delivery,
-    for tests.
+    "none"). ask: takes a request to the loop: its name, a reason, a step, further fields. rows: shared with the rules.
+    deliver: makes a Delivery, for tests.
 
     Raises ConfigError for entries of the settings that are invalid.
     """
@@ -136,6 +136,7 @@ class Alerts:
         settings: Any = None,
         *,
         ask: Callable[[str, str, int, Mapping[str, Any]], Any] = lambda request, reason, step, more: None,
+        rows: ChosenRows | None = None,
         deliver: Callable[..., Delivery] = Delivery,
     ):
         settings = run.settings if settings is None else settings
@@ -146,7 +147,7 @@ class Alerts:
         self.stoppers: list[EarlyStopping] = []
         self.now = 0.0  # seconds since 1970 by the records
         self._gate, self._watching = Gate(), Watching()
-        self._ranks = RankChoice()
+        self._rows = rows or ChosenRows()
         self._closed = self._stop_asked = False
         self._reported: dict[tuple[Any, ...], tuple[int, int]] = {}  # finding → rank sent (-1: none), its last step
         self._deliveries = _Deliveries(
@@ -182,40 +183,36 @@ class Alerts:
         item = entry.item
         if isinstance(item, Record):
             self.take_record(item, entry.rank, entry.segment)
-        elif isinstance(item, WideRow) and not self._ranks.drops(entry.rank, item.names):
+        elif isinstance(item, WideRow) and (rows := self._rows.of(item, entry.rank, entry.segment)):
             self.tick(item.time / 1e6)
-            self._choose(entry.rank, RankRow(item.names, item.values, item.step, item.time, entry.segment))
+            self._take_rows(rows)
 
     def take_record(self, record: Record, rank: int = 0, segment: int = 1) -> None:
         """A record of a rank, or of a sidecar."""
-        if record.kind == "alert":
+        kind = record.kind
+        if kind in HAS_NUMBERS and kind not in _CONCLUSIONS:
+            self.tick(record.time / 1e6)
+            self._take_rows(self._rows.of(record, rank, segment))
+            return
+        if kind == "alert":
             if getattr(self._run, "repeating", False):
                 self._recall(record)
             return
-        if record.kind not in _CONCLUSIONS:
+        if kind not in _CONCLUSIONS:
             self.tick(record.time / 1e6)
-        if record.kind == "alert-request":
+        if kind == "alert-request":
             self._send_asked(record)
-        elif record.kind == "segment" and rank == 0:
+        elif kind == "segment" and rank == 0:
             self._stop_asked = False
-        elif record.kind in ("alert-rule", "stop-rule") and rank == 0:
+        elif kind in ("alert-rule", "stop-rule") and rank == 0:
             self._add_asked(record)
-        elif record.kind in HAS_NUMBERS:
-            names, values = numbers_of(record)
-            if names and not self._ranks.drops(rank, names):
-                # a row of rank 0 never waits, so its numbers are needed now or not at all
-                packed = pack(values) if rank or self.follows else b""
-                self._choose(rank, RankRow(names, packed, record.step, record.time, segment))
+        elif kind in HAS_NUMBERS:
+            self._take_rows(self._rows.of(record, rank, segment))
 
-    def _choose(self, rank: int, row: RankRow) -> None:
-        for item in self._ranks.take(rank, row):
-            if self.follows:
-                self.take_row(item.names, memoryview(item.values).cast("d"), item.step)
-
-    @property
-    def follows(self) -> bool:
-        """Whether any metric is watched."""
-        return bool(self._watching) or bool(self.stoppers)
+    def _take_rows(self, rows: list[RankRow]) -> None:
+        if self.stoppers or self._watching:
+            for row in rows:
+                self.take_row(row.names, memoryview(row.values).cast("d"), row.step)
 
     def take_row(self, names: tuple[str, ...], values: Any, step: int) -> None:
         """The numbers of a record, or of a wide row."""
@@ -230,11 +227,11 @@ class Alerts:
         """The time, in seconds since 1970; it only goes forward."""
         if now <= self.now:
             return
-        if self._watching and self.now:
+        if not self.now:
+            self._watching.begin(now)
+        elif self._watching.timed:
             for watched, answer in self._watching.tick(now, self._run.current_step):
                 self._judge(watched, answer, now)
-        elif self._watching:
-            self._watching.begin(now)
         self.now = now
 
     def settle(self, idle: bool) -> None:
@@ -248,9 +245,7 @@ class Alerts:
 
     def finish(self) -> None:
         """The run has ended; `close` sends what waits."""
-        for row in self._ranks.finish():
-            if self.follows:
-                self.take_row(row.names, memoryview(row.values).cast("d"), row.step)
+        self._take_rows(self._rows.finish())
 
     def _take_stopper(self, stopper: EarlyStopping, step: int, value: float) -> None:
         if stopper.update(step, value):

@@ -20,9 +20,10 @@ _ALIKE = 0.85  # share of letters: a slip of the pen
 
 
 class Watching:
-    """Belongs to one thread, but for `add`, which replaces what it changes."""
+    """Belongs to one thread, but for `add`, which replaces what it changes. timed: whether time alone says anything."""
 
     def __init__(self) -> None:
+        self.timed = False
         self._entries: list[tuple[Threshold, re.Pattern[str], dict[str, Watched]]] = []
         self._known: dict[str, tuple[Watched, ...]] = {}
         self._places: dict[int, tuple[Any, tuple[tuple[int, Watched], ...]]] = {}
@@ -38,6 +39,7 @@ class Watching:
         watched = {} if threshold.is_pattern else {threshold.metric: Watched(threshold, threshold.metric, now)}
         self._entries = [*self._entries, (threshold, threshold.pattern(), watched)]
         self._known, self._places = {}, {}
+        self.timed |= threshold.missing is not None
 
     def of(self, name: str, now: float) -> tuple[Watched, ...]:
         """What is watched under this name."""

@@ -130,6 +130,35 @@ def test_unseen_devices_are_taken_to_draw_what_the_seen_ones_do() -> None:
 # -- tokens and money -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("by_time", [True, False], ids=["as logged", "one log after the other"])
+@pytest.mark.parametrize("own", [1, 3, 60], ids=["one record", "a few", "every second"])
+@pytest.mark.parametrize("kind", ["gpu", "host"])
+def test_a_device_that_the_loop_logs_and_a_sidecar_samples_counts_once(kind: str, own: int, by_time: bool) -> None:
+    """Whoever reads the logs in whatever order gets what the one that measured longest has measured."""
+
+    def records(source: str, count: int, watts: float) -> list[tuple[float, str, Record]]:
+        first = begin() if not source else at(0, "sidecar", pid=2, host="a", at=0)
+        found = [(0.0, source, first)]
+        for second in range(count):
+            drawn = {"cpu_energy": watts * second} if kind == "host" else {"id": 0, "power": 1000 * watts}
+            found.append(
+                (second + (0.5 if source else 0.2), source, at(second + (0.5 if source else 0.2), kind, **drawn))
+            )
+            if kind == "gpu":
+                found.append((second + 0.1, source, at(second + 0.1, "gpu-model", id=0, name=f"H100 {source}")))
+        return found
+
+    both = records("", own, 90.0) + records("sidecar-a.json", 61, 100.0)
+    energy = Energy()
+    for _, source, record in sorted(both, key=lambda item: item[0]) if by_time else both:
+        energy.add(record, source)
+    made = energy.fields()
+    part = "cpu" if kind == "host" else "gpu"
+    assert made[f"{part}_joules"] == pytest.approx(6000, rel=0.02)
+    assert made[f"{part}_seconds"] == pytest.approx(60, rel=0.02)
+    assert kind == "host" or (made["gpus"] == energy.gpus == len(energy.models) == 1)
+
+
 def test_tokens_of_a_step_told_twice_count_once() -> None:
     both = [
         at(n, kind, **{name: 100}) for n in range(5) for kind, name in (("step", "step_tokens"), ("speed", "tokens"))

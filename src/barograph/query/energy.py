@@ -120,15 +120,19 @@ class _Meter:
         self.measured = True
 
 
+def _longest(meters: dict[str, _Meter]) -> _Meter:
+    """Of the meters of one device in several log files the one that counts, whatever the order they were read in."""
+    return meters[min(meters, key=lambda source: (not meters[source].measured, -meters[source].seconds, source))]
+
+
 class Energy:
     """Adds up a run's energy and tokens. `add` takes microseconds; memory grows with the devices alone."""
 
     kind = "energy"
 
     def __init__(self) -> None:
-        self._gpus: dict[tuple[Any, Any], _Meter] = {}
-        self._hosts: dict[Any, _Meter] = {}
-        self._owner: dict[tuple[Any, Any], str] = {}  # which log file told of a device
+        self._gpus: dict[tuple[Any, Any], dict[str, _Meter]] = {}  # host and number → a meter for each log file
+        self._hosts: dict[Any, dict[str, _Meter]] = {}
         self._host: dict[str, Any] = {}
         self._began: dict[str, float] = {}
         self._step_tokens = self._speed_tokens = self._tokens = 0.0
@@ -139,8 +143,8 @@ class Energy:
     def add(self, record: Record, source: str = "") -> None:
         """Count a record. Never raises on what a log may hold.
 
-        source: the log file, where there are several: the same device of the same machine told of by two of them
-            counts once, and tokens count from the first source ("") alone.
+        source: the log file, where there are several: the same device of the same machine in two of them counts once,
+            by the one that measured it longer, and tokens count from the first source ("") alone.
         """
         kind = record.kind
         if kind == "step":
@@ -154,8 +158,8 @@ class Energy:
         elif kind == "host":
             joules = _positive(record.fields.get("cpu_energy"))
             host = self._host.get(source)
-            if joules is not None and self._owner.setdefault(("host", host), source) == source:
-                meter = self._hosts.setdefault(host, _Meter())
+            if joules is not None:
+                meter = self._hosts.setdefault(host, {}).setdefault(source, _Meter())
                 meter.read(record.time / 1e6, joules, None, self._began.get(source))
         elif kind == "gpu-model":
             number = record.fields.get("id", 0)
@@ -175,12 +179,9 @@ class Energy:
             self._tokens += max(self._step_tokens, self._speed_tokens)
             self._step_tokens = self._speed_tokens = 0.0
         self._models = {key: name for key, name in self._models.items() if key[0] != source}
-        for (host, number), meter in self._gpus.items():
-            if self._owner.get((host, number)) == source:
-                meter.forget()
-        for host, meter in self._hosts.items():
-            if self._owner.get(("host", host)) == source:
-                meter.forget()
+        for meters in (*self._gpus.values(), *self._hosts.values()):
+            if source in meters:
+                meters[source].forget()
 
     def _read_gpu(self, record: Record, source: str) -> None:
         counter, power = _positive(record.fields.get("energy")), _positive(record.fields.get("power"))
@@ -192,9 +193,9 @@ class Energy:
         if key not in self._gpus:
             if len(self._gpus) >= _DEVICES:
                 return
-            self._gpus[key], self._owner[key] = _Meter(), source
-        if self._owner[key] == source:
-            self._gpus[key].read(record.time / 1e6, counter, watts, self._began.get(source))
+            self._gpus[key] = {}
+        meter = self._gpus[key].setdefault(source, _Meter())
+        meter.read(record.time / 1e6, counter, watts, self._began.get(source))
 
     def _note(self, record: Record) -> None:
         for name in ("price_per_gpu_hour", "price_per_kwh"):
@@ -212,8 +213,9 @@ class Energy:
 
     @property
     def models(self) -> list[str]:
-        """Names of the devices, as `gpu-model` records have them."""
-        return list(self._models.values())
+        """Names of the devices, as `gpu-model` records have them; a device in several log files has one name."""
+        ordered = sorted(self._models, key=lambda key: key[0], reverse=True)
+        return list({(self._host.get(key[0]), key[1]): self._models[key] for key in ordered}.values())
 
     @property
     def gpus(self) -> int:
@@ -237,7 +239,7 @@ class Energy:
         made: dict[str, Any] = {}
         joules = watts = 0.0
         for part, meters in (("gpu", self._gpus.values()), ("cpu", self._hosts.values())):
-            measured = [meter for meter in meters if meter.measured]
+            measured = [meter for meter in map(_longest, meters) if meter.measured]
             if not measured and f"{part}_joules" not in self._earlier:
                 continue
             seconds = sum(meter.seconds for meter in measured) + self._earlier.get(f"{part}_seconds", 0.0)

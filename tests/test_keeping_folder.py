@@ -15,6 +15,9 @@ import pytest
 import barograph
 from barograph.cli import main
 from barograph.core import manifest
+from barograph.core.record import Record, encode
+from barograph.log.read import records_from
+from barograph.log.write import JsonLog, mend
 from barograph.query.stored import StoredRun
 from barograph.store.seal import seal
 
@@ -204,3 +207,74 @@ def test_a_log_that_is_emptied_is_said_once_and_goes_on(tmp_path: Path, caplog: 
     run.finish()
     assert sum("was emptied" in record.message for record in caplog.records) == 1
     assert barograph.StoredRun(run.dir).series("loss").step.tolist() == list(range(100, 200))
+
+
+def strict(path: Path) -> list[dict[str, Any]]:
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    found: list[dict[str, Any]] = json.loads(path.read_bytes(), parse_constant=refuse)
+    return found
+
+
+def losses(path: Path) -> list[int]:
+    return [item["step"] for item in strict(path) if "loss" in item]
+
+
+@pytest.mark.parametrize("before", [1, 30, 4000], ids=["a page", "some pages", "more than is read at once"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("ended", ["finished", "last thing", "killed"])
+def test_a_log_that_was_emptied_is_json_in_the_end_and_holds_what_came_later(
+    tmp_path: Path, before: int, times: int, ended: str
+) -> None:
+    log = JsonLog(tmp_path / "training.json")
+    count, later = before, []
+    for step in range(before):
+        log.append(encode(Record("metrics", 1, step, {"loss": 1.0, "filler": "x" * 300})))
+    for _ in range(times):
+        os.truncate(log.path, 0)
+        later = [] if ended == "last thing" else list(range(count, count + 5))
+        for step in later:
+            log.append(encode(Record("metrics", 1, step, {"loss": 1.0})))
+        count += 5
+    if ended == "killed":
+        copy = tmp_path / "copy.json"
+        copy.write_bytes(log.path.read_bytes())
+        assert mend(copy) and not mend(copy)
+        assert losses(copy) == later == [record.step for record, _ in records_from(copy)]
+    log.close()
+    assert losses(log.path) == later and not mend(log.path)
+    again = JsonLog(log.path)  # and it can be gone on with
+    again.append(encode(Record("metrics", 1, 7_000, {"loss": 1.0})))
+    again.close()
+    assert losses(log.path) == [*later, 7_000] == [record.step for record, _ in records_from(log.path)]
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "not sealed"])
+@pytest.mark.parametrize("began", ["first", "rewound", "resumed"])
+def test_what_a_run_logs_behind_an_emptied_log_stays_in_its_segment_and_what_was_sealed_stays(
+    tmp_path: Path, began: str, sealed: bool
+) -> None:
+    run = start(tmp_path, sidecar=False, machine=False)
+    log(run, range(100), wide=False)
+    first = 100
+    if began == "rewound":
+        run.rewind(50)
+        first = 50
+    elif began == "resumed":
+        run.finish()
+        run = start(tmp_path, sidecar=False, machine=False, resume=True)
+    log(run, range(first, 150), wide=False)
+    if sealed:
+        seal(run.dir, final=True)
+    log(run, range(150, 160), wide=False)  # in the log alone: gone
+    os.truncate(run.log_file, 0)
+    seconds_pass(run)
+    log(run, range(160, 200), wide=False)
+    wanted = [*(range(150) if sealed else ()), *range(160, 200)]
+    assert StoredRun(run.dir).series("loss").step.tolist() == wanted
+    run.finish()
+    assert losses(Path(run.log_file)) == list(range(160, 200))
+    assert StoredRun(run.dir).series("loss").step.tolist() == wanted
+    seal(run.dir, final=True)
+    assert StoredRun(run.dir).series("loss").step.tolist() == wanted

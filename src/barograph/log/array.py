@@ -23,6 +23,7 @@ PAGE = 4096
 _BLANKS = b" " * PAGE
 _GROW_LEAST, _GROW_MOST, _GROW_FAST = 4 * PAGE, 32 * PAGE, 256 * PAGE
 _SLICE = 8 * PAGE  # white space written at once, ahead of its need
+_FILLED = 1 << 20  # bytes of a hole that are filled at once
 _END = 4 * _GROW_FAST  # at the end of a file, where its last record is looked for first
 _GROWN_OFTEN = 1.0  # seconds between two times that the white space was used up
 _LOCK_TRIES, _LOCK_SECONDS = 10, 0.01  # who wonders whether a log is written holds its lock for a moment
@@ -139,7 +140,7 @@ class ArrayFile:
         descriptor = self.descriptor
         size = os.fstat(descriptor).st_size
         start = self.position
-        body = os.pread(descriptor, size - start, start).rstrip(WHITE)
+        body = os.pread(descriptor, max(0, size - start), start).rstrip(WHITE)
         text = body.rstrip(b"]" + WHITE)
         if is_record(text.lstrip(WHITE + b",")):
             self.position += len(text)
@@ -190,6 +191,7 @@ class ArrayFile:
     def _find_end(self) -> None:
         """Position and bracket of an existing file; a torn tail is repaired, a foreign file refused."""
         descriptor = self.descriptor
+        self.fill_hole()
         size = os.fstat(descriptor).st_size
         head = os.pread(descriptor, 1 << 16, 0)
         refuse_foreign(self.path, head, whole=size <= len(head))
@@ -203,12 +205,31 @@ class ArrayFile:
         else:  # it was just being moved
             self.end_here()
 
+    def fill_hole(self) -> None:
+        """Begin the array again where another program has emptied the file while records were added: the kernel shows
+        zeros up to those that came later. They stay where they are, because of what was sealed before."""
+        descriptor, at = self.descriptor, 0
+        if not has_hole(descriptor):
+            return
+        while chunk := os.pread(descriptor, _FILLED, at):
+            zeros = len(chunk) - len(chunk.lstrip(b"\0"))
+            at += zeros
+            if zeros < len(chunk):
+                break
+        behind = os.pread(descriptor, 2 * PAGE, at)
+        text = behind.lstrip(WHITE + b",")
+        if not text.startswith((b'{"log":', b"]")):
+            return
+        end = at + len(behind) - len(text)
+        # the beginning comes last: until then it is a hole that is filled by the next one
+        for start in range(1, end, _FILLED):
+            _write_all(descriptor, b"\r" * min(_FILLED, end - start), start)
+        _write_all(descriptor, b"[", 0)
+
     def end_here(self) -> None:
         """The bracket right behind the last record, and nothing behind it."""
         # a kill between the two leaves two brackets, as moving one does
-        text, at = b"\n]\n", self.position
-        while text and (took := os.pwrite(self.descriptor, text, at)):
-            text, at = text[took:], at + took
+        _write_all(self.descriptor, b"\n]\n", self.position)
         os.ftruncate(self.descriptor, self.position + 3)
         self.bracket, self._size = self.position + 1, 0
 
@@ -246,6 +267,16 @@ class ArrayFile:
                     os.dup2(null, descriptor, inheritable=False)
                     descriptor = null
                 os.close(descriptor)
+
+
+def has_hole(descriptor: int) -> bool:
+    """Whether a log begins with zeros: it was emptied while it was written."""
+    return os.pread(descriptor, 1, 0) == b"\0"
+
+
+def _write_all(descriptor: int, text: bytes, at: int) -> None:
+    while text and (took := os.pwrite(descriptor, text, at)):
+        text, at = text[took:], at + took
 
 
 def end_of(descriptor: int, size: int) -> tuple[int, list[int]] | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from barograph.core.record import BEGINNINGS, Record, decode_own
+from barograph.log.array import has_hole
 from barograph.log.blocks import SEALED, WideHistogram, WideRow
 from barograph.log.files import MAIN, Owner, is_log_name, is_sidecar_name, rank_in
 from barograph.log.parts import Joiner
@@ -357,7 +358,8 @@ class _Log:
             return False
         self._marks.clear()
         self.end, self.time = 0, -(1 << 63)
-        self._segment, self._rank, self._foreign = 1, rank_in(self.name), False
+        if not has_hole(descriptor):  # else the same process goes on
+            self._segment, self._rank, self._foreign = 1, rank_in(self.name), False
         self._follower.restarted.add(self.name)
         return True
 

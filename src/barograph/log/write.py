@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from barograph.core.handlers import Refusals, from_signal_handler
-from barograph.log.array import PAGE, ArrayFile, end_of
+from barograph.log.array import PAGE, ArrayFile, end_of, has_hole
 from barograph.log.parts import split
 
 LONGEST = PAGE - 2  # bytes of a record that fits a page with the comma and line break before it
@@ -254,9 +254,6 @@ class JsonLog:
             return False
         with Refusals():
             if os.fstat(self._file.descriptor).st_nlink > 0:
-                if not self._emptied and os.pread(self._file.descriptor, 1, 0) != b"[":
-                    self._emptied = True
-                    self._trouble(f"{self.path} was emptied while the run went on; what it held before is gone")
                 return False
             with self.lock:
                 self._file.copy_to(self.path)
@@ -264,6 +261,16 @@ class JsonLog:
             self._trouble(f"{self.path} was deleted while the run went on; it was written again")
             return True
         return False
+
+    def was_emptied(self) -> bool:
+        """Whether somebody has emptied the file, when that is seen for the first time. `close` fills the hole."""
+        if self.closed or self._emptied:
+            return False
+        with Refusals():
+            self._emptied = os.pread(self._file.descriptor, 1, 0) != b"["
+        if self._emptied:
+            self._trouble(f"{self.path} was emptied while the run went on; what it held before is gone")
+        return self._emptied
 
     def moved(self) -> Path | None:
         """Where the file is now, if it was moved with its folder; `path` is that from then on."""
@@ -310,8 +317,10 @@ class JsonLog:
                     if self._file.stale or self._backlog:
                         self._catch_up(None, force=True)
                 with Refusals():
-                    if not self._file.stale and self._file.bracket > self._file.position + 1:
+                    emptied = os.pread(self._file.descriptor, 1, 0) != b"["
+                    if not self._file.stale and (emptied or self._file.bracket > self._file.position + 1):
                         self._file.end_here()
+                        self._file.fill_hole()
             finally:
                 self.lost += len(self._backlog)
                 self._backlog.clear()
@@ -337,8 +346,8 @@ def mend(path: Path) -> bool:
         with open(path, "rb") as file:
             state = os.fstat(file.fileno())
             found = end_of(file.fileno(), state.st_size)
+            whole = found is not None and len(found[1]) == 1 and not has_hole(file.fileno())
         open_here = _open_logs.get((state.st_dev, state.st_ino))
-        whole = found is not None and len(found[1]) == 1
         if whole or not state.st_size or (open_here is not None and not open_here.closed):
             return False
         JsonLog(path).close()

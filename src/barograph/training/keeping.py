@@ -40,6 +40,8 @@ class RunFolder:
             changed = self._has_moved()
             if isinstance(out.log, JsonLog):
                 changed |= out.log.restore_if_deleted()
+                if out.log.was_emptied() and out.segment.number > 1:  # whose the following records are
+                    out.opening.emit(out.next_step if out.segment.start_step is None else out.segment.start_step)
             rows = out.wide.blocks.gone()
             if rows:
                 sealed = any((out.dir / "store" / out.stem).glob("*.parquet"))

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
+import json
 import os
 import statistics
 import subprocess
@@ -265,6 +267,73 @@ run.finish()
 """
 
 
+# Another process that waits for new rows as a program would: it asks again after a hundredth of a second.
+READER = """
+import sys, time
+from pathlib import Path
+from barograph.log.follow import Follower
+from barograph.query.stored import StoredRun
+
+folder, last = Path(sys.argv[1]), -1
+follower, run = Follower(folder), StoredRun(folder)
+while True:
+    if sys.argv[2] == "follower":
+        steps = [entry.item.step for entry in follower.read() if entry.source == "training.json"]
+    else:
+        steps = run.series("train/loss").step[-1:].tolist()
+    moment = time.time()
+    if steps and steps[-1] > last:
+        last = steps[-1]
+        print(last, moment, flush=True)
+    time.sleep(0.01)
+"""
+
+
+def seconds_until(logged: Callable[[], tuple[int, float]], arrivals: Iterator[tuple[int, float]]) -> list[float]:
+    """Milliseconds from the return of a log call to its step's arrival, at moments that follow no rhythm."""
+    took = []
+    for number in range(16):
+        step, moment = logged()
+        arrived = next(at for come, at in arrivals if come >= step)
+        if number:  # the first one finds the reader at its start
+            took.append(1000 * (arrived - moment))
+        time.sleep(0.25 + 0.037 * (number % 7))
+    return took
+
+
+def readers(folder: Path, logged: Callable[[], tuple[int, float]]) -> None:
+    """A value logged, until another process has it."""
+    for way, name in (
+        ("follower", "a follower"),
+        ("stored", "`StoredRun.series`"),
+    ):
+        command = [sys.executable, "-c", READER, str(folder), way]
+        environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as reader:
+            assert reader.stdout is not None
+            rows = ((int(step), float(at)) for step, at in (row.split() for row in reader.stdout))
+            next(rows)
+            line(f"a value logged, until {name} has it", *middle(seconds_until(logged, rows), 50))
+            reader.kill()
+
+
+def streamed(served: Served, key: str, logged: Callable[[], tuple[int, float]]) -> None:
+    """A value logged, until the server's stream names its step."""
+
+    def events(lines: Iterator[str]) -> Iterator[tuple[int, float]]:
+        for text in lines:
+            moment = time.time()
+            step = json.loads(text[6:]).get("step") if text.startswith("data: {") else None
+            if isinstance(step, int):
+                yield step, moment
+
+    with served.http.stream("GET", "/api/live", params={"run": key}) as answer:
+        line(
+            "a value logged, until the server's stream has it",
+            *middle(seconds_until(logged, events(answer.iter_lines())), 250),
+        )
+
+
 def live(browser: Any, root: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"PYTHONPATH": str(SOURCE)}
@@ -276,9 +345,19 @@ def live(browser: Any, root: Path) -> None:
             env=environment,
         )
         assert training.stdin is not None and training.stdout is not None
-        training.stdout.readline()
+        place = Path(training.stdout.readline().split(maxsplit=1)[1].strip())
+        steps = itertools.count(100)
+
+        def logged() -> tuple[int, float]:
+            assert training.stdin is not None and training.stdout is not None
+            training.stdin.write("\n")
+            training.stdin.flush()
+            return next(steps), float(training.stdout.readline())
+
+        readers(place, logged)
         served = Served(Path(folder))
         key = keys(served)[0]
+        streamed(served, key, logged)
         took = []
         with opened(browser) as page:
             page.goto(f"{served.http.base_url}run/{key}/charts")
@@ -289,14 +368,12 @@ def live(browser: Any, root: Path) -> None:
                 "[document.querySelector('.chart-now .value')?.innerText, Date.now()]; }))"
                 ".observe(document.querySelector('.chart'), {childList: true, subtree: true, characterData: true})"
             )
-            for step in range(100, 115):
-                training.stdin.write("\n")
-                training.stdin.flush()
-                logged = float(training.stdout.readline())
+            for _ in range(15):
+                step, moment = logged()
                 seen = wait(page, f"window.pixel && window.pixel[0] === '{step}' && window.pixel[1]")
-                took.append(seen - 1000 * logged)
+                took.append(seen - 1000 * moment)
                 page.wait_for_timeout(400 + 37 * (step % 7))
-        line("a value logged, until its pixel", *middle(took, 1000))
+        line("a value logged, until its pixel", *middle(took, 250))
         training.stdin.close()
         training.wait(20)
         served.close()

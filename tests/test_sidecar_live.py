@@ -6,16 +6,18 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from sidecar_runs import Writer, describe, own_records
+from sidecar_runs import START, Writer, describe, own_records
 
 from barograph.core.options import Settings
 from barograph.doctor import diagnose
+from barograph.doctor.kernel.examiner import Examiner
 from barograph.log import blocks
 from barograph.log.blocks import sealed_number
 from barograph.query.findings import recorded_findings
@@ -199,3 +201,41 @@ def test_findings_in_the_sidecars_log_begin_at_the_step_that_replay_gives(tmp_pa
     for one in replayed:
         assert first[one["rule"]] == one["step"], one["rule"]
     assert "missing_zero_grad" in {one["rule"] for one in replayed}
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.1, 1.0])
+def test_the_clock_of_the_records_asks_prompt_rules_often_and_all_within_ten_seconds(
+    tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that nothing is wrong with cost few calls; no rule waits longer than it may, in the records' own time."""
+    asked: dict[str, list[float]] = {"prompt": [], "patient": []}
+    folder = tmp_path / "r"
+    describe(folder, config={"lr": 1e-3})
+    writer = Writer(folder)
+    sidecar = beside(folder)
+    assert sidecar.health is not None
+    examine = Examiner.examine
+
+    def counted(self: Examiner, urgent: bool = False) -> bool:
+        rules = self._due(urgent)
+        monkeypatch.setattr(self, "_due", lambda urgent: rules)
+        asked["prompt"].append(writer.moment / 1e6)
+        if any(not rule.prompt for rule in rules):
+            asked["patient"].append(writer.moment / 1e6)
+        changed = examine(self, urgent)
+        monkeypatch.delattr(self, "_due")
+        return changed
+
+    monkeypatch.setattr(Examiner, "examine", counted)
+    for step in range(2000):
+        writer.row(step, {"train/loss": 2.0 + 0.01 * math.sin(step * 12.9898)}, seconds)
+        sidecar.read()
+    writer.close(None)
+    sidecar.close()
+    late = {kind: [at for at in times if at > START / 1e6 + 1000 * seconds] for kind, times in asked.items()}
+    gaps = {kind: [after - before for before, after in pairwise(times)] for kind, times in late.items()}
+    assert max(gaps["prompt"]) <= max(1.5, seconds) + seconds + 1e-3
+    assert max(gaps["patient"]) <= 12.0 + seconds
+    assert len(late["prompt"]) <= 1000 * seconds
+    if seconds == 0.1:  # a thirty-second of the run is longer than a second and a half, and shorter than ten
+        assert 3 * len(late["patient"]) <= len(late["prompt"])

@@ -59,7 +59,7 @@ class Health:
         self._urgent = False  # something happened that no rule may wait for
         self._due = False  # rules that are prompt look
         self._looked = False  # since the rules were asked to look at all there is
-        self._due_from: int | None = None  # time of the first row that nobody has looked at
+        self._time = self._looked_at = 0  # of the last row, and of the last one that rules have looked at
         self._said: dict[Identity, str] = {}  # the message recorded last
         self._standing: dict[Identity, tuple[str, int, Finding | None]] = {}  # severity told last, how often, what
 
@@ -112,9 +112,8 @@ class Health:
     def _add(self, rows: list[RankRow]) -> None:
         for row in rows:
             self._rows.add(*row)
-            if self._due_from is None:
-                self._due_from = row.time
-            elif abs(row.time - self._due_from) >= MICROSECONDS:
+            self._time = row.time
+            if abs(row.time - self._looked_at) >= MICROSECONDS:
                 self._due = True
         if self._chosen.limited and not self._said_limit:
             self._said_limit = True
@@ -178,7 +177,7 @@ class Health:
 
     def examine(self, force: bool = False) -> None:
         """Let the rules look at what came, and say what is new."""
-        urgent, self._urgent, self._due, self._due_from, self._looked = self._urgent, False, False, None, True
+        urgent, self._urgent, self._due, self._looked_at, self._looked = self._urgent, False, False, self._time, True
         if not self._rows and not self._events and not force:
             return
         examiner = self._examiner

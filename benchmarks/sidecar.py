@@ -132,9 +132,11 @@ def idle(folder: Path, seconds: float, doctor: bool) -> tuple[float, float]:
 def row_cost(folder: Path, rows: int) -> float:
     """Microseconds of CPU a row of 20 numbers with all rules, accounts and alerts, one row each 50 ms."""
     from barograph.sidecar.loop import Sidecar
+    from barograph.sidecar.process import collect_rarely
 
     if rows > 500:
         row_cost(folder.with_name(f"{folder.name}-first"), 500)  # what is imported once
+        collect_rarely()
     log = Log(folder)
     now = time.time_ns() // 1000 - rows * 50_000
     for step in range(1, rows + 1):

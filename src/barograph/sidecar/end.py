@@ -75,7 +75,8 @@ class RunEnd:
             self._take_end(record, entry, own)
         elif entry.rank == 0 and not own:
             if record.kind in _METRICS:
-                self._step = max(self._step, record.step)  # an evaluation of an earlier step may come late
+                if record.step > self._step:  # an evaluation of an earlier step may come late
+                    self._step = record.step
                 names, values = numbers_of(record)
                 if len(self._values) < _MOST_SHAPES or names in self._values:
                     self._values[names] = values

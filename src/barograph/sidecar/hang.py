@@ -84,7 +84,8 @@ class Hang:
         pause = (moment - self._came) / 1e6
         if self._step is not None and pause > 0:
             self._pauses.append(pause)
-            self._longest = max(self._longest, pause)
+            if pause > self._longest:
+                self._longest = pause
         self._step, self._came, self._arrived = step, moment, time.monotonic()
 
     def settle(self, idle: bool) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import select
@@ -72,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note=lambda content: lock.note(about | content | {"noted": time.time()}),
     )
     _listen_to_signals(sidecar)
+    collect_rarely()
     sidecar.leaving = lambda: lock.deleted
     sidecar.note()
     looking = threading.Thread(target=surroundings.complete, args=(folder,), daemon=True)
@@ -85,6 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sidecar.stopping:
         os._exit(0)
     return 0
+
+
+def collect_rarely() -> None:
+    """Rows that were read are no cycles: to look for some among them every 700 objects is a twentieth of the work."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def most_sidecars() -> int:

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def collect_rarely() -> None:
-    """Rows that were read are no cycles: to look for some among them every 700 objects is a twentieth of the work."""
+    """Let the garbage collector look for cycles seldom: rows have none, and the search is a twentieth of the work."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 

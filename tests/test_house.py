@@ -56,6 +56,7 @@ ROOM_LIBRARIES = {
     "probes/machine": {"pynvml", "amdsmi", "psutil"},
     "probes": {"torch", "triton", "numpy"},
     "integrations/compat": {"PIL", "numpy"},
+    "integrations/huggingface.py": {"transformers"},
     "integrations": {"torch", "numpy"},
     "store": {"numpy", "pyarrow", "msgspec"},
     "training/blackbox": {"numpy", "torch"},
@@ -119,7 +120,9 @@ def test_libraries_stay_in_their_rooms(path: Path) -> None:
     known = {"barograph", "__future__", *sys.stdlib_module_names}
     here = next((LIBRARIES[name] for name in (name_of(path),) if name in LIBRARIES), None)
     if here is None:
-        here = next((kept for start, kept in ROOM_LIBRARIES.items() if name_of(path).startswith(f"{start}/")), set())
+        here = next(
+            (kept for start, kept in ROOM_LIBRARIES.items() if f"{name_of(path)}/".startswith(f"{start}/")), set()
+        )
     if room(path) == "trackers":
         here = here | {path.stem}
     strange = {module.split(".")[0] for module in imports(path)} - known - here

@@ -39,6 +39,7 @@ from barograph.integrations.compat.wandb_media import (
     chart,
 )
 from barograph.integrations.compat.wandb_run import AttributeMapping, WandbRun
+from barograph.integrations.shared import quiet
 from barograph.training import start
 from barograph.training.configuration import as_mapping
 
@@ -122,12 +123,7 @@ def init(
         value = held.get(setting) if value is None else value
         return (os.environ.get(variable) or None) if value is None else value
 
-    values = as_mapping(config) if not isinstance(config, (str, os.PathLike)) else {}
-    if isinstance(config, (str, os.PathLike)):
-        say_once("wandb.init(config=PATH) is not supported: give the values; the training goes on without them")
-    if config_include_keys:
-        values = {key: value for key, value in values.items() if key in config_include_keys}
-    values = {key: value for key, value in values.items() if key not in (config_exclude_keys or ())}
+    values = _values(config, config_include_keys, config_exclude_keys)
     with _turn:
         again = given(reinit, "reinit", "WANDB_REINIT")
         if _open and (again in (True, "finish_previous", "true") or (not again and _in_notebook())):
@@ -154,40 +150,42 @@ def init(
                 "sync_tensorboard is not supported: import SummaryWriter from barograph.compat.tensorboard, which "
                 "records into the same run"
             )
+        which = given(id, "run_id", "WANDB_RUN_ID")
         begun = None
-        resumed = False
         if mode != "disabled":
             chosen = {key: value for key, value in about.items() if value not in (None, "")}
             chosen |= _place(given(dir, "root_dir", "WANDB_DIR"))
-            which = given(id, "run_id", "WANDB_RUN_ID")
             chosen |= _resumption(chosen, which, given(resume, "resume", "WANDB_RESUME"))
             begun = start.init(config=values, **quiet(chosen))
-            resumed = begun.about.segment.parent is not None
-            about |= {"name": begun.about.name, "project": begun.about.project}
-            about["dir"] = str(begun.dir)
-        about |= {
-            "id": begun.id if begun is not None else id or util.generate_id(),
-            "entity": given(entity, "entity", "WANDB_ENTITY") or "",
-            "resumed": resumed,
-            "offline": True,
-            "settings": WandbSettings(**{**held, "mode": mode}),
-        }
-        about["path"] = f"{about['entity']}/{about['project']}/{about['id']}".lstrip("/")
-        about.setdefault("dir", "")
-        fresh = Run(begun, about, _finished)
-        if begun is None:
-            fresh.config.update(values)
-        elif _early:
-            fresh.config.update(dict(_early))
+        about["id"] = which or util.generate_id()
+        about["entity"] = given(entity, "entity", "WANDB_ENTITY") or ""
+        about["settings"] = WandbSettings(**{**held, "mode": mode})
+        fresh = Run(begun, _described(begun, about), _finished)
+        fresh.config.update(_early if begun is not None else _early | values)
         if not (again == "create_new" and _open):
             _this().__dict__["run"] = fresh
         _open.append(fresh)
         return fresh
 
 
-def quiet(chosen: dict[str, Any]) -> dict[str, Any]:
-    """Options with which a run draws nothing on a console that belongs to another library."""
-    return chosen if os.environ.get("BAROGRAPH_CONSOLE") else {"console": "none"} | chosen
+def _values(config: Any, include: Any, exclude: Any) -> dict[str, Any]:
+    if isinstance(config, (str, os.PathLike)):
+        say_once("wandb.init(config=PATH) is not supported: give the values; the training goes on without them")
+        return {}
+    values = as_mapping(config)
+    return {
+        key: value for key, value in values.items() if (not include or key in include) and key not in (exclude or ())
+    }
+
+
+def _described(begun: Any, about: dict[str, Any]) -> dict[str, Any]:
+    """What W&B's run says of itself."""
+    about |= {"resumed": False, "offline": True, "dir": ""}
+    if begun is not None:
+        about |= {"id": begun.id, "name": begun.about.name, "project": begun.about.project, "dir": str(begun.dir)}
+        about["resumed"] = begun.about.segment.parent is not None
+    about["path"] = f"{about['entity']}/{about['project']}/{about['id']}".lstrip("/")
+    return about
 
 
 def _place(folder: Any) -> dict[str, Any]:

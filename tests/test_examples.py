@@ -31,7 +31,7 @@ def test_an_example_does_what_its_document_says(example: Path, tmp_path: Path) -
         text=True,
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": path, "WANDB_MODE": "offline"},
+        env=os.environ | {"PYTHONPATH": path, "WANDB_MODE": "offline", "KERAS_BACKEND": "torch"},
     )
     assert done.returncode == 0 and done.stdout.splitlines()[-1].endswith("holds"), done.stderr[-2000:]
 

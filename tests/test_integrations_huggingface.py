@@ -141,16 +141,3 @@ def test_every_rank_has_its_own_steps(tmp_path: Path) -> None:
     assert list(run.series("train/loss").step) == [2, 4, 6]
     for rank in (0, 1):
         assert list(run.series("speed/step_ms", rank=rank).step) == [1, 2, 3, 4, 5, 6], run.names()
-
-
-def test_a_missing_framework_is_one_clear_sentence() -> None:
-    program = """
-import sys
-for name in ("transformers", "accelerate", "lightning", "lightning.fabric", "keras"):
-    sys.modules[name] = None
-import barograph.integrations.MODULE
-"""
-    for module, library in (("huggingface", "transformers"),):
-        done = subprocess.run([sys.executable, "-c", program.replace("MODULE", module)], capture_output=True, text=True)
-        last = done.stderr.strip().splitlines()[-1]
-        assert last.startswith("ImportError: barograph.integrations") and f"pip install -U {library}" in last

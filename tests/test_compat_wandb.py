@@ -232,3 +232,20 @@ assert wandb is barograph.compat.wandb and wandb.run.step == 4
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     assert list(only("library").series("loss").step) == [4]
+
+
+@pytest.mark.slow
+def test_type_checkers_know_the_names() -> None:
+    api = pytest.importorskip("mypy.api")
+    program = (
+        "import barograph.compat.wandb as wandb\nfrom barograph.compat.tensorboard import SummaryWriter\n"
+        "from barograph.compat.wandb import Table, init\n"
+        "run = init(project='a')\nrun.log({'a': 1}, step=1)\nreveal_type(run)\nreveal_type(wandb.Table)\n"
+        "wandb.whatever(1)\nSummaryWriter('x').add_scalar('a', 1.0, 1)\n"
+    )
+    source = str(Path(barograph.__file__).parents[1])
+    Path("mypy.ini").write_text(
+        f"[mypy]\nmypy_path = {source}\nfollow_imports = silent\nignore_missing_imports = true\n"
+    )
+    found, _, code = api.run(["--config-file", "mypy.ini", "--cache-dir", "types", "-c", program])
+    assert code == 0 and "WandbRun" in found and "WandbTable" in found, found

@@ -32,7 +32,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def model() -> GPT2LMHeadModel:
     ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
-    return GPT2LMHeadModel(GPT2Config(len(WORDS), n_positions=64, n_embd=16, n_layer=1, n_head=2, **ends))
+    return GPT2LMHeadModel(GPT2Config(vocab_size=len(WORDS), n_positions=64, n_embd=16, n_layer=1, n_head=2, **ends))
 
 
 @pytest.fixture(autouse=True)

@@ -156,23 +156,25 @@ def _of_jax(value: Any) -> bool:
 
 
 class DeviceValues:
-    """Values of which some are on an accelerator: copied without waiting, read when the copy is done."""
+    """Values of which some are on an accelerator: copied without waiting, read when the copy is done.
+
+    `arrivals`: for each copy, what says whether it is done."""
 
     def __init__(self, values: Mapping[Any, Any]):
         self.values = dict(values)
-        self._arrived: list[Callable[[], bool]] = []
+        self.arrivals: list[Callable[[], bool]] = []
         for key, value in values.items():
             if type(value) in PLAIN or not on_device({key: value}):
                 continue
             if _of_jax(value):
                 value.copy_to_host_async()
-                self._arrived.append(value.is_ready)
+                self.arrivals.append(value.is_ready)
                 continue
             # the copy is queued on the stream that computes the value, so it sees the value of now
             self.values[key] = value.detach().to("cpu", non_blocking=True)
             stream = getattr(self._module(value), "current_stream", None)
             if stream is not None:
-                self._arrived.append(stream(value.device).record_event().query)
+                self.arrivals.append(stream(value.device).record_event().query)
 
     @staticmethod
     def _module(value: Any) -> Any:
@@ -183,4 +185,4 @@ class DeviceValues:
 
     def ready(self) -> bool:
         """Whether every copy has arrived; never waits."""
-        return all(arrived() for arrived in self._arrived)
+        return all(arrived() for arrived in self.arrivals)

@@ -22,7 +22,7 @@ except ImportError as error:
     raise ImportError(f"barograph.integrations.keras needs Keras 3 ({error}): pip install -U keras") from None
 
 
-class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class KerasCallback(keras.callbacks.Callback):
     """Records `fit` and `evaluate`. `run`: the run, from the beginning of a training on.
 
     every: batches between two records. run: one of your own, which stays open. Other options are those of

@@ -44,8 +44,17 @@ from barograph.training import start
 from barograph.training.configuration import as_mapping
 
 __version__ = "0.31.0"  # of W&B's interface: libraries ask for it
-Artifact, Audio, Histogram, Html, Image = WandbArtifact, WandbAudio, WandbHistogram, WandbHtml, WandbImage
-Object3D, Molecule, Plotly, Run, Table, Video = WandbObject, WandbObject, WandbFigure, WandbRun, WandbTable, WandbVideo
+Artifact = WandbArtifact
+Audio = WandbAudio
+Histogram = WandbHistogram
+Html = WandbHtml
+Image = WandbImage
+Molecule = WandbObject
+Object3D = WandbObject
+Plotly = WandbFigure
+Run = WandbRun
+Table = WandbTable
+Video = WandbVideo
 Error = ConfigError
 UsageError = ConfigError
 CommError = ConfigError

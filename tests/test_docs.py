@@ -119,7 +119,12 @@ NAMES.pop("barograph.escaped", None)  # a tag of MLflow's runs
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_names_that_a_page_mentions_exist(name: str) -> None:
-    assert resolve(name) is not None, NAMES[name]
+    try:
+        assert resolve(name) is not None, NAMES[name]
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) or " needs " not in str(error):
+            raise
+        pytest.skip(str(error))  # an adapter's framework is not installed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

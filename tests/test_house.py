@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "training": "core log probes",
     "trackers": "core log store query",
     "integrations": "core log probes training trackers",
+    "compat": "integrations",
     "analysis": "core log store query importing",
     "doctor": "core log query importing analysis",
     "views": "core log store query importing training analysis doctor",
@@ -54,6 +55,11 @@ ROOM_LIBRARIES = {
     "trackers": {"numpy", "msgspec", "pyarrow", "yaml"},
     "probes/machine": {"pynvml", "amdsmi", "psutil"},
     "probes": {"torch", "triton", "numpy"},
+    "integrations/compat": {"PIL", "numpy"},
+    "integrations/huggingface.py": {"transformers"},
+    "integrations/accelerate.py": {"accelerate"},
+    "integrations/lightning.py": {"lightning"},
+    "integrations/keras.py": {"keras"},
     "integrations": {"torch", "numpy"},
     "store": {"numpy", "pyarrow", "msgspec"},
     "training/blackbox": {"numpy", "torch"},
@@ -117,7 +123,9 @@ def test_libraries_stay_in_their_rooms(path: Path) -> None:
     known = {"barograph", "__future__", *sys.stdlib_module_names}
     here = next((LIBRARIES[name] for name in (name_of(path),) if name in LIBRARIES), None)
     if here is None:
-        here = next((kept for start, kept in ROOM_LIBRARIES.items() if name_of(path).startswith(f"{start}/")), set())
+        here = next(
+            (kept for start, kept in ROOM_LIBRARIES.items() if f"{name_of(path)}/".startswith(f"{start}/")), set()
+        )
     if room(path) == "trackers":
         here = here | {path.stem}
     strange = {module.split(".")[0] for module in imports(path)} - known - here

@@ -141,6 +141,8 @@ def on_device(values: Mapping[Any, Any]) -> bool:
 
 def _on_device(value: Any) -> bool:
     try:
+        if _of_jax(value):  # computed while Python goes on, also on a CPU
+            return not value.is_ready() or value.device.platform != "cpu"
         return bool(
             getattr(value, "is_cuda", False)
             or getattr(getattr(value, "device", None), "type", "cpu") not in ("cpu", "meta")
@@ -149,20 +151,30 @@ def _on_device(value: Any) -> bool:
         return False
 
 
+def _of_jax(value: Any) -> bool:
+    return hasattr(value, "copy_to_host_async") and hasattr(value, "is_ready")
+
+
 class DeviceValues:
-    """Values of which some are on an accelerator: copied without waiting, read when the copy is done."""
+    """Values of which some are on an accelerator: copied without waiting, read when the copy is done.
+
+    `arrivals`: for each copy, what says whether it is done."""
 
     def __init__(self, values: Mapping[Any, Any]):
         self.values = dict(values)
-        self._events = []
+        self.arrivals: list[Callable[[], bool]] = []
         for key, value in values.items():
             if type(value) in PLAIN or not on_device({key: value}):
+                continue
+            if _of_jax(value):
+                value.copy_to_host_async()
+                self.arrivals.append(value.is_ready)
                 continue
             # the copy is queued on the stream that computes the value, so it sees the value of now
             self.values[key] = value.detach().to("cpu", non_blocking=True)
             stream = getattr(self._module(value), "current_stream", None)
             if stream is not None:
-                self._events.append(stream(value.device).record_event())
+                self.arrivals.append(stream(value.device).record_event().query)
 
     @staticmethod
     def _module(value: Any) -> Any:
@@ -173,4 +185,4 @@ class DeviceValues:
 
     def ready(self) -> bool:
         """Whether every copy has arrived; never waits."""
-        return all(event.query() for event in self._events)
+        return all(arrived() for arrived in self.arrivals)

@@ -18,9 +18,9 @@ from typing import Any
 from barograph.core import manifest, options, place, providers
 from barograph.core.secrets import masked
 from barograph.core.values import number
+from barograph.integrations.shared import open_run
 from barograph.probes.memory import usage
 from barograph.training.configuration import as_mapping
-from barograph.training.ending import open_runs
 from barograph.training.run import Run
 from barograph.training.start import init
 
@@ -96,8 +96,9 @@ class MetricsTracker:
         if isinstance(num_gpus, bool) or not isinstance(num_gpus, int) or num_gpus < 1:
             raise ValueError(f"num_gpus is {num_gpus!r}; give the number of devices, from 1")
         self._metrics = metrics_config(config)
-        self._own = run is None and not open_runs
-        self.run: Run = run or (self._begin(config) if self._own else next(reversed(sorted(open_runs, key=_age))))
+        run = run or open_run()
+        self._own = run is None
+        self.run: Run = run or self._begin(config)
         self._steps = self.run._steps
         self._clock = self._steps.clock
         self._interval = self._metrics.log_interval
@@ -273,7 +274,3 @@ def metrics_config(config: Any) -> MetricsConfig:
     if all(hasattr(section, name) for name in names):
         return section  # type: ignore[no-any-return]  # KempnerForge's own class, or one like it
     return MetricsConfig(**{name: getattr(section, name) for name in names if hasattr(section, name)})
-
-
-def _age(run: Run) -> float:
-    return run._ending.began

@@ -422,7 +422,7 @@ def _plain_checksum(checksum: Any, entry: ExchangeEntry) -> float | int | None:
         own.values = dict(zip(entry.names, entry.values, strict=True)) | own.values
     else:
         entry.arrived.values |= own.values
-        entry.arrived._events += own._events
+        entry.arrived.arrivals += own.arrivals
     return None
 
 

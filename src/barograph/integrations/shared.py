@@ -1,0 +1,34 @@
+"""What the adapters share: the run that is open in this process, or one that an adapter begins.
+
+In:   options of `init`.
+Out:  a run; where its console belongs to the framework, one that draws nothing there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from barograph.core.options import PREFIX
+from barograph.training import start
+from barograph.training.ending import open_runs
+from barograph.training.run import Run
+
+
+def open_run() -> Run | None:
+    """The run that was begun last of those that are open in this process."""
+    here = [run for run in open_runs if run._ending.is_here]
+    return max(here, key=lambda run: run._ending.began, default=None)
+
+
+def begin(config: Any = None, **options: Any) -> Run:
+    """A new run. An option of the environment goes before what the framework says."""
+    given = {name: value for name, value in options.items() if value not in (None, "", (), [])}
+    chosen = {name: value for name, value in given.items() if not os.environ.get(PREFIX + name.upper())}
+    return start.init(config=config, **quiet(chosen))
+
+
+def quiet(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with which a run draws nothing on a console that belongs to the framework."""
+    return dict(chosen) if os.environ.get(f"{PREFIX}CONSOLE") else {"console": "none", **chosen}

@@ -96,6 +96,10 @@ class HasFolder(Protocol):
         ...
 
 
+GivenRun = HasFolder | str | os.PathLike[str]
+"""A run as a person gives it: stored or being written, its folder, its id or name, a log of any kind."""
+
+
 class ManifestField(Generic[Value]):
     """An attribute of a stored run that its manifest has, as a value of one type."""
 
@@ -457,11 +461,31 @@ def _shared(columns: Columns, other: Columns | None) -> Columns:
     return kept(columns[0], other[0]), kept(columns[1], other[1]), columns[2], kept(columns[3], other[3])
 
 
-def stored_run(run: StoredRun | HasFolder | str | os.PathLike[str]) -> StoredRun:
-    """A run opened for reading: itself, one that is being written, or a folder."""
-    if isinstance(run, StoredRun):
-        return run
-    return StoredRun(run if isinstance(run, (str, os.PathLike)) else run.dir)
+def stored_runs(given: GivenRun | Iterable[GivenRun], dir: str | os.PathLike[str] | None = None) -> list[StoredRun]:
+    """The runs that a person gives: stored or being written, words as the commands take them, or several of these.
+
+    dir: where ids and names are looked for. Raises KeyError, OSError or ValueError with one sentence where a word is
+    no run, TypeError for what can't be one.
+    """
+    if isinstance(given, StoredRun):
+        return [given]
+    if isinstance(given, (str, os.PathLike)):
+        meant = providers.provider("runs that a word means")(os.fspath(given), None if dir is None else os.fspath(dir))
+        return [run for run, _ in meant]
+    if isinstance(folder := getattr(given, "dir", None), Path):
+        return [StoredRun(folder)]
+    if isinstance(given, Iterable):
+        return [run for one in given for run in stored_runs(one, dir)]
+    raise ValueError(f"a run is a StoredRun, an open run, its folder, its id or a log, not {given!r:.80}")
+
+
+def stored_run(given: GivenRun | Iterable[GivenRun]) -> StoredRun:
+    """The one run that a person gives; raises ValueError where these are several, or none. Else as `stored_runs`."""
+    runs = stored_runs(given)
+    if len(runs) != 1:
+        named = ", ".join(run.id for run in runs[:5])
+        raise ValueError(f"one run is wanted, and these are {len(runs)}: {named}" if runs else "no run is given")
+    return runs[0]
 
 
 def at_one_moment(run: StoredRun) -> StoredRun:

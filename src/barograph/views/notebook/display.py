@@ -39,7 +39,7 @@ class Charts:
 def charts(run: Any, *names: str | Sequence[str], x: str = "step") -> Charts:
     """A run's charts of these series, a panel each; a list of names shares a panel. Without any: those that matter.
 
-    run: a stored run, a run in progress, its folder, or a comparison. x: as of `StoredRun.series`.
+    run: a run as `barograph.report` takes it, or a comparison. x: as of `StoredRun.series`.
     Raises KeyError naming the nearest for a series that isn't there.
     """
     if hasattr(run, "verdict"):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from barograph.core import liveness, providers, segments
 from barograph.core.columns import align, strides, thin_indices
+from barograph.core.manifest import wall_seconds
 from barograph.core.record import Record
 from barograph.core.segments import Segment
 from barograph.log.files import Owner
@@ -383,6 +384,21 @@ class StoredRun:
         """
         held = self.goodput().held
         return self._files.accounts().cost(self.manifest, held, price_per_gpu_hour, price_per_kwh, devices)
+
+    def spent(self) -> dict[str, float | None]:
+        """`wall_seconds` in which a process was there, `gpu_hours` and `cost`, over all segments, ended or not."""
+        about = self.manifest
+        hours = about.get("gpu_hours") if about.get("finished") else None
+        cost = about if hours is not None or "source" in about or not self.log_files() else self.cost()
+        return {"wall_seconds": self.wall_seconds} | {key: cost.get(key) for key in ("gpu_hours", "cost")}
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """Seconds in which a process of the run was there, over all its starts; None where it is not known."""
+        about = self.manifest
+        if about.get("finished") or "source" in about or self.status in liveness.ALIVE or not self.log_files():
+            return wall_seconds(about, time.time())
+        return round(self.goodput().held, 3) or None
 
 
 def _origin(run: StoredRun, look: Look) -> tuple[StoredRun, int] | None:

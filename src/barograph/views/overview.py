@@ -46,7 +46,7 @@ def summary(run: StoredRun) -> dict[str, Any]:
         "name": run.name,
         "status": run.status,
         "created": about.get("created"),
-        "wall_seconds": about.get("wall_seconds"),
+        "wall_seconds": run.wall_seconds,
         "tags": run.tags,
         "dir": str(run.dir),
     }
@@ -114,6 +114,7 @@ def detail(run: StoredRun) -> dict[str, Any]:
     return {
         **about,
         **summary(run),
+        **run.spent(),
         "segments": [segment.fields() for segment in run.segments],
         "goodput": fields(run.goodput()),
         "energy": run.cost(),
@@ -148,7 +149,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
         "project": short(run.project),
         "folder": str(run.dir),
         "created": _age(row["created"]),
-        "took": duration(about.get("wall_seconds")),
+        "took": duration(row["wall_seconds"]),
         "commit": (about.get("repo_commit") or "")[:12] + (" (dirty)" if (about.get("git") or {}).get("dirty") else ""),
         "command": short(" ".join(map(str, about.get("command") or ()))),
         "tags": ", ".join(map(short, run.tags)),

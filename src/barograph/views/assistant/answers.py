@@ -72,12 +72,12 @@ class Answers:
             about = run.manifest
             row = {"project": run.project, "run": run.id, "name": run.name, "status": run.status,
                    "created": about.get("created"), "tags": run.tags}  # fmt: skip
-            rows.append(row | latest(RunEntry(run)) | {"wall_seconds": about.get("wall_seconds")})
+            rows.append(row | latest(RunEntry(run)) | {"wall_seconds": run.wall_seconds})
         return {"folder": str(self.dir), "matching": len(found), "runs": rows} | _shown(len(found), len(rows), "runs")
 
     def run_summary(self, run: str) -> dict[str, Any]:
         found = self.find(run)
-        about = found.manifest
+        about = found.manifest | found.spent()
         keys = ("notes", "created", "finished", "wall_seconds", "gpu_hours", "cost", "world_size", "total_steps",
                 "repo_commit", "command", "hardware", "dataset", "checkpoints")  # fmt: skip
         names = found.names()

@@ -71,7 +71,7 @@ class RunSource:
         if steps:
             planned = about.get("total_steps")
             result.append(("step", f"{max(steps):,}" + (f" of {planned:,}" if isinstance(planned, int) else "")))
-        wall = about.get("wall_seconds")
+        wall = run.wall_seconds
         if isinstance(wall, (int, float)) and math.isfinite(wall):
             result.append(("took", duration(wall)))
         for key, value in list(run.config.items())[:12]:

@@ -13,7 +13,7 @@ from barograph.training.console.lines import news
 
 
 def plain_step(step: ShownStep) -> TextLine:
-    """`step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | eta 02m10s`; `!` before a norm that is a spike."""
+    """`step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | eta 02m10s`; `!` before a norm: a spike."""
     fields = step.fields
     mfu = mfu_percent(fields)
     parts = [TextPart(_place("step", step.step, step.total))]

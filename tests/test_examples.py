@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pytest
 
-# those of the stability guide and of run analysis: test_documents_analysis
-EXAMPLES = [
-    path
-    for path in sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
-    if path.stem not in ("stability_guide", "run_analysis")
-]
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_does_what_its_document_says(example: Path, tmp_path: Path) -> None:
-    if "import torch" in example.read_text():
-        pytest.importorskip("torch")
+    for library in ("torch", "tensorboard"):
+        if library in example.read_text():
+            pytest.importorskip(library)
     path = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
         [sys.executable, str(example), str(tmp_path)],
@@ -34,4 +30,4 @@ def test_an_example_does_what_its_document_says(example: Path, tmp_path: Path) -
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 3
+    assert len(EXAMPLES) >= 5

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.core.columns import align
+from barograph.query.given import GivenRun, stored_runs
 from barograph.query.leaves import sound
-from barograph.query.stored import GivenRun, Rank, Series, StoredRun, stored_runs
+from barograph.query.stored import Rank, Series, StoredRun
 
 if TYPE_CHECKING:
     import pyarrow

@@ -15,6 +15,7 @@ import numpy
 
 from barograph.core.aliases import Names
 from barograph.core.record import mark_non_finite
+from barograph.query import given
 from barograph.query.findings import recorded_findings
 from barograph.query.leaves import flat, moment, number, number_in, plain_text, sound, whole
 from barograph.query.pushdown import Condition
@@ -105,7 +106,7 @@ def runs(shelf: Shelf, condition: Condition, columns: frozenset[str] | None) -> 
         for entry in shelf.matching(condition):
             about, run = entry.about, entry.run
             row: dict[str, Any] = {key: plain_text(about.get(key)) for key in ("name", "notes", "host", "repo_commit")}
-            row |= {key: number(value) for key, value in run.spent().items()} if spent else {}
+            row |= {key: number(value) for key, value in given.spent(run).items()} if spent else {}
             row |= {key: whole(about.get(key)) for key in ("world_size", "total_steps")}
             row |= {key: moment(about.get(key)) for key in ("created", "finished")}
             row["name"] = run.id if row["name"] is None else row["name"]

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.query import catalog
+from barograph.query.given import GivenRun, stored_runs
 from barograph.query.pushdown import EVERYTHING, QueryScope, wanted
 from barograph.query.rows import PROVIDERS
 from barograph.query.shelf import Shelf
-from barograph.query.stored import GivenRun, StoredRun, stored_runs
+from barograph.query.stored import StoredRun
 from barograph.query.tables import TABLES, schema
 
 if TYPE_CHECKING:

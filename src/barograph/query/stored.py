@@ -18,11 +18,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from barograph.core import liveness, providers, segments
 from barograph.core.columns import align, strides, thin_indices
-from barograph.core.manifest import wall_seconds
 from barograph.core.record import Record
 from barograph.core.segments import Segment
 from barograph.log.files import Owner
@@ -86,19 +85,6 @@ class Histogram:
     edges: NDArray[numpy.float64]
     counts: NDArray[numpy.float64]
     segment: int = 0
-
-
-class HasFolder(Protocol):
-    """Something with a run's folder, such as a run that is being written."""
-
-    @property
-    def dir(self) -> Path:
-        """The run's folder."""
-        ...
-
-
-GivenRun = HasFolder | str | os.PathLike[str]
-"""A run as a person gives it: stored or being written, its folder, its id or name, a log of any kind."""
 
 
 class ManifestField(Generic[Value]):
@@ -385,21 +371,6 @@ class StoredRun:
         held = self.goodput().held
         return self._files.accounts().cost(self.manifest, held, price_per_gpu_hour, price_per_kwh, devices)
 
-    def spent(self) -> dict[str, float | None]:
-        """`wall_seconds` in which a process was there, `gpu_hours` and `cost`, over all segments, ended or not."""
-        about = self.manifest
-        hours = about.get("gpu_hours") if about.get("finished") else None
-        cost = about if hours is not None or "source" in about or not self.log_files() else self.cost()
-        return {"wall_seconds": self.wall_seconds} | {key: cost.get(key) for key in ("gpu_hours", "cost")}
-
-    @property
-    def wall_seconds(self) -> float | None:
-        """Seconds in which a process of the run was there, over all its starts; None where it is not known."""
-        about = self.manifest
-        if about.get("finished") or "source" in about or self.status in liveness.ALIVE or not self.log_files():
-            return wall_seconds(about, time.time())
-        return round(self.goodput().held, 3) or None
-
 
 def _origin(run: StoredRun, look: Look) -> tuple[StoredRun, int] | None:
     """`StoredRun.origin`, by what a look has found."""
@@ -475,33 +446,6 @@ def _shared(columns: Columns, other: Columns | None) -> Columns:
     if other is None:
         return columns
     return kept(columns[0], other[0]), kept(columns[1], other[1]), columns[2], kept(columns[3], other[3])
-
-
-def stored_runs(given: GivenRun | Iterable[GivenRun], dir: str | os.PathLike[str] | None = None) -> list[StoredRun]:
-    """The runs that a person gives: stored or being written, words as the commands take them, or several of these.
-
-    dir: where ids and names are looked for. Raises KeyError, OSError or ValueError with one sentence where a word is
-    no run, TypeError for what can't be one.
-    """
-    if isinstance(given, StoredRun):
-        return [given]
-    if isinstance(given, (str, os.PathLike)):
-        meant = providers.provider("runs that a word means")(os.fspath(given), None if dir is None else os.fspath(dir))
-        return [run for run, _ in meant]
-    if isinstance(folder := getattr(given, "dir", None), Path):
-        return [StoredRun(folder)]
-    if isinstance(given, Iterable):
-        return [run for one in given for run in stored_runs(one, dir)]
-    raise ValueError(f"a run is a StoredRun, an open run, its folder, its id or a log, not {given!r:.80}")
-
-
-def stored_run(given: GivenRun | Iterable[GivenRun]) -> StoredRun:
-    """The one run that a person gives; raises ValueError where these are several, or none. Else as `stored_runs`."""
-    runs = stored_runs(given)
-    if len(runs) != 1:
-        named = ", ".join(run.id for run in runs[:5])
-        raise ValueError(f"one run is wanted, and these are {len(runs)}: {named}" if runs else "no run is given")
-    return runs[0]
 
 
 def at_one_moment(run: StoredRun) -> StoredRun:

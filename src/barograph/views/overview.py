@@ -25,6 +25,7 @@ from barograph.core.text import (
     short,
     sparkline,
 )
+from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
 from barograph.query.stored import StoredRun
@@ -46,7 +47,7 @@ def summary(run: StoredRun) -> dict[str, Any]:
         "name": run.name,
         "status": run.status,
         "created": about.get("created"),
-        "wall_seconds": run.wall_seconds,
+        "wall_seconds": wall_seconds(run),
         "tags": run.tags,
         "dir": str(run.dir),
     }
@@ -114,7 +115,7 @@ def detail(run: StoredRun) -> dict[str, Any]:
     return {
         **about,
         **summary(run),
-        **run.spent(),
+        **spent(run),
         "segments": [segment.fields() for segment in run.segments],
         "goodput": fields(run.goodput()),
         "energy": run.cost(),

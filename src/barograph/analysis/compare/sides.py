@@ -15,7 +15,8 @@ from typing import Any
 
 from barograph.analysis.compare.keys import normal, part_of, same, shown
 from barograph.analysis.compare.member import ComparedMember
-from barograph.query.stored import GivenRun, StoredRun, stored_runs
+from barograph.query.given import GivenRun, stored_runs
+from barograph.query.stored import StoredRun
 
 Given = GivenRun | Iterable[GivenRun]
 

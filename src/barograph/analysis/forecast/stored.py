@@ -14,7 +14,7 @@ import numpy as np
 from barograph.analysis.forecast.outlook import Forecast
 from barograph.analysis.forecast.plans import as_number, planned_steps_of, schedule_of
 from barograph.analysis.forecast.predict import forecast_columns
-from barograph.query.stored import GivenRun, stored_run
+from barograph.query.given import GivenRun, stored_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barograph.core.columns import align, thin_indices
-from barograph.query.stored import GivenRun, Series, StoredRun, stored_run
+from barograph.query.given import GivenRun, stored_run
+from barograph.query.stored import Series, StoredRun
 
 if TYPE_CHECKING:
     import numpy

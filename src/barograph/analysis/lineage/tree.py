@@ -17,7 +17,8 @@ from typing import Any
 
 from barograph.analysis.lineage.tracks import TrackPart, Tracks
 from barograph.core import segments
-from barograph.query.stored import GivenRun, StoredRun, stored_run
+from barograph.query.given import GivenRun, stored_run
+from barograph.query.stored import StoredRun
 
 _AMOUNTS = ("tokens", "seconds", "gpu_hours", "cost")
 _DEEPEST = 100  # forks of forks: more is a loop of folders that name each other

@@ -22,7 +22,7 @@ from typing import Any
 
 from barograph.analysis.widths.fit import fit_line, student_quantile
 from barograph.core.text import number
-from barograph.query.stored import stored_run, stored_runs
+from barograph.query.given import stored_run, stored_runs
 
 FEWEST_WIDTHS = 3  # a line through two points fits whatever they are
 FEWEST_RATES = 3  # the lowest point and one on each side

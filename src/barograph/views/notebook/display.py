@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from barograph.query.stored import StoredRun, stored_run
+from barograph.query.given import stored_run
+from barograph.query.stored import StoredRun
 from barograph.views.notebook.sources import ComparisonSource, PanelSource, RunSource
 from barograph.views.notebook.still import page
 

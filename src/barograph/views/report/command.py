@@ -17,7 +17,8 @@ from barograph.analysis.compare.comparison import compare
 from barograph.core.manifest import write_json
 from barograph.core.record import json_text
 from barograph.importing.resolve import resolve
-from barograph.query.stored import GivenRun, StoredRun, stored_runs
+from barograph.query.given import GivenRun, stored_runs
+from barograph.query.stored import StoredRun
 from barograph.views.report import markdown, webpage
 from barograph.views.report.assemble import assemble
 from barograph.views.report.content import FactList, Figure, Report, ReportFinding, ReportTable, Sentence, Tiles

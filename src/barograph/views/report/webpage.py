@@ -21,7 +21,7 @@ import numpy as np
 
 from barograph.core.columns import thin_indices
 from barograph.core.text import escape, html, html_block, percent
-from barograph.query.stored import GivenRun, stored_run
+from barograph.query.given import GivenRun, stored_run
 from barograph.views.draw import heat
 from barograph.views.draw import page as draw
 from barograph.views.draw.chart import SMALL, WIDE, ChartAxes, ChartCurve, ChartMark, described, keys, picture, span_of

@@ -118,7 +118,7 @@ class Beside:
         """The run has ended. owed: something is left to do. Waits for trackers alone."""
         if not self.wanted or os.getpid() != self._owner:
             return
-        if not self._started and (owed or self._waited_for):
+        if self._process is None and (owed or self._waited_for):  # not yet, nor by the thread that was asked to
             self.start()
         process = self._process
         if process is None:

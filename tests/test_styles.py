@@ -153,6 +153,14 @@ def test_the_plain_line_marks_a_spike_and_says_the_share_of_the_speed_of_light()
     assert "norm !9" in drawn(console, "step", 30, loss=2.0, norm=9.0, step_tokens=100, duration_ms=100)
 
 
+def test_without_a_planned_length_the_end_of_an_epoch_is_all_of_it():
+    console = Console(style="plain")
+    shown = [drawn(console, "step", step, loss=2.0, epoch=step / 4) for step in range(9)]
+    assert [line.partition("(")[2].partition(")")[0] for line in shown] == [
+        *["0%", "25%", "50%", "75%", "100%", "25%", "50%", "75%", "100%"]
+    ]
+
+
 def test_a_run_speaks_plainly_and_a_training_run_logger_as_its_document_says():
     assert Settings().console == "plain"
     assert inspect.signature(TrainingRunLogger).parameters["console"].default == "surogate"

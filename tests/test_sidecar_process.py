@@ -258,8 +258,8 @@ def test_a_run_that_ends_at_once_is_sent_to_its_trackers(tmp_path: Path) -> None
     for number in range(3):
         sent = tmp_path / f"tb{number}"
         with barograph.init(
-            project="p", id=f"r{number}", dir=tmp_path, report_to=["tensorboard"], tensorboard_dir=str(sent), sidecar=True,
-            git=False, machine=False, console="none",
+            project="p", id=f"r{number}", dir=tmp_path, report_to=["tensorboard"],
+            tensorboard_dir=str(sent), sidecar=True, git=False, machine=False, console="none",
         ) as run:  # fmt: skip
             run.log({"train/loss": 1.0}, step=1)
         assert until(lambda sent=sent: [*sent.rglob("events.out.tfevents.*")], patient(60.0))  # type: ignore[misc]

@@ -513,7 +513,7 @@ def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
         compare(a, b, level=5)
     with pytest.raises(ValueError, match="has no axis flops"):
         compare(a, b, x="flops")
-    with pytest.raises(ValueError, match="a group has to be a list of stored runs"):
+    with pytest.raises(ValueError, match="a run is a StoredRun, an open run"):
         compare(a, [1, 2])  # type: ignore[list-item]
 
 

@@ -11,12 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# those of the stability guide and of run analysis: test_documents_analysis
-EXAMPLES = [
-    path
-    for path in sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
-    if path.stem not in ("stability_guide", "run_analysis")
-]
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").rglob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -37,7 +32,7 @@ def test_an_example_does_what_its_document_says(example: Path, tmp_path: Path) -
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 3
+    assert len(EXAMPLES) >= 5
 
 
 def test_an_example_of_a_framework_is_short() -> None:

@@ -83,6 +83,34 @@ def test_damage_is_counted_and_shown_with_its_line_and_what_follows_is_read(tmp_
     assert unread["count"] == 2 and [one["where"] for one in unread["examples"]] == [3, 5]
 
 
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\t", " : ")])
+@pytest.mark.parametrize("dialect", ["T", " "])
+def test_an_array_on_one_line_is_the_same_log(tmp_path: Path, separators: tuple[str, str], dialect: str) -> None:
+    records: list[dict[str, Any]] = [json.loads(step(number)) for number in range(1, 4001)]
+    nested = {
+        "log": "info",
+        "time": records[0]["time"],
+        "step": 9,
+        "message": "}, {",
+        "list": [{"log": "a"}, {"log": "b"}],
+    }
+    records.insert(9, nested)
+    for record in records:
+        record["time"] = record["time"].replace(" ", dialect)
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(records, separators=separators))
+    run = imported(path, tmp_path / "runs")
+    assert run.manifest["source"]["kind"] == (OURS.kind if dialect == "T" else THEIRS.kind)
+    assert run.series("train/loss").step.tolist() == [*range(1, 4001)]
+    assert [one.fields["list"] for one in run.records("info") if "list" in one.fields] == [nested["list"]]
+    assert StoredRun(path).series("train/loss").step.tolist() == [*range(1, 4001)]
+    path.write_text(
+        json.dumps(records, separators=separators).replace("2.5", "nan", 2).replace('"loss"', '"lo', 1)[:-20]
+    )
+    run = imported(path, tmp_path / "torn")
+    assert run.series("train/loss").step.tolist() == [*range(2, 4000)], "the first is damaged, the last torn"
+
+
 def test_a_torn_end_waits_for_the_rest(tmp_path: Path) -> None:
     path, root = tmp_path / "log.json", tmp_path / "runs"
     whole = theirs(step(1), step(2))

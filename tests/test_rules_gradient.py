@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
-from barograph.doctor.rules.gradient.flow import LayerGradientSpike, VanishingGradient, ZeroLayers
+from barograph.doctor.rules.gradient.flow import GradientSpread, LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.doctor.rules.gradient.level import ExplodingGradient, GradientDecay, GradientScaleJump, ZeroGradient
 from barograph.doctor.rules.gradient.scale import ClipSaturation, LossScaleCollapse
@@ -234,8 +234,11 @@ def layers(norms: dict[str, list[float]], every: int = 10) -> dict:
 
 def test_gradients_that_vanish_over_the_depth_warn_and_frozen_layers_do_not() -> None:
     deep = {f"h.{at}.weight": [10.0 ** (at - 9)] * 12 for at in range(9)}
-    (one,) = only(findings([VanishingGradient()], layers(deep)), "vanishing_gradient")
-    assert (one.severity, one.step, one.kind) == ("warning", 0, "vanishing")
+    found = only(findings([VanishingGradient()], layers(deep)), "vanishing_gradient")
+    assert {(one.severity, one.key, one.step, one.kind) for one in found} == {
+        ("warning", "layers", 0, "vanishing"),
+        ("info", "blocks", 0, "vanishing"),
+    }
     shallow = {f"h.{at}.weight": [0.0 if at < 5 else 0.3] * 12 for at in range(9)}
     assert not findings([VanishingGradient()], layers(shallow))
     adapters = {f"h.{at}.weight": [1e-7] * 3 + [0.1] * 9 if at % 2 else [0.2] * 12 for at in range(9)}
@@ -337,3 +340,22 @@ def test_weights_that_are_nan_are_no_skipped_steps() -> None:
     assert not findings([LossScaleCollapse()], columns)
     loss[120:] = 3.0
     assert findings([LossScaleCollapse()], columns)
+
+
+def test_the_flow_over_the_depth_is_read_from_tables_where_no_watch_wrote_it() -> None:
+    def tables(ratio: float) -> dict:
+        steps = numpy.arange(20) * 10
+        norms = {f"h.{at}.mlp.weight": noisy(20, ratio ** (1 - at / 11)) for at in range(12)}  # h.10 is behind h.9
+        return {f"gradients/{name}/norm": (steps, values) for name, values in norms.items()}
+
+    found = findings([VanishingGradient(), GradientSpread()], tables(1e-3))
+    assert {(one.rule, one.severity) for one in found.values()} == {
+        ("vanishing_gradient", "info"),
+        ("gradient_spread", "info"),
+    }
+    assert "The first block's gradient is 0.00" in only(found, "vanishing_gradient")[0].message
+    (spread, first) = only(findings([VanishingGradient(), GradientSpread()], tables(1e3)), "gradient_spread")
+    assert "times the smallest" in spread.message and "times the last block's" in first.message
+    assert not findings([VanishingGradient(), GradientSpread()], tables(0.05))
+    for seed in range(6):
+        same_when_cut([VanishingGradient, GradientSpread], tables(1e-3), seed)

@@ -160,3 +160,20 @@ def test_a_decay_above_the_usual_tenth_is_the_first_cause_of_weights_that_shrink
     for decay, cause in ((0.3, "weight decay too high"), (0.1, "learning rate too high")):
         found = findings([WeightDecayTooHigh()], columns, facts={"config": {"weight_decay": decay}})
         assert only(found, "weight_decay_too_high")[0].causes[0] == cause
+
+
+def test_a_single_layer_beyond_the_red_flags_is_named_and_none_that_is_meant() -> None:
+    def ratios(odd: float, layer: str = "h.2.mlp.weight") -> dict:
+        rows = {f"h.{at}.mlp.weight": noisy(40, 1e-3) for at in range(5)}
+        return table("updates", "ratio", rows | {layer: noisy(40, odd)})
+
+    for odd, word in ((0.2, "above 0.1"), (1e-8, "below 1e-07")):
+        (one,) = only(findings([UpdateRatio()], ratios(odd)), "update_ratio")
+        assert (one.severity, one.step) == ("info", 70) and one.message.startswith("h.2.mlp.weight is moved by")
+        assert word in one.message
+        assert not only(findings([UpdateRatio()], ratios(odd, "h.2.mlp.bias")), "update_ratio"), "vectors are unlike"
+        for seed in range(6):
+            same_when_cut([UpdateRatio], ratios(odd), seed)
+    decayed = ratios(1e-8) | {"train/lr": numpy.r_[numpy.full(40, 1e-3), numpy.full(400, 1e-6)]}
+    assert not only(findings([UpdateRatio()], decayed), "update_ratio"), "at the end of the schedule"
+    assert not only(findings([UpdateRatio()], ratios(0.09)), "update_ratio")

@@ -251,3 +251,15 @@ def test_with_a_sidecar_and_without_rules_nothing_is_said_of_it(
     run.alerts.add("train/loss", above=5)
     run.finish()
     assert "attend" not in caplog.text
+
+
+def test_a_run_that_ends_at_once_is_sent_to_its_trackers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    for number in range(3):
+        sent = tmp_path / f"tb{number}"
+        with barograph.init(
+            project="p", id=f"r{number}", dir=tmp_path, report_to=["tensorboard"],
+            tensorboard_dir=str(sent), sidecar=True, git=False, machine=False, console="none",
+        ) as run:  # fmt: skip
+            run.log({"train/loss": 1.0}, step=1)
+        assert until(lambda sent=sent: [*sent.rglob("events.out.tfevents.*")], patient(60.0))  # type: ignore[misc]

@@ -128,8 +128,8 @@ def test_the_plain_line_names_each_value_and_leaves_out_what_is_missing():
     console = Console(style="plain", total_steps=400, clock=iter(range(0, 1000, 10)).__next__)
     for step in range(1, 12):
         drawn(console, "step", step, **STEP)
-    shown = drawn(console, "step", 12, loss=2.31, norm=0.8, lr=3e-4, step_tokens=12_300, duration_ms=1000, mfu=0.4512)
-    assert shown.startswith("step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | mfu 45.1%")
+    shown = drawn(console, "step", 12, loss=2.31, norm=0.2, lr=3e-4, step_tokens=12_300, duration_ms=1000, mfu=0.4512)
+    assert shown.startswith("step 12/400 | loss 2.31 | norm 0.2 | lr 0.0003 | 12.3k tok/s | mfu 45.1%")
     assert drawn(Console(style="plain"), "step", 12, loss=2.31) == "step 12 | loss 2.31"
     assert drawn(Console(style="plain"), "step", 12, loss=float("nan"), lr=0.02) == "step 12 | loss nan | lr 0.02"
     assert drawn(console, "eval", 12, loss=2.25).startswith("eval at step 12/400 | loss 2.25 | gap -0.0")
@@ -142,6 +142,23 @@ def test_the_plain_line_names_each_value_and_leaves_out_what_is_missing():
 def test_the_plain_line_has_tokens_per_second_with_a_letter_for_their_size(tokens: float, shown: str):
     line = drawn(Console(style="plain"), "step", 1, step_tokens=tokens, duration_ms=1000)
     assert line == f"step 1 | {shown} tok/s"
+
+
+def test_the_plain_line_marks_a_spike_and_says_the_share_of_the_speed_of_light():
+    console = Console(style="plain")
+    console.lines(Record("sol", 0, 0, {"blocks": 1e9, "lm_head": 1e9, "attention": 1e9, "tps": 2000}))
+    for step in range(1, 30):
+        quiet = drawn(console, "step", step, loss=2.0, norm=0.5, step_tokens=100, duration_ms=100)
+    assert quiet == "step 29 | loss 2 | norm 0.5 | 1k tok/s | sol 50%"
+    assert "norm !9" in drawn(console, "step", 30, loss=2.0, norm=9.0, step_tokens=100, duration_ms=100)
+
+
+def test_without_a_planned_length_the_end_of_an_epoch_is_all_of_it():
+    console = Console(style="plain")
+    shown = [drawn(console, "step", step, loss=2.0, epoch=step / 4) for step in range(9)]
+    assert [line.partition("(")[2].partition(")")[0] for line in shown] == [
+        *["0%", "25%", "50%", "75%", "100%", "25%", "50%", "75%", "100%"]
+    ]
 
 
 def test_a_run_speaks_plainly_and_a_training_run_logger_as_its_document_says():

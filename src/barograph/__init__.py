@@ -27,6 +27,7 @@ _providers.provide({
     "alert routes": "barograph.sidecar.alerts.options:read_routes",
     "doctor's rules": "barograph.doctor.kernel.registry:make_rules",
     "sealed blocks": "barograph.store.sealed:sealed_blocks",
+    "runs that a word means": "barograph.importing.resolve:resolve",
     "stored run": "barograph.query.stored:StoredRun",
     "run in a notebook": "barograph.views.notebook.display:of_run",
     "run's folder in a notebook": "barograph.views.notebook.display:of_folder",

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from barograph.core.record import encode_fields
+from barograph.core.record import encode_fields, parse_time
 
 try:
     import fcntl
@@ -66,9 +66,10 @@ KEYS: dict[str, str] = {
     "segments": "start, resumes, rewinds and forks",
     "checkpoints": "checkpoints saved: step, path, metadata, losses",
     "final_metrics": "last value of each series",
-    "wall_seconds": "time from start to end, in seconds",
+    "wall_seconds": "time in which a process of the run was there, over all its starts, in seconds",
     "gpu_hours": "wall time times GPUs, in hours",
     "cost": "gpu_hours times price_per_gpu_hour",
+    "price_per_gpu_hour": "what an hour of a GPU costs, where it was given",
 }
 
 # Text is text in these, so that a run named "NaN" keeps its name.
@@ -128,8 +129,24 @@ def add_checkpoint(folder: str | os.PathLike[str], entry: Mapping[str, Any]) -> 
         write(folder, manifest | {"checkpoints": [*kept, dict(entry)]})
 
 
+def wall_seconds(manifest: Mapping[str, Any], until: float) -> float | None:
+    """Of the run over all its starts: what earlier processes took, and the last one to its end.
+
+    until: of a run that has said no end, the time of its last record, or now; seconds since 1970.
+    """
+    known = manifest.get("wall_seconds")
+    seconds = float(known) if isinstance(known, (int, float)) else None
+    started = parse_time(manifest.get("started") or manifest.get("created")) / 1e6
+    if manifest.get("finished") or not 0 < started < until:
+        return seconds
+    return round((seconds or 0.0) + until - started, 3)
+
+
 def spent(wall_seconds: float, gpus: int, price_per_gpu_hour: float | None = None) -> dict[str, float]:
-    """`wall_seconds`, `gpu_hours` and, with a price, `cost` in the price's currency, for `update`."""
+    """`wall_seconds` and, where it held GPUs, `gpu_hours` and, with a price, `cost` in the price's currency, for
+    `update`."""
+    if not gpus:
+        return {"wall_seconds": wall_seconds}
     hours = wall_seconds * gpus / 3600.0
     known = {"wall_seconds": wall_seconds, "gpu_hours": hours}
     return known if price_per_gpu_hour is None else known | {"cost": hours * price_per_gpu_hour}

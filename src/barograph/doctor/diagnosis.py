@@ -18,7 +18,8 @@ from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
-from barograph.query.stored import HasFolder, StoredRun, stored_run
+from barograph.query.given import GivenRun, stored_run
+from barograph.query.stored import StoredRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +31,7 @@ _BEFORE, _AFTER = 40, 20  # rows shown around the first bad one
 
 
 def diagnose(
-    run: StoredRun | HasFolder,
+    run: GivenRun,
     *,
     thresholds: Mapping[str, float] | None = None,
     silenced: Iterable[str] = (),

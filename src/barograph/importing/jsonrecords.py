@@ -25,6 +25,7 @@ BARE = re.compile(r"(?<=[:,\[\s])([+-]?)(nan|inf|infinity)(?=\s*[,}\]])", re.IGN
 # a text at the record's end, as every message, option and path of theirs is
 _LAST_TEXT = re.compile(r'(\{.*?"(?:message|value|text|path|cmd|name|phase|type)"\s*:\s*")(.*)("\s*\})', re.DOTALL)
 _STARTS = re.compile(rb'\s*\{\s*"log"\s*:')
+_NEXT = re.compile(rb'\}[ \t]*,[ \t]*(?=\{\s*"log"\s*:)')  # the next record on the same line
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_lines = msgspec.json.Decoder(dict[str, Any]).decode_lines
@@ -73,13 +74,18 @@ def pieces(data: bytes, last: bool, begin: int = 0) -> Iterator[JsonPiece]:
             return
         line = data.find(b"\n", at)
         stop = size if line < 0 else line
-        text = data[at:stop].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
+        following = _NEXT.search(data, at, stop)
+        text = data[at : following.start() + 1 if following else stop].rstrip(b"]" + _WHITE).rstrip(b"," + _WHITE)
         item = _quick(text)
+        if item is None and following and effort[0] > 0:  # nested, or in need of repair
+            item, text = _first(data[at : min(stop, at + _MOST_BYTES)], text, effort)
         if item is not None:
             yield JsonPiece(item, at, at + len(text))
             at += len(text)
             continue
         piece = _slow(data, at, effort)
+        if following and (piece is None or piece.item is None):
+            piece = JsonPiece(None, at, following.end())
         if piece is None:
             if line < 0 and last and len(text) < _MOST_BYTES:
                 return  # torn: its end may still come
@@ -95,6 +101,17 @@ def _quick(text: bytes) -> dict[str, Any] | None:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _first(line: bytes, text: bytes, effort: list[int]) -> tuple[dict[str, Any] | None, bytes]:
+    """The first of several records on a line, with its bytes. text: up to where the next one seems to begin."""
+    effort[0] -= len(line)
+    try:
+        plain = line.decode()
+        item, end = _loads.raw_decode(plain)
+    except (ValueError, RecursionError):
+        return _repair(text), text
+    return (item if isinstance(item, dict) else None), plain[:end].encode()
 
 
 def _slow(data: bytes, at: int, effort: list[int]) -> JsonPiece | None:

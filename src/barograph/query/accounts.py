@@ -70,10 +70,11 @@ class RunAccounts:
             gpus = round(hours * 3600.0 / wall)
             known = manifest["cost"] / hours if manifest.get("cost") is not None else None
         else:
-            has_gpus = (manifest.get("hardware") or {}).get("gpus") or energy.gpus
+            has_gpus = (manifest.get("hardware") or {}).get("gpus") or energy.gpus or energy.models
             gpus, known = (int(manifest.get("world_size") or 1) if has_gpus else 0), None
         gpus = gpus if devices is None else devices
-        given = (price_per_gpu_hour, energy.said.get("price_per_gpu_hour"), known)
+        own = manifest.get("price_per_gpu_hour")
+        given = (price_per_gpu_hour, energy.said.get("price_per_gpu_hour"), known, own)
         price = next((item for item in given if item is not None), None)
         kwh = energy.said.get("price_per_kwh") if price_per_kwh is None else price_per_kwh
         return energy.fields(Prices(per_gpu_hour=price, per_kwh=kwh), held * gpus / 3600.0, gpus)

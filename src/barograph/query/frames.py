@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.core.columns import align
+from barograph.query.given import GivenRun, stored_runs
 from barograph.query.leaves import sound
-from barograph.query.stored import HasFolder, Rank, Series, StoredRun, stored_run
+from barograph.query.stored import Rank, Series, StoredRun
 
 if TYPE_CHECKING:
     import pyarrow
@@ -30,7 +31,7 @@ _AXES = ("step", "time", "relative", "tokens")
 
 
 def frame(
-    run_or_runs: HasFolder | Iterable[HasFolder],
+    run_or_runs: GivenRun | Iterable[GivenRun],
     names: str | Sequence[str] | None = None,
     *,
     x: str = "step",
@@ -54,8 +55,8 @@ def frame(
     _choice("layout", layout, LAYOUTS)
     _choice("library", library, LIBRARIES)
     _choice("branch", branch, ("live", "all"))
-    single = not isinstance(run_or_runs, Iterable)
-    runs = [stored_run(run) for run in (run_or_runs if isinstance(run_or_runs, Iterable) else [run_or_runs])]
+    runs = stored_runs(run_or_runs)
+    single = len(runs) == 1 and (isinstance(run_or_runs, str) or not isinstance(run_or_runs, Iterable))
     chosen = _names(runs, [names] if isinstance(names, str) else names)
     parts = []
     for run, held in zip(runs, chosen, strict=True):

@@ -15,6 +15,7 @@ import numpy
 
 from barograph.core.aliases import Names
 from barograph.core.record import mark_non_finite
+from barograph.query import given
 from barograph.query.findings import recorded_findings
 from barograph.query.leaves import flat, moment, number, number_in, plain_text, sound, whole
 from barograph.query.pushdown import Condition
@@ -98,13 +99,14 @@ def runs(shelf: Shelf, condition: Condition, columns: frozenset[str] | None) -> 
     """Rows of `runs`. Losses and steps are looked for only if `columns` names them (None: they are)."""
     look = columns is None or bool(columns & {"step", "loss", "eval_loss"})
     status = columns is None or "status" in columns
+    spent = columns is None or bool(columns & {"wall_seconds", "gpu_hours", "cost"})
     names = Names()
 
     def rows() -> Iterator[dict[str, Any]]:
         for entry in shelf.matching(condition):
             about, run = entry.about, entry.run
             row: dict[str, Any] = {key: plain_text(about.get(key)) for key in ("name", "notes", "host", "repo_commit")}
-            row |= {key: number(about.get(key)) for key in ("wall_seconds", "gpu_hours", "cost")}
+            row |= {key: number(value) for key, value in given.spent(run).items()} if spent else {}
             row |= {key: whole(about.get(key)) for key in ("world_size", "total_steps")}
             row |= {key: moment(about.get(key)) for key in ("created", "finished")}
             row["name"] = run.id if row["name"] is None else row["name"]

@@ -14,13 +14,14 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.query import catalog
+from barograph.query.given import GivenRun, stored_runs
 from barograph.query.pushdown import EVERYTHING, QueryScope, wanted
 from barograph.query.rows import PROVIDERS
 from barograph.query.shelf import Shelf
@@ -53,13 +54,13 @@ def sql(
     query: str,
     dir: str | os.PathLike[str] | None = None,
     *,
-    runs: Sequence[StoredRun] | None = None,
+    runs: GivenRun | Iterable[GivenRun] | None = None,
     parameters: Sequence[Any] | Mapping[str, Any] | None = None,
 ) -> pyarrow.Table:
     """The rows of one SELECT over the tables of docs/guides/sql.md, as an Arrow table; `.to_pylist()` gives records.
 
-    dir: the folder of runs (default: `BAROGRAPH_DIR`, else `runs`). runs: these instead, such as
-    `barograph.read(path)` gives. parameters: values of `?`, `$1` or `$name`.
+    dir: the folder of runs (default: `BAROGRAPH_DIR`, else `runs`). runs: these instead, as
+    `barograph.frame` takes them. parameters: values of `?`, `$1` or `$name`.
     Raises ValueError with a sentence for a query that cannot be answered, OSError if there is no such folder,
     ImportError without DuckDB.
     """
@@ -70,7 +71,7 @@ def answer(
     query: str,
     dir: str | os.PathLike[str] | None = None,
     *,
-    runs: Sequence[StoredRun] | None = None,
+    runs: GivenRun | Iterable[GivenRun] | None = None,
     parameters: Sequence[Any] | Mapping[str, Any] | None = None,
     most_rows: int | None = None,
     seconds: float | None = None,
@@ -80,7 +81,7 @@ def answer(
     connection = duckdb.connect(":memory:", config=_LOCKED)
     try:
         _check(connection, query)
-        shelf = Shelf(_runs(dir) if runs is None else runs)
+        shelf = Shelf(_runs(dir) if runs is None else stored_runs(runs, dir))
         known = wanted(_tree(connection, query), _COLUMNS, _named(parameters))
         tables = {name: _TableScan(name, shelf, known) for name in TABLES}
         for name, table in tables.items():

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from barograph.core import liveness, providers, segments
 from barograph.core.columns import align, strides, thin_indices
@@ -85,15 +85,6 @@ class Histogram:
     edges: NDArray[numpy.float64]
     counts: NDArray[numpy.float64]
     segment: int = 0
-
-
-class HasFolder(Protocol):
-    """Something with a run's folder, such as a run that is being written."""
-
-    @property
-    def dir(self) -> Path:
-        """The run's folder."""
-        ...
 
 
 class ManifestField(Generic[Value]):
@@ -455,13 +446,6 @@ def _shared(columns: Columns, other: Columns | None) -> Columns:
     if other is None:
         return columns
     return kept(columns[0], other[0]), kept(columns[1], other[1]), columns[2], kept(columns[3], other[3])
-
-
-def stored_run(run: StoredRun | HasFolder | str | os.PathLike[str]) -> StoredRun:
-    """A run opened for reading: itself, one that is being written, or a folder."""
-    if isinstance(run, StoredRun):
-        return run
-    return StoredRun(run if isinstance(run, (str, os.PathLike)) else run.dir)
 
 
 def at_one_moment(run: StoredRun) -> StoredRun:

@@ -67,7 +67,7 @@ TABLES: dict[str, Table] = {
                 Column("notes", "text", "what it is about"),
                 Column("created", "time", "the first start"),
                 Column("finished", "time", "the end; null while it goes on, and after a crash"),
-                Column("wall_seconds", "number", "from start to end, in seconds"),
+                Column("wall_seconds", "number", "in which a process was there, over all starts, in seconds"),
                 Column("gpu_hours", "number", "wall time times GPUs"),
                 Column("cost", "number", "in the currency of the price per GPU hour"),
                 Column("step", "whole", "the last step"),

@@ -59,15 +59,15 @@ class Accounts:
     @property
     def gpus(self) -> int:
         """Accelerators that the run holds: one a rank, if there are any."""
-        return self._journal.world_size if self._energy.gpus else 0
+        return self._journal.world_size if self._energy.gpus or self._energy.models else 0
 
     def spent(self) -> dict[str, Any]:
         """`gpu_hours` and `cost` of the run so far, for its manifest; what is not known is absent."""
-        held = self._goodput.totals(self._last / 1e6).held if self._due is not None else 0.0
-        hours = held * self.gpus / 3600
+        if self._due is None or not self.gpus:
+            return {}
+        hours = self._goodput.totals(self._last / 1e6).held * self.gpus / 3600
         price = self._prices.per_gpu_hour(self._energy.models)
-        spent: dict[str, Any] = {"gpu_hours": hours}
-        return spent if price is None else spent | {"cost": hours * price}
+        return {"gpu_hours": hours} if price is None else {"gpu_hours": hours, "cost": hours * price}
 
     def _write(self) -> None:
         totals = self._goodput.totals(self._last / 1e6)

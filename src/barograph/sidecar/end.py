@@ -152,7 +152,7 @@ class RunEnd:
                 ending = ending._replace(status="failed")
         fields = as_fields(ending) | {"pid": member.process.pid, "rank": member.process.rank, "host": place.host()}
         if member.process.rank == 0:
-            fields["wall_seconds"] = round(max(0.0, time.time() - self.began / 1e6), 3) if self.began else 0.0
+            fields["wall_seconds"] = round(max(0.0, self._last[-1].time - self.began) / 1e6, 3) if self._last else 0.0
             fields["last"] = [_line(record) for record in self._last]
         self._journal.record("end", self._step, fields)
         return fields

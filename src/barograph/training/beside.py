@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,7 +44,7 @@ class Beside:
         self._rank, self._main, self._warn = rank, rank == 0, warn
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
-        self._started = False
+        self._started, self._turn = False, threading.Lock()
         self._due = time.monotonic() + (0.0 if self._waited_for else _AFTER)
 
     @property
@@ -72,7 +73,12 @@ class Beside:
             self._started, self._process, self._due = False, None, time.monotonic() + _LEAVES
 
     def start(self) -> None:
-        """Start it now; never raises."""
+        """Start it now, once; never raises."""
+        with self._turn:
+            if self._process is None:
+                self._start()
+
+    def _start(self) -> None:
         import subprocess  # a short script starts no process, and importing this takes milliseconds
         import sys
 
@@ -118,7 +124,7 @@ class Beside:
         """The run has ended. owed: something is left to do. Waits for trackers alone."""
         if not self.wanted or os.getpid() != self._owner:
             return
-        if not self._started and (owed or self._waited_for):
+        if self._process is None and (owed or self._waited_for):  # not yet, nor by the thread that was asked to
             self.start()
         process = self._process
         if process is None:
@@ -135,7 +141,7 @@ class Beside:
 
     def forget(self) -> None:
         """In a forked child: it is the parent's."""
-        self.wanted, self._process = False, None
+        self.wanted, self._process, self._turn = False, None, threading.Lock()
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

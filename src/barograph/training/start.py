@@ -23,7 +23,7 @@ from barograph.core import liveness, manifest, options, place, providers, segmen
 from barograph.core.arguments import Options
 from barograph.core.names import folder_name
 from barograph.core.options import Settings
-from barograph.core.record import format_time, parse_time
+from barograph.core.record import format_time
 from barograph.core.secrets import masked, masked_words
 from barograph.core.values import text, whole
 from barograph.log.read import LogFileError
@@ -182,21 +182,12 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
         next_step = last + 1 if last is not None and (launch is not None or not busy) else 0
         run = Run(folder, settings, config, segment, callback, next_step)
         if run.about.rank == 0 and not busy:
-            run._ending.wall_before = _wall_before(before, moment)
+            run._ending.wall_before = manifest.wall_seconds(before, moment / 1e6) or 0.0
             _describe(run, settings, config, before)
     if on_alert is not None:
         run.alerts.call(on_alert, lambda line: providers.provider("alert")(line))
     _look_after(run, settings, config)
     return run
-
-
-def _wall_before(before: Mapping[str, Any], moment: int) -> float:
-    """Seconds that the run's earlier processes took: those that said so, and one that was killed by its last record."""
-    seconds = float(before.get("wall_seconds") or 0.0)
-    started = parse_time(before.get("started"))
-    if not before.get("finished") and started and moment > started:
-        seconds += (moment - started) / 1e6
-    return round(seconds, 3)
 
 
 def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None:
@@ -247,10 +238,12 @@ def _describe(run: Run, settings: Settings, config: dict[str, Any], before: Mapp
         "code": {"git": settings.git},
         **liveness.process(),
     }
+    if settings.price_per_gpu_hour is not None:
+        about["price_per_gpu_hour"] = settings.price_per_gpu_hour
     if settings.wandb_run_id:
         about["wandb_run_id"] = settings.wandb_run_id
     if run._ending.wall_before:
-        about["wall_seconds"] = run._ending.wall_before
+        about |= {"wall_seconds": run._ending.wall_before, "gpu_hours": None, "cost": None}
     _write_manifest(out, about)
     out.folder.keep()
     run.log_cmd(command)

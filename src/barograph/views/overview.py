@@ -25,6 +25,7 @@ from barograph.core.text import (
     short,
     sparkline,
 )
+from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
 from barograph.query.stored import StoredRun
@@ -46,7 +47,7 @@ def summary(run: StoredRun) -> dict[str, Any]:
         "name": run.name,
         "status": run.status,
         "created": about.get("created"),
-        "wall_seconds": about.get("wall_seconds"),
+        "wall_seconds": wall_seconds(run),
         "tags": run.tags,
         "dir": str(run.dir),
     }
@@ -114,6 +115,7 @@ def detail(run: StoredRun) -> dict[str, Any]:
     return {
         **about,
         **summary(run),
+        **spent(run),
         "segments": [segment.fields() for segment in run.segments],
         "goodput": fields(run.goodput()),
         "energy": run.cost(),
@@ -148,7 +150,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
         "project": short(run.project),
         "folder": str(run.dir),
         "created": _age(row["created"]),
-        "took": duration(about.get("wall_seconds")),
+        "took": duration(row["wall_seconds"]),
         "commit": (about.get("repo_commit") or "")[:12] + (" (dirty)" if (about.get("git") or {}).get("dirty") else ""),
         "command": short(" ".join(map(str, about.get("command") or ()))),
         "tags": ", ".join(map(short, run.tags)),

@@ -15,10 +15,10 @@ from typing import Any
 
 from barograph.analysis.compare.keys import normal, part_of, same, shown
 from barograph.analysis.compare.member import ComparedMember
-from barograph.importing.resolve import resolve
-from barograph.query.stored import HasFolder, StoredRun, stored_run
+from barograph.query.given import GivenRun, stored_runs
+from barograph.query.stored import StoredRun
 
-Given = str | os.PathLike[str] | HasFolder | Iterable[HasFolder]
+Given = GivenRun | Iterable[GivenRun]
 
 
 @dataclass
@@ -69,18 +69,10 @@ def gather_sides(
 
 
 def _lot(one: Given, dir: str | os.PathLike[str] | None) -> tuple[str, list[StoredRun]]:
+    runs = stored_runs(one, dir)
     if isinstance(one, (str, os.PathLike)):
-        found = [run for run, _ in resolve(os.fspath(one), None if dir is None else os.fspath(dir))]
-        return (str(one).rstrip("/"), list(found))
-    if not isinstance(one, Iterable):
-        run = stored_run(one)
-        return run.name, [run]
-    try:
-        runs = [stored_run(run) for run in one]
-    except AttributeError:
-        words = "a group has to be a list of stored runs, as barograph.runs() and barograph.read() give them"
-        raise ValueError(words) from None
-    return (runs[0].name if runs else "", runs)
+        return str(one).rstrip("/"), runs
+    return (runs[0].name if runs else ""), runs
 
 
 def _short_labels(lots: list[tuple[str, list[StoredRun]]]) -> list[tuple[str, list[StoredRun]]]:

@@ -7,13 +7,14 @@ Out:  a `Forecast`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from barograph.analysis.forecast.outlook import Forecast
 from barograph.analysis.forecast.plans import as_number, planned_steps_of, schedule_of
 from barograph.analysis.forecast.predict import forecast_columns
+from barograph.query.given import GivenRun, stored_run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class ForecastRun(Protocol):
 
 
 def forecast(
-    run: ForecastRun,
+    run: ForecastRun | GivenRun,
     *,
     planned_steps: int | None = None,
     schedule: Any = None,
@@ -60,17 +61,18 @@ def forecast(
     price_per_hour: float | None = None,
     coverage: float = 0.9,
 ) -> Forecast:
-    """Forecast a stored run. What is given counts before what the run says.
+    """Forecast a run. What is given counts before what the run says.
 
     The plan and the schedule come from the configuration and the learning rate logged, the target from `target_loss`,
     seconds per step from the times of its last rows (their median, so pauses don't count).
     A configuration whose plan is shorter than the run is not believed. A run without a training loss gets a reason.
     """
-    names, config = run.names(), run.config
+    stored = cast("ForecastRun", run) if hasattr(run, "series") else stored_run(run)
+    names, config = stored.names(), stored.config
     name = next((item for item in LOSSES if item in names), None)
     if name is None:
         return Forecast(None, None, None, coverage, "nothing", False, 0, None, None, "The run has no training loss.")
-    losses: ForecastColumn = run.series(name)
+    losses: ForecastColumn = stored.series(name)
     last = int(losses.step[-1]) if len(losses.step) else 0
     if planned_steps is None:
         planned_steps = planned_steps_of(config)
@@ -83,7 +85,7 @@ def forecast(
     return forecast_columns(
         losses.step,
         losses.value,
-        lr=_rates(run, names, losses),
+        lr=_rates(stored, names, losses),
         schedule=schedule,
         planned_steps=planned_steps,
         target=target,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barograph.core.columns import align, thin_indices
+from barograph.query.given import GivenRun, stored_run
 from barograph.query.stored import Series, StoredRun
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Stretches:
 
 
 def stretches(
-    run: StoredRun, name: str, x: str = "step", max_points: int | None = None, rank: int | None = None
+    run: GivenRun, name: str, x: str = "step", max_points: int | None = None, rank: int | None = None
 ) -> Stretches:
     """One series as its live points and each stretch that a resume or rewind superseded.
 
@@ -42,6 +43,7 @@ def stretches(
     """
     import numpy
 
+    run = stored_run(run)
     live = run.series(name, x, max_points, rank=rank)
     step, time, value, number = run.columns(live.name, "all", rank)
     if len(run.segments) < 2 or not len(step):

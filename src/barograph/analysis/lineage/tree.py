@@ -17,7 +17,8 @@ from typing import Any
 
 from barograph.analysis.lineage.tracks import TrackPart, Tracks
 from barograph.core import segments
-from barograph.query.stored import HasFolder, StoredRun, stored_run
+from barograph.query.given import GivenRun, stored_run
+from barograph.query.stored import StoredRun
 
 _AMOUNTS = ("tokens", "seconds", "gpu_hours", "cost")
 _DEEPEST = 100  # forks of forks: more is a loop of folders that name each other
@@ -144,7 +145,7 @@ class Lineage:
         }
 
 
-def lineage(run: StoredRun | HasFolder, root: str | Path | None = None) -> Lineage:
+def lineage(run: GivenRun, root: str | Path | None = None) -> Lineage:
     """The tree of runs that a run belongs to. root: where forks are looked for; by default the folder above the
     run's project. Bare logs and runs of other tools have one segment, and no forks."""
     run = stored_run(run)

@@ -13,13 +13,16 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from barograph.analysis.widths.fit import fit_line, student_quantile
 from barograph.core.text import number
+from barograph.query.given import stored_run, stored_runs
 
 FEWEST_WIDTHS = 3  # a line through two points fits whatever they are
 FEWEST_RATES = 3  # the lowest point and one on each side
@@ -127,7 +130,7 @@ def transfer_check(
     Raises ValueError with too few widths or rates.
     """
     table: dict[int, dict[float, list[float]]] = {}
-    for size, speed, final in (_triple(training, loss, width, rate) for training in trainings):
+    for size, speed, final in (_triple(training, loss, width, rate) for training in _opened(trainings)):
         if not (size > 0 and speed > 0):
             raise ValueError(f"a width and a learning rate are above 0, not {size} and {speed}")
         table.setdefault(int(size), {}).setdefault(float(speed), []).append(final)
@@ -212,13 +215,13 @@ def _cost(losses: Mapping[float, Sequence[float]], rate: float, best: float) -> 
 def compare_widths(
     runs: Iterable[Any], *, loss: str = "train/loss", tokens: str = "tokens", width: str = "width", rate: str = "lr"
 ) -> list[dict[str, float]]:
-    """Stored runs side by side at equal tokens: rows of width, rate, tokens and loss, sorted by width and loss.
+    """Runs side by side at equal tokens: rows of width, rate, tokens and loss, sorted by width and loss.
 
     The tokens are the most that every run has seen; the loss is the last one logged up to there. Where a run has no
     tokens, all are compared at equal steps, and the rows say `steps`. A rate that a configuration does not have is
     left out. Runs without the loss are left out.
     """
-    chosen = [run for run in runs if _has(run, loss)]
+    chosen = [run for run in _opened(runs) if _has(run, loss)]
     axis, unit = (tokens, "tokens") if all(_has(run, loss, tokens) for run in chosen) else ("step", "steps")
     found = [(run, run.series(loss, x=axis)) for run in chosen]
     if not found:
@@ -232,6 +235,15 @@ def compare_widths(
             row["rate"] = speed
         rows.append(row | {unit: shared, "loss": float(series.value[seen[-1]]) if seen else math.nan})
     return sorted(rows, key=lambda row: (row["width"], row["loss"]))
+
+
+def _opened(given: Any) -> list[Any]:
+    """What is given, its runs opened for reading."""
+    listed = stored_runs(given) if isinstance(given, (str, os.PathLike)) else given
+    return [
+        stored_run(one) if isinstance(one, (str, os.PathLike)) or isinstance(getattr(one, "dir", None), Path) else one
+        for one in listed
+    ]
 
 
 def _has(run: Any, name: str, x: str = "step") -> bool:

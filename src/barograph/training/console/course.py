@@ -233,7 +233,7 @@ class Course:
         elif tokens := positive(self.total_tokens):
             share = self._pace.tokens / tokens
         elif epoch is not None and math.isfinite(epoch):
-            share = math.modf(epoch)[0]
+            share = math.modf(epoch)[0] or float(epoch > 0)  # the end of an epoch, not the begin of the next
         else:
             return None
         return max(0.0, 100 * share) if math.isfinite(share) else None

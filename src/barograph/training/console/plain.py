@@ -13,19 +13,22 @@ from barograph.training.console.lines import news
 
 
 def plain_step(step: ShownStep) -> TextLine:
-    """`step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | eta 02m10s`"""
+    """`step 12/400 | loss 2.31 | norm 0.8 | lr 0.0003 | 12.3k tok/s | eta 02m10s`; `!` before a norm: a spike."""
     fields = step.fields
     mfu = mfu_percent(fields)
     parts = [TextPart(_place("step", step.step, step.total))]
     if step.total is None and step.progress is not None:
         parts.append(TextPart(f" ({text.number(step.progress, 3)}%)", "", 1))
     _add(parts, "loss", step.loss, text.number(step.loss, 5))
-    _add(parts, "norm", step.norm, text.number(step.norm, 4), colour="yellow" if step.spike else "")
+    spike = "!" if step.spike else ""
+    _add(parts, "norm", step.norm, spike + text.number(step.norm, 4), colour="yellow" if step.spike else "")
     _add(parts, "lr", step.lr, text.number(step.lr, 4), spare=3)
     _add(parts, "aux", step.aux_loss, text.number(step.aux_loss, 4), spare=6)
     _add(parts, "imbalance", step.imbalance, text.number(step.imbalance, 3), spare=7)
     _add(parts, "", step.tokens_per_second, f"{text.compact(step.tokens_per_second)} tok/s", spare=2)
     _add(parts, "mfu", mfu, f"{text.number(mfu, 3)}%", spare=5)
+    if mfu is None:
+        _add(parts, "sol", step.sol, f"{text.number(step.sol, 3)}%", spare=5)
     if step.eta is not None and step.eta < 3.6e8:  # a hundred thousand hours are not an estimate
         _add(parts, "eta", step.eta, text.duration(step.eta), spare=4)
     if phase := fields.get("phase"):

@@ -28,7 +28,7 @@ from barograph.core.aliases import Names
 from barograph.core.columns import thin_indices
 from barograph.core.record import format_time, mark_non_finite
 from barograph.doctor.diagnosis import diagnose
-from barograph.query import catalog, filters, goodput, tables
+from barograph.query import catalog, filters, given, goodput, tables
 from barograph.query import sql as query_sql
 from barograph.query.findings import recorded_findings
 from barograph.query.leaves import flat, plain_text, sound
@@ -72,12 +72,12 @@ class Answers:
             about = run.manifest
             row = {"project": run.project, "run": run.id, "name": run.name, "status": run.status,
                    "created": about.get("created"), "tags": run.tags}  # fmt: skip
-            rows.append(row | latest(RunEntry(run)) | {"wall_seconds": about.get("wall_seconds")})
+            rows.append(row | latest(RunEntry(run)) | {"wall_seconds": given.wall_seconds(run)})
         return {"folder": str(self.dir), "matching": len(found), "runs": rows} | _shown(len(found), len(rows), "runs")
 
     def run_summary(self, run: str) -> dict[str, Any]:
         found = self.find(run)
-        about = found.manifest
+        about = found.manifest | given.spent(found)
         keys = ("notes", "created", "finished", "wall_seconds", "gpu_hours", "cost", "world_size", "total_steps",
                 "repo_commit", "command", "hardware", "dataset", "checkpoints")  # fmt: skip
         names = found.names()

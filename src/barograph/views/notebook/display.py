@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from barograph.query.stored import StoredRun, stored_run
+from barograph.query.given import stored_run
+from barograph.query.stored import StoredRun
 from barograph.views.notebook.sources import ComparisonSource, PanelSource, RunSource
 from barograph.views.notebook.still import page
 
@@ -39,7 +40,7 @@ class Charts:
 def charts(run: Any, *names: str | Sequence[str], x: str = "step") -> Charts:
     """A run's charts of these series, a panel each; a list of names shares a panel. Without any: those that matter.
 
-    run: a stored run, a run in progress, its folder, or a comparison. x: as of `StoredRun.series`.
+    run: a run as `barograph.report` takes it, or a comparison. x: as of `StoredRun.series`.
     Raises KeyError naming the nearest for a series that isn't there.
     """
     if hasattr(run, "verdict"):

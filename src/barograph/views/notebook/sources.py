@@ -15,6 +15,7 @@ import numpy as np
 from barograph.analysis.compare.words import cell_words, letter
 from barograph.core import liveness
 from barograph.core.text import duration, short
+from barograph.query.given import wall_seconds
 from barograph.query.stored import StoredRun
 from barograph.views.notebook.panels import Panel, chosen, line
 
@@ -71,7 +72,7 @@ class RunSource:
         if steps:
             planned = about.get("total_steps")
             result.append(("step", f"{max(steps):,}" + (f" of {planned:,}" if isinstance(planned, int) else "")))
-        wall = about.get("wall_seconds")
+        wall = wall_seconds(run)
         if isinstance(wall, (int, float)) and math.isfinite(wall):
             result.append(("took", duration(wall)))
         for key, value in list(run.config.items())[:12]:

@@ -151,7 +151,8 @@ def _tiles(subject: Subject) -> Iterator[tuple[str, Figure, str]]:
     totals = subject.totals
     if totals is not None:
         share = figures.percent(totals.goodput, "goodput").text
-        yield "run time", figures.duration(totals.wall, "goodput: wall"), f"goodput {share}"
+        down = f", and {text.duration(totals.downtime)} down" if totals.downtime else ""
+        yield "run time", figures.duration(totals.held, "goodput: wall without downtime"), f"goodput {share}{down}"
     tokens = subject.throughput.get("tokens_per_second")
     if tokens:
         yield "tokens a second", figures.amount(tokens, "tokens / time of the steps"), "over the training time"

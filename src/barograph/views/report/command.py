@@ -7,8 +7,9 @@ Out:  `report.html` and Markdown files in that folder; what was written, on the 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from barograph.analysis.compare.comparison import compare
 from barograph.core.manifest import write_json
 from barograph.core.record import json_text
 from barograph.importing.resolve import resolve
-from barograph.query.stored import HasFolder, StoredRun, stored_run
+from barograph.query.given import GivenRun, stored_runs
+from barograph.query.stored import StoredRun
 from barograph.views.report import markdown, webpage
 from barograph.views.report.assemble import assemble
 from barograph.views.report.content import FactList, Figure, Report, ReportFinding, ReportTable, Sentence, Tiles
@@ -54,8 +56,8 @@ def run_report(
 
 
 def report(
-    runs: Sequence[HasFolder],
-    out: Path,
+    runs: GivenRun | Iterable[GivenRun],
+    out: str | os.PathLike[str] = "report",
     *,
     html_only: bool = False,
     markdown_only: bool = False,
@@ -65,13 +67,15 @@ def report(
 ) -> int:
     """Write the report of a run, or of several against each other; returns the exit code.
 
+    runs: stored or open, their folders or ids, logs of any kind; one of these, or several in a list.
     out: the folder, made if missing. html_only, markdown_only: `report.html` alone, or the Markdown files alone.
     as_json: print the report's sentences and figures as JSON instead of what was written. price: of an hour of a
     device, in any currency; devices: how many the run held; the run's own where they are not given.
-    Raises ValueError for no runs, both forms alone, a price below zero or a folder that is a file; OSError where it
-    can't be written.
+    Raises ValueError for no runs, both forms alone, a price below zero or a folder that is a file, KeyError for a run
+    that is not there, OSError where it can't be written.
     """
-    if not runs:
+    given, out = stored_runs(runs), Path(out)
+    if not given:
         raise ValueError("there is no run to report on; name one, or try `barograph demo`")
     if html_only and markdown_only:
         raise ValueError("--html-only and --markdown-only leave nothing to write; give one of them")
@@ -81,7 +85,7 @@ def report(
         raise ValueError(f"{out} is a file, and a report is a folder; name another with --out")
     if devices is not None and devices < 1:
         raise ValueError(f"a run holds 1 device or more, not {devices}")
-    made = content([stored_run(run) for run in runs], price, devices)
+    made = content(given, price, devices)
     files = {} if html_only else markdown.files(made)
     if not markdown_only:
         files["report.html"] = webpage.page(made)

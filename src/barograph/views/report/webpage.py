@@ -21,7 +21,7 @@ import numpy as np
 
 from barograph.core.columns import thin_indices
 from barograph.core.text import escape, html, html_block, percent
-from barograph.query.stored import HasFolder, StoredRun, stored_run
+from barograph.query.given import GivenRun, stored_run
 from barograph.views.draw import heat
 from barograph.views.draw import page as draw
 from barograph.views.draw.chart import SMALL, WIDE, ChartAxes, ChartCurve, ChartMark, described, keys, picture, span_of
@@ -57,7 +57,7 @@ _FEWEST = 400
 _TALL = 18  # rows of a table, from which on it scrolls
 
 
-def report_html(run: StoredRun | HasFolder, price: float | None = None) -> str:
+def report_html(run: GivenRun, price: float | None = None) -> str:
     """The report of one run as one HTML file. price: of an hour of a device; the run's own where it is not given."""
 
     return page(assemble(stored_run(run), price))

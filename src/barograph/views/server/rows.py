@@ -17,7 +17,8 @@ import msgspec
 
 from barograph.analysis.compare.member import direction, is_evaluation
 from barograph.core import liveness, manifest, segments
-from barograph.core.record import mark_non_finite, parse_time
+from barograph.core.manifest import wall_seconds
+from barograph.core.record import format_time, mark_non_finite, parse_time
 from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.findings import SEVERITIES
@@ -229,10 +230,7 @@ def _seconds(moment: Any) -> float | None:
 
 
 def _wall(about: dict[str, Any], created: float | None, until: float) -> float | None:
-    known = about.get("wall_seconds")
-    if isinstance(known, (int, float)) and about.get("status") != "running":
-        return float(known)
-    return max(0.0, until - created) if created and until else None
+    return wall_seconds({"created": format_time(int((created or 0) * 1e6)), **about}, until or 0.0)
 
 
 def _config(config: Any) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from barograph.core import liveness
-from barograph.core.record import Record, numbers, parse_time
+from barograph.core.manifest import wall_seconds
+from barograph.core.record import Record, numbers
 from barograph.doctor.kernel.roles import candidates
 from barograph.log.blocks import WideRow
 from barograph.log.follow import Entry, Follower
@@ -107,12 +108,7 @@ class RunWatch:
         """The last step, planned steps, seconds since the start, seconds that remain; None for what isn't known."""
         planned = self.about.get("total_steps")
         planned = planned if isinstance(planned, int) and not isinstance(planned, bool) and planned > 0 else None
-        began = parse_time(self.about.get("created")) / 1e6 or None
-        wall = self.about.get("wall_seconds")
-        elapsed = wall if isinstance(wall, (int, float)) and not self.live else None
-        if elapsed is None and began is not None:
-            end = time.time() if self.live else self.moment
-            elapsed = max(0.0, end - began) if end is not None else None
+        elapsed = wall_seconds(self.about, time.time() if self.live else self.moment or 0.0)
         remaining = None
         if planned and self.step is not None and self.live and self.step < planned:
             each = self._step_seconds()

@@ -6,6 +6,7 @@ Out:  findings of the family `gradient`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,12 +14,29 @@ import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, in_order, is_vector, largest_of, median_of, shown
+from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, largest_of, median_of, shown
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
+
+
+def _flow(table: LayerTable, current: LayerRound) -> dict[str, float]:
+    """`flow_spread` and `flow_first_last` of a table, for runs whose watch has not written them."""
+    blocks: dict[str, float] = {}
+    norms = []
+    for name, norm, there in zip(table.names, current.value.tolist(), current.there.tolist(), strict=False):
+        if not there or not 0 < norm < numpy.inf or is_vector(name):
+            continue
+        norms.append(norm)
+        if (block := block_of(name)) != name:
+            blocks[block] = math.hypot(blocks.get(block, 0.0), norm)
+    found = {"flow_spread": max(norms) / min(norms)} if norms else {}
+    ordered = in_order(blocks)
+    if len(ordered) > 1:
+        found["flow_first_last"] = blocks[ordered[0]] / blocks[ordered[-1]]
+    return found
 
 
 class VanishingGradient(Rule):
@@ -55,24 +73,27 @@ class VanishingGradient(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for table, item in self._reader.new(history, "gradients", "norm"):
-            yield from self._table(table, item)
+            yield from self._table(history, table, item)
         flow = self._cursor.new(history.channel("model/flow_first_last"))
         if flow is not None:
             with numpy.errstate(invalid="ignore"):
                 low = (flow.value < self.at["informs"]) & (flow.value > 0)
             for at in range(len(flow)) if low.any() or self._blocks else ():
-                self._blocks = [*self._blocks, int(flow.step[at])] if low[at] else []
-                segment = int(flow.segment[at])
-                if len(self._blocks) == 3 and self.first(segment, "blocks"):
-                    yield self.finding(
-                        self._blocks[0], f"The first block's gradient is {float(flow.value[at]):.3g} of the last "
-                        "block's.",
-                        severity="info", found=int(flow.step[at]), key="blocks",
-                        segment=segment, evidence={"ratio": float(flow.value[at])}, causes=["gradients vanish"],
-                        remedies=["look at gradients by layer"], confidence=0.4,
-                    )  # fmt: skip
+                yield from self._block(int(flow.step[at]), float(flow.value[at]), int(flow.segment[at]))
 
-    def _table(self, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+    def _block(self, step: int, ratio: float, segment: int) -> Iterator[Finding]:
+        self._blocks = [*self._blocks, step] if 0 < ratio < self.at["informs"] else []
+        if len(self._blocks) == 3 and self.first(segment, "blocks"):
+            yield self.finding(
+                self._blocks[0], f"The first block's gradient is {ratio:.3g} of the last block's.",
+                severity="info", found=step, key="blocks", segment=segment, evidence={"ratio": ratio},
+                causes=["gradients vanish"], remedies=["look at gradients by layer"], confidence=0.4,
+            )  # fmt: skip
+
+    def _table(self, history: RunHistory, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
+        if history.channel("model/flow_first_last") is None:
+            ratio = _flow(table, current).get("flow_first_last", numpy.nan)
+            yield from self._block(current.step, ratio, current.segment)
         if current.segment != self._segment:
             self._segment, self._low = current.segment, []
         use = current.there & numpy.isfinite(current.value) & (current.value > 0)
@@ -109,35 +130,44 @@ class GradientSpread(Rule):
     """
 
     name, family, kind, severity = "gradient_spread", "gradient", "exploding", "info"
-    needs = ("=model/flow_spread|=model/flow_first_last",)
+    needs = ("=model/flow_spread|=model/flow_first_last|gradients/*/norm",)
     least = 3
     about = "Gradient norms differ widely between layers."
     sources = ("stability guide: 100 times", "AutoTrainer: 70 times from the last block to the first")
     thresholds: ClassVar = {"spread": (100.0, "stability guide"), "ratio": (70.0, "AutoTrainer")}
 
     def reset(self) -> None:
-        self._cursor = RowCursor()
+        self._reader, self._cursor = TableReader(), RowCursor()
         self._high: dict[str, list[int]] = {"flow_spread": [], "flow_first_last": []}
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        for name, limit in (("flow_spread", self.at["spread"]), ("flow_first_last", self.at["ratio"])):
-            rows = self._cursor.new(history.channel(f"model/{name}"))
+        channels = {name: history.channel(f"model/{name}") for name in self._high}
+        if not any(channels.values()):
+            for table, item in self._reader.new(history, "gradients", "norm"):
+                for name, value in _flow(table, item).items():
+                    yield from self._look(name, item.step, value, item.segment)
+        for name, channel in channels.items():
+            rows = self._cursor.new(channel)
             if rows is None:
                 continue
             with numpy.errstate(invalid="ignore"):
-                high = rows.value > limit
+                high = rows.value > self._limit(name)
             for at in range(len(rows)) if high.any() or self._high[name] else ():
-                self._high[name] = [*self._high[name][-3:], int(rows.step[at])] if high[at] else []
-                segment = int(rows.segment[at])
-                if len(self._high[name]) >= 3 and self.first(segment, name):
-                    value = float(rows.value[at])
-                    what = f"The first block's gradient is {value:.3g} times the last block's."
-                    if name == "flow_spread":
-                        what = f"The largest gradient norm of a layer is {value:.3g} times the smallest."
-                    yield self.finding(
-                        self._high[name][0], what, found=int(rows.step[at]), key=name,
-                        segment=segment, evidence={"ratio": value, "bound": limit}, confidence=0.2,
-                    )  # fmt: skip
+                yield from self._look(name, int(rows.step[at]), float(rows.value[at]), int(rows.segment[at]))
+
+    def _limit(self, name: str) -> float:
+        return self.at["spread" if name == "flow_spread" else "ratio"]
+
+    def _look(self, name: str, step: int, value: float, segment: int) -> Iterator[Finding]:
+        self._high[name] = [*self._high[name][-3:], step] if value > self._limit(name) else []
+        if len(self._high[name]) >= 3 and self.first(segment, name):
+            what = f"The first block's gradient is {value:.3g} times the last block's."
+            if name == "flow_spread":
+                what = f"The largest gradient norm of a layer is {value:.3g} times the smallest."
+            yield self.finding(
+                self._high[name][0], what, found=step, key=name,
+                segment=segment, evidence={"ratio": value, "bound": self._limit(name)}, confidence=0.2,
+            )  # fmt: skip
 
 
 class LayerGradientSpike(Rule):

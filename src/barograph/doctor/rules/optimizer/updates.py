@@ -15,7 +15,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, known, newest, saved_before
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, is_vector, role_of, table_of
+from barograph.doctor.kernel.tables import TableReader, in_order, is_vector, role_of, table_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -30,7 +30,8 @@ class UpdateRatio(Rule):
     median over layers above 0.1 in three tables in a row, more than 64 steps after the start, is a warning: the
     learning rate is too high. Below 1e-7, with a learning rate of at least a tenth of its peak, it is a warning: too
     low. The guide's bands by phase (1e-3 to 1e-2 up to step 1,000, 1e-4 to 1e-3 up to 10,000, then 1e-5 to 1e-4) are an
-    info finding where the median is ten times outside. A median that is five times the largest of all tables before
+    info finding where the median is ten times outside; so is a single matrix that three tables in a row have beyond the
+    red flags while the median is not. A median that is five times the largest of all tables before
     (six at least) is a warning at
     once: after a re-warm-up the learning rate does not exceed its earlier peak.
     """
@@ -50,13 +51,17 @@ class UpdateRatio(Rule):
     }
 
     def reset(self) -> None:
-        self._reader, self._cursor = TableReader(), RowCursor()
+        self._reader, self._each, self._cursor = TableReader(), TableReader(), RowCursor()
+        self._begun: dict[int, int] = {}  # segment → first step of its tables
+        self._beyond: dict[str, dict[str, list[int]]] = {"high": {}, "low": {}}  # layer → steps in a row
         self._segment, self._first = -1, 0
         self._largest, self._count = 0.0, 0
         self._row: dict[str, list[int]] = {}
         self._said: set[tuple[int, str]] = set()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for table, item in self._each.new(history, "updates", "ratio"):
+            yield from self._single(history, table, item)
         middles = history.channel("model/update_p50")
         if middles is not None:
             rows = self._cursor.new(middles)
@@ -76,6 +81,45 @@ class UpdateRatio(Rule):
                 if use.any():
                     middle = float(numpy.median(item.value[use]))
                     yield from self._look(history, middle, item.step, item.time, item.segment)
+
+    def _single(self, history: RunHistory, table: LayerTable, item: LayerRound) -> Iterator[Finding]:
+        """Layers beyond the red flags, where the median of all is not."""
+        early = item.step - self._begun.setdefault(item.segment, item.step) < self.at["start"]
+        there = {
+            name: value
+            for name, value, is_there in zip(table.names, item.value.tolist(), item.there.tolist(), strict=False)
+            if is_there and 0 < value < math.inf and not is_vector(name)
+        }
+        middle = float(numpy.median([*there.values()])) if there else math.nan
+        for side, rows in self._beyond.items():
+            bound = self.at[side]
+            beyond = {
+                name: value for name, value in there.items() if (value > bound if side == "high" else value < bound)
+            }
+            if early or len(beyond) == len(there) or (middle > bound if side == "high" else middle < bound):
+                beyond = {}
+            for name in [name for name in rows if name not in beyond]:
+                del rows[name]
+            for name in beyond:
+                rows.setdefault(name, []).append(item.step)
+            lasting = [name for name, steps in rows.items() if len(steps) >= self.at["tables"]]
+            if not lasting or (item.segment, f"one {side}") in self._said:
+                continue
+            rate = known(history.role("lr"), item.step, item.time, item.segment)
+            if side == "low" and self._is_meant(history, rate, item.step, item.time, item.segment):
+                continue
+            self._said.add((item.segment, f"one {side}"))
+            first = in_order(lasting)[0]
+            many = f"{len(lasting)} layers, such as {first}, are" if len(lasting) > 1 else f"{first} is"
+            word = "above" if side == "high" else "below"
+            yield self.finding(
+                rows[first][0], f"{many} moved by {there[first]:.3g} of the weights a step, {word} {bound:g}.",
+                severity="info", found=item.step, segment=item.segment, key=f"one {side}", confidence=0.3,
+                evidence={"ratio": there[first], "median": middle, "layers": in_order(lasting)[:8]},
+                causes=["learning rate too high for this layer" if side == "high" else "layer gets hardly any gradient",
+                        "bad initialisation"],
+                remedies=["check the layer's initialisation and its parameter group"],
+            )  # fmt: skip
 
     def _look(self, history: RunHistory, middle: float, step: int, time: int, segment: int) -> Iterator[Finding]:
         if segment != self._segment:

@@ -162,6 +162,47 @@ def bar(plan: Plan) -> list[tuple[str, Row | None]]:
     return lines
 
 
+def epochs(plan: Plan) -> list[tuple[str, Row | None]]:
+    """An epoch a row, with the losses of both sets on it, or below it."""
+    lines: list[tuple[str, Row | None]] = []
+    how = plan.draw("epoch", ["on a line", "a heading", "of several lines"])
+    loss = plan.draw("epoch's loss", ["train_loss", "Train Loss", "training loss", "loss"])
+    other = plan.draw("epoch's other loss", ["val_loss", "Val Loss", "validation loss", "test loss"])
+    for at, (_, value) in enumerate(plan.rows, 1):
+        shown = plan.number(value)
+        mine, its = f"{loss}{plan.joint}{shown}", f"{other}{plan.joint}{plan.number(value + 0.2)}"
+        if how == "on a line":
+            lines.append(
+                (plan.gap.join([f"Epoch {at}/{len(plan.rows)}", mine, its, f"acc{plan.joint}0.91"]), (at, shown))
+            )
+        elif how == "a heading":
+            lines += [
+                (f"Epoch {at}/{len(plan.rows)}", None),
+                ("-" * 10, None),
+                (plan.gap.join([mine, its]), (at, shown)),
+            ]
+        else:
+            lines += [(f"--- epoch {at} ---", None), (mine, (at, shown)), (its, None)]
+    return lines
+
+
+def objects(plan: Plan) -> list[tuple[str, Row | None]]:
+    """Values as a library prints its own numbers."""
+    form = plan.draw(
+        "object", ["tensor({}, device='cuda:0')", "np.float32({})", "tensor({}, grad_fn=<NllLossBackward0>)"]
+    )
+    lines: list[tuple[str, Row | None]] = []
+    for step, value in plan.rows:
+        shown = f"{value:.4f}"
+        lines.append(
+            (
+                f"{plan.step.format(s=step, n=plan.total)}{plan.gap}{plan.loss}{plan.joint}{form.format(shown)}",
+                (step, shown),
+            )
+        )
+    return lines
+
+
 def stamp(step: int) -> str:
     return f"{12 + step // 3600 % 12:02d}:{step // 60 % 60:02d}:{step % 60:02d}"
 
@@ -226,7 +267,7 @@ WORDS = Words(
            "peak memory consumption: 1000 MiB", "wandb: syncing run loss-2 at step 0", "", "saved in 3.2s",
            "node17:411:411 [0] NCCL INFO Channel 00/02 : 0 1", "gc: 12 objects", "eval begins ...",
            "Downloading: 100%|##########| 231k/231k [00:00<00:00, 1.2MB/s]", "best so far: 2.31"],
-    layouts=[one_line, one_line, one_line, loss_last, several_lines, printed_dict, table, bar],
+    layouts=[one_line, one_line, one_line, loss_last, several_lines, printed_dict, table, bar, epochs, objects],
     wraps=[plain_wrap] * 6 + [crlf, utf16, packed, coloured, markdown, html],
 )  # fmt: skip
 
@@ -272,7 +313,7 @@ def case(words: Words, seed: int) -> Case:
     joint, gap = draw("joint", words.joints), draw("gap", words.gaps)
     extras = chance.sample(words.extras, chance.randint(0, 3))
     steps = steps_of(draw)
-    launches = draw("launches", ["one", "a resume", "from the beginning"], [7, 2, 1])
+    launches = draw("launches", ["one", "a resume", "from the beginning"], [7, 0 if layout is epochs else 2, 1])
     evaluation = draw("evaluation", ["none", "lines of their own"], [1, 1])
     writers = 3 if draw("writers", ["one", "three ranks"], [9, 1]) == "three ranks" else 1
     eval_loss = draw("eval loss", words.eval_losses) if evaluation != "none" else ""
@@ -297,10 +338,12 @@ def case(words: Words, seed: int) -> Case:
             truth.append(row)
             if noise and chance.random() < 0.1:
                 text.append(chance.choice(noise).format(s=row[0]))
-            if eval_loss and at % 10 == 9 and layout not in (several_lines,):
+            if eval_loss and at % 10 == 9 and layout not in (several_lines, epochs):
                 shown = number(2.2 + 8.0 / (1 + last / 50))
                 where = step.format(s=last, n=steps[-1])
-                text.append((prefix(last, chance) if writers == 1 else "[rank0]: ") + f"{where}{gap}{eval_loss}{joint}{shown}")
+                text.append(
+                    (prefix(last, chance) if writers == 1 else "[rank0]: ") + f"{where}{gap}{eval_loss}{joint}{shown}"
+                )
     content, ending = wrap("\n".join(text) + "\n")
     return Case(content, ending, truth, draw.drawn)
 
@@ -326,7 +369,9 @@ def rows_read(path: Path) -> tuple[str, str, list[tuple[int, float]]]:
                 values = item.values if factors is None else item.values * factors
                 for at, name in enumerate(canonical):
                     axes[name] = item.x
-                    series[name] += [(segment, int(s), float(v)) for s, v in zip(item.steps, values[:, at], strict=True)]
+                    series[name] += [
+                        (segment, int(s), float(v)) for s, v in zip(item.steps, values[:, at], strict=True)
+                    ]
     chosen = candidates("loss", series) or candidates("eval_loss", series)
     if not chosen:
         return kind, "", []
@@ -346,7 +391,7 @@ def problem_of(path: Path, truth: list[Row]) -> str:
     for read, row in zip(rows, wanted, strict=True):
         if read[0] != row[0] or not math.isclose(read[1], row[1], rel_tol=1e-6):
             return f"{read} instead of {row} ({kind.strip()}: {name})"
-    return "" if " by " not in name else f"not by step ({kind.strip()}: {name})"
+    return "" if " by row" not in name else f"not by step ({kind.strip()}: {name})"
 
 
 def score(words: Words, seed: int, files: int, folder: Path) -> Iterator[tuple[Path, Case, str]]:
@@ -379,7 +424,9 @@ def doctor_times(repeats: int) -> list[str]:
             while sum(map(len, text[-1:])) * len(text) < size * (1 << 20):
                 step += 1
                 loss = 2 + 8 / (1 + step / 500) + (step * 7919 % 101) / 5000
-                text.append(f"step {step}/999999 | loss {loss:.5f} | lr 3.00e-04 | grad_norm 1.{step % 90 + 10} | 231.5ms\n")
+                text.append(
+                    f"step {step}/999999 | loss {loss:.5f} | lr 3.00e-04 | grad_norm 1.{step % 90 + 10} | 231.5ms\n"
+                )
             path.write_text("".join(text))
             took = seconds("-m", "barograph", "doctor", str(path))
             lines.append(f"doctor, {size:5} MB{'':10}{took:7.2f} s{took / alone:8.1f} × Python alone")

@@ -11,7 +11,9 @@ def logfmt(plan: Plan) -> list[tuple[str, Row | None]]:
     lines: list[tuple[str, Row | None]] = []
     for step, loss in plan.rows:
         shown = plan.number(loss).split()[0]
-        lines.append((f'ts={stamp(step)} level=info msg="training progress" step={step} {name}={shown} lr=0.0003', (step, shown)))
+        lines.append(
+            (f'ts={stamp(step)} level=info msg="training progress" step={step} {name}={shown} lr=0.0003', (step, shown))
+        )
     return lines
 
 
@@ -51,7 +53,9 @@ def tuple_line(plan: Plan) -> list[tuple[str, Row | None]]:
     for at, (step, loss) in enumerate(plan.rows):
         shown = plan.number(loss)
         head = plan.step.format(s=step, n=plan.total)
-        lines.append((f"[train] {head} ({', '.join([f'{plan.loss}{plan.joint}{shown}', *plan.values(at)])})", (step, shown)))
+        lines.append(
+            (f"[train] {head} ({', '.join([f'{plan.loss}{plan.joint}{shown}', *plan.values(at)])})", (step, shown))
+        )
     return lines
 
 

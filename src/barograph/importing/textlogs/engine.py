@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
 from barograph.importing.textlogs import choice, chunks, forms, prefixes
-from barograph.importing.textlogs.blocks import NOT_A_ROW, ROW, Block, ordered, planned_steps
+from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
 
 SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
@@ -56,7 +56,7 @@ class Dialect:
         """How many lines of some text are rows of this dialect, and how many of them rows of training."""
         if not any(hint in text for hint in self.hints):
             return 0, 0
-        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n")).split(b"\n")
+        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n"), {}).split(b"\n")
         picks = self.candidates(lines)
         main, left = 0, picks
         for form in self.shapes:
@@ -81,8 +81,8 @@ class Dialect:
             index for index, line in enumerate(lines) if len(line) <= WIDEST and any(hint in line for hint in hints)
         ]
 
-    def prepare(self, text: bytes) -> bytes:
-        """Text with the same number of line breaks, in which each row is on one line."""
+    def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
+        """Text with the same number of line breaks, in which each row is on one line. own: as in `place`."""
         return text
 
     def hold(self, text: bytes) -> int:
@@ -188,7 +188,7 @@ class LogReading:
             return
         text = chunk.text
         for reader in self.readers:
-            text = reader.dialect.prepare(text)
+            text = reader.dialect.prepare(text, reader.own)
         lines = text.split(b"\n")
         state["lines"] += chunk.breaks.count(b"\n")
         blocks: list[Block] = []
@@ -207,8 +207,12 @@ class LogReading:
                 unlike |= {index: _NO_ROW for index in left if dialect.looks.search(lines[index])}
             rest = list(rest)
             valued = [row for row in rows if any(name[0] != "_" for name in row.names)]
-            for index in [*unlike, *(index for row in valued for index in row.where.tolist())]:
+            for index in unlike:
                 rest[index] = b""  # nobody else reads a damaged row in part
+            for row in valued:
+                whole = any(map(LOSS.search, row.names))
+                for index in row.where.tolist():  # a loss that stands on it and was not read is left to others
+                    rest[index] = b"" if whole or not ROW.search(lines[index]) else rest[index]
             if self.readers[0] is not reader and state["steps"]:
                 # rows that say an epoch alone, or nothing, are among rows that count steps
                 reader.own["steps"] = reader.own["beside"] = True

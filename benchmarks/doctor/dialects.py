@@ -39,14 +39,17 @@ Row = tuple[int, str]  # step, and the loss as printed
 
 
 class Draw:
-    """What was drawn for a file, by name: `draw("step", [...])` is one of the list, and remembered."""
+    """What was drawn for a file, by name: `draw("step", [...])` is one of the list, the same each time."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance, self.drawn = chance, dict[str, str]()
+        self.choices: dict[str, Any] = {}
 
     def __call__(self, name: str, choices: list[Any], weights: list[float] | None = None) -> Any:
+        if name in self.choices:
+            return self.choices[name]
         at = self.chance.choices(range(len(choices)), weights)[0]
-        choice = choices[at]
+        choice = self.choices[name] = choices[at]
         self.drawn[name] = getattr(choice, "__name__", None) or str(choice)
         return choice
 
@@ -86,7 +89,8 @@ class Plan(NamedTuple):
         step = self.rows[at][0]
         known = {"lr": f"{3e-4 * (1 - step / (2 * self.total)):.3e}", "norm": f"{1 + (step * 7 % 13) / 10:.3f}",
                  "ms": f"{231 + step * 31 % 17}.{step % 10}", "tok": f"{51_000 + step * 37 % 4001:,}",
-                 "frac": f"{100 * step / self.total:.1f}", "eta": f"{(self.total - step) // 60}m{step % 60:02d}s"}  # fmt: skip
+                 "frac": f"{100 * step / self.total:.1f}",
+                 "eta": f"{(self.total - step) // 60}m{step % 60:02d}s"}  # fmt: skip
         return [extra.format(j=self.joint, **known) for extra in self.extras]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dialects import WORDS, Plan, Row, Words, crlf, markdown, one_line, plain_wrap, stamp, utf16
+from dialects import Plan, Row, Words, crlf, markdown, one_line, plain_wrap, stamp, utf16
 
 
 def logfmt(plan: Plan) -> list[tuple[str, Row | None]]:
@@ -84,7 +84,8 @@ WORDS = Words(
         lambda step, chance: f"[gpu-node-3:0/8] {stamp(step)} ", lambda step, chance: "[1,0]<stdout>:",
     ],
     noise=["checkpoint {s} written", "GPU 0: 71C, 1980 MHz", "resizing buffer to 4096", "--", "ok", "epoch done",
-           "slurmstepd: info: cgroup memory 12G", "warning: loss scale reduced to 32768", "[W socket.cpp:464] retrying"],
+           "slurmstepd: info: cgroup memory 12G", "warning: loss scale reduced to 32768",
+           "[W socket.cpp:464] retrying"],
     layouts=[one_line, one_line, logfmt, message_json, rule_lines, markdown_table, tuple_line],
     wraps=[plain_wrap] * 6 + [crlf, utf16, markdown],
 )  # fmt: skip

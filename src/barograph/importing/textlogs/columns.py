@@ -42,9 +42,9 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         elif names and len(line) < _WIDEST:
             cells = cells_of(line, between, len(names))
             if cells:
-                lines[index] = b", ".join(
-                    name + b"=" + cell for name, cell in zip(names, cells, strict=True) if cell not in _NO_VALUE
-                )
+                said = zip(names, cells[1:], strict=True)
+                row = b", ".join(name + b"=" + cell for name, cell in said if cell not in _NO_VALUE)
+                lines[index] = cells[0] + b" " + row
     if names:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)]
     return text[:begin] + b"\n".join(lines)
@@ -65,13 +65,14 @@ def heading(line: bytes) -> list[bytes]:
 
 
 def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
-    """The numbers at a line's end, as many as there are names; [] if it is no row."""
+    """What a logger writes first, and the numbers at a line's end, as many as there are names; [] if it is no row."""
     if between.isspace() and between != b"\t":
-        cells = line.split()[-count:]
+        first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
     else:
-        cells = [cell.strip() for cell in line.strip(b" \t|").split(between)][-count:]
-        cells[0] = cells[0].rpartition(b" ")[2]  # behind what a logger writes
+        first, *cells = (b"", *(cell.strip() for cell in line.strip(b" \t|").split(between)))
+        cells = cells[-count:]
+        first, _, cells[0] = cells[0].rpartition(b" ")  # a bar or a tab of the logger's own is left out with the rest
     if len(cells) != count or not cells[0].isdigit() or len(cells[0]) > 15 or _SAID.search(line):
         return []
     numbers = sum(_is_number(cell) is not None for cell in cells)
-    return cells if numbers > 1 and numbers + sum(cell in _NO_VALUE for cell in cells) == count else []
+    return [first, *cells] if numbers > 1 and numbers + sum(cell in _NO_VALUE for cell in cells) == count else []

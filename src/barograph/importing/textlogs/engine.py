@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import choice, chunks, forms, prefixes
+from barograph.importing.textlogs import choice, chunks, forms, messages, prefixes
 from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
 
 SHOWN = 200  # bytes of a line in an `Unread`
@@ -130,7 +130,9 @@ class LogReading:
         self.state: dict[str, Any] = {
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
-            "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False,
+            "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False, "said": {},
+            "messages": 0,
+            "ending": None,
         } | state  # fmt: skip
         self.readers = [_Reader(dialect, self.state["own"])]
         self.names = Names(dialect.kind, dialect.aliases)
@@ -153,6 +155,7 @@ class LogReading:
                     yield self.mark()
             if end is None:
                 yield from self.close()
+            yield from self.ending()
         except OSError as problem:
             yield Unread(self.path, state["line"], "", f"can't be read: {problem.strerror or problem}")
         yield self.mark()
@@ -239,8 +242,14 @@ class LogReading:
         blocks = self.choose_ranks(lines, blocks)
         yield from self.plan(lines, blocks)
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
-        if blocks:
-            yield from self.arrange(lines, blocks)
+        said = [
+            (found, chunk.number(lines, found.index))
+            for found in messages.messages(text, lines, rest, state["said"])
+            if found.index not in unlike
+        ][: max(messages.MOST - state["messages"], 0)]
+        state["messages"] += len(said)
+        if blocks or said:
+            yield from self.arrange(lines, blocks, said)
 
     def plan(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
         """The planned steps, where they are new."""
@@ -292,9 +301,12 @@ class LogReading:
                 kept.append(block)
         return kept
 
-    def arrange(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
-        """Steps for all rows, segments, times; each step once."""
+    def arrange(
+        self, lines: list[bytes], blocks: list[Block], said: list[tuple[messages.Message, int]]
+    ) -> Iterator[Item]:
+        """Steps for all rows, segments, times; each step once. said: messages with the numbers of their lines."""
         state = self.state
+        before = state["last"]
         stepped = [block for block in blocks if block.steps is not None]
         cuts: list[tuple[int, int]] = []  # a line's index, and the step of the segment that begins there
         if stepped:
@@ -313,14 +325,53 @@ class LogReading:
         begin = 0
         for number, edge in enumerate(edges):
             if number:
+                yield from self.ending()
                 state["restarts"] += 1
                 state["tops"] = {}
                 yield Restart(cuts[number - 1][1], self.time_at(blocks, begin))
+            parts = []
             for block in blocks:
                 low, high = np.searchsorted(block.where, (begin, edge))
                 if low < high:
-                    yield from self.once(block.part(slice(low, high)))
+                    parts.append(block.part(slice(low, high)))
+                    yield from self.once(parts[-1])
+            yield from self.speak(parts, [item for item in said if begin <= item[0].index < edge], before)
             begin = edge
+
+    def speak(
+        self, blocks: list[Block], said: list[tuple[messages.Message, int]], before: int | None
+    ) -> Iterator[Item]:
+        """What a segment's lines say in words, each at the step of the row before it; before: that of the last
+        row ahead of these. What would be the program's end is none if rows follow."""
+        state = self.state
+        rows = [block for block in blocks if block.steps is not None]
+        where, steps = ordered(rows) if rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if len(where) and state["ending"] is not None:
+            yield self.went_on()
+        for message, line in said:
+            at = int(np.searchsorted(where, message.index))
+            step = int(steps[at - 1]) if at else int(before or 0)
+            fields = {"message": f"line {line:,}: {message.text}", "line": line}
+            if message.memory:
+                yield Fact("oom", step, 0, message.memory | {"line": line})
+            if not message.end:
+                if not message.memory:
+                    yield Fact("info", step, 0, fields)
+            elif at < len(where):
+                yield Fact("info", step, 0, fields)
+            elif state["ending"] is None:
+                state["ending"] = [step, message.end | {"reason": fields["message"], "line": line}]
+
+    def went_on(self) -> Fact:
+        """What looked like the end, and was none."""
+        (step, fields), self.state["ending"] = self.state["ending"], None
+        return Fact("info", step, 0, {"message": fields["reason"], "line": fields["line"]})
+
+    def ending(self) -> Iterator[Item]:
+        """The end of the program, or of one of its launches, where the log says it."""
+        if self.state["ending"] is not None:
+            (step, fields), self.state["ending"] = self.state["ending"], None
+            yield Fact("end", step, int(self.state["clock"]), fields)
 
     def borrow_steps(self, blocks: list[Block], where: NDArray[Any], steps: NDArray[Any]) -> None:
         """Rows that say no step: that of the row before, of their own dialect's where those say any."""

@@ -81,10 +81,15 @@ _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _SETTINGS = re.compile(rb"[A-Z]\w{2,60}\(\w{1,60}=")  # a printed object: TrainingArguments(output_dir=…, …)
 _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
-_PROSE = re.compile(rb"[{}\"';]|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I)
+_PROSE = re.compile(
+    rb"[{}\"']|;\s*$|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I
+)
 _PRINTED = re.compile(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)\s?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
+_OBJECT = re.compile(
+    rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
+)
 _COMMENT = re.compile(rb"\s*#+(?:\s|$)")
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -98,6 +103,7 @@ def _row(line: bytes) -> forms.Parsed | None:
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks are no part of names
     if printed:
         line = line.translate(_UNMARKED)
+    line = _OBJECT.sub(rb"\1", line) if b"(" in line else line
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
     step = step or (_DONE.search(line) if batch is None and epoch is None else None)
@@ -107,11 +113,15 @@ def _row(line: bytes) -> forms.Parsed | None:
     counts = [match for match in (step, batch, epoch, bar) if match]
     first = min((match.start() for match in counts), default=-1)
     phases = [(found.start(), _phase(found)) for found in _PHASE.finditer(line)]
+    pairs = list(_PAIR.finditer(line))
+    # a word that is a part of a name says nothing of what stands before it: `loss 0.5, val loss 0.6`
+    alone = not any(found.start() <= at < found.end() for at, _ in phases for found in pairs)
+    of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
     names: dict[str, Any] = {}
     known = False
-    for found in _PAIR.finditer(line):
+    for found in pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
         name = name.rstrip(b".")
         first = found.start() if first < 0 else first
@@ -132,7 +142,8 @@ def _row(line: bytes) -> forms.Parsed | None:
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        phase = _phase_at(phases, found.start())
+        phase = _phase_at(phases, found.start(), alone)
+        of_training |= not phase and _BARE.fullmatch(text) is not None and not _PHASE.search(name)
         if phase and not _PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
             text = f"{phase} {text}"
         names.setdefault(text, number)
@@ -156,7 +167,6 @@ def _row(line: bytes) -> forms.Parsed | None:
         extra |= {"_batch": batch[1], "_batches": batch[2] or b""}
     if bar and step is None and "_batch" not in extra:
         extra |= {"_batch": bar[1], "_batches": bar[2]}
-    of_training = not phases or any(not phase for _, phase in phases)
     if bar and not of_training:
         extra["_aside"] = b"1"
     count = step["count"] if step else b""
@@ -182,9 +192,10 @@ def _phase(found: re.Match[bytes]) -> str:
     return "val" if found[1] else "test" if found[2] else ""
 
 
-def _phase_at(phases: list[tuple[int, str]], place: int) -> str:
-    """Which data a measure is about: what the last such word before it says, or the only one of its line."""
-    if len({phase for _, phase in phases}) == 1:
+def _phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
+    """Which data a measure is about: what the last such word before it says, or, where they stand alone, the only one
+    of its line."""
+    if alone and len({phase for _, phase in phases}) == 1:
         return phases[0][1]
     return next((phase for at, phase in reversed(phases) if at <= place), "")
 

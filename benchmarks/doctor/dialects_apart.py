@@ -1,4 +1,4 @@
-"""The family of words and layouts that no reader is changed for: see `dialects.py`."""
+"""The family of words and layouts that was written before readers were changed: see `dialects.py`."""
 
 from __future__ import annotations
 

@@ -243,9 +243,9 @@ class LogReading:
         yield from self.plan(lines, blocks)
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
         said = [
-            (found, chunk.number(lines, found.index))
+            (found, chunk.number(lines, found.place))
             for found in messages.messages(text, lines, rest, state["said"])
-            if found.index not in unlike
+            if found.place not in unlike
         ][: max(messages.MOST - state["messages"], 0)]
         state["messages"] += len(said)
         if blocks or said:
@@ -335,7 +335,7 @@ class LogReading:
                 if low < high:
                     parts.append(block.part(slice(low, high)))
                     yield from self.once(parts[-1])
-            yield from self.speak(parts, [item for item in said if begin <= item[0].index < edge], before)
+            yield from self.speak(parts, [item for item in said if begin <= item[0].place < edge], before)
             begin = edge
 
     def speak(
@@ -349,7 +349,7 @@ class LogReading:
         if len(where) and state["ending"] is not None:
             yield self.went_on()
         for message, line in said:
-            at = int(np.searchsorted(where, message.index))
+            at = int(np.searchsorted(where, message.place))
             step = int(steps[at - 1]) if at else int(before or 0)
             fields = {"message": f"line {line:,}: {message.text}", "line": line}
             if message.memory:

@@ -65,7 +65,7 @@ _CODE = re.compile(
 class Message(NamedTuple):
     """What a line says. `end`: the fields of the program's end if nothing follows, else empty."""
 
-    index: int
+    place: int  # the line's index
     text: str
     end: dict[str, Any]
     memory: dict[str, Any]  # of memory that ran out: what was asked for

@@ -21,10 +21,10 @@ from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import columns, engine, forms
 
 _INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\d|\s?%)"
-_COUNT = rb"[\s:=#\[(]{0,4}(?P<count>" + _INTEGER + rb")(?:\s{0,4}(?:/|of)\s{0,4}(" + _INTEGER + rb"))?"
+_COUNT = rb"[\s:=#\[(]{0,12}(?P<count>" + _INTEGER + rb")(?:\s{0,4}(?:/|of)\s{0,4}(" + _INTEGER + rb"))?"
 _STEP = re.compile(
-    rb"(?<![A-Za-z0-9./-])(?i:global[_ ]?steps?|train[_ ]steps?|num[_ ]updates|steps?|iter(?:ation)?s?|updates?|it)"
-    + _COUNT
+    rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
+    rb"step[_ ]?(?:idx|index|num(?:ber)?)|steps?|iter(?:ation)?s?|updates?|it)" + _COUNT
 )
 _DONE = re.compile(rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")\s(?i:steps|iterations|iters|updates)(?![\w/])")
 _BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
@@ -42,7 +42,7 @@ _MEASURE = (
 )
 _OF = rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|mean|average|avg|total)[ ]){0,2}"
 _UNIT = rb"(k|K|M|B|ms|s|%)?(?:(?:nats?|bits?)(?:/[a-z]{1,8})?)?(?![\w:/]|\.\d)"
-_JOINT = rb"(?:\s{0,3}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92)|\s{1,3}(?:is|was|of)(?=\s)|\.{2,40})\s{0,8}"
+_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of)(?=\s)|\.{2,40})\s{0,8}"
 _KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
 _PAIR = re.compile(
     rb"(?<!\w)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2}?)"
@@ -54,7 +54,7 @@ _PAIR = re.compile(
     + rb"|(?<![\w./-])((?i:"
     + _OF
     + _MEASURE
-    + rb"))\s{1,8}("
+    + rb"))\s{1,40}("
     + forms.NUMBER
     + rb")"
     + _UNIT
@@ -86,7 +86,7 @@ _PROSE = re.compile(
 )
 _PRINTED = re.compile(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
-_ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)\s?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
+_ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
 _OBJECT = re.compile(
     rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
 )

@@ -51,7 +51,7 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
 
 
 def heading(line: bytes) -> list[bytes]:
-    """What stands between the names of a heading, and its names from the one that counts steps on; [] if it is a
+    """What stands between the names of a heading, and its names from the one that counts steps on; [] for a
     sentence."""
     first = _FIRST.search(line)
     if first is None:
@@ -65,7 +65,7 @@ def heading(line: bytes) -> list[bytes]:
 
 
 def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
-    """What a logger writes first, and the numbers at a line's end, as many as there are names; [] if it is no row."""
+    """What a logger writes first, and the numbers at a line's end, as many as there are names; [] for anything else."""
     if between.isspace() and between != b"\t":
         first, *cells = line.rsplit(None, count) if len(line.split(None, count)) > count else (b"", *line.split())
     else:

@@ -1,6 +1,6 @@
 """What a log says in words: how the program ended, and what went wrong on the way.
 
-In:   lines that are no rows.
+In:   the lines of a log that were not read as rows.
 Out:  `Message`s: a traceback by its exception, memory that ran out, a kill, a cancelled job, errors of NCCL and CUDA,
       missing files, retries; each with its line.
 """

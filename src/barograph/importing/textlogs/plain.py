@@ -100,7 +100,7 @@ _WIDEST = 4000  # bytes of a line that are looked at
 def _row(line: bytes) -> forms.Parsed | None:
     if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line):
         return None
-    printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks are no part of names
+    printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     if printed:
         line = line.translate(_UNMARKED)
     line = _OBJECT.sub(rb"\1", line) if b"(" in line else line

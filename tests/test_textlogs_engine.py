@@ -11,6 +11,7 @@ import pytest
 from textlog_readings import LOGS, collect, find, read
 
 import barograph
+from barograph.importing.registry import identify
 from barograph.importing.source import ImportedPoints, ImportMark
 from barograph.importing.textlogs import SOURCES, chunks
 
@@ -204,7 +205,6 @@ def test_rows_behind_much_source_code_are_found(tmp_path: Path) -> None:
     [
         "nothing to see here\n" * 100,
         "1,2,3\n4,5,6\n" * 100,
-        '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.4}\n' * 10,
         "epoch,loss\n1,0.5\n2,0.4\n",
         "12 0.5 0.25\n13 0.4 0.23\n",
         "def train(step=1, loss=2):\n    return 3\n" * 30,
@@ -216,8 +216,22 @@ def test_what_is_no_log_is_nobody_s(tmp_path: Path, text: str) -> None:
     assert find(write(tmp_path / "thing.txt", text)) == []
 
 
-def test_documents_that_quote_a_log_are_none(tmp_path: Path) -> None:
-    assert find(write(tmp_path / "README.md", "".join(map(iteration, range(9))))) == []
+def test_documents_that_quote_a_log_are_read_only_if_they_are_named(tmp_path: Path) -> None:
+    rows = "".join(map(iteration, range(9)))
+    page = (
+        "<!DOCTYPE html>\n<p>A run:</p><pre>"
+        + rows.replace("%", "&#37;")
+        + "</pre>\n<script>\nstep 4: loss 9\n</script>\n"
+    )
+    for name, text in (("README.md", f"# A run\n\n```\n{rows}```\n"), ("page.html", page)):
+        path = write(tmp_path / name, text)
+        assert [step for step, _ in read(path).series["loss"]] == list(range(9))
+    assert list(identify(tmp_path)) == []
+
+
+def test_a_table_of_json_is_left_to_the_reader_of_tables(tmp_path: Path) -> None:
+    path = write(tmp_path / "thing.txt", '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.4}\n' * 10)
+    assert [source.kind for source, _ in identify(path)] == ["jsonl"]
 
 
 COUNTER = """

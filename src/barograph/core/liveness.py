@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from barograph.core.place import host
 
 ALIVE = ("running", "silent", "stuck", "hung")  # its process was seen on this machine, or was heard of lately
+IMPORTED = "imported"  # how a run ended is not known: its source does not say
 LOST = ("crashed", "killed", "out of memory")  # the process is gone and did not end the run itself
 OPEN = (*ALIVE, "stalled")  # something may still be written
 QUIET_SECONDS = 120.0  # a process on another machine that wrote nothing for so long counts as stalled

@@ -6,12 +6,14 @@ Out:  its findings, what was looked at, and what could not be: the entries of `b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy
 
+from barograph.core.liveness import IMPORTED
 from barograph.core.record import mark_non_finite
 from barograph.core.text import sparkline
 from barograph.doctor.checklist import checklist
@@ -38,12 +40,15 @@ def diagnose(
     source: str | None = None,
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
-    """`{"run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread"}` of a run.
+    """`{"run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread", "said",
+    "stops"}` of a run.
 
     The worst finding comes first.
 
     judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
     series: names of what was found. unread: lines of its log that look like rows and were not understood.
+    said: what an imported log says in words, `{"line", "step", "text", "count"}`. stops: `{"step", "planned"}` of an
+    imported log that ends in the middle of its plan and does not say why, else None.
     thresholds: `rule.threshold`, or a name of ALERT_THRESHOLDS, → value. silenced: rules to leave out.
     source: the path that was read, if it is not the run's folder. columns: its series, where they have been
     read, as `all_columns` gives them. Raises ValueError for a name that doesn't exist.
@@ -53,6 +58,8 @@ def diagnose(
     result = summary(examiner, run.id, source or str(run.dir))
     said = run.manifest.get("source")
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
+    result["said"] = _said(examiner)
+    result["stops"] = _stops(run, examiner)
     result["checklist"] = [line._asdict() for line in checklist(examiner)]
     for finding in result["findings"]:
         if finding["severity"] != "info":
@@ -71,11 +78,41 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "judged_by": next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None),
         "series": sorted(examiner.seen.channels)[:_NAMED],
         "unread": {},
+        "said": [],
+        "stops": None,
     }
+
+
+def _said(examiner: Examiner) -> list[dict[str, Any]]:
+    """Messages of a log that was imported, those alike once."""
+    alike: dict[str, dict[str, Any]] = {}
+    for event in examiner.seen.events:
+        line, text = event.fields.get("line"), str(event.fields.get("message", ""))
+        if event.kind != "info" or not isinstance(line, int):
+            continue
+        text = text.partition(": ")[2]
+        item = alike.setdefault(
+            re.sub(r"\d+", "#", text)[:100], {"line": line, "step": event.step, "text": text, "count": 0}
+        )
+        item["count"] += 1
+    return list(alike.values())[:_MESSAGES]
+
+
+def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
+    """Where an imported log ends, if that is in the middle of its plan and nothing says why."""
+    planned = examiner.seen.facts.get("planned_steps")
+    role = next((role for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
+    if run.status != IMPORTED or not isinstance(planned, int) or role is None or len(role) < 2:
+        return None
+    step = role.rows(max(role.end - 64, role.start)).step
+    reached = step[-1] + (step[-1] - step[0]) / max(len(step) - 1, 1)
+    return {"step": int(step[-1]), "planned": planned} if reached < _REACHED * planned else None
 
 
 _JUDGES = ("loss", "eval_loss", "reward", "accuracy", "eval_accuracy")
 _NAMED = 50  # series by name
+_MESSAGES = 50  # of a log, told by the doctor
+_REACHED = 0.98  # of the plan: as good as done
 _SHOWN = {"gradient": "norm", "speed": "duration_ms", "eval": "eval_loss", "rl": "reward"}
 
 

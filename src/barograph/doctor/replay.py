@@ -145,8 +145,9 @@ def _cuts(
     size = min(_PIECE, max(256, len(main) // _FEW))
     cuts = [*main[size - 1 : -1 : size].tolist(), numpy.iinfo(numpy.int64).max]
     if not timed:
+        segment = 0
         for at, (_, event) in enumerate(events):
-            segment = int(event.fields.get("segment", 0) or 0) if event.kind == "segment" else 0
+            segment = int(event.fields.get("segment", 0) or 0) if event.kind == "segment" else segment
             events[at] = ((segment << 44) + event.step if segment else 0, event)
         events.sort(key=lambda item: item[0])
     return keys, numpy.array(cuts)

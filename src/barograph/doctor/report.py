@@ -16,6 +16,7 @@ from barograph.doctor.kernel.finding import SEVERITIES
 _MARKS = {"critical": "✖", "warning": "▲", "info": "○"}
 _CODES = {"critical": "\x1b[1;31m", "warning": "\x1b[33m", "info": "\x1b[36m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
 _NAMED = 12  # metrics shown by name
+_SAID = 5  # messages of a log
 _FEW = 6  # info findings shown unless asked for all
 
 
@@ -80,6 +81,15 @@ def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     if unread.get("count"):
         shown = next((f", such as line {item['where']:,}: {item['text']}" for item in unread.get("examples") or ()), "")
         yield f"{unread['count']:,} line{'s' * (unread['count'] != 1)} not understood{shown}"
+    stops = diagnosis.get("stops")
+    if stops:
+        yield f"the log ends at step {stops['step']:,} of {stops['planned']:,} planned and does not say why"
+    said = diagnosis.get("said") or []
+    for item in said[:_SAID]:
+        times = f"{item['count']} times, first " if item["count"] > 1 else ""
+        yield f"the log says, {times}in line {item['line']:,} at step {item['step']:,}: {item['text']}"
+    if len(said) > _SAID:
+        yield f"… and {len(said) - _SAID} more messages: --json has them"
     if diagnosis.get("judged_by", "") is None:
         names = diagnosis.get("series") or []
         yield "metrics found: " + (", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "") or "none")

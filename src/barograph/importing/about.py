@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from barograph.core import manifest
 from barograph.core.aliases import Names, conversions
+from barograph.core.liveness import IMPORTED
 from barograph.core.record import format_time
 from barograph.importing.source import FoundRun, ImportSource
 
-IMPORTED = "imported"  # how a run ended is not known: its source does not say
 _MOST_NAMES = 10_000  # originals told
 _FINAL_SERIES = 200
 

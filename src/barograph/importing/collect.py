@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from barograph.core import manifest, segments
 from barograph.core.aliases import Alias, Names
+from barograph.core.liveness import IMPORTED
 from barograph.core.names import folder_name
 from barograph.core.record import HAS_NUMBERS, KINDS, Record, format_time, numbers
 from barograph.importing import about, folders, journal
@@ -338,7 +339,7 @@ class Collector:
         self._lock = folders.hold(self.folder)
         facts: dict[str, Any] = {"superseded_by": self.folder.name}
         if manifest.read(before).get("status") == "running":  # as far as it was followed: no more is to come
-            facts |= {"status": self._said.end.get("status") or about.IMPORTED}
+            facts |= {"status": self._said.end.get("status") or IMPORTED}
             facts |= {"finished": format_time(self._last_time) if self._last_time else None}
         with contextlib.suppress(OSError):
             manifest.update(before, **facts)

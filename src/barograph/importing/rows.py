@@ -7,6 +7,7 @@ Out:  `step`, `eval` and `metrics` records whose numbers have the same names aga
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from barograph.core.record import Record
 
 MOST_STEP = 2**63 - 1  # steps and times are kept in 64 bits
+_LOSS = re.compile(r"(?i)loss|nll|x_?ent|cross_?entropy|bpb|log_perplexity")
+_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 _THROUGHPUT = (("train/tokens_per_second", "train/step_tokens"), ("eval/tokens_per_second", "eval/eval_tokens"))
 
 
@@ -56,7 +59,8 @@ def table(rows: Sequence[Sequence[float]]) -> NDArray[numpy.float64]:
 
 
 def derive(names: tuple[str, ...], values: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:
-    """The columns, with the throughput that a record of them would have: tokens / duration_ms × 1000."""
+    """The columns, with the throughput that a record of them would have, tokens / duration_ms × 1000, and the logarithm
+    of a perplexity where no loss stands beside it."""
     for throughput, tokens in _THROUGHPUT:
         duration = f"{throughput.partition('/')[0]}/duration_ms"
         if throughput in names or tokens not in names or duration not in names:
@@ -66,4 +70,10 @@ def derive(names: tuple[str, ...], values: NDArray[Any]) -> tuple[tuple[str, ...
             made = values[:, names.index(tokens)] / took * 1000.0
         if bool((took > 0).all()):  # else some rows have none: those records derive it themselves
             names, values = (*names, throughput), numpy.column_stack([values, made])
+    if not any(map(_LOSS.search, names)):
+        for at, name in enumerate(names):
+            column = values[:, at]
+            if _PERPLEXITY.search(name) and not (column <= 0).any():
+                logged = _PERPLEXITY.sub("log_perplexity", name)
+                names, values = (*names, logged), numpy.column_stack([values, numpy.log(column)])
     return names, values

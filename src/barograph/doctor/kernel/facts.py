@@ -49,7 +49,11 @@ def is_event(record: Record) -> bool:
     if record.kind in EVENTS:
         return True
     fields = RARE.get(record.kind)
-    if record.kind == "info" and _TROUBLE.search(str(record.fields.get("message", ""))) is None:
+    if (
+        record.kind == "info"
+        and "line" not in record.fields
+        and _TROUBLE.search(str(record.fields.get("message", ""))) is None
+    ):
         return False
     return fields is not None and any(name in record.fields for name in fields)
 

@@ -18,6 +18,7 @@ ROW = re.compile(
     rb"(?i)(?<![a-z])(?:steps?|iter(?:ation)?s?|updates?|epochs?)[\s:=#\[(]{0,4}\d"
     rb"[^\n]{0,400}?(?:loss|nll|perplexity)[^\n\d]{1,20}?(?<![a-z\d])(?:[-+]?\d|nan|-?inf)"
 )
+LOSS = re.compile(r"(?i)loss|nll|perplexity")
 NOT_A_ROW = re.compile(rb"""^\s*(?:[#"'{<]|def |class |if |elif |for |while |print|return|assert)|[{}]|==|\+=|\w\(""")
 
 

@@ -26,7 +26,7 @@ _ALIKE = 0.8  # of the most rows: counts as the same number
 _OUTNUMBERED = 8  # times the rows, read by the plain reader: a dialect's are strays
 # never logs: read by other sources, or text in which rows are only quoted
 _ENDINGS = (
-    "json csv tsv md rst py ipynb yaml yml toml c cu cpp h cuh rs go js ts html htm css pdf pt pth bin safetensors npy "
+    "json csv tsv py ipynb yaml yml toml c cu cpp h cuh rs go js ts css pdf pt pth bin safetensors npy "
     "npz parquet arrow feather db sqlite wandb zip tar png jpg svg pkl"
 )
 _OTHERS = frozenset(_ENDINGS.split())
@@ -166,7 +166,7 @@ def before_rows(dialect: Dialect, text: bytes) -> bytes:
 def first_step(dialect: Dialect, text: bytes) -> int | None:
     """The step of the first row in a text that says one."""
     for _, window in _windows(text):
-        first = _first(dialect, dialect.prepare(chunks.clean(window).replace(b"\r", b"\n")).split(b"\n"))
+        first = _first(dialect, dialect.prepare(chunks.clean(window).replace(b"\r", b"\n"), {}).split(b"\n"))
         if first is not None:
             return first[1]
     return None

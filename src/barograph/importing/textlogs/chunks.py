@@ -1,6 +1,6 @@
 """The text of a log in pieces of whole lines, whatever it is wrapped in.
 
-In:   the path of a log: plain, gzip-compressed, UTF-8 or UTF-16, with colours and progress bars.
+In:   the path of a log: plain, gzip-compressed, UTF-8 or UTF-16, with colours and progress bars, in an HTML page.
 Out:  `Chunk`s of a megabyte or two: whole lines without escape codes, carriage returns as line breaks.
 
 Offsets count bytes of the plain UTF-8 text. The last line is left alone until its line break is there.
@@ -9,11 +9,14 @@ Offsets count bytes of the plain UTF-8 text. The last line is left alone until i
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from barograph.importing.textlogs import pages
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
 LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
@@ -76,11 +79,25 @@ def _unpack(raw: Iterator[bytes]) -> Iterator[bytes]:
                     engine = zlib.decompressobj(wbits=31)
 
 
+def _as_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """UTF-16 as UTF-8; anything else as it is."""
+    decoder = None
+    for number, piece in enumerate(pieces):
+        if number == 0 and (name := encoding(piece)):
+            decoder = codecs.getincrementaldecoder(name)(errors="replace")
+        yield decoder.decode(piece).lstrip("\ufeff").encode("utf-8", "replace") if decoder else piece
+
+
+def is_plain(head: bytes) -> bool:
+    """Whether a file's bytes are its text as they are."""
+    return head[:2] != b"\x1f\x8b" and not encoding(head) and not pages.is_page(head)
+
+
 def blocks(path: Path, offset: int = 0, size: int = SIZE) -> Iterator[bytes]:
     """The plain text from `offset` on, in pieces of about `size` bytes. Raises OSError if it can't be opened."""
     with path.open("rb") as file:
         head = file.read(4096)
-        if head[:2] != b"\x1f\x8b" and not encoding(head):
+        if is_plain(head):
             file.seek(offset)
             while piece := file.read(size):
                 yield piece
@@ -89,11 +106,13 @@ def blocks(path: Path, offset: int = 0, size: int = SIZE) -> Iterator[bytes]:
         pieces: Iterator[bytes] = iter(lambda: file.read(size), b"")
         if head[:2] == b"\x1f\x8b":
             pieces = _unpack(pieces)
-        skip, decoder = offset, None
-        for number, piece in enumerate(pieces):
-            if number == 0 and (name := encoding(piece)):
-                decoder = codecs.getincrementaldecoder(name)(errors="replace")
-            text = decoder.decode(piece).lstrip("\ufeff").encode("utf-8", "replace") if decoder else piece
+        pieces = _as_utf8(pieces)
+        first = next(pieces, b"")
+        pieces = itertools.chain((first,), pieces)
+        if pages.is_page(first):
+            pieces = pages.text_of(pieces, LONGEST)
+        skip = offset
+        for text in pieces:
             if skip >= len(text):
                 skip -= len(text)
                 continue
@@ -103,7 +122,7 @@ def blocks(path: Path, offset: int = 0, size: int = SIZE) -> Iterator[bytes]:
 
 def opening(path: Path, head: bytes, size: int = 1 << 16) -> bytes:
     """The first `size` bytes of the plain text; `head` is the file's first bytes as they are on the disk."""
-    if head[:2] != b"\x1f\x8b" and not encoding(head):
+    if is_plain(head):
         return head[:size]
     found = b""
     try:

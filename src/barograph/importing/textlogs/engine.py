@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from barograph.core.aliases import Names
 from barograph.importing.source import Fact, FoundRun, ImportedPoints, ImportMark, Item, Restart, Unread
-from barograph.importing.textlogs import choice, chunks, forms, prefixes
-from barograph.importing.textlogs.blocks import NOT_A_ROW, ROW, Block, ordered, planned_steps
+from barograph.importing.textlogs import choice, chunks, forms, messages, prefixes
+from barograph.importing.textlogs.blocks import LOSS, NOT_A_ROW, ROW, Block, ordered, planned_steps
+from barograph.importing.textlogs.times import Times
 
 SHOWN = 200  # bytes of a line in an `Unread`
 UNREAD = 1000  # told one by one in a file; the rest is counted
@@ -56,7 +57,7 @@ class Dialect:
         """How many lines of some text are rows of this dialect, and how many of them rows of training."""
         if not any(hint in text for hint in self.hints):
             return 0, 0
-        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n")).split(b"\n")
+        lines = self.prepare(chunks.clean(text).replace(b"\r", b"\n"), {}).split(b"\n")
         picks = self.candidates(lines)
         main, left = 0, picks
         for form in self.shapes:
@@ -81,8 +82,8 @@ class Dialect:
             index for index, line in enumerate(lines) if len(line) <= WIDEST and any(hint in line for hint in hints)
         ]
 
-    def prepare(self, text: bytes) -> bytes:
-        """Text with the same number of line breaks, in which each row is on one line."""
+    def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
+        """Text with the same number of line breaks, in which each row is on one line. own: as in `place`."""
         return text
 
     def hold(self, text: bytes) -> int:
@@ -111,7 +112,7 @@ class Dialect:
         return LogReading(self, run, since).items()
 
 
-class LogReading:
+class LogReading(Times):
     """One run being read: where we are, and what the next rows are compared with."""
 
     def __init__(self, dialect: Dialect, found: FoundRun, since: ImportMark | None) -> None:
@@ -130,7 +131,9 @@ class LogReading:
         self.state: dict[str, Any] = {
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
-            "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False,
+            "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False, "said": {},
+            "messages": 0,
+            "ending": None,
         } | state  # fmt: skip
         self.readers = [_Reader(dialect, self.state["own"])]
         self.names = Names(dialect.kind, dialect.aliases)
@@ -153,6 +156,7 @@ class LogReading:
                     yield self.mark()
             if end is None:
                 yield from self.close()
+            yield from self.ending()
         except OSError as problem:
             yield Unread(self.path, state["line"], "", f"can't be read: {problem.strerror or problem}")
         yield self.mark()
@@ -188,7 +192,7 @@ class LogReading:
             return
         text = chunk.text
         for reader in self.readers:
-            text = reader.dialect.prepare(text)
+            text = reader.dialect.prepare(text, reader.own)
         lines = text.split(b"\n")
         state["lines"] += chunk.breaks.count(b"\n")
         blocks: list[Block] = []
@@ -207,8 +211,12 @@ class LogReading:
                 unlike |= {index: _NO_ROW for index in left if dialect.looks.search(lines[index])}
             rest = list(rest)
             valued = [row for row in rows if any(name[0] != "_" for name in row.names)]
-            for index in [*unlike, *(index for row in valued for index in row.where.tolist())]:
+            for index in unlike:
                 rest[index] = b""  # nobody else reads a damaged row in part
+            for row in valued:
+                whole = any(map(LOSS.search, row.names))
+                for index in row.where.tolist():  # a loss that stands on it and was not read is left to others
+                    rest[index] = b"" if whole or not ROW.search(lines[index]) else rest[index]
             if self.readers[0] is not reader and state["steps"]:
                 # rows that say an epoch alone, or nothing, are among rows that count steps
                 reader.own["steps"] = reader.own["beside"] = True
@@ -235,8 +243,14 @@ class LogReading:
         blocks = self.choose_ranks(lines, blocks)
         yield from self.plan(lines, blocks)
         blocks.sort(key=lambda block: int(block.where[0]))  # however a row was read, the order is the file's
-        if blocks:
-            yield from self.arrange(lines, blocks)
+        said = [
+            (found, chunk.number(lines, found.place))
+            for found in messages.messages(text, lines, rest, state["said"])
+            if found.place not in unlike
+        ][: max(messages.MOST - state["messages"], 0)]
+        state["messages"] += len(said)
+        if blocks or said:
+            yield from self.arrange(lines, blocks, said)
 
     def plan(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
         """The planned steps, where they are new."""
@@ -288,9 +302,12 @@ class LogReading:
                 kept.append(block)
         return kept
 
-    def arrange(self, lines: list[bytes], blocks: list[Block]) -> Iterator[Item]:
-        """Steps for all rows, segments, times; each step once."""
+    def arrange(
+        self, lines: list[bytes], blocks: list[Block], said: list[tuple[messages.Message, int]]
+    ) -> Iterator[Item]:
+        """Steps for all rows, segments, times; each step once. said: messages with the numbers of their lines."""
         state = self.state
+        before = state["last"]
         stepped = [block for block in blocks if block.steps is not None]
         cuts: list[tuple[int, int]] = []  # a line's index, and the step of the segment that begins there
         if stepped:
@@ -309,14 +326,53 @@ class LogReading:
         begin = 0
         for number, edge in enumerate(edges):
             if number:
+                yield from self.ending()
                 state["restarts"] += 1
                 state["tops"] = {}
                 yield Restart(cuts[number - 1][1], self.time_at(blocks, begin))
+            parts = []
             for block in blocks:
                 low, high = np.searchsorted(block.where, (begin, edge))
                 if low < high:
-                    yield from self.once(block.part(slice(low, high)))
+                    parts.append(block.part(slice(low, high)))
+                    yield from self.once(parts[-1])
+            yield from self.speak(parts, [item for item in said if begin <= item[0].place < edge], before)
             begin = edge
+
+    def speak(
+        self, blocks: list[Block], said: list[tuple[messages.Message, int]], before: int | None
+    ) -> Iterator[Item]:
+        """What a segment's lines say in words, each at the step of the row before it; before: that of the last
+        row ahead of these. What would be the program's end is none if rows follow."""
+        state = self.state
+        rows = [block for block in blocks if block.steps is not None]
+        where, steps = ordered(rows) if rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if len(where) and state["ending"] is not None:
+            yield self.went_on()
+        for message, line in said:
+            at = int(np.searchsorted(where, message.place))
+            step = int(steps[at - 1]) if at else int(before or 0)
+            fields = {"message": f"line {line:,}: {message.text}", "line": line}
+            if message.memory:
+                yield Fact("oom", step, 0, message.memory | {"line": line})
+            if not message.end:
+                if not message.memory:
+                    yield Fact("info", step, 0, fields)
+            elif at < len(where):
+                yield Fact("info", step, 0, fields)
+            elif state["ending"] is None:
+                state["ending"] = [step, message.end | {"reason": fields["message"], "line": line}]
+
+    def went_on(self) -> Fact:
+        """What looked like the end, and was none."""
+        (step, fields), self.state["ending"] = self.state["ending"], None
+        return Fact("info", step, 0, {"message": fields["reason"], "line": fields["line"]})
+
+    def ending(self) -> Iterator[Item]:
+        """The end of the program, or of one of its launches, where the log says it."""
+        if self.state["ending"] is not None:
+            (step, fields), self.state["ending"] = self.state["ending"], None
+            yield Fact("end", step, int(self.state["clock"]), fields)
 
     def borrow_steps(self, blocks: list[Block], where: NDArray[Any], steps: NDArray[Any]) -> None:
         """Rows that say no step: that of the row before, of their own dialect's where those say any."""
@@ -362,77 +418,6 @@ class LogReading:
             inside = (where > low) & (where < at[index]) & (steps <= rows[index]) & (steps < before[index])
             cuts.append((int(where[inside][0]) if inside.any() else int(at[index]), int(rows[index])))
         return cuts
-
-    def tell_time(self, lines: list[bytes], blocks: list[Block]) -> None:
-        """Times of rows whose lines say none: from durations, since the last line that said one."""
-        state = self.state
-        if any(block.times is not None and block.times.any() for block in blocks):
-            self.borrow_time(blocks)
-            return
-        timed = []
-        for block in blocks:
-            clock = block.reader.dialect.clock
-            name = next((name for name in block.names if name in clock), None)
-            if name is not None and block.steps is not None:
-                how, scale = clock[name]
-                timed.append(
-                    (block, how, np.clip(np.nan_to_num(block.values[:, block.names.index(name)]), 0.0, 1e12) * scale)
-                )
-        if not timed:
-            return
-        where = np.concatenate([block.where for block, _, _ in timed])
-        order = np.argsort(where, kind="stable")
-        where = where[order]
-        spent = np.concatenate([took for _, _, took in timed])[order]
-        steps = np.concatenate([block.steps for block, _, _ in timed if block.steps is not None])[order]
-        elapsed = timed[0][1] == "elapsed"
-        previous = state.get("timed_step")
-        ahead = np.diff(steps, prepend=steps[0] - 1 if previous is None else previous)
-        if elapsed:  # a counter that begins anew counts from where it was
-            spent = np.diff(spent, prepend=state.get("elapsed", 0.0))
-            state["elapsed"] = float(state.get("elapsed", 0.0) + spent.sum())
-            ahead = np.ones(len(spent), np.int64)
-        spent = np.clip(spent, 0.0, 1e12) * np.clip(ahead, 1, 100_000)
-        state["timed_step"] = int(steps[-1])
-        seen, moments = prefixes.anchors(lines, where.tolist())
-        total = np.cumsum(spent)
-        base = np.full(len(spent), float(state["clock"]))
-        if len(seen):
-            index = np.searchsorted(seen, where) - 1
-            passed = np.concatenate(([0.0], total))[np.searchsorted(where, seen)]
-            base = np.where(index < 0, base, (moments - passed)[np.maximum(index, 0)])
-        times = np.where(base > 0, base + total, 0.0) if state["clock"] or len(seen) else np.zeros(len(spent))
-        # before the first line that says a time, rows have none
-        if not state["clock"] and len(seen):
-            times[np.searchsorted(seen, where) == 0] = 0.0
-        times = np.clip(times, 0.0, 4e18).astype(np.int64)  # below what 64 bits hold
-        state["clock"] = int(max(times[-1], moments[-1] if len(seen) else 0))
-        for block in blocks:
-            at = np.searchsorted(where, block.where, side="right") - 1
-            block.times = np.where(at < 0, 0, times[np.maximum(at, 0)])
-
-    def borrow_time(self, blocks: list[Block]) -> None:
-        """Rows whose lines say no time, among rows that do: that of the row before."""
-        present = [block for block in blocks if block.times is not None]
-        where = np.concatenate([block.where for block in present])
-        order = np.argsort(where, kind="stable")
-        times = np.concatenate([block.times for block in present if block.times is not None])[order]
-        where = where[order]
-        times = np.maximum.accumulate(times)
-        for block in blocks:
-            at = np.searchsorted(where, block.where, side="right") - 1
-            before = np.where(at < 0, self.state["clock"], times[np.maximum(at, 0)])
-            block.times = before if block.times is None else np.where(block.times > 0, block.times, before)
-        self.state["clock"] = int(times[-1])
-
-    @staticmethod
-    def time_at(blocks: list[Block], index: int) -> int:
-        found = [
-            int(block.times[at])
-            for block in blocks
-            if block.times is not None and (at := int(np.searchsorted(block.where, index))) < len(block.where)
-        ]
-        return min((time for time in found if time), default=0)
 
     def once(self, block: Block) -> Iterator[Item]:
         """Rows of one segment, without those whose step was the last of the same names."""

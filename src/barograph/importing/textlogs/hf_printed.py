@@ -88,7 +88,7 @@ class PrintedDicts(engine.Dialect):
         "total_flos": "train/total_flos",
     }
 
-    def prepare(self, text: bytes) -> bytes:
+    def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         if b"{'" not in text and b'{"' not in text:
             return text
 

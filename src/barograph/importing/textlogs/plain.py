@@ -12,17 +12,21 @@ it that says one, such as `Epoch 3 of 20`; where many such lines stand below one
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from barograph.importing.source import ImportedPoints, Item
-from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs import columns, engine, forms
 
-_COUNT = rb"[\s:=#\[(]{0,4}(\d{1,15})(?!\d|\.\d)(?:\s{0,4}(?:/|of)\s{0,4}(\d{1,15}))?"
+_INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\d|\s?%)"
+_COUNT = rb"[\s:=#\[(]{0,12}(?P<count>" + _INTEGER + rb")(?:\s{0,4}(?:/|of)\s{0,4}(" + _INTEGER + rb"))?"
 _STEP = re.compile(
-    rb"(?<![A-Za-z0-9./-])((?i:global[_ ]?steps?|train[_ ]steps?|steps?|iter(?:ation)?s?|updates?|it))" + _COUNT
+    rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
+    rb"step[_ ]?(?:idx|index|num(?:ber)?)|steps?|iter(?:ation)?s?|updates?|it)" + _COUNT
 )
+_DONE = re.compile(rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")\s(?i:steps|iterations|iters|updates)(?![\w/])")
 _BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
 _EPOCH = re.compile(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
@@ -38,16 +42,19 @@ _MEASURE = (
 )
 _OF = rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|mean|average|avg|total)[ ]){0,2}"
 _UNIT = rb"(k|K|M|B|ms|s|%)?(?:(?:nats?|bits?)(?:/[a-z]{1,8})?)?(?![\w:/]|\.\d)"
+_JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of)(?=\s)|\.{2,40})\s{0,8}"
 _KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
 _PAIR = re.compile(
-    rb"(?<!\w)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2})\s{0,3}[=:]\s{0,8}("
+    rb"(?<!\w)(?!(?i:nan|inf)\b)([A-Za-z][\w./@%-]{0,60}(?: [A-Za-z][\w./@-]{0,30}){0,2}?)"
+    + _JOINT
+    + rb"("
     + forms.NUMBER
     + rb")"
     + _UNIT
     + rb"|(?<![\w./-])((?i:"
     + _OF
     + _MEASURE
-    + rb"))\s{1,8}("
+    + rb"))\s{1,40}("
     + forms.NUMBER
     + rb")"
     + _UNIT
@@ -61,7 +68,8 @@ _PHASE = re.compile(
     rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev)|(test|testing)|train(?:ing)?)(?![A-Za-z_/.-])"
 )
 _BARE = re.compile(
-    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss|nll|ce|x-?ent|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|reward)"
+    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
+    r"reward)(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|total|step|epoch))?"
 )
 _COUNTS = re.compile(
     rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
@@ -73,7 +81,16 @@ _LAST_WORD = re.compile(rb"(?i)(?:^|[ \]])(" + _MEASURE + rb")$")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _SETTINGS = re.compile(rb"[A-Z]\w{2,60}\(\w{1,60}=")  # a printed object: TrainingArguments(output_dir=…, …)
 _CODE = re.compile(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
-_PROSE = re.compile(rb"[{}\"';]|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I)
+_PROSE = re.compile(
+    rb"[{}\"']|;\s*$|==|\w\(|\b(?:best|weights?|threshold|target|patience|improved|from|default)\b", re.I
+)
+_PRINTED = re.compile(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
+_UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
+_ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
+_OBJECT = re.compile(
+    rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
+)
+_COMMENT = re.compile(rb"\s*#+(?:\s|$)")
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
@@ -81,21 +98,33 @@ _WIDEST = 4000  # bytes of a line that are looked at
 
 
 def _row(line: bytes) -> forms.Parsed | None:
-    if len(line) > _WIDEST or line.lstrip()[:1] in (b"{", b'"') or _CODE.match(line) or _SETTINGS.search(line):
+    if len(line) > _WIDEST or _CODE.match(line) or _SETTINGS.search(line):
         return None
+    printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
+    if printed:
+        line = line.translate(_UNMARKED)
+    line = _OBJECT.sub(rb"\1", line) if b"(" in line else line
+    line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
+    step = step or (_DONE.search(line) if batch is None and epoch is None else None)
     bar = _BAR.search(line) if b"%|" in line else None
     if step is None and epoch is None and batch is None and bar is None and b"oss" in line:
         bar = _FRACTION.search(line)
     counts = [match for match in (step, batch, epoch, bar) if match]
-    first = min((match.start() for match in counts), default=0)
+    first = min((match.start() for match in counts), default=-1)
     phases = [(found.start(), _phase(found)) for found in _PHASE.finditer(line)]
+    pairs = list(_PAIR.finditer(line))
+    # a word that is a part of a name says nothing of what stands before it: `loss 0.5, val loss 0.6`
+    alone = not any(found.start() <= at < found.end() for at, _ in phases for found in pairs)
+    of_training = not phases or any(not phase for _, phase in phases)
     if bar and bar[1] != bar[2] and any(phase for _, phase in phases):
         return None  # an evaluation is a row once its bar is full
     names: dict[str, Any] = {}
     known = False
-    for found in _PAIR.finditer(line):
+    for found in pairs:
         name, number, scale = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
+        name = name.rstrip(b".")
+        first = found.start() if first < 0 else first
         if _COUNTS.match(name):
             continue
         if turned := _TURNED.match(name):
@@ -113,14 +142,17 @@ def _row(line: bytes) -> forms.Parsed | None:
         if scale in _SCALE:
             number = _scaled(number, _SCALE[scale])
         text = name.decode("utf-8", "replace")
-        phase = _phase_at(phases, found.start())
+        phase = _phase_at(phases, found.start(), alone)
+        of_training |= not phase and _BARE.fullmatch(text) is not None and not _PHASE.search(name)
         if phase and not _PHASE.search(name) and not re.match(r"(?i)(val|valid|eval|test|dev|train)[_/. ]", text):
             text = f"{phase} {text}"
         names.setdefault(text, number)
-    if known and line.lstrip()[:1] == b"#":
+    if known and _COMMENT.match(line):
         return None  # a comment in a program or a file of settings; `## Epoch 3` is a heading
+    if printed and not any(map(_BARE.fullmatch, names)):
+        return None  # settings
     if not counts:
-        if not known or not any(map(_BARE.fullmatch, names)) or _PROSE.search(line):
+        if not known or not any(map(_BARE.fullmatch, names)) or _PROSE.search(line) or printed:
             return None
     elif not known:  # a heading: it gives a step to the lines below it
         names = {}
@@ -135,15 +167,24 @@ def _row(line: bytes) -> forms.Parsed | None:
         extra |= {"_batch": batch[1], "_batches": batch[2] or b""}
     if bar and step is None and "_batch" not in extra:
         extra |= {"_batch": bar[1], "_batches": bar[2]}
-    of_training = not phases or any(not phase for _, phase in phases)
     if bar and not of_training:
         extra["_aside"] = b"1"
-    if step and not re.match(rb"(?i)global", step[1]) and epoch and step[2] and "_batch" not in extra:
-        extra |= {"_batch": step[2], "_batches": b""}  # of an epoch or of the run: the counts will tell
+    count = step["count"] if step else b""
+    if step and not re.match(rb"(?i)global", step[0]) and epoch and "_batch" not in extra:
+        extra |= {"_batch": count, "_batches": b""}  # of an epoch or of the run: the counts will tell
     if step:
-        extra["_step"] = step[2]
+        extra["_step"] = count
     named = names | extra
-    return first, None, tuple(named), tuple(named.values()), of_training
+    return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _before(found: re.Match[bytes]) -> bytes:
+    """`loss (val)` as `val loss`."""
+    return b"".join([found[2], b" ", found[1].strip()])
+
+
+def _whole(text: bytes) -> int:
+    return int(text.replace(b",", b"").replace(b"_", b""))
 
 
 def _phase(found: re.Match[bytes]) -> str:
@@ -151,9 +192,10 @@ def _phase(found: re.Match[bytes]) -> str:
     return "val" if found[1] else "test" if found[2] else ""
 
 
-def _phase_at(phases: list[tuple[int, str]], place: int) -> str:
-    """Which data a measure is about: what the last such word before it says, or the only one of its line."""
-    if len({phase for _, phase in phases}) == 1:
+def _phase_at(phases: list[tuple[int, str]], place: int, alone: bool) -> str:
+    """Which data a measure is about: what the last such word before it says, or, where they stand alone, the only one
+    of its line."""
+    if alone and len({phase for _, phase in phases}) == 1:
         return phases[0][1]
     return next((phase for at, phase in reversed(phases) if at <= place), "")
 
@@ -179,6 +221,7 @@ class Plain(engine.Dialect):
         b"pdate",
         b"it ",
         b"it:",
+        b"it=",
         b"ep ",
         b"%|",
         b"Train: ",
@@ -188,6 +231,13 @@ class Plain(engine.Dialect):
         b"ppl",
         b"erplexity",
         b"ntropy",
+        b"xent",
+        b"Xent",
+        b"ce",
+        b"CE",
+        b"NLL",
+        b"LOSS",
+        b"PPL",
         b"eward",
     )
     shapes = (forms.Lines(_row),)
@@ -212,6 +262,9 @@ class Plain(engine.Dialect):
         "tokens/s": "train/tokens_per_second",
     }
 
+    def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
+        return columns.said_in_rows(text, own)
+
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
         order = sorted(
@@ -227,7 +280,7 @@ class Plain(engine.Dialect):
         by_epoch = sum(len(row.where) for row, count in zip(rows, counts, strict=True) if list(count) == ["_epoch"])
         stray = "steps" not in own and _STRAYS * stepped < by_epoch
         for _, number, at in order:
-            now = {name: int(column[at]) for name, column in counts[number].items() if column[at] != b""}
+            now = {name: _whole(column[at]) for name, column in counts[number].items() if column[at] != b""}
             if now:
                 found_step = self.step(now, own)
                 if found_step is not None and "_aside" not in now:
@@ -270,8 +323,9 @@ class Plain(engine.Dialect):
     def has_own(row: forms.Raw, above: list[Any], own: dict[str, Any]) -> bool:
         """Whether rows without a step have each a line above them that says one."""
         key, numbers = "\n".join(row.names), own.setdefault("numbers", {})
-        different = {repr(step) for step in above if step is not None}
-        if key not in numbers and (len(different) < _OWN_HEADING * len(above) or not different):
+        different = sum(step is not None for step, _ in itertools.groupby(above))
+        rows = len(list(itertools.groupby(zip(above, *row.columns, strict=True))))  # several ranks print the same
+        if key not in numbers and (different < _OWN_HEADING * rows or not different):
             if len(above) < _NUMBERED and not own.get("steps") and len(numbers) < 100:
                 return bool(different)
             numbers[key] = 0

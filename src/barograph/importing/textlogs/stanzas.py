@@ -10,7 +10,7 @@ Out:  the names as printed, in tables with their heading before them. The step o
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from barograph.importing.textlogs import engine, forms
 
@@ -68,7 +68,7 @@ class Stanzas(engine.Dialect):
         "train/loss": "train/loss",
     }
 
-    def prepare(self, text: bytes) -> bytes:
+    def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
         if not any(hint in text for hint in self.hints):
             return text
 

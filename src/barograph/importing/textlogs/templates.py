@@ -17,8 +17,8 @@ from typing import Any
 NUMBER = (
     rb"[-+]?(?:\d+(?:,\d{3}(?!\d))*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[nN][aA][nN]|[iI]nf(?:inity)?)"
 )
-# a number that is not a part of a word
-TOKEN = re.compile(rb"(?<![\w.])(" + NUMBER + rb")(?![\w])")
+# a number that is not a part of a word, perhaps with a unit: `231.5ms`
+TOKEN = re.compile(rb"(?<![\w.])(" + NUMBER + rb")(?!\.\d)(?:(?!\w)|(?=[A-Za-z]{1,4}(?!\w)))")
 # Atomic: a template has dozens of them, and going back into each would take for ever on a line that doesn't fit.
 _VALUE = rb"(?>" + NUMBER + rb")"
 _WHOLE = rb"(?>\d{1,15})"

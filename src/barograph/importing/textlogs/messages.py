@@ -1,0 +1,148 @@
+"""What a log says in words: how the program ended, and what went wrong on the way.
+
+In:   the lines of a log that were not read as rows.
+Out:  `Message`s: a traceback by its exception, memory that ran out, a kill, a cancelled job, errors of NCCL and CUDA,
+      missing files, retries; each with its line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+TEXT = 300  # bytes of a line that are kept
+MOST = 2000  # messages of a file
+_WORDS = (
+    b"error", b"exception", b"traceback", b"killed", b"cancelled", b"time limit", b"out of memory", b"oom",
+    b"nccl warn", b"no such file", b"retr", b"timeout", b"timed out", b"fault", b"aborted", b"signal",
+    b"keyboardinterrupt",
+    b"connection reset", b"failed",
+)  # fmt: skip
+_OPENS = re.compile(rb"Traceback \(most recent call last\)")
+_EXCEPTION = re.compile(
+    rb"((?:[A-Za-z_]\w{0,60}\.){0,8}"
+    rb"(?:[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|StopIteration))"
+    rb"(?::\s?(.*))?$"
+)
+_MEMORY = re.compile(
+    rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory"
+)
+_TRIED = re.compile(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
+_UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
+# how a process ends that can't say so itself, the plainest words first: pattern, status, signal
+_ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (re.compile(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM"), "out of memory", "SIGKILL"),
+    (re.compile(rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
+    (re.compile(rb"^\s*Killed\s*$|:\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
+     "killed", "SIGKILL"),
+    (re.compile(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
+    (re.compile(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
+    (re.compile(rb"Aborted \(core dumped\)|\bSIGABRT\b|exitcode: -6\b|terminate called after throwing"),
+     "killed", "SIGABRT"),
+    (re.compile(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
+    (re.compile(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
+)  # fmt: skip
+_TROUBLE = re.compile(
+    rb"(?i)CUDA error|CUDA driver error|device-side assert|illegal memory access|uncorrectable ECC|\bXid\b|"
+    rb"NCCL (?:WARN|error|operation|timeout)|ncclSystemError|ncclUnhandled|ncclInternalError|"
+    rb"collective operation timeout|"
+    rb"No such file or directory|FileNotFoundError|\bretry(?:ing)?\b|\bretries\b|connection reset|connection refused|"
+    rb"timed? ?out|\w{0,40}Error:|\bERROR\b|\bfatal\b|failed to "
+)
+_HARMLESS = re.compile(
+    rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b"
+)
+_CODE = re.compile(
+    rb"^\s*(?:raise|print|except|assert|if|with|log(?:ger|ging)?\.|return|#|//|def|class|import|from|try|else)\b"
+    rb"|\w\([rfb]?[\"']|[\"']\);?\s*$|[;{}]\s*$"
+)
+
+
+class Message(NamedTuple):
+    """What a line says. `end`: the fields of the program's end if nothing follows, else empty."""
+
+    place: int  # the line's index
+    text: str
+    end: dict[str, Any]
+    memory: dict[str, Any]  # of memory that ran out: what was asked for
+
+
+def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, Any]) -> Iterator[Message]:
+    """Messages of a text, in order. left: its lines, b"" for those that were read as rows; own: a traceback that
+    goes on in the next text."""
+    low = text.lower()
+    found = {word for word in _WORDS if word in low}
+    if not found and not own.get("traceback"):
+        return
+    starts = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
+    marked: set[int] = set()
+    for word in found:
+        at = low.find(word)
+        while at >= 0 and len(marked) < 100_000:
+            index = bisect_right(starts, at) - 1
+            marked.add(index)
+            at = low.find(word, starts[index + 1]) if index + 1 < len(starts) else -1
+    opened: int | None = own.pop("traceback", None)  # where the words begin on a traceback's lines
+    for index in sorted(marked):
+        line = left[index]
+        if not line or len(line) > 1 << 14:
+            continue
+        if opens := _OPENS.search(line):
+            opened = opens.start()
+            continue
+        message = _ended(index, line, opened) if opened is not None else None
+        if message is not None:
+            opened = None
+        else:
+            message = _single(index, line, opened is not None)
+        if message is not None:
+            yield message
+    if opened is not None:
+        own["traceback"] = opened
+
+
+def _ended(index: int, line: bytes, begins: int) -> Message | None:
+    """A traceback's last line, which stands as far to the right as its first one, or at the margin."""
+    for rest in (line[begins:], line):
+        match = _EXCEPTION.match(rest)
+        if match:
+            kind, words = _text(match[1]), _text(match[2] or b"")
+            fields: dict[str, Any] = {
+                "status": "failed",
+                "exception": {"type": kind.rpartition(".")[2], "message": words},
+            }
+            if kind == "KeyboardInterrupt":
+                fields = {"status": "interrupted", "signal": "SIGINT"}
+            return Message(index, _text(rest), fields, _memory(rest))
+    return None
+
+
+def _single(index: int, line: bytes, within: bool) -> Message | None:
+    """What a line says by itself. within: it is a part of a traceback."""
+    if _MEMORY.search(line):
+        return None if within else Message(index, _text(line), {}, _memory(line))
+    for pattern, status, signal in () if within else _ENDS:
+        if pattern.search(line):
+            return Message(index, _text(line), {"status": status, "signal": signal}, {})
+    if within or not _TROUBLE.search(line) or _HARMLESS.search(line) or _CODE.search(line):
+        return None
+    return Message(index, _text(line), {}, {})
+
+
+def _memory(line: bytes) -> dict[str, Any]:
+    if not _MEMORY.search(line):
+        return {}
+    tried = _TRIED.search(line)
+    fields: dict[str, Any] = {"error": _text(line)}
+    if tried:
+        with contextlib.suppress(ValueError):
+            fields["tried_bytes"] = int(float(tried[1]) * _UNITS[tried[2].upper()])
+    return fields
+
+
+def _text(line: bytes) -> str:
+    return line[:TEXT].decode("utf-8", "replace").strip()

@@ -1,0 +1,78 @@
+"""Logs drawn from a generator of dialects: nearly all are read whole, each loss at its step."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+from textlog_readings import find, read
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.importing.registry import identify
+from barograph.importing.source import ImportedPoints
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
+
+import dialects
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_generated_logs_are_read_whole(tmp_path: Path, seed: int) -> None:
+    problems = [problem for _, _, problem in dialects.score(dialects.WORDS, seed, 120, tmp_path) if problem]
+    assert len(problems) <= 1, problems
+
+
+def test_a_file_that_is_read_wrongly_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "small.log"
+    path.write_text("step 1 loss 2.5\nstep 2 loss 2.4\nstep 3 loss 2.3\n")
+    truth = [(1, "2.5"), (2, "2.4"), (3, "2.3")]
+    assert dialects.problem_of(path, truth) == ""
+    for wrong in (truth[:2], [*truth[:2], (4, "2.3")], [*truth[:2], (3, "2.2")], [*truth, (4, "2.2")]):
+        assert dialects.problem_of(path, wrong)
+
+
+@pytest.mark.parametrize("between", ["  ", " | ", "\t"])
+@pytest.mark.parametrize("prefix", ["", "[INFO|trainer.py:1] >> ", "[rank0]: ", "12:00:00 | "])
+def test_rows_under_a_heading_have_its_names(tmp_path: Path, between: str, prefix: str) -> None:
+    names = ["step", "train_xent", "val_xent", "lr"]
+    text = prefix + between.join(f"{name:>10}" for name in names) + "\n"
+    for step in range(30):
+        cells = [str(step), f"{5 - step / 10:.3f}", "-" if step % 5 else "4.5", "1e-3"]
+        text += prefix + between.join(f"{cell:>10}" for cell in cells) + "\n"
+        text += "saved 3 files\n" * (step % 4 == 0)
+    path = tmp_path / "small.log"
+    path.write_text(text)
+    series = read(path).series
+    assert series["train_xent"] == [(step, pytest.approx(5 - step / 10)) for step in range(30)]
+    assert [step for step, _ in series["val_xent"]] == list(range(0, 30, 5))
+
+
+@pytest.mark.parametrize("text", ["the step and the loss are printed\n1 2 3\n4 5 6\n", "step  loss\nnothing  here\n"])
+def test_a_sentence_is_no_heading(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "small.log"
+    path.write_text(text * 5)
+    assert find(path) == [] or not read(path).series
+
+
+@pytest.mark.parametrize("form", ["step {s} train_ppl {p:.4f}\n", "iter {s}: perplexity = {p:.4f}, lr = 1e-3\n"])
+def test_a_perplexity_is_judged_by_its_logarithm(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "small.log"
+    path.write_text("".join(form.format(s=s, p=math.exp(6 - s / 50) if s < 60 else math.nan) for s in range(80)))
+    run = barograph.read(path)[0]
+    result = diagnose(run)
+    assert run.series(result["judged_by"]).value[:3] == pytest.approx([6.0, 5.98, 5.96], abs=1e-4)
+    assert [(one["rule"], one["step"]) for one in result["findings"]][:1] == [("non_finite_loss", 60)]
+    beside = tmp_path / "both.log"
+    beside.write_text("".join(f"step {s} loss {6 - s / 50} ppl {math.exp(6 - s / 50)}\n" for s in range(80)))
+    assert "log" not in " ".join(diagnose(barograph.read(beside)[0])["series"])
+
+
+def test_a_percentage_of_a_bar_is_no_step(tmp_path: Path) -> None:
+    path = tmp_path / "small.log"
+    path.write_text("".join(f"epoch 3 {at}% step {at}% loss {5 - at / 50}\nstep {at}% loss 1\n" for at in range(100)))
+    for source, found in identify(path):
+        for item in source.read(found):
+            assert not isinstance(item, ImportedPoints) or item.x != "step"

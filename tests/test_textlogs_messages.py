@@ -1,0 +1,136 @@
+"""What a log says in words: how its launches ended, and what went wrong on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlog_readings import collect, find
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.doctor.report import page
+from barograph.importing.source import Fact, FoundRun, ImportMark
+from barograph.importing.textlogs import SOURCES
+
+
+def rows(first: int, last: int, form: str = "step {step}/1000 | loss {loss:.4f} | lr 0.001\n") -> str:
+    return "".join(form.format(step=step, loss=6 - step / 200) for step in range(first, last, 5))
+
+
+def facts(path: Path, text: str, since: ImportMark | None = None) -> tuple[list[Fact], ImportMark]:
+    path.write_text(text)
+    dialect, found = find(path)[0]
+    reading = collect(dialect, found, since)
+    return [fact for fact in reading.facts if fact.kind != "option"], reading.mark
+
+
+TRACEBACK = """{0}Traceback (most recent call last):
+{0}  File "/home/me/train.py", line 30, in <module>
+{0}    raise ValueError("not this line")
+{0}  File "/home/me/model.py", line 3, in forward
+{0}    x = self.norm(x)
+{0}{1}
+"""
+ENDS = [
+    (TRACEBACK.format("", "RuntimeError: CUDA error: device-side assert triggered"), "failed", "RuntimeError"),
+    (TRACEBACK.format("[rank3]: ", "torch.distributed.DistBackendError: NCCL error in: x.cpp:3"), "failed", "NCCL"),
+    (TRACEBACK.format("2024-05-01 10:00:00 ", "FileNotFoundError: [Errno 2] No such file: 'a.bin'"), "failed", "a.bin"),
+    (TRACEBACK.format("", "KeyboardInterrupt"), "interrupted", ""),
+    ("Killed\n", "killed", "SIGKILL"),
+    ("run.sh: line 12: 81234 Killed                  python train.py\n", "killed", "SIGKILL"),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch.\n", "out of memory", "SIGKILL"),
+    ("srun: error: *** JOB 7 ON n3 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n", "killed", "TIME LIMIT"),
+    ("Segmentation fault (core dumped)\n", "killed", "SIGSEGV"),
+]
+
+
+@pytest.mark.parametrize(("text", "status", "words"), ENDS)
+def test_the_end_of_a_launch_is_what_its_text_says(tmp_path: Path, text: str, status: str, words: str) -> None:
+    found, _ = facts(tmp_path / "small.log", rows(0, 300) + text + "some words behind\n")
+    (end,) = [fact for fact in found if fact.kind == "end"]
+    assert (end.step, end.fields["status"]) == (295, status)
+    assert words in str(end.fields)
+    assert end.fields["line"] == 60 + text.count("\n")
+    run = barograph.read(tmp_path / "small.log")[0]
+    assert status == "interrupted" or any(
+        finding["rule"] in ("crashed", "out_of_memory") and finding["step"] == 295
+        for finding in diagnose(run)["findings"]
+    )
+
+
+@pytest.mark.parametrize(("text", "status", "words"), ENDS)
+def test_a_training_that_goes_on_has_not_ended(tmp_path: Path, text: str, status: str, words: str) -> None:
+    found, _ = facts(tmp_path / "small.log", rows(0, 300) + text + rows(300, 600))
+    assert [fact.kind for fact in found] == ["info"] and found[0].step == 295
+    assert f"line {60 + text.count(chr(10))}" in found[0].fields["message"]
+
+
+@pytest.mark.parametrize(("text", "status", "words"), ENDS)
+def test_each_launch_has_its_own_end(tmp_path: Path, text: str, status: str, words: str) -> None:
+    launches = rows(0, 300) + text + "python train.py --resume\n" + rows(200, 500) + text
+    found, _ = facts(tmp_path / "small.log", launches)
+    assert [(fact.kind, fact.step) for fact in found] == [("end", 295), ("end", 495)]
+
+
+def test_memory_that_ran_out_says_what_was_asked_for(tmp_path: Path) -> None:
+    words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has 79 GiB"
+    for number, text in enumerate((TRACEBACK.format("[rank0]: ", words), f"skipped a batch: {words}\n")):
+        found, _ = facts(tmp_path / f"small{number}.log", rows(0, 300) + text)
+        (oom,) = [fact for fact in found if fact.kind == "oom"]
+        assert (oom.step, oom.fields["tried_bytes"]) == (295, 5 << 29)
+    (finding, *_) = diagnose(barograph.read(tmp_path / "small1.log")[0])["findings"]
+    assert finding["rule"] == "out_of_memory" and "2.5 GiB" in finding["message"]
+
+
+SAID = [
+    "WARNING: Retrying (Retry(total=4)) after connection broken: shard-3.tar",
+    "node17:411:520 [0] NCCL WARN Net : Connection closed by remote peer",
+    "cat: data/shard-9.bin: No such file or directory",
+    "ERROR: checkpoint could not be written",
+]
+
+
+@pytest.mark.parametrize("line", SAID)
+def test_what_went_wrong_on_the_way_is_told_with_its_line_and_step(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "small.log"
+    path.write_text(rows(0, 300) + f"{line}\n" + rows(300, 600) + f"{line}\n" + rows(600, 1005))
+    result = diagnose(barograph.read(path)[0])
+    (said,) = result["said"]
+    assert (said["line"], said["step"], said["count"], said["text"]) == (61, 295, 2, line)
+    assert "2 times, first in line 61 at step 295" in " ".join(page(result).split())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["0 errors, 0 retries", "max_retries=5, timeout=30", "error rate: 0.05", "    raise ValueError('a shape')",
+     'print("ERROR: magic number mismatch")', "except FileNotFoundError:", "def retry(): pass", "no errors"],
+)  # fmt: skip
+def test_settings_and_programs_say_nothing(tmp_path: Path, line: str) -> None:
+    found, _ = facts(tmp_path / "small.log", f"{line}\n" + rows(0, 300) + f"{line}\n" + rows(300, 400))
+    assert found == []
+
+
+def test_a_log_that_ends_amid_its_plan_is_named(tmp_path: Path) -> None:
+    for number, (text, stops) in enumerate([
+        (rows(0, 600), {"step": 595, "planned": 1000}), (rows(0, 1005), None), (rows(0, 1000), None),
+        (rows(0, 600) + "Killed\n", None), (rows(0, 600, "step {step} loss {loss}\n"), None),
+    ]):  # fmt: skip
+        path = tmp_path / f"small{number}.log"
+        path.write_text(text)
+        result = diagnose(barograph.read(path)[0])
+        assert result["stops"] == stops
+        assert ("ends at step 595 of 1,000 planned" in page(result)) == (stops is not None)
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_traceback_may_be_read_in_two_halves(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "small.log"
+    text = rows(0, 300) + TRACEBACK.format("", "RuntimeError: a")
+    lines = text.splitlines(keepends=True)
+    _, mark = facts(path, "".join(lines[:-cut]))
+    with path.open("a") as file:
+        file.writelines(lines[-cut:])
+    source = next(one for one in SOURCES if one.kind == find(path)[0][0].kind)
+    reading = collect(source, FoundRun(source.kind, path, "", "small"), mark)
+    assert [(fact.kind, fact.fields["exception"]["type"]) for fact in reading.facts] == [("end", "RuntimeError")]

@@ -62,9 +62,7 @@ class Spacing:
     def __init__(self) -> None:
         self.each = 0  # 0 before four rows have come
         self.wider = False  # whether the last change was to a greater distance
-        self.far: NDArray[numpy.bool_] | None = (
-            None  # of the rows given last, those that lie that far behind the row before
-        )
+        self.far: NDArray[numpy.bool_] | None = None  # of the rows given last: so far behind the one before
         self._last = numpy.empty(0, numpy.int64)  # the last three steps
 
     def change(self, step: NDArray[numpy.int64]) -> int:

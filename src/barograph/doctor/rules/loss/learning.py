@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
+_TOO_NOISY = 0.3  # standard deviation of single rows, in ln, in which a fall of a quarter can't be seen
 _BEGINNING = 100  # steps within which a training begins
 
 
@@ -106,6 +107,8 @@ class NotLearning(CurveRule):
         # five medians of five rows at most, may lie as far above it
         noise = max(0.5, 3.75 / math.sqrt(tick.width)) * spread
         noise += 1.5 * spread if self._ticks < 48 or guess else 0.0
+        if spread > _TOO_NOISY:  # outputs of a model that has learnt nothing are alike, and so are its losses
+            return
         if self._low < start - near - noise or (self._high > start + 5 * near + noise and not guess):
             self._over = True
             yield from self._move(tick)

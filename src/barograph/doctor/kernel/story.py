@@ -126,7 +126,7 @@ def _told(members: list[Finding]) -> list[Finding]:
         return members
     head = min(
         (member for member in members if SEVERITIES.index(member.severity) == worst),
-        key=lambda item: (item.step, _rank(item), item.rule, item.key),
+        key=lambda item: (item.step, not _proven(item), _rank(item), item.rule, item.key),
     )
     # what a rule said of the same place before it was sure is not a separate event
     others = [
@@ -173,7 +173,8 @@ def _causes(members: list[Finding]) -> list[str]:
             weight[label] = weight.get(label, 0.0) + share / (1 + at) * common
             if len(cause) > len(words.get(label, "")):
                 words[label] = cause
-    proven = {label for member in members if (label := _proven(member))}
+    proven = {label: member.causes[0] for member in members if (label := _proven(member))}
+    words |= proven
     return [words[label] for label in sorted(weight, key=lambda label: (label not in proven, -weight[label]))][:6]
 
 

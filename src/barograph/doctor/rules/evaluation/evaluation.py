@@ -2,7 +2,7 @@
 
 In:   the series of the evaluation loss, and beside it loss and accuracy.
 Out:  findings of `Overfitting`, `ValidationDivergence`, `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`,
-      `EvaluationBetter`, `EvaluationGap`, `ValidationPlateau`.
+      `EvaluationBetter`, `EvaluationGap`, `ModelMode`, `ValidationPlateau`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, fell_at_once, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Rise, largest_rise, usual_change
-from barograph.doctor.rules.evaluation.mode import EvaluationMode
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Rise, largest_rise, noise_of, usual_change
+from barograph.doctor.rules.evaluation.mode import EvaluationMode, ModelMode
 from barograph.doctor.rules.evaluation.signs import (
     EvaluationBetter,
     EvaluationFrozen,
@@ -36,10 +36,11 @@ class Overfitting(Rise):
     """The evaluation gets worse while the training loss goes on falling: the model memorizes its examples.
 
     The last three evaluations after the best are above it, the median of them by 3% (an info finding) or by 10% (a
-    warning), and by twice the largest rise between two evaluations before; the training loss is not above what it was
-    then. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance. With
-    five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss, the
-    model is only overconfident: an info finding. The step is that of the best evaluation: its checkpoint is the
+    warning), by twice the largest rise between two evaluations before and by three standard deviations of single
+    evaluations; the training loss is below what it was then, by more than its noise, or below four fifths of the
+    evaluation. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance.
+    With five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss,
+    the model is only overconfident: an info finding. The step is that of the best evaluation: its checkpoint is the
     one to keep.
     """
 
@@ -70,10 +71,13 @@ class Overfitting(Rise):
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
         if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:
             return
-        if not (point.train < best.train * 1.02 or point.train < 0.8 * point.value):
+        if math.log1p(rise) < 3 * noise_of([other.value for other in self._points]):
+            return
+        fell = point.train < best.train * (1.02 if (noise := self.train_noise(history)) == 0 else math.exp(-3 * noise))
+        if not (fell or point.train < 0.8 * point.value):
             return
         long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and point.train < 0.9 * best.train
-        long = long and not self.by_chance(history, rise, point.train / best.train - 1)
+        long = long and best.train > 0 < point.train and not self.by_chance(history, rise, point.train / best.train - 1)
         severity = "warning" if rise >= self.at["increase"] or long else "info"
         accuracy = history.role("eval_accuracy")
         now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
@@ -266,5 +270,6 @@ RULES = (
     EvaluationBetter,
     EvaluationGap,
     EvaluationMode,
+    ModelMode,
     ValidationPlateau,
 )

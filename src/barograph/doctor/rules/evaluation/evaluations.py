@@ -136,10 +136,10 @@ def usual_change(values: list[float]) -> float:
 
 def noise_of(values: list[float]) -> float:
     """The standard deviation of single values around their course, in ln, by how far each lies from the middle of its
-    neighbours; 0 of fewer than six.
+    neighbours; 0 of fewer than five.
     """
     logs = [math.log(value) for value in values if value > 0]
-    if len(logs) < 6:
+    if len(logs) < 5:
         return 0.0
     return (
         1.4826
@@ -180,11 +180,16 @@ class Rise(Walker):
         """Whether noise alone may make such a rise of the evaluation over the best, or such a change of the training
         loss, as shares: three standard deviations of what each does from one evaluation to the next.
         """
+        evaluations, trains = noise_of([point.value for point in self._points]), [point.train for point in self._points]
+        noise = max(math.sqrt(2) * noise_of(trains), self.train_noise(history))
+        return math.log1p(rise) < 3 * evaluations or abs(math.log1p(max(train, -0.999))) < 3 * noise
+
+    def train_noise(self, history: RunHistory) -> float:
+        """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows
+        each; 0 where that is not known.
+        """
         point = self._points[-1]
-        single = _spread(history, point.step, point.segment) * 1.2533 / math.sqrt(16)
-        trains = max(noise_of([point.train for point in self._points]), single)
-        evaluations = noise_of([point.value for point in self._points])
-        return math.log1p(rise) < 3 * evaluations or abs(math.log1p(train)) < 3 * math.sqrt(2) * trains
+        return math.sqrt(2) * _spread(history, point.step, point.segment) * 1.2533 / math.sqrt(16)
 
     def risen(
         self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint

@@ -1,7 +1,7 @@
 """Whether the training gets anywhere: divergence, plateaus, no learning at all, a first loss that can't be.
 
 In:   the series of the loss, and beside it evaluation, learning rate, epoch, vocabulary.
-Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`.
+Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`, `SummedLoss`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
+from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning, SummedLoss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class Divergence(CurveRule):
     """A loss that rises and stays up.
 
     The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
-    lowest point, less what the lowest of so many points is low by chance, must be more than 0.1 (10%) and more than 3,
+    lowest point, less how low the lowest of as many points is by chance, must be more than 0.1 (10%) and more than 3,
     2.25 or 1.75 robust standard deviations of single rows. A curve that has risen and come back twice must rise by a
     quarter more than it did both times.
 
@@ -121,7 +121,7 @@ class Divergence(CurveRule):
             return
         spread = best.spread if math.isfinite(best.spread) else tick.spread
         spread = spread if math.isfinite(spread) else 0.0
-        # the lowest of many noisy points is low by chance: by what the lowest of so many medians of normal noise is
+        # the lowest of many noisy points is low by chance: by what the lowest of as many medians of normal noise is
         chance = math.sqrt(2 * math.log(max(tick.nth / best.width, 2.0))) * 1.2533 / math.sqrt(best.width)
         floor = best.level + chance * spread
         rise = level - floor
@@ -202,7 +202,7 @@ class Divergence(CurveRule):
         if len(known) < 6:
             return best.step
         known = known[:: max(1, len(known) // 384)]
-        falling = height[known] > best.level + 0.25 * (tick.level - best.level)  # rows of the way down are no level
+        falling = height[known] > best.level + 0.25 * (tick.level - best.level)  # the way down is not the level
         known = known[int(numpy.argmin(falling)) :] if len(known) - numpy.argmin(falling) >= 6 else known
         y = numpy.clip(height[known], *numpy.percentile(height[known], [2, 98]))
         return int(rows.step[known[min(bend(y), len(known) - 1)]])
@@ -425,4 +425,4 @@ class LossPlateau(CurveRule):
         return scratch and level > self.at["far"] * start and tick.step >= 1000
 
 
-RULES = (Divergence, LossPlateau, NotLearning, InitialLoss)
+RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -29,6 +31,18 @@ from barograph.training.stopping import EarlyStopping, StopRequest, stop_agreed
 def finding(rule: str = "loss_spike", severity: str = "critical", step: int = 5, **more: Any) -> Any:
     made = dict(rule=rule, severity=severity, step=step, last_step=step, message=f"{rule} at {step}", key="", segment=1)
     return SimpleNamespace(**(made | {"causes": ["bad batch: a"], "remedies": ["skip it"]} | more))
+
+
+def test_what_the_page_on_alerts_says_of_a_run_works(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "guides" / "alerts.md").read_text()
+    said = sorted(set(re.findall(r"\brun\.(?:stop|checkpoint|alerts)[\w.]*\w", page)))
+    run = barograph.init(project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False)
+    run.request_stop("asked for")
+    assert len(said) > 2 and all(operator.attrgetter(name.removeprefix("run."))(run) is not None for name in said)
+    assert run.alerts.stop_reason == "asked for"
+    run.alerts.stop.withdraw()
+    assert not run.stop_requested
+    run.finish()
 
 
 # -- findings and stopping ------------------------------------------------------------------------------------

@@ -224,6 +224,19 @@ def test_rows_of_layers_are_watched_too() -> None:
         assert [watched.name for watched, _ in found] == ([] if at == 0 else ["gradients/b/norm"])
 
 
+@pytest.mark.parametrize(
+    ("metric", "logged"), [("grad_norm", "train/norm"), ("val_loss", "eval/loss"), ("learning_rate", "train/lr")]
+)
+def test_a_metric_that_is_logged_under_another_name_is_watched_from_the_hundredth_row(metric: str, logged: str) -> None:
+    watching = Watching()
+    watching.add(read_threshold({"metric": metric, "above": 10, "for": 2}, "here"), 0.0)
+    found = [watching.take(("other", logged), (0.0, 50.0), at, 0.0) for at in range(120)]
+    assert next(at for at, answers in enumerate(found) if answers) == 100
+    assert [sentence for _, sentence in watching.doubts()] == [
+        f"the alert on {metric!r} has seen no value; it watches {logged!r} from here on"
+    ]
+
+
 def test_a_metric_that_nobody_logs_is_told_of_with_its_neighbour() -> None:
     run = FakeRun(Path("/nowhere"))
     alerts = Alerts(run)

@@ -44,7 +44,9 @@ def fall(ratio: float) -> Columns:
 
 
 def slide(ratio: float = 0.5, worse: float = 1.1) -> Columns:
-    return {"train/loss": then(128, 3.0, 128, 3.0 * ratio), "eval/loss": (np.array([100, 240]), [3.0, 3.0 * worse])}
+    loss = then(128, 3.0, 128, 3.0 * ratio)
+    loss[128:144] = 3.0 * np.linspace(1, ratio, 16)  # step by step: what falls at once was seen before
+    return {"train/loss": loss, "eval/loss": (np.array([100, 240]), [3.0, 3.0 * worse])}
 
 
 def every(name: str, steps: int, count: int = 12) -> Build:

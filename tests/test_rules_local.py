@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barograph.doctor.kernel.channels import KEEP, KEEP_LAYER, Channel, RunHistory, is_wanted
+from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import tick_starts
 
@@ -20,13 +21,16 @@ VALUES = st.lists(
 )
 
 
-def figures(values: list[float], cuts: list[int], segments: list[int], log: bool) -> list[np.ndarray]:
+def figures(
+    values: list[float], cuts: list[int], segments: list[int], log: bool, steps: np.ndarray | None = None
+) -> list[np.ndarray]:
     seen = RunHistory()
+    steps = np.arange(len(values)) if steps is None else steps
     edges = sorted({0, len(values), *(cut % len(values) for cut in cuts)})
     for low, high in pairwise(edges):
         seen.add(
             "train/loss",
-            np.arange(low, high),
+            steps[low:high],
             np.array(values[low:high]),
             np.zeros(high - low, np.int64),
             np.array(segments[low:high]),
@@ -42,6 +46,53 @@ def test_pieces_of_any_size_give_the_same_figures(values: list[float], cuts: lis
     for one, other in zip(whole, figures(values, cuts, segments, log), strict=True):
         assert np.array_equal(one, other, equal_nan=True)
     assert all(len(column) == len(values) for column in whole)
+
+
+@given(
+    VALUES,
+    st.lists(st.integers(0, 400), max_size=30),
+    st.lists(st.tuples(st.integers(1, 30), st.sampled_from([0, 1, 2, 5, 50, 1000, -40])), min_size=1),
+    st.integers(1, 400),
+)
+def test_pieces_of_any_size_give_the_same_figures_however_far_apart_rows_are(
+    values: list[float], cuts: list[int], gaps: list[tuple[int, int]], border: int
+) -> None:
+    apart = np.array([gap for count, gap in gaps for _ in range(count)])
+    steps = np.cumsum(np.resize(apart, len(values)))
+    segments = [1 if at < border else 2 for at in range(len(values))]
+    whole = figures(values, [], segments, True, steps)
+    single = figures(values, list(range(len(values))), segments, True, steps)
+    for one, other, third in zip(whole, figures(values, cuts, segments, True, steps), single, strict=True):
+        assert np.array_equal(one, other, equal_nan=True) and np.array_equal(one, third, equal_nan=True)
+
+
+UNEQUAL = {
+    "the first dozen": [*range(1, 13), *range(200, 60_001, 200)],
+    "the first 500": [*range(1, 501), *range(600, 60_001, 200)],
+    "the first 3,000 each tenth": [*range(10, 3_001, 10), *range(3_200, 60_001, 200)],
+    "300 in the middle": [*range(200, 30_001, 200), *range(30_001, 30_301), *range(30_400, 60_001, 200)],
+}
+
+
+def verdict(steps: list[int], fault: str) -> set[tuple[str, str, int]]:
+    rng = np.random.default_rng(5)
+    step = np.array(steps)
+    loss = (2.5 + 8 * np.exp(-step / 300)) * np.exp(0.02 * rng.standard_normal(len(step)))
+    here = step >= 40_000
+    factor = {"healthy": 1.0, "spike": np.where(here & (step < 40_600), 2.0, 1.0), "level": np.where(here, 1.5, 1.0),
+              "fall": np.where(here, 0.2, 1.0), "nan": np.where(here, np.nan, 1.0)}[fault]  # fmt: skip
+    examiner = Examiner(facts={"planned_steps": 60_000, "finished": True})
+    examiner.seen.add("train/loss", step, loss * factor, step * 1_000_000)
+    examiner.catch_up()
+    return {(item.rule, item.severity, item.step) for item in examiner.incidents() if item.severity != "info"}
+
+
+@pytest.mark.parametrize("fault", ["healthy", "spike", "level", "fall", "nan"])
+def test_rows_that_are_logged_unequally_change_no_verdict(fault: str) -> None:
+    equal = verdict([*range(200, 60_001, 200)], fault)
+    assert bool(equal) == (fault != "healthy") and {step for _, _, step in equal} <= {40_000}
+    for name, steps in UNEQUAL.items():
+        assert verdict(steps, fault) == equal, name
 
 
 @given(VALUES, st.integers(0, 399))

@@ -126,17 +126,16 @@ class SmoothedCurve:
         self.ticks.add(len(at), place + rows.first, rows.step[place], level, spread, segment, widths, at)
 
     def _restless(self, known: NDArray[Any], at: NDArray[Any]) -> NDArray[Any]:
-        """Twice the noise that neighbouring rows show, from the last 32 differences: a bound for the spread, which
-        takes a bend in the curve for noise where a curve is young.
+        """Twice the noise that neighbouring rows show, from the last 32 differences without their trend: a bound for
+        the spread, which takes a bend or a steep fall of the curve for noise where a curve is young.
         """
-        apart = numpy.zeros(len(known))
-        numpy.abs(known[1:] - known[:-1], out=apart[1:])
+        apart = numpy.diff(known, prepend=known[:1])
         found = numpy.full(len(at), numpy.nan)
         for item in numpy.flatnonzero((at >= 12) & (at < 32)):
-            found[item] = numpy.median(apart[1 : at[item] + 1])
+            found[item] = _middle(apart[None, 1 : at[item] + 1])[0]
         many = numpy.flatnonzero(at >= 32)
         if len(many):
-            found[many] = numpy.partition(windows(apart, 32)[at[many] - 31], 16, axis=1)[:, 16]
+            found[many] = _middle(windows(apart, 32)[at[many] - 31])
         return numpy.maximum(2 * 1.4826 * found / math.sqrt(2), 1e-3)
 
     def rows(self, first: int) -> list[Tick]:
@@ -145,6 +144,14 @@ class SmoothedCurve:
             columns = [self.ticks.view(column, first).tolist() for column in range(7)]
             self._given = (first, self.ticks.end, [Tick(*item) for item in zip(*columns, strict=True)])
         return self._given[2]
+
+
+def _middle(rows: NDArray[Any]) -> NDArray[Any]:
+    """The median distance of each row's values [n, k] from their median."""
+    half = rows.shape[1] // 2
+    middle = numpy.partition(rows, half, axis=1)[:, half]
+    found: NDArray[Any] = numpy.partition(numpy.abs(rows - middle[:, None]), half, axis=1)[:, half]
+    return found
 
 
 _CURVES: WeakKeyDictionary[RunHistory, dict[str, SmoothedCurve]] = WeakKeyDictionary()
@@ -180,6 +187,20 @@ def between(channel: Channel | None, low: int, high: int, segment: int, *, finit
     here = (rows.segment == segment) & (rows.step >= low) & (rows.step < high)
     picked: NDArray[Any] = rows.value[here & numpy.isfinite(rows.value)] if finite else rows.value[here]
     return picked
+
+
+def fell_at_once(channel: Channel, low: int, high: int, segment: int, old: float, new: float) -> bool:
+    """Whether a loss fell from about `old` to about `new` from one row to the next, between two steps: weights move
+    step by step, and what a model has seen before comes at once.
+    """
+    values = between(channel, low, high + 1, segment)
+    middle, part = (old + new) / 2, 0.3 * (old - new)
+    places = numpy.flatnonzero(values < middle)
+    for at in places[places > 2][:64].tolist():
+        behind = float(numpy.median(values[at : at + 3]))
+        if behind < middle:
+            return float(numpy.median(values[at - 3 : at])) > old - part and behind < new + part
+    return False
 
 
 def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int) -> bool:

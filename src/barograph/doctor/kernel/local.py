@@ -9,6 +9,9 @@ against, and rows give the same figures in blocks of any size. The window is cut
 medians gives the level (the slope taken half, because curves flatten), the median distance of the window's rows from
 that line times 1.4826 the spread (Hampel 1974: the standard deviation of a normal distribution). Rows that are not
 finite count as the last finite one before them.
+
+Windows mean the same stretch of training throughout: where rows come four times as far apart as before, three times in
+a row, the rows before are thinned to the new distance; where they come four times as close, windows begin anew.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel
 
 KEEP = 32_768  # rows, as a channel's
+_LOOKED_BACK = 4096  # rows of which some are kept where the distance between rows grows
 LEAST = 12  # rows before the first row that has a level
 MAD_TO_STD = 1.4826
 _FLOOR = 1e-3  # of the level: no series is trusted to be quieter; in logarithms, 0.1%
@@ -50,6 +54,48 @@ def windows(values: NDArray[Any], width: int) -> NDArray[Any]:
     return numpy.ndarray((len(values) - width + 1, width), values.dtype, values, 0, (stride, stride))
 
 
+class Spacing:
+    """How many steps lie between the rows of a segment. Says after which row that has changed for good."""
+
+    __slots__ = ("_last", "each", "far", "wider")
+
+    def __init__(self) -> None:
+        self.each = 0  # 0 before four rows have come
+        self.wider = False  # whether the last change was to a greater distance
+        self.far: NDArray[numpy.bool_] | None = None  # of the rows given last: so far behind the one before
+        self._last = numpy.empty(0, numpy.int64)  # the last three steps
+
+    def change(self, step: NDArray[numpy.int64]) -> int:
+        """How many of these new rows still belong to what was before a change; 0 where there is no change.
+
+        `each` is then the new distance, and the rows behind are to be given again.
+        """
+        held = len(self._last)
+        steps = numpy.concatenate([self._last, step])
+        self._last = steps[-3:]
+        self.far = None
+        if len(steps) < 4:
+            return 0
+        gaps = steps[1:] - steps[:-1]
+        if not self.each:
+            self.each = max(int(numpy.sort(gaps[:3])[1]), 1)
+        if 4 * gaps.min() > self.each and gaps.max() < 4 * self.each:
+            return 0
+        apart = gaps >= 4 * self.each
+        self.far = apart[-len(step) :] if held else numpy.concatenate([[False], apart])
+        at = len(gaps)
+        for other in (apart, (gaps > 0) & (4 * gaps <= self.each)):
+            places = numpy.flatnonzero(other[2:] & other[1:-1] & other[:-2])
+            at = min(at, int(places[0])) if len(places) else at
+        if at == len(gaps):
+            return 0
+        before, self.each = self.each, int(numpy.sort(gaps[at : at + 3])[1])
+        self.wider = self.each > before
+        self._last, count = steps[at + 1 : at + 4], at + 4 - held
+        self.far = self.far[:count]
+        return count
+
+
 class Local:
     """`level`, `spread`, `z` of a channel's rows, in logarithms where `log`; rows are numbered as the channel's.
 
@@ -61,8 +107,9 @@ class Local:
         # values with those that are not finite replaced; level, spread, z
         self._columns = Growing((numpy.float64,) * 4, KEEP)
         self._columns.restart(channel.start)
-        self._begin = 0  # the row with which the segment of the last row began
+        self._begin = 0  # the row with which the windows of the last row may begin: that of its segment, mostly
         self._segment: int | None = None
+        self._spacing = Spacing()
 
     @property
     def end(self) -> int:
@@ -84,11 +131,30 @@ class Local:
         cuts = numpy.flatnonzero(new.segment[1:] != new.segment[:-1]) + 1
         edges = [0, *cuts.tolist(), len(new)]
         for low, high in pairwise(edges):
-            self._extend(int(new.segment[low]), new.value[low:high])
+            if int(new.segment[low]) != self._segment:
+                self._segment, self._begin, self._spacing = int(new.segment[low]), self.end, Spacing()
+            while count := self._spacing.change(new.step[low:high]):
+                self._extend(new.value[low : low + count])
+                self._respace()
+                low += count
+            if low < high:
+                self._extend(new.value[low:high])
 
-    def _extend(self, segment: int, value: NDArray[Any]) -> None:
-        if segment != self._segment:
-            self._segment, self._begin = segment, self.end
+    def _respace(self) -> None:
+        """Rows come at another distance from here on: of those before, keep what is as far apart."""
+        end, first = self.end, max(self._begin, self.end - _LOOKED_BACK)
+        steps = self._channel.rows(first, end).step
+        picked = numpy.empty(0, numpy.int64)
+        if self._spacing.wider and (steps[1:] > steps[:-1]).all():
+            wanted = steps[-1] - self._spacing.each * numpy.arange(self._window)
+            picked = numpy.unique(numpy.searchsorted(steps, wanted[wanted >= steps[0]], side="right") - 1)
+        kept = self._columns.view(0, end - len(steps), end)[picked].copy()
+        if len(kept):
+            self._columns.view(0, end - len(kept), end)[:] = kept  # no other window looks at these rows any more
+        self._begin = end - len(kept)
+
+    def _extend(self, value: NDArray[Any]) -> None:
+        far = self._spacing.far
         if self._log and (value > 0).all():
             value = numpy.log(numpy.maximum(value, 1e-300))
         elif self._log:
@@ -105,6 +171,8 @@ class Local:
         tick = starts.searchsorted(rows, side="right") - 1
         level = level_at[tick] + slope_at[tick] * (rows - starts[tick])
         spread = spread_at[tick]
+        if far is not None:
+            level[far] = numpy.nan  # the window does not reach that far
         with numpy.errstate(invalid="ignore", over="ignore"):
             z = (value - level) / spread
         self._columns.add(len(value), filled, level, spread, z)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
 
 REST = 144  # rows after a change in which the level's window still holds rows from before it: 128 + a tick
+_SHORT = 32  # rows of the window that is looked at meanwhile
+_BLIND = _SHORT + 16  # rows after a change in which that one does too
 _TRACKED = 16  # rows of a look whether a level came back
 _LONGEST = 20_000  # rows after which a change is the new normal
 
@@ -80,7 +82,7 @@ class Shifts:
         level, spread, z = local.rows(rows.first)
         self._next, self._channel = channel.end, channel
         same = rows.segment[0] == self._segment == rows.segment[-1]
-        if same and self._suspect is None and self._shift is None:
+        if same and self._suspect is None and self._shift is None and rows.first >= self._rest:
             with numpy.errstate(invalid="ignore"):
                 far = z * self.sign > self.z if self.sign else numpy.abs(z) > self.z
             if not far.any():
@@ -88,6 +90,11 @@ class Shifts:
         with numpy.errstate(divide="ignore", invalid="ignore"):
             value = numpy.where(rows.value > 0, numpy.log(numpy.maximum(rows.value, 1e-300)), numpy.nan)
         value[~numpy.isfinite(rows.value)] = numpy.nan
+        level, spread = level.copy(), spread.copy()
+
+        def short() -> tuple[Any, Any]:
+            return history.local(channel, log=True, window=_SHORT).rows(rows.first)[:2]
+
         shifts: list[Shift] = []
         cuts = numpy.flatnonzero(rows.segment[1:] != rows.segment[:-1]) + 1
         edges = [0, *cuts.tolist(), len(rows)]
@@ -96,34 +103,48 @@ class Shifts:
                 self._segment, self._begin = int(rows.segment[low]), rows.first + low
                 self._suspect = self._shift = None
                 self._rest = 0
-            self._piece(rows, value, level, spread, low, high, shifts)
+            self._piece(rows, value, level, spread, short, low, high, shifts)
         return shifts
 
-    def _piece(self, rows: Any, value: Any, level: Any, spread: Any, low: int, high: int, shifts: list[Shift]) -> None:
+    def _piece(
+        self, rows: Any, value: Any, level: Any, spread: Any, short: Any, low: int, high: int, shifts: list[Shift]
+    ) -> None:
+        at, first_row = 0, rows.first + low
+        bad = self._bad(rows, value, level, spread, short, low, high)
+        while at < high - low:
+            if self._suspect is not None:
+                at = self._judge(rows, value, low, at, high - low, shifts)
+                if self._rest > first_row + at:
+                    bad = self._bad(rows, value, level, spread, short, low, high)
+                continue
+            places = numpy.flatnonzero(bad[at:])
+            stop = at + int(places[0]) if len(places) else high - low
+            self._track(rows, value, low + at, low + stop, shifts)
+            if stop == high - low:
+                return
+            here = low + stop
+            sign = 1 if value[here] > level[here] else -1
+            self._suspect = (rows.first + here, int(rows.step[here]), int(rows.time[here]), float(level[here]),
+                             float(spread[here]), sign, [])  # fmt: skip
+            at = stop
+
+    def _bad(self, rows: Any, value: Any, level: Any, spread: Any, short: Any, low: int, high: int) -> Any:
+        """Which rows are off. Of those behind a change level and spread become those of a shorter window: the long one
+        still holds rows from before it.
+        """
+        changed = self._rest - REST
+        first, last = max(changed + _BLIND - rows.first, low), min(self._rest - rows.first, high)
+        if self._rest and first < last:
+            for column, other in zip((level, spread), short(), strict=True):
+                column[first:last] = other[first:last]
         off = value[low:high] - level[low:high]
         need = numpy.maximum(self.limit, self.z * spread[low:high])
         with numpy.errstate(invalid="ignore"):
             bad = numpy.abs(off) > need if not self.sign else off * self.sign > need
-        first_row = rows.first + low
-        blind = max(self._begin + self.least, self._rest) - first_row
-        if blind > 0:
-            bad[:blind] = False
-        at = 0
-        while at < len(off):
-            if self._suspect is not None:
-                at = self._judge(rows, value, low, at, high - low, shifts)
-                bad[: max(0, self._rest - first_row)] = False
-                continue
-            places = numpy.flatnonzero(bad[at:])
-            stop = at + int(places[0]) if len(places) else len(off)
-            self._track(rows, value, low + at, low + stop, shifts)
-            if stop == len(off):
-                return
-            here = low + stop
-            sign = 1 if off[stop] > 0 else -1
-            self._suspect = (rows.first + here, int(rows.step[here]), int(rows.time[here]), float(level[here]),
-                             float(spread[here]), sign, [])  # fmt: skip
-            at = stop
+        bad[: max(0, self._begin + self.least - rows.first - low)] = False
+        if self._rest:
+            bad[max(0, changed - rows.first - low) : max(0, changed + _BLIND - rows.first - low)] = False
+        return bad
 
     def _judge(self, rows: Any, value: Any, low: int, at: int, end: int, shifts: list[Shift]) -> int:
         """Rows of a suspect, until it is one or is none; the row to go on with."""

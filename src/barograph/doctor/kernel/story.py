@@ -4,7 +4,8 @@ In:   findings of single rules.
 Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
-other: within 50 logged rows, or 5% of what the run has come to, whichever is more. The worst one speaks for it, of
+other: within 50 logged rows, or 5% of what the run has come to, whichever is more; or if one is still seen when the
+other begins, and both have the same first cause. The worst one speaks for it, of
 equals the one that comes first in the order of causes below; the others are in its evidence as `story`, in the order
 in which they began, and its causes are those of all, the ones that several rules name first.
 """
@@ -27,6 +28,7 @@ _ORDER = (
 )  # fmt: skip
 _MOST = 40  # findings of one rule that are kept apart
 _COMMON = {"learning rate too high": 0.45}  # it may explain nearly everything, so that it is named says least
+_SURE = 0.95  # the confidence of a rule that has proof
 _TOLD = 12  # members that a story names
 
 
@@ -43,13 +45,28 @@ def tell(
         _together(findings), key=lambda item: (item.segment, item.step, _rank(item), item.rule, item.key)
     ):
         chain = finding.family in MACHINERY and finding.kind not in ("desync", "nonfinite")
-        last = open_ones.get(chain)
-        if last is not None and last[-1].segment == finding.segment and finding.step - last[-1].step <= gap:
+        last, ongoing = open_ones.get(chain), _ongoing(incidents, finding)
+        if ongoing is not None:
+            ongoing.append(finding)
+        elif last is not None and last[-1].segment == finding.segment and finding.step - last[-1].step <= gap:
             last.append(finding)
         else:
             open_ones[chain] = [finding]
             incidents.append(open_ones[chain])
     return in_order(_possible(item, excluded) for incident in incidents for item in _told(incident))
+
+
+def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] | None:
+    """The incident whose first cause is this finding's too, and that was seen before and after it."""
+    if finding.severity == "info" or not finding.causes:
+        return None
+    cause = finding.causes[0].partition(":")[0]
+    for members in incidents:
+        for member in members:
+            lasts = member.segment == finding.segment and member.step <= finding.step <= member.last_step
+            if lasts and member.severity != "info" and member.causes[:1] and member.causes[0].startswith(cause):
+                return members
+    return None
 
 
 def in_order(incidents: Iterable[Finding]) -> list[Finding]:
@@ -109,7 +126,7 @@ def _told(members: list[Finding]) -> list[Finding]:
         return members
     head = min(
         (member for member in members if SEVERITIES.index(member.severity) == worst),
-        key=lambda item: (item.step, _rank(item), item.rule, item.key),
+        key=lambda item: (item.step, not _proven(item), _rank(item), item.rule, item.key),
     )
     # what a rule said of the same place before it was sure is not a separate event
     others = [
@@ -156,14 +173,25 @@ def _causes(members: list[Finding]) -> list[str]:
             weight[label] = weight.get(label, 0.0) + share / (1 + at) * common
             if len(cause) > len(words.get(label, "")):
                 words[label] = cause
-    return [words[label] for label in sorted(weight, key=lambda label: -weight[label])][:6]
+    proven = {label: member.causes[0] for member in members if (label := _proven(member))}
+    words |= proven
+    return [words[label] for label in sorted(weight, key=lambda label: (label not in proven, -weight[label]))][:6]
+
+
+def _proven(member: Finding) -> str:
+    """The cause of a finding that has but one and is sure of it; empty if there is none."""
+    sure = len(member.causes) == 1 and member.confidence >= _SURE and member.severity != "info"
+    return member.causes[0].partition(":")[0].strip().lower() if sure else ""
 
 
 _TOPICS = ("learning rate", "clip", "batch", "checkpoint", "layer", "warm-up", "data", "evaluat", "seed", "decay")
 
 
 def _remedies(members: list[Finding]) -> list[str]:
-    """Remedies of all members; of several rules that give the same advice, the first one's."""
+    """Remedies of all members, of those that prove their cause alone where there are any; of several rules that give
+    the same advice, the first one's.
+    """
+    members = [member for member in members if _proven(member)] or members
     kept: list[str] = []
     advised: set[str] = set()
     for member in members:

@@ -130,6 +130,8 @@ def _norms(
             fields["clip_coefficient"] = after / known
     if loss_scale := _column(numbers, "loss_scale"):
         fields["loss_scale"] = loss_scale[""]
+    if "inputs" in numbers and not math.isfinite(_column(numbers, "inputs")[""]):
+        fields["non_finite_inputs"] = 1
     if "weight_squares" in numbers:
         fields["param_norm"] = _root(_column(numbers, "weight_squares").values())
 

@@ -27,6 +27,7 @@ from barograph.probes.model.rounds import ModelRound
 from barograph.probes.model.schedule import WatchSchedule
 from barograph.probes.model.sharded import is_recorder
 from barograph.probes.model.stale import StaleGradients
+from barograph.probes.model.state import ModelState
 from barograph.probes.model.unchanged import Unchanged
 from barograph.probes.recording import Recording
 
@@ -118,6 +119,7 @@ class ModelWatch:
             self._after_step,
             self._other_step,
         )
+        self._state: ModelState | None = None
         self._sentinel: Any = None
         self._listened: Any = None  # the names of the parameters of which the sentinel is one
         self._safely("set-up", self._begin)
@@ -136,6 +138,7 @@ class ModelWatch:
                 "with torch.optim.Optimizer and what is made from it",
                 key=f"watch optimizer {name}",
             )
+        self._state = ModelState(self.model)
         self._listen()
         self._arm(_upcoming(self._run))
         register = getattr(self._run, "at_each_round", None)
@@ -238,6 +241,8 @@ class ModelWatch:
         elif self._before is not None:
             self._looks.put_before(current, self._before)
         self._before = None
+        if self._state is not None:
+            self._state.put(current, self._looks.parameters)
         if self._scaler is not None:
             self._looks.scaled(current, self._scaler, self._skipped)
         current.suspect(self._unchanged.loose(self._looks.parameters, self._looks.owners(self._hooks.optimizers)))
@@ -415,6 +420,8 @@ class ModelWatch:
         self._closed = True
         self._hooks.close()
         self._stale.close()
+        if self._state is not None:
+            self._state.close()
         self._backward.disarm()
         if self._sentinel is not None:
             self._sentinel.remove()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from barograph.doctor.kernel.roles import ROLES, candidates
 from barograph.sidecar.alerts.thresholds import Answer, Threshold, Watched
 
 _MOST_NAMES = 20_000  # whose thresholds are remembered; others are matched again
@@ -67,6 +68,8 @@ class Watching:
     ) -> list[tuple[Watched, Answer]]:
         """What a row's numbers say; only those watched are looked at."""
         self._rows += 1
+        if self._rows == _SOON:
+            self._adopt(now)
         held = self._places.get(id(names))
         if held is None or held[0] is not names:
             places = tuple((at, item) for at, name in enumerate(names) for item in self.of(name, now))
@@ -97,6 +100,17 @@ class Watching:
             for item in watched.values():
                 item.begin(now)
 
+    def _adopt(self, now: float) -> None:
+        """Have thresholds whose metric is not logged watch the one that plays its role."""
+        for threshold, _, watched in self._entries:
+            if threshold.is_pattern or threshold.metric in self._known:
+                continue
+            same = _same_role(threshold.metric, list(self._known)[:2000])
+            if same:
+                watched[same] = Watched(threshold, same, now)
+                self._known[same] = (*self._known[same], watched[same])
+                self._places = {}
+
     def doubts(self) -> list[tuple[str, str]]:
         """A key and a sentence for each entry that may not do what was meant; each once."""
         result = []
@@ -111,11 +125,24 @@ class Watching:
         fresh, self._asked = self._entries[self._asked :], len(self._entries)
         wanted = {threshold.metric for threshold, _, _ in self._entries}
         seen = [name for name in self._known if name not in wanted][:2000]
-        for threshold, _, _ in fresh:
+        for threshold, _, watched in fresh:
             if threshold.is_pattern or threshold.metric in self._known:
                 continue
+            same = next((name for name in watched if name != threshold.metric), "")
             near = difflib.get_close_matches(threshold.metric, seen, n=1, cutoff=_ALIKE)
-            if near:
+            if same:
+                sentence = f"the alert on {threshold.metric!r} has seen no value; it watches {same!r} from here on"
+                result.append((f"unseen {threshold.metric}", sentence))
+            elif near:
                 sentence = f"the alert on {threshold.metric!r} has seen no value yet; is {near[0]!r} meant?"
                 result.append((f"unseen {threshold.metric}", sentence))
         return result
+
+
+def _same_role(metric: str, seen: Sequence[str]) -> str:
+    """The metric among those seen that plays the same role as this name, `train/norm` for `grad_norm`; else empty."""
+    named = dict.fromkeys(seen, ())
+    for role in ROLES:
+        if candidates(role, {metric: ()}, lambda name: 0):
+            return next(iter(candidates(role, named, lambda name: 0)), "")
+    return ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, half_rate, saved_before, usual
+from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
@@ -387,6 +388,48 @@ class NonFiniteActivation(Rule):
                 )  # fmt: skip
 
 
+class NonFiniteInput(Rule):
+    """The model's input was NaN or infinite, and the loss of that step too.
+
+    Then no layer overflowed and no rate was too high: the batch is bad. An input whose loss is finite is an info
+    finding: a model may take NaN for values that are missing.
+
+    What to do: look at the batch, and leave out what is not finite before it is given to the model.
+    """
+
+    name, family, kind, severity = "non_finite_input", "data", "nonfinite", "critical"
+    prompt = True
+    needs = ("=model/non_finite_inputs",)
+    about = "The model's input is NaN or infinite."
+    thresholds: ClassVar = {"inputs": (1.0, "any one")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._waiting: list[tuple[int, int]] = []  # step and segment
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows, loss = self._cursor.new(history.channel("model/non_finite_inputs")), history.role("loss")
+        if rows is not None:
+            some = numpy.flatnonzero(rows.value >= self.at["inputs"])
+            self._waiting += zip(rows.step[some].tolist(), rows.segment[some].tolist(), strict=True)
+        for step, segment in list(self._waiting):
+            values = between(loss, step, step + 1, segment, finite=False)
+            if not len(values) and not history.facts.get("finished"):
+                continue
+            self._waiting.remove((step, segment))
+            bad = len(values) > 0 and not numpy.isfinite(values).all()
+            if not self.first(segment, bad):
+                continue
+            yield self.finding(
+                step, f"The model's input is not finite at step {step}" + (", and so its loss is not." if bad else "."),
+                segment=segment, severity="critical" if bad else "info", key="loss" if bad else "input",
+                confidence=0.95, causes=["bad batch: its inputs are NaN or infinite"],
+                remedies=[f"look at the inputs of the batch of step {step}, and at what makes them",
+                          "leave out examples whose inputs are not finite", *saved_before(history, step)],
+            )  # fmt: skip
+
+
 RULES = (
     AttentionLogits, AttentionEntropy, OutputLogits, ActivationDrift, DeadUnits, SaturatedUnits, NonFiniteActivation,
+    NonFiniteInput,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 In:   the series of the evaluation loss, and beside it loss and accuracy.
 Out:  findings of `Overfitting`, `ValidationDivergence`, `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`,
-      `EvaluationBetter`, `EvaluationGap`, `ValidationPlateau`.
+      `EvaluationBetter`, `EvaluationGap`, `ModelMode`, `ValidationPlateau`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, fell_at_once, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Rise, largest_rise, usual_change
-from barograph.doctor.rules.evaluation.mode import EvaluationMode
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Rise, largest_rise, noise_of, usual_change
+from barograph.doctor.rules.evaluation.mode import EvaluationMode, ModelMode
 from barograph.doctor.rules.evaluation.signs import (
     EvaluationBetter,
     EvaluationFrozen,
@@ -36,10 +36,11 @@ class Overfitting(Rise):
     """The evaluation gets worse while the training loss goes on falling: the model memorizes its examples.
 
     The last three evaluations after the best are above it, the median of them by 3% (an info finding) or by 10% (a
-    warning), and by twice the largest rise between two evaluations before; the training loss is not above what it was
-    then. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance. With
-    five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss, the
-    model is only overconfident: an info finding. The step is that of the best evaluation: its checkpoint is the
+    warning), by twice the largest rise between two evaluations before and by three standard deviations of single
+    evaluations; the training loss is below what it was then, by more than its noise, or below four fifths of the
+    evaluation. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance.
+    With five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss,
+    the model is only overconfident: an info finding. The step is that of the best evaluation: its checkpoint is the
     one to keep.
     """
 
@@ -70,9 +71,13 @@ class Overfitting(Rise):
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
         if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:
             return
-        if not (point.train < best.train * 1.02 or point.train < 0.8 * point.value):
+        if math.log1p(rise) < 3 * noise_of([other.value for other in self._points]):
+            return
+        fell = point.train < best.train * (1.02 if (noise := self.train_noise(history)) == 0 else math.exp(-3 * noise))
+        if not (fell or point.train < 0.8 * point.value):
             return
         long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and point.train < 0.9 * best.train
+        long = long and best.train > 0 < point.train and not self.by_chance(history, rise, point.train / best.train - 1)
         severity = "warning" if rise >= self.at["increase"] or long else "info"
         accuracy = history.role("eval_accuracy")
         now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
@@ -85,7 +90,9 @@ class Overfitting(Rise):
             severity = "warning"
         fresh = self._told is None or self._told.severity != severity
         if not fresh and self._told is not None and rise < 1.5 * self._told.evidence["rise"]:
-            self._told.last_step = point.step
+            if point.step - self._told.step >= 1.5 * (self._told.last_step - self._told.step):
+                self._told.last_step = point.step
+                yield again(self._told)
             return
         # a rise that comes all at once has another cause
         course = [best, *self._after]
@@ -117,15 +124,15 @@ class Overfitting(Rise):
                 "train_now": rounded(point.train),
                 "evaluations": self._count,
             },
-            causes=[_OTHER_DATA] if others else self._causes(course, sudden),
+            causes=[_OTHER_DATA] if others else self._causes(history, course, sudden),
             remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
             confidence=0.85 if severity == "warning" else 0.5,
         )
         yield again(self._told)
 
-    def _causes(self, course: list[EvaluationPoint], sudden: EvaluationPoint | None) -> list[str]:
-        """Heart-learning takes its time: a rise from one evaluation to the next, or a training loss that drops as
-        fast, has another cause.
+    def _causes(self, history: RunHistory, course: list[EvaluationPoint], sudden: EvaluationPoint | None) -> list[str]:
+        """Memorizing takes its time: a rise from one evaluation to the next without the training loss has another
+        cause; so has a training loss that drops as fast, unless at once, at the border of an epoch.
         """
         causes = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
         if sudden is None:
@@ -138,6 +145,11 @@ class Overfitting(Rise):
                 "labels shifted: in the evaluation, or in the training alone",
                 causes[0],
             ]
+        loss = history.role("loss")
+        if loss is not None and fell_at_once(
+            loss, 2 * last.step - sudden.step, sudden.step, last.segment, last.train, sudden.train
+        ):
+            return causes
         return ["labels shifted: the targets can be seen in the inputs", *reversed(causes)]
 
 
@@ -172,7 +184,7 @@ class ValidationDivergence(Rise):
                 return
         rise = min(other.value for other in last) / self.floor(best) - 1
         train = min(other.train for other in last) / best.train - 1 if best.train > 0 else math.nan
-        if rise < self.at["increase"] or not train > self.at["train"]:
+        if rise < self.at["increase"] or not train > self.at["train"] or self.by_chance(history, rise, train):
             return
         if math.log1p(rise) < 2 * largest_rise(self._before):
             return
@@ -258,5 +270,6 @@ RULES = (
     EvaluationBetter,
     EvaluationGap,
     EvaluationMode,
+    ModelMode,
     ValidationPlateau,
 )

@@ -105,6 +105,19 @@ def _train(loss: Channel | None, since: int, step: int, segment: int) -> float:
     return float(numpy.median(values)) if len(values) else math.nan
 
 
+def _spread(history: RunHistory, step: int, segment: int) -> float:
+    """The standard deviation of single training losses, in ln, at a step; 0 where it is not known."""
+    loss = history.role("loss")
+    if loss is None or not loss.end:
+        return 0.0
+    rows = loss.rows(loss.end - 4096)
+    places = numpy.flatnonzero((rows.segment == segment) & (rows.step <= step))
+    if not len(places):
+        return 0.0
+    spread = history.local(loss, log=True).rows(rows.first + int(places[-1]), rows.first + int(places[-1]) + 1)[1]
+    return float(spread[0]) if len(spread) and math.isfinite(spread[0]) else 0.0
+
+
 def largest_rise(values: list[float]) -> float:
     """The largest rise from one evaluation to the next, in ln; a falling curve shows its noise in what rises."""
     rises = [math.log(b) - math.log(a) for a, b in pairwise(values) if a > 0 and b > 0]
@@ -121,6 +134,20 @@ def usual_change(values: list[float]) -> float:
     return median(changes) if changes else 0.0
 
 
+def noise_of(values: list[float]) -> float:
+    """The standard deviation of single values around their course, in ln, by how far each lies from the middle of its
+    neighbours; 0 of fewer than five.
+    """
+    logs = [math.log(value) for value in values if value > 0]
+    if len(logs) < 5:
+        return 0.0
+    return (
+        1.4826
+        * median(abs(b - (a + c) / 2) for a, b, c in zip(logs[:-2], logs[1:-1], logs[2:], strict=True))
+        / math.sqrt(1.5)
+    )
+
+
 class Rise(Walker):
     """Walks along, keeps the best evaluation, and looks at those behind it."""
 
@@ -130,11 +157,13 @@ class Rise(Walker):
         self._before: list[float] = []
         self._told: Finding | None = None
         self._count = 0
+        self._points: list[EvaluationPoint] = []  # the last 32
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         if not math.isfinite(point.value) or point.value <= 0:
             return
         self._count += 1
+        self._points = [*self._points[-31:], point]
         if self._best is None or point.value < self._best.value:
             self._before = [*self._before[-15:], *[other.value for other in self._after[-8:]], point.value][-24:]
             self._best, self._after = point, []
@@ -146,6 +175,21 @@ class Rise(Walker):
             return
         self._after = [*self._after[-63:], point]
         yield from self.risen(history, channel, self._best, point)
+
+    def by_chance(self, history: RunHistory, rise: float, train: float) -> bool:
+        """Whether noise alone may make such a rise of the evaluation over the best, or such a change of the training
+        loss, as shares: three standard deviations of what each does from one evaluation to the next.
+        """
+        evaluations, trains = noise_of([point.value for point in self._points]), [point.train for point in self._points]
+        noise = max(math.sqrt(2) * noise_of(trains), self.train_noise(history))
+        return math.log1p(rise) < 3 * evaluations or abs(math.log1p(max(train, -0.999))) < 3 * noise
+
+    def train_noise(self, history: RunHistory) -> float:
+        """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows
+        each; 0 where that is not known.
+        """
+        point = self._points[-1]
+        return math.sqrt(2) * _spread(history, point.step, point.segment) * 1.2533 / math.sqrt(16)
 
     def risen(
         self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint

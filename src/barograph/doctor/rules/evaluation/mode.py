@@ -1,7 +1,7 @@
 """Layers that are in evaluation mode while the model is trained, told from gradients that cannot be.
 
-In:   tables of gradients.
-Out:  findings of `EvaluationMode`.
+In:   tables of gradients; the modes that the watch records.
+Out:  findings of `EvaluationMode`, `ModelMode`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel.cursor import RowCursor
 from barograph.doctor.kernel.layers import TableRule
+from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
 
 if TYPE_CHECKING:
@@ -93,3 +95,65 @@ class EvaluationMode(TableRule):
             "the model is in evaluation mode.", found=current.step,
             segment=current.segment, confidence=0.85, evidence={"layers": names[:8], "count": len(names)},
             )  # fmt: skip
+
+
+class ModelMode(Rule):
+    """The model is trained in evaluation mode, or evaluated in training mode.
+
+    The watch records in which mode passes with gradients and passes without them run, of models with dropout or batch
+    norm, for which it makes a difference. Passes without gradients count where an evaluation is logged and no policy is
+    trained, which generates without gradients too.
+
+    What to do: `model.train()` before training, `model.eval()` before each evaluation.
+    """
+
+    name, family, kind, severity = "model_mode", "eval", "eval", "warning"
+    needs = ("=model/training|=model/training_in_evaluation",)
+    about = "The model is trained in evaluation mode, or evaluated in training mode."
+    thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._wrong: dict[str, tuple[int, int]] = {}  # step and segment since which a mode is wrong
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for name, right in (("training", 1.0), ("training_in_evaluation", 0.0)):
+            rows = self._cursor.new(history.channel(f"model/{name}"))
+            for at in range(len(rows) if rows is not None else 0):
+                assert rows is not None
+                yield from self._end(history, name, int(rows.step[at]))
+                if rows.value[at] == right:
+                    self._wrong.pop(name, None)
+                else:
+                    self._wrong.setdefault(name, (int(rows.step[at]), int(rows.segment[at])))
+            yield from self._end(history, name, 1 << 62)
+
+    def _end(self, history: RunHistory, name: str, step: int) -> Iterator[Finding]:
+        """A mode that has been wrong up to a step."""
+        if name not in self._wrong:
+            return
+        began, segment = self._wrong[name]
+        channel = history.role("loss" if name == "training" else "eval_loss")
+        if channel is None or (name != "training" and history.role("reward") is not None):
+            return
+        rows = channel.rows()
+        later = rows.step[(rows.segment == segment) & (rows.step >= began) & (rows.step < step)]
+        if len(later) < self.at["steps"] or not self.first(name, segment):
+            return
+        found = int(later[int(self.at["steps"]) - 1])
+        if name == "training":
+            yield self.finding(
+                began, f"The model is trained in evaluation mode since step {began}: dropout is off, and batch norm "
+                "uses its running statistics.",
+                key=name, segment=segment, found=found, confidence=0.95,
+                causes=["evaluation mode left on: `model.training` is False while it is trained"],
+                remedies=["call `model.train()` before training, and at the end of each evaluation"],
+            )  # fmt: skip
+            return
+        yield self.finding(
+            began, f"The model is evaluated in training mode, seen at step {began}: dropout and batch norm change what "
+            "is measured.",
+            key=name, segment=segment, found=found, confidence=0.95,
+            causes=["evaluation in training mode: `model.training` is True in passes without gradients"],
+            remedies=["call `model.eval()` before each evaluation, and `model.train()` after it"],
+        )  # fmt: skip

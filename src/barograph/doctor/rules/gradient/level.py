@@ -7,7 +7,7 @@ Out:  findings of the family `gradient`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,9 +20,10 @@ from barograph.doctor.kernel.cursor import (
     saved_before,
     usual,
 )  # fmt: skip
+from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import BlockRule, SeriesRule
-from barograph.doctor.kernel.shifts import Shift, Shifts
+from barograph.doctor.kernel.shifts import REST, Shift, Shifts
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -294,10 +295,11 @@ class GradientScaleJump(Rule):
     that divides twice. The norm changes its level by a factor for at least 8 rows, the loss by the same factor (within
     a quarter), the factor of the loss is a whole number up to 64 or one over it (within 4%, from 4 on 8%), and it
     neither grows nor shrinks in these rows. Where the loss is so noisy that the number can't be determined, a factor
-    above 3.5 of both makes a warning. Where the norm alone jumps by more than 3.5 and the loss does not change (within
-    5%), it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
-    factor: there a level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning:
-    the objective has changed.
+    above 3.5 of both makes a warning. A loss that is a power of two times what it was (within 1.5%), and as noisy as
+    before, is evidence by itself where the norm moves with it by another factor. Where the norm alone jumps by more
+    than 3.5 and the loss does not change (within 5%), it is an info finding: another batch size or another mixture of
+    data does that too. The loss of a policy has no factor: there a level that shifts by six robust standard deviations,
+    while the norm grows 3.5 times, is a warning: the objective has changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
@@ -310,17 +312,71 @@ class GradientScaleJump(Rule):
         "rows": (8.0, "that confirm it; ours"),
         "whole": (0.04, "how far from a whole number; ours"),
         "alone": (3.5, "of the norm alone; ours"),
+        "exact": (0.015, "how far from a power of two a factor of the loss may be whose norm has another; ours"),
     }
 
     def reset(self) -> None:
         self._shifts = Shifts(self.at["ratio"], int(self.at["rows"]), share=0.7, z=3.0)
+        self._losses = Shifts(self.at["ratio"], 2 * int(self.at["rows"]), share=0.9, z=3.0)
+        self._told: list[Finding] = []
 
-    def examine(self, history: RunHistory) -> Iterable[Finding]:
-        channel = norm_of(history)
-        if channel is None:
-            return ()
-        return [item for shift in self._shifts.follow(history, channel) if shift.back is None
-                for item in self._say(history, shift)]  # fmt: skip
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        channel, loss = norm_of(history), history.role("loss")
+        if channel is None or loss is None:
+            return
+        for shift in self._shifts.follow(history, channel):
+            if shift.back is None:
+                for finding in self._say(history, shift):
+                    self._told.append(finding)
+                    yield finding
+        for shift in self._losses.follow(history, loss):
+            near = REST * max(1, shift.found - shift.step) // 16
+            if shift.back is None and not any(
+                abs(told.step - shift.step) < near and told.found <= shift.found and told.severity != "info"
+                for told in self._told
+            ):
+                yield from self._clean(history, channel, loss, shift)
+
+    def _clean(self, history: RunHistory, norm: Channel, loss: Channel, shift: Shift) -> Iterator[Finding]:
+        """The loss is multiplied by a power of two, exactly, and the norm moves with it by another factor, as where it
+        is clipped: data never do that.
+        """
+        before = between(loss, 0, shift.step, shift.segment)[-64:]
+        after = between(loss, shift.step, shift.found + 1, shift.segment)
+        norms = [between(norm, *part, shift.segment) for part in ((0, shift.step), (shift.step, shift.found + 1))]
+        if is_policy(history) or len(before) < 24 or min(map(len, norms)) < 8 or (before <= 0).any():
+            return
+        old, new = float(numpy.median(before[-32:])), float(numpy.median(after))
+        ratio = float(numpy.median(norms[1])) / max(float(numpy.median(norms[0][-32:])), 1e-300)
+        whole = 2 ** round(abs(math.log2(new / old)))
+        up, size = new > old, max(new / old, old / new)
+        noise = [1.4826 * float(numpy.median(numpy.abs(numpy.diff(numpy.log(part))))) for part in (before, after)]
+        error = noise[0] * math.sqrt(1 / 32 + 1 / len(after))
+        half = len(after) // 2
+        drift = abs(math.log(float(numpy.median(after[half:])) / float(numpy.median(after[:half]))))
+        exact = abs(size / whole - 1) < max(self.at["exact"], error) and error < 2 * self.at["exact"]
+        same_noise = noise[1] < 2 * noise[0] + 1e-3 and noise[0] < 2 * noise[1] + 1e-3
+        moved = ratio > 1.5 if up else ratio < 1 / 1.5
+        if not (2 <= whole <= 64 and exact and same_noise and moved and drift < max(0.02, 3 * error)):
+            return
+        evidence = {"factor": new / old, "norm_factor": ratio, "loss": new, "loss_before": old, "error": error}
+        yield self._scaled(history, shift, up, whole, True, evidence, "")
+
+    def _scaled(
+        self, history: RunHistory, shift: Shift, up: bool, whole: int, sure: bool, evidence: dict[str, Any], norms: str
+    ) -> Finding:
+        word = f"{whole} times as large" if up else f"1/{whole} as large"
+        times = "added, not averaged" if up else "divided twice"
+        return self.finding(
+            shift.step, f"Loss and gradients are {'' if sure else 'about '}{word} since step {shift.step}: "
+            f"the loss went from {evidence['loss_before']:.3g} to {evidence['loss']:.3g}{norms}.",
+            kind="exploding" if up else "jump_down", severity="critical" if sure else "warning",
+            found=shift.found, segment=shift.segment, evidence=evidence,
+            causes=[f"gradient accumulation scaled wrongly: losses of micro-batches are {times}"],
+            remedies=[f"{'divide' if up else 'multiply'} the loss by {whole}, once a step", *saved_before(history,
+            shift.step)],
+            confidence=0.95 if sure else 0.7,
+        )  # fmt: skip
 
     def _say(self, history: RunHistory, shift: Shift) -> Iterator[Finding]:
         loss = history.role("loss")
@@ -357,19 +413,8 @@ class GradientScaleJump(Rule):
         # noise hides which number it is, and not that both have jumped by the same large one
         likely = size > self.at["alone"] and abs(size / whole - 1) < min(error, 0.35)
         if steady and same and 2 <= whole <= 64 and (sure or likely):
-            word = f"{whole} times as large" if up else f"1/{whole} as large"
-            times = "added, not averaged" if up else "divided twice"
-            yield self.finding(
-                shift.step, f"Loss and gradients are {'' if sure else 'about '}{word} since step {shift.step}: "
-                f"the loss went from {old:.3g} to "
-                f"{new:.3g}, the gradient norm from {shift.before:.3g} to {shift.after:.3g}.",
-                kind="exploding" if up else "jump_down", severity="critical" if sure else "warning",
-                found=shift.found, segment=shift.segment, evidence=evidence,
-                causes=[f"gradient accumulation scaled wrongly: losses of micro-batches are {times}"],
-                remedies=[f"{'divide' if up else 'multiply'} the loss by {whole}, once a step", *saved_before(history,
-                shift.step)],
-                confidence=0.9 if sure else 0.7,
-            )  # fmt: skip
+            norms = f", the gradient norm from {shift.before:.3g} to {shift.after:.3g}"
+            yield self._scaled(history, shift, up, whole, sure, evidence, norms)
             return
         if max(shift.ratio, 1 / shift.ratio) > self.at["alone"] and size < 1.05:
             yield self.finding(

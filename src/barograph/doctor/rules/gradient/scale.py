@@ -241,6 +241,54 @@ class LossScaleCollapse(Rule):
         )  # fmt: skip
 
 
+class ScalerNotGiven(Rule):
+    """Norms before clipping are a power of two times those of the step: a GradScaler multiplies the loss.
+
+    The watch was not given the scaler, so `model/grad_norm_before` holds the scaled gradients. Three rows in a row with
+    one exact power of two from 16 on (within 0.1%) prove it: clipping gives no such factor, and none that stays.
+
+    What to do: `run.watch(model, optimizer, scaler=scaler)`.
+    """
+
+    name, family, kind, severity = "scaler_not_given", "gradient", "config", "warning"
+    needs = ("=model/grad_norm_before", "=model/grad_norm")
+    least = 3
+    about = "The watch was not given the GradScaler."
+    thresholds: ClassVar = {"rows": (3.0, "ours"), "least": (16.0, "ours")}
+    causes = ("scaler not given to the watch",)
+    remedies = ("give it the scaler: `run.watch(model, optimizer, scaler=scaler)`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._count, self._begin, self._said = 0, (0, 0), False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        after = history.channel("model/grad_norm")
+        if after is None or history.channel("model/loss_scale") is not None:
+            return
+        rows = self._cursor.new(history.channel("model/grad_norm_before"))
+        for at in range(len(rows) if rows is not None and not self._said else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            same = between(after, step, step + 1, segment)
+            ratio = float(rows.value[at]) / float(same[0]) if len(same) and same[0] > 0 else 0.0
+            power = 2.0 ** round(math.log2(ratio)) if 0 < ratio < math.inf else 0.0
+            if power < self.at["least"] or abs(ratio / power - 1) > 1e-3:
+                self._count = 0
+                continue
+            if self._count == 0 or segment != self._begin[1]:
+                self._count, self._begin = 0, (step, segment)
+            self._count += 1
+            if self._count == self.at["rows"]:
+                self._said = True
+                yield self.finding(
+                    self._begin[0], f"Norms before clipping are {power:.6g} times too large: a GradScaler multiplies "
+                    "the loss, and the watch was not given it.",
+                    found=step, segment=segment, confidence=0.95, evidence={"factor": power},
+                )  # fmt: skip
+                return
+
+
 _OVERFLOW = ["fp16 overflow: activations or gradients leave the range of half precision", "overflow in a layer",
              "learning rate too high"]  # fmt: skip
 _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose activations grow",
@@ -248,4 +296,4 @@ _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose act
              "go back to a checkpoint from before"]  # fmt: skip
 
 
-RULES = (ClipSaturation, LossScaleCollapse)
+RULES = (ClipSaturation, LossScaleCollapse, ScalerNotGiven)

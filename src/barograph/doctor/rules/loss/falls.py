@@ -14,7 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, fell_at_once, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
 
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_WORSE = 1.02  # of two evaluations
+_SEEN_BEFORE = ["overfitting: the examples are memorized", "data replayed: batches that were seen before"]
+
+
 class LossJumpDown(SeriesRule):
     """A loss that falls at once, and stays down, while the evaluation does not follow.
 
-    Such a fall is not learning: the labels became visible in the inputs, the loss is divided once more or masked, or
-    data come again. A fall begins where z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of
-    the next 8 rows is below 0.9 of the old level too. Falls at the border of an epoch, right after the learning rate
-    was cut, or in a new segment are expected and silent.
+    Such a fall is not learning: the loss is divided once more or masked, or data come again. A fall begins where
+    z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of the next 8 rows is below 0.9 of the
+    old level too. Falls at the border of an epoch, right after the learning rate was cut, or in a new segment are
+    expected and silent.
 
     It is a warning where the loss loses more than 40% and the evaluation that follows is not better than the last one
     by a fifth of that and by 3%; otherwise an info finding.
@@ -45,10 +49,9 @@ class LossJumpDown(SeriesRule):
         "rows": (8.0, "rows after the fall that must stay down; ours"),
     }
     causes = (
-        "labels shifted: the targets can be seen in the inputs",
         "gradient accumulation scaled wrongly: the loss is divided once more",
         "loss masked out: most labels are ignored",
-        "data replayed: batches that were seen before",
+        "data replayed: batches that were seen before, as in each epoch",
         "data exhausted: the same batch at every step",
     )
 
@@ -182,6 +185,8 @@ class LossJumpDown(SeriesRule):
                 finding.severity = "warning" if ratio < self.at["large"] else "info"
                 finding.message += f", while the evaluation went from {evals:.4g} to {value:.4g}"
                 finding.confidence = 0.8
+                if value > evals * _WORSE:  # a divisor or a mask changes no evaluation
+                    finding.causes = [*_SEEN_BEFORE, *(cause for cause in finding.causes if cause[:4] != "data")]
             else:
                 finding.confidence = 0.3
                 finding.message += f"; the evaluation fell too, from {evals:.4g} to {value:.4g}"
@@ -199,6 +204,8 @@ class LossSlide(SeriesRule):
     than a tenth. It is judged at the next evaluation: if that is worse by 2% than the one before the fall it is a
     warning; if it fell too, the model has learnt something, and there is no finding. It is critical where
     the training loss falls below a tenth of the evaluation: no data are that easy unless the answer is in the inputs.
+    A loss that falls from one row to the next falls faster than weights move: its examples come again, as they do in
+    each epoch. That is an info finding.
     """
 
     name, family, kind, severity = "loss_slide", "loss", "jump_down", "warning"
@@ -243,18 +250,21 @@ class LossSlide(SeriesRule):
             self._count += len(middle)
         self._rest = (value[whole:], step[whole:], segment[whole:])
         if self._waiting and not is_game(history, channel):
-            yield from self._follow(history)
+            yield from self._follow(history, channel)
 
     def _look(self, levels: list[tuple[float, int, int]], found: int, block: int) -> None:
         if block < self._quiet or len(levels) < 16 or not all(level[0] > 0 for level in levels):
             return
-        old, middle, now = levels[0][0], levels[7][0], levels[15][0]
-        if now < self.at["fall"] * middle and middle > 0.9 * old:
+        early = [level[0] for level in levels[:8]]
+        old, middle = sorted(early[:4])[2], sorted(early[4:])[1]
+        now = max(levels[14][0], levels[15][0])
+        noise = max(early) / min(early)  # what the medians did while the loss was level
+        if now < self.at["fall"] * middle and middle > 0.9 * old and now * noise**1.5 < middle:
             step = next(level[1] for level in levels[8:] if level[0] < middle - 0.15 * (middle - now))
-            self._waiting.append((step, levels[-1][2], middle, now, found))
+            self._waiting.append((step, levels[-1][2], middle, levels[15][0], found))
             self._quiet = block + 17
 
-    def _follow(self, history: RunHistory) -> Iterator[Finding]:
+    def _follow(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         evaluations = history.role("eval_loss")
         if evaluations is None:
             return
@@ -271,12 +281,14 @@ class LossSlide(SeriesRule):
                 continue
             before_it, behind = float(known.value[early[-1]]), float(known.value[late[0]])
             found = max(found, int(known.step[late[0]]))
+            sudden = fell_at_once(channel, step - 64, step + 64, segment, old, new)
             yield self.finding(
                 step,
                 f"The loss fell from {old:.4g} to {new:.4g} since step {step}, while the evaluation went from "
                 f"{before_it:.4g} to {behind:.4g}",
-                severity="critical" if new < self.at["given"] * behind else "warning",
+                severity="info" if sudden else "critical" if new < self.at["given"] * behind else "warning",
                 found=found,
+                causes=_SEEN_BEFORE if sudden else list(self.causes),
                 segment=segment,
                 confidence=0.8,
                 evidence={

@@ -1,12 +1,13 @@
 """Whether the training gets anywhere: divergence, plateaus, no learning at all, a first loss that can't be.
 
 In:   the series of the loss, and beside it evaluation, learning rate, epoch, vocabulary.
-Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`.
+Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`, `SummedLoss`.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +18,7 @@ from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
+from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning, SummedLoss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,11 +45,17 @@ def bend(y: NDArray[Any]) -> int:
     return place
 
 
+_WAVES = 2  # rises that came back, from which on a curve is known to wander
+
+
 class Divergence(CurveRule):
     """A loss that rises and stays up.
 
     The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
-    lowest point must be more than 0.1 (10%) and more than 3, 2.25 or 1.75 robust standard deviations of single rows.
+    lowest point, less how low the lowest of as many points is by chance, must be more than 0.1 (10%) and more than 3,
+    2.25 or 1.75 robust standard deviations of single rows. A curve that has risen and come back twice must rise by a
+    quarter more than it did both times.
+
     The severity follows from the share of the decrease since the start that is lost again:
 
     - a quarter or more, or a loss above its start, for an eighth of the rows so far (4 to 16 rows): a warning; from a
@@ -83,6 +90,8 @@ class Divergence(CurveRule):
             self._start = math.nan
             self._best: Tick | None = None
         self._last_step = tick.step
+        self._waves: list[float] = []  # the greatest rises that were over before, the smallest first
+        self._wave = math.inf, -math.inf  # the lowest and the highest point since the last
         self._above: Tick | None = None  # since when the rise is above the least that counts
         self._high = -math.inf
         self._told: Finding | None = None
@@ -103,19 +112,25 @@ class Divergence(CurveRule):
         if tick.nth < 4:
             self._best = tick if self._best is None or level < self._best.level else self._best
             return
+        self._follow_waves(level)
         best = self._best
         if best is None or level <= best.level:
             if self._told is not None:
                 yield from self._recover(tick)
             self._best, self._above = tick, None
             return
-        rise = level - best.level
         spread = best.spread if math.isfinite(best.spread) else tick.spread
         spread = spread if math.isfinite(spread) else 0.0
+        # the lowest of many noisy points is low by chance: by what the lowest of as many medians of normal noise is
+        chance = math.sqrt(2 * math.log(max(tick.nth / best.width, 2.0))) * 1.2533 / math.sqrt(best.width)
+        floor = best.level + chance * spread
+        rise = level - floor
         times = {5: 3.0, 9: 2.25}.get(tick.width, 1.75)
         if self._start - best.level < 4 * spread:  # a curve that has hardly fallen wanders all the time
             times *= 2.0
         least = max(0.4 if tick.nth < 12 else self.at["rise"], times * spread)
+        if len(self._waves) == _WAVES:  # it wanders: noise of neighbours that are alike is greater than it seems
+            least = max(least, 1.25 * self._waves[0])
         if rise < least:
             if self._told is not None and rise < 0.5 * least:
                 yield from self._recover(tick)
@@ -125,16 +140,29 @@ class Divergence(CurveRule):
         if self._above is None:
             self._above, self._high = tick, level
         self._high = max(self._high, level)
-        yield from self._judge(history, channel, tick, rise, spread)
+        yield from self._judge(history, channel, tick, floor, spread)
+
+    def _follow_waves(self, level: float) -> None:
+        """Keep the greatest rises of the curve that were over: two thirds of each were lost again."""
+        low, high = self._wave
+        if level > high:
+            self._wave = (min(low, level), level)
+        elif high - level > 0.67 * (high - low) > 0:
+            insort(self._waves, high - low)
+            del self._waves[: len(self._waves) - _WAVES]
+            self._wave = (level, level)
+        self._wave = (min(self._wave[0], level), self._wave[1])
+        if self._wave[0] == level:
+            self._wave = (level, level)
 
     def _judge(
-        self, history: RunHistory, channel: Channel, tick: Tick, rise: float, spread: float
+        self, history: RunHistory, channel: Channel, tick: Tick, floor: float, spread: float
     ) -> Iterator[Finding]:
         best, above = self._best, self._above
         assert best is not None and above is not None
-        rows = tick.row - above.row + 1
-        lost = exp(tick.level) - exp(best.level)
-        descent = exp(self._start) - exp(best.level)
+        rows, rise = tick.row - above.row + 1, tick.level - floor
+        lost = exp(tick.level) - exp(floor)
+        descent = exp(self._start) - exp(floor)
         over_start = tick.level > self._start + max(self.at["rise"], 2 * spread)
         if not over_start and self._start - best.level < 4 * spread:
             return  # a curve that has hardly fallen, and is not above its start: the lowest point was a dip
@@ -174,6 +202,8 @@ class Divergence(CurveRule):
         if len(known) < 6:
             return best.step
         known = known[:: max(1, len(known) // 384)]
+        falling = height[known] > best.level + 0.25 * (tick.level - best.level)  # the way down is not the level
+        known = known[int(numpy.argmin(falling)) :] if len(known) - numpy.argmin(falling) >= 6 else known
         y = numpy.clip(height[known], *numpy.percentile(height[known], [2, 98]))
         return int(rows.step[known[min(bend(y), len(known) - 1)]])
 
@@ -395,4 +425,4 @@ class LossPlateau(CurveRule):
         return scratch and level > self.at["far"] * start and tick.step >= 1000
 
 
-RULES = (Divergence, LossPlateau, NotLearning, InitialLoss)
+RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss)

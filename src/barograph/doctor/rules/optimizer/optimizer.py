@@ -41,8 +41,9 @@ class UnchangedParameters(Rule):
     learning rate; norms that were logged with few digits don't count.
 
     Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or given
-    new layers. In half precision updates may also be rounded away: then the learning rate is too low. Where it
-    has decayed to a twentieth of its highest, that is expected, and there is no finding.
+    new layers. Where only some of the parameters stay and weights are in 16 bits, updates are rounded away; where the
+    first block's gradient is below a millionth of the last block's, gradients vanish: both are warnings. Where the
+    learning rate has decayed to a twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
@@ -53,6 +54,7 @@ class UnchangedParameters(Rule):
     thresholds: ClassVar = {
         "rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
         "decayed": (0.05, "of the highest learning rate: below it there is no finding; ours"),
+        "vanished": (1e-6, "the first block's gradient, of the last block's: it moves nothing; ours"),
     }
 
     def reset(self) -> None:
@@ -87,7 +89,7 @@ class UnchangedParameters(Rule):
             count = 0.0  # at the end of a schedule updates may be too small to be seen
         if not count > 0:
             self._since, told, self._told = None, self._told, None
-            if told is not None and told.last_step - told.step <= 1 and told.severity == "critical":
+            if told is not None and told.last_step - told.step <= 1 and told.severity != "info":
                 yield self._finding(history, told.step, step, segment, time, told.evidence["parameters"], "info")
                 return
             return
@@ -107,9 +109,20 @@ class UnchangedParameters(Rule):
         message = f"The optimizer step does not change {many}, though they have gradients, since step {began}."
         if severity == "info":
             message = f"Step {began} did not change {many}; the next step did."
+        half = known(history.channel("model/half_parameters"), step, time, segment)
+        total = known(history.channel("model/trained_parameters"), step, time, segment)
+        depth = usual(history.channel("model/flow_first_last"), step, time, segment)
+        facts = {"parameters": count, "lr": lr, "half_parameters": half, "first_block": depth}
+        proof = _ROUNDED if half > 0 and count < total else _VANISHED if depth < self.at["vanished"] else None
+        if proof is not None:
+            return self.finding(
+                began, message, severity="info" if severity == "info" else "warning", last_step=step,
+                found=began if severity == "critical" else step, segment=segment, evidence=facts,
+                causes=[proof[0]], remedies=list(proof[1]), confidence=0.95 if severity == "critical" else 0.3,
+            )  # fmt: skip
         return self.finding(
             began, message, severity=severity, last_step=step, found=began if severity == "critical" else step,
-            segment=segment, evidence={"parameters": count, "lr": lr}, causes=_OTHERS,
+            segment=segment, evidence=facts, causes=_OTHERS,
             remedies=["make the optimizer after the model has been copied, wrapped and moved, from its own parameters",
                       "check that the ids of `optimizer.param_groups[*]['params']` are those of `model.parameters()`"],
             confidence=0.95 if severity == "critical" else 0.3,
@@ -147,6 +160,21 @@ def _why(moved: bool) -> list[str]:
     return [low, *_OTHERS[::-1]] if moved else [*_OTHERS, low]
 
 
+_ROUNDED = (
+    "updates are lost in rounding: they are below half a unit in the last place of 16-bit weights",
+    (
+        "keep fp32 master weights: the model in fp32 under autocast, or an optimizer that holds fp32 copies",
+        "else round stochastically, or give gains and biases a higher learning rate",
+    ),
+)
+_VANISHED = (
+    "gradients vanish with depth: each layer shrinks them",
+    (
+        "add residual connections, and normalisation before each block",
+        "replace sigmoid and tanh by functions that don't saturate",
+        "reduce the depth",
+    ),
+)
 _OTHERS = [
     "optimizer holds other parameters: it was made before the model was copied, wrapped or moved",
     "layer frozen",

@@ -1,0 +1,109 @@
+"""What a model is and in which mode it runs, as numbers that are recorded at the first step and when one changes.
+
+In:   a model's forward passes; its parameters.
+Out:  `ModelState.put`, which adds to a step's figures: mode of training and evaluation, width of the output, how many
+      parameters there are and how many are of half precision, and the largest input, which is read with the step's
+      other figures and says whether inputs are finite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.guest import Guest
+from barograph.probes.model.parameters import local
+
+if TYPE_CHECKING:
+    from barograph.probes.model.rounds import ModelRound
+
+_MOST_INPUTS = 16  # tensors of a step that are looked at
+_LARGE = 1 << 22  # elements of an input on the CPU that are too many for each step
+
+
+class ModelState:
+    """Hooks on the model itself, not on its parts: two short calls a forward pass. None where it is compiled."""
+
+    def __init__(self, model: Any):
+        self._last: dict[str, float] = {}
+        self._passes: dict[str, float] = {}
+        self._inputs: list[Any] = []
+        self._key: Any = None
+        self._half = 0
+        self._has_modes = _has_modes(model)
+        self._handles: list[Any] = []
+        if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+            self._handles = [
+                model.register_forward_pre_hook(Guest(self._before), with_kwargs=True),
+                model.register_forward_hook(Guest(self._after)),
+            ]
+
+    def _before(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        import torch
+
+        with contextlib.suppress(Exception):
+            if torch.compiler.is_compiling():
+                return
+            trains = torch.is_grad_enabled()
+            if self._has_modes:
+                self._passes["training" if trains else "training_in_evaluation"] = float(module.training)
+            if trains:
+                for tensor in _floats((*given, *named.values())):
+                    if len(self._inputs) < _MOST_INPUTS and (tensor.is_cuda or tensor.numel() <= _LARGE):
+                        with torch.no_grad():
+                            self._inputs.append(torch.linalg.vector_norm(local(tensor.detach()), float("inf")))
+
+    def _after(self, module: Any, given: Any, output: Any) -> None:
+        import torch
+
+        with contextlib.suppress(Exception):
+            if "output_width" in self._passes or torch.compiler.is_compiling():
+                return
+            logits = getattr(output, "logits", None)
+            logits = first_tensor(output) if logits is None else logits
+            if logits is not None and logits.dim() > 1 and not logits.is_sparse:
+                self._passes["output_width"] = float(logits.shape[-1])
+
+    def put(self, current: ModelRound, parameters: tuple[Any, ...]) -> None:
+        """Add what is new since the step before."""
+        import torch
+
+        if parameters is not self._key:
+            self._key = parameters
+            self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
+        now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
+        current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
+        self._last |= now
+        for evaluated in ("training", "training_in_evaluation"):
+            self._passes.pop(evaluated, None)
+        if self._inputs:
+            home = self._inputs[0].device
+            largest = torch.stack([item.float().to(home) for item in self._inputs]).amax()
+            current.put("inputs", ("",), largest.reshape(1))
+            self._inputs = []
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def _floats(given: Any, depth: int = 2) -> Iterator[Any]:
+    """The floating-point tensors in a call's arguments."""
+    for item in given:
+        if hasattr(item, "is_floating_point"):
+            if item.is_floating_point() and item.numel() and not item.is_sparse and not item.is_meta:
+                yield item
+        elif depth and isinstance(item, (tuple, list, Mapping)):
+            yield from _floats(item.values() if isinstance(item, Mapping) else item, depth - 1)
+
+
+def _has_modes(model: Any) -> bool:
+    """Whether training and evaluation mode differ: dropout, or batch norm."""
+    return any(
+        ("Dropout" in type(module).__name__ and getattr(module, "p", 0) > 0) or "BatchNorm" in type(module).__name__
+        for module in model.modules()
+    )

@@ -1,0 +1,137 @@
+"""What the watch knows for certain: modes, inputs, width, precision, scaler; and what rules make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+
+def classifier(*before_output: nn.Module) -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(12, 24), nn.ReLU(), *before_output, nn.Linear(24, 6))
+
+
+def train(folder: Path, model: nn.Module, steps: int = 40, **how: Any) -> tuple[list[dict[str, Any]], Any]:
+    """The findings, worst first, and the stored run of a small training."""
+    torch.set_num_threads(1)
+    optimizer = how.get("optimizer") or torch.optim.AdamW(model.parameters(), how.get("lr", 1e-3))
+    scaler = how.get("scaler")
+    # what the sidecar does is asked of a replay
+    run = barograph.init(
+        project="p", name="n", dir=str(folder), console="none", machine=False, sidecar=False, git=False
+    )
+    run.watch(model, optimizer, gradients=5, updates=5, activations=5)
+    for step in range(1, steps + 1):
+        model.train(how.get("training", lambda step: True)(step))
+        inputs, targets = torch.randn(48, 12), torch.randint(0, 6, (48,))
+        if step == how.get("bad_step"):
+            inputs[3, 7] = how["bad"]
+        output = model(inputs.to(next(model.parameters()).dtype)).float()
+        loss = functional.cross_entropy(output, targets, reduction=how.get("reduction", "mean"))
+        optimizer.zero_grad()
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        run.log({"train/loss": loss.item()}, step=step)
+        if step % 5 == 0:
+            model.train(how.get("evaluating", False))
+            with torch.no_grad():
+                output = model(torch.randn(48, 12).to(next(model.parameters()).dtype)).float()
+                run.log({"eval/loss": functional.cross_entropy(output, targets).item()}, step=step)
+    run.finish()
+    stored = barograph.read(str(run.dir))[0]
+    return diagnose(stored)["findings"], stored
+
+
+def loud(findings: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    told = [part for item in findings for part in (item, *item["evidence"].get("story", ()))]
+    return [(item["rule"], item["step"]) for item in told if item["severity"] != "info"]
+
+
+@pytest.mark.parametrize("part", [nn.Dropout(0.3), nn.BatchNorm1d(24)], ids=["dropout", "batch norm"])
+def test_a_mode_that_is_right_is_silent_and_recorded_once(tmp_path: Path, part: nn.Module) -> None:
+    findings, run = train(tmp_path, classifier(part))
+    assert "model_mode" not in dict(loud(findings))
+    for name, value in (("training", 1), ("training_in_evaluation", 0), ("output_width", 6), ("half_parameters", 0)):
+        assert run.series(f"model/{name}").value.tolist() == [value]
+
+
+def test_a_mode_that_is_left_on_is_found_since_the_step_that_shows_it(tmp_path: Path) -> None:
+    findings, _ = train(tmp_path, classifier(nn.BatchNorm1d(24)), training=lambda step: step < 17)
+    assert ("model_mode", 17) in loud(findings)
+
+
+def test_an_evaluation_in_training_mode_is_found(tmp_path: Path) -> None:
+    findings, _ = train(tmp_path, classifier(nn.Dropout(0.3)), evaluating=True)
+    assert "model_mode" in dict(loud(findings))
+
+
+def test_a_mode_that_makes_no_difference_is_not_looked_at(tmp_path: Path) -> None:
+    findings, run = train(tmp_path, classifier(nn.Dropout(0.0)), training=lambda step: False, evaluating=True)
+    assert "model_mode" not in dict(loud(findings)) and "model/training" not in run.names()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_input_that_is_not_finite_is_the_first_cause(tmp_path: Path, bad: float) -> None:
+    findings, _ = train(tmp_path, classifier(), bad_step=23, bad=bad)
+    assert findings[0]["step"] == 23 and findings[0]["causes"][0].startswith("bad batch: its inputs")
+    assert not any("learning rate" in remedy for remedy in findings[0]["remedies"])
+
+
+def test_missing_values_that_a_model_fills_in_are_no_trouble(tmp_path: Path) -> None:
+    class Filled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = classifier()
+
+        def forward(self, values: Any) -> Any:
+            return self.inner(values.nan_to_num())
+
+    findings, _ = train(tmp_path, Filled(), bad_step=23, bad=float("nan"))
+    assert not loud(findings)
+    assert [item["severity"] for item in findings if item["rule"] == "non_finite_input"] == ["info"]
+
+
+def test_updates_that_16_bit_weights_round_away_are_named(tmp_path: Path) -> None:
+    findings, _ = train(tmp_path, classifier(nn.LayerNorm(24)).bfloat16(), lr=2e-4)
+    (found,) = (item for item in findings if item["causes"] and "lost in rounding" in item["causes"][0])
+    assert found["severity"] == "warning" and "fp32 master weights" in found["remedies"][0]
+
+
+def test_an_optimizer_of_other_parameters_is_not_excused_by_16_bit_weights(tmp_path: Path) -> None:
+    copied = classifier().bfloat16()
+    findings, _ = train(tmp_path, classifier().bfloat16(), optimizer=torch.optim.AdamW(copied.parameters(), 1e-3))
+    assert not any("lost in rounding" in cause for item in findings[:1] for cause in item["causes"])
+
+
+def test_a_loss_that_is_summed_is_named_with_its_number(tmp_path: Path) -> None:
+    findings, _ = train(tmp_path, classifier(), reduction="sum")
+    (found,) = (item for item in findings if item["rule"] == "summed_loss")
+    assert 40 < found["evidence"]["times"] < 56 and found["severity"] == "warning"
+
+
+def test_a_scaler_that_the_watch_was_not_given_is_found(tmp_path: Path) -> None:
+    findings, _ = train(tmp_path, classifier(), scaler=torch.amp.GradScaler("cpu", init_scale=2.0**10))
+    (found,) = (item for item in findings if item["rule"] == "scaler_not_given")
+    assert found["evidence"]["factor"] == 2.0**10
+
+
+def test_gradients_that_vanish_are_the_first_cause_whatever_else_they_look_like(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    layers = [part for _ in range(14) for part in (nn.Linear(12, 12), nn.Sigmoid())]
+    findings, _ = train(tmp_path, nn.Sequential(*layers, nn.Linear(12, 6)), steps=90)
+    assert findings[0]["severity"] != "info" and "vanish" in findings[0]["causes"][0]
+    assert not any("epsilon" in remedy or "param_groups" in remedy for remedy in findings[0]["remedies"])

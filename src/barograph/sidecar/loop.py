@@ -254,7 +254,8 @@ class Sidecar:
         from barograph.probes.machine.sampler import Machine
 
         recording: Any = self.journal  # which says, beyond what probes ask for, whether a record is new
-        self._machine = Machine(recording, pid=self.end.pid).start()
+        program = manifest.read(self.folder).get("program") or {}  # around which the run is, if there is one
+        self._machine = Machine(recording, pid=program.get("pid") or self.end.pid).start()
 
     # -- how far it has come -------------------------------------------------------------------------
 

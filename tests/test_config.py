@@ -85,7 +85,7 @@ def test_the_list_of_options_is_frozen() -> None:
         "alerts", "notify", "alert_findings", "alert_cooldown", "alert_digest", "alert_recovery",
         "flops_formula", "peak_tflops", "machine", "machine_seconds", "watchdog", "watchdog_seconds",
         "ranks",
-        "price_per_gpu_hour", "prices",
+        "price_per_gpu_hour", "prices", "metrics_port", "otel_endpoint",
         "report_to", "wandb_project", "wandb_name", "aim_experiment", "aim_repo", "aim_name",
         "aim_run_id", "mlflow_tracking_uri", "mlflow_experiment", "mlflow_name", "mlflow_run_id",
         "trackio_project", "trackio_name", "trackio_space", "trackio_run_id",

@@ -32,6 +32,7 @@ from barograph.sidecar.sealing import Sealing
 from barograph.sidecar.syncing import Syncing
 
 if TYPE_CHECKING:
+    from barograph.query.openmetrics import MetricsServer
     from barograph.sidecar.health import Health
     from barograph.sidecar.mirrors import Mirrors
 
@@ -98,6 +99,7 @@ class Sidecar:
         self._failures: dict[int, int] = {}
         self._machine: Any = None
         self._syncing: Syncing | None = None
+        self._metrics: MetricsServer | None = None
         self._came_at = time.monotonic()
         self._idle_told = False
         self._poll = select.poll() if hasattr(select, "poll") else None
@@ -133,6 +135,7 @@ class Sidecar:
             self._start_sampling()
             self._syncing = Syncing(self.folder, self.settings.sync_seconds)
             self.open_mirrors()
+            self._give_metrics()
         while not self.stopping:
             self.read()
             self._watch()
@@ -140,6 +143,20 @@ class Sidecar:
                 break
             self._pause()
         self._finish()
+
+    def _give_metrics(self) -> None:
+        """To Prometheus, where that is asked for."""
+        port = self.settings.metrics_port
+        if port is None or not self.main:
+            return
+        from barograph.query.openmetrics import LastValues, MetricsServer, page
+
+        values = LastValues(self.folder)
+        self._consumers.append(values)
+        try:
+            self._metrics = MetricsServer(lambda: page([values]), "127.0.0.1", port).start()
+        except OSError as error:
+            self.journal.warn(f"no metrics at port {port}: {error.strerror or error}")
 
     def read(self, once: bool = False) -> int:
         """All that is new, or with `once` some of it, given to the consumers; how many entries that were."""
@@ -321,6 +338,8 @@ class Sidecar:
         """Let go of files; leave alone what may take long, where this process has to go."""
         if self._syncing is not None:
             self._syncing.stop()
+        if self._metrics is not None:
+            self._metrics.stop()
         if self.stopping or not self.folder.is_dir():
             self.sealing.stop()
             if self.mirrors is not None:

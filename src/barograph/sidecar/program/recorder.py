@@ -161,11 +161,8 @@ class ProgramRecorder:
     def end(self, said: dict[str, Any]) -> None:
         """The program has ended. said: the relay's last line, {} where the relay was killed."""
         self.look(final=True)
-        code = said.get("code")
-        if code is None:
-            ending = self.watched.ending()
-        else:
-            ending = self.watched.ending_as(-code if code < 0 else code << 8)
+        code = int(said.get("code", 0))
+        ending = self.watched.ending_as(-code if code < 0 else code << 8) if said else self.watched.ending()
         fields = _as_end(ending)
         self._tell({name: value for name, value in fields.items() if name in ("exit_code", "signal", "oom_kills")})
         if self.run is not None and self.joined is None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barograph.core import manifest
+from barograph.core.lazy import installed
 from barograph.core.options import Settings
 from barograph.core.record import Record
 from barograph.log.files import MAIN, readable_logs
@@ -105,7 +106,11 @@ class Sidecar:
         self._poll = select.poll() if hasattr(select, "poll") else None
         if self.main:
             self._add_main(dict(config or about.get("config") or {}), about)
-            self._consumers.append(self.sealing)
+            if installed("numpy", "pyarrow"):
+                self._consumers.append(self.sealing)
+            else:
+                self.sealing.put_off()
+                self.journal.warn("pyarrow is not installed, so columns are not sealed; `barograph gc` does it later")
         if settings.watchdog:
             self.hang = Hang(self.journal, settings.watchdog_seconds)
             self._consumers.append(self.hang)
@@ -116,7 +121,9 @@ class Sidecar:
         self.alerts = Alerts(self.journal, self.settings, ask=self.control.ask)
         self.accounts = Accounts(self.journal)
         self._consumers += [self.alerts, self.accounts]
-        if self.settings.doctor:
+        if self.settings.doctor and not installed("numpy"):
+            self.journal.warn("NumPy is not installed, so the doctor does not look now; `barograph doctor` does later")
+        elif self.settings.doctor:
             from barograph.sidecar.health import Health
 
             planned = self.settings.total_steps or about.get("total_steps")

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "analysis": "core log store query importing",
     "doctor": "core log query importing analysis",
     "views": "core log store query importing training analysis doctor",
-    "sidecar": "core log store query probes training trackers doctor",
+    "sidecar": "core log store query importing probes training trackers doctor",
     "demo": "core log query probes training analysis doctor views",
     "cli": "core log store query importing probes training trackers analysis doctor views sidecar demo",
     "testing": "core",

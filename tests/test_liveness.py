@@ -10,6 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+from patience import patient
+from sidecar_runs import until
+
+from barograph.core import liveness
 from barograph.core.liveness import process, pulses, status
 
 
@@ -130,3 +135,22 @@ def test_ranks_of_an_earlier_segment_and_damaged_files_are_left_out(tmp_path: Pa
         place.mkdir()
         (place / "heartbeat.json").write_text(text)
     assert of(tmp_path) == ["ended"]
+
+
+def test_without_proc_psutil_says_whether_a_process_lives_and_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "_PROC", str(tmp_path / "none"))
+    about = {"status": "running"} | process()
+    assert isinstance(about["process_started"], int)
+    assert status(tmp_path, about) == "running"
+    assert status(tmp_path, about | {"process_started": about["process_started"] - 500}) == "crashed"
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    said = about | {"pid": child.pid, "process_started": liveness.process_started(child.pid)}
+    assert status(tmp_path, said) == "running" and not liveness.is_dead(child.pid)
+    assert child.stdin is not None
+    child.stdin.close()
+    assert until(lambda: liveness.is_dead(child.pid), patient(30))  # ended, and nobody has asked for its exit code
+    assert status(tmp_path, said) == "crashed"
+    child.wait()
+    assert not liveness.is_dead(child.pid) and liveness.process_started(child.pid) is None

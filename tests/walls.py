@@ -59,6 +59,7 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
         "sidecar/health.py → barograph.doctor.kernel.registry",
         "sidecar/health.py → barograph.doctor.outlook",
         "sidecar/loop.py → barograph.probes.machine.sampler",
+        "sidecar/loop.py → barograph.query.openmetrics",
         "sidecar/loop.py → barograph.sidecar.health",
         "sidecar/loop.py → barograph.sidecar.mirrors",
     ),

@@ -36,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except ModuleNotFoundError as error:
+        if (error.name or "barograph").startswith("barograph"):
+            raise
+        return _sorry(f"this command needs {error.name}, which is not installed: pip install barograph {error.name}")
     except KeyError as error:
         return _sorry(str(error.args[0]) if error.args else "no such name")
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Commands that show runs while they go on: view, top.
+"""Commands that show runs while they go on: view, top, metrics.
 
 In:   words typed by a person or a script.
-Out:  a page in the browser; a view in the terminal.
+Out:  a page in the browser; a view in the terminal; a page for Prometheus.
 """
 
 from __future__ import annotations
@@ -31,6 +31,19 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--page", default="overview", metavar="NAME", help="the page shown first (default overview)")
     parser.add_argument("--ascii", action="store_true", help="draw charts with ASCII characters only")
+
+    parser = commands.add("metrics", _metrics, "look", "give the metrics of running runs to Prometheus (OpenMetrics)")
+    parser.add_argument("--port", type=count, default=9464, help="the port to listen at (default 9464; 0: a free one)")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: this machine alone)")
+    parser.add_argument("--dir", help="the folder of runs (default: $BAROGRAPH_DIR, else runs)")
+
+
+def _metrics(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from barograph.query.openmetrics import serve
+
+    return serve(Path(options.dir) if options.dir else None, options.host, options.port)
 
 
 def _view(options: argparse.Namespace) -> int:

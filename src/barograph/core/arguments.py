@@ -90,6 +90,8 @@ class Options(TypedDict, total=False):
     """price of one GPU for an hour, in any currency, for the run's cost"""
     prices: Mapping[str, float] | None
     """price of an hour by device name, and of a kilowatt-hour as kwh"""
+    metrics_port: int | None
+    """port of this machine at which the run's metrics are given to Prometheus"""
     report_to: str | Sequence[str] | None
     """other trackers that get a copy of the run"""
     wandb_project: str | None
@@ -120,6 +122,8 @@ class Options(TypedDict, total=False):
     """Hugging Face Space that the rows are for; `trackio sync` sends them there"""
     trackio_run_id: str | None
     """Trackio identity of the run to continue"""
+    otel_endpoint: str | None
+    """address of an OTLP collector, over HTTP; OpenTelemetry's own variables, else localhost, if empty"""
     aliases: Mapping[str, Any] | None
     """your names for metrics, in imported logs and in mirrors"""
     log_interval: int | None

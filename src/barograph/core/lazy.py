@@ -7,6 +7,7 @@ Out:  `lazy`: what stands for the library. Type checkers are given the plain imp
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -23,3 +24,8 @@ class LazyLibrary(ModuleType):
 def lazy(name: str) -> Any:
     """A library that loads on first use. Raises ImportError then, if it is not installed."""
     return LazyLibrary(name)
+
+
+def installed(*names: str) -> bool:
+    """Whether libraries are there, without loading them: a training alone needs few of ours."""
+    return all(find_spec(name) is not None for name in names)

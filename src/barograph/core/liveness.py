@@ -27,7 +27,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from barograph.core.lazy import lazy
 from barograph.core.place import host
+
+psutil = lazy("psutil")
+_PROC = "/proc"  # of Linux; elsewhere psutil answers
 
 ALIVE = ("running", "silent", "stuck", "hung")  # its process was seen on this machine, or was heard of lately
 IMPORTED = "imported"  # how a run ended is not known: its source does not say
@@ -182,11 +186,21 @@ def last_write(folder: Path) -> float:
 
 
 def process_started(pid: int) -> int | None:
-    """The process's start in clock ticks since boot (field 22 of /proc/PID/stat); None where unknown."""
+    """The process's start in clock ticks since boot (field 22 of /proc/PID/stat), or in hundredths of a second since
+    1970 where there is no /proc; None where unknown."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(f"{_PROC}/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
+        began = started_at(pid) if not os.path.isdir(f"{_PROC}/self") else None
+        return None if began is None else int(began * 100)
+
+
+def started_at(pid: int) -> float | None:
+    """When a process began, in seconds since 1970; None where unknown, or psutil is not there."""
+    try:
+        return float(psutil.Process(pid).create_time())
+    except Exception:  # not installed; there is no such process, or it is not ours to ask
         return None
 
 
@@ -202,7 +216,13 @@ def boot() -> str | None:
 def is_dead(pid: int) -> bool:
     """Whether the process has ended and only its number is left, because nobody has asked for its exit code."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(f"{_PROC}/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
     except (OSError, IndexError):
+        pass
+    if os.path.isdir(f"{_PROC}/self"):
+        return False
+    try:
+        return psutil.Process(pid).status() in ("zombie", "dead")
+    except Exception:  # not installed, or there is no such process: `os.kill` says that
         return False

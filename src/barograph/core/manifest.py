@@ -55,6 +55,7 @@ KEYS: dict[str, str] = {
     "report_to": "mirrors asked for",
     "command": "command line, as a list",
     "cwd": "folder it was started in",
+    "program": "of `barograph run`: the program's command, process, exit code or signal, and the folder of its output",
     "code": "whether the commit and the changes are recorded",
     "repo_commit": "commit of the code",
     "git": "commit, branch, dirty, diff",

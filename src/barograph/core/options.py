@@ -20,9 +20,10 @@ from barograph.core.text import quoted
 
 PREFIX = "BAROGRAPH_"
 FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
-NO_OPTIONS = (FILE_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
+PROGRAM_VARIABLE = "BAROGRAPH_PROGRAM"  # set by `barograph run`: a file, to which the program's own run adds a line
+NO_OPTIONS = (FILE_VARIABLE, PROGRAM_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
 
-BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
+BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio", "otel")
 FORMULAS = ("palm", "palm_non_embedding", "megatron", "kempner", "causal")
 RENAMED_FORMULAS = (("nanogpt", "palm_non_embedding"), ("surogate", "causal"))
 CONSOLES = ("plain", "surogate", "modded-nanogpt", "picollm", "kempnerforge", "none")
@@ -132,6 +133,10 @@ class Settings:
     prices: dict[str, float] = _option(  # noqa: RUF009
         {}, Accepts("prices", 0, 1e6), "price of an hour by device name, and of a kilowatt-hour as kwh"
     )
+    # for others to read
+    metrics_port: int | None = _option(
+        None, Accepts("whole", 0, 65535), "port of this machine at which the run's metrics are given to Prometheus"
+    )
     # mirrors [the Surogate metrics guide]
     report_to: tuple[str, ...] = _option(
         (), Accepts("list", words=(*BACKENDS, "none")), "other trackers that get a copy of the run"
@@ -150,6 +155,9 @@ class Settings:
     trackio_name: str = _option("", TEXT, "Trackio name of the run; the run's name if empty")
     trackio_space: str = _option("", TEXT, "Hugging Face Space that the rows are for; `trackio sync` sends them there")
     trackio_run_id: str = _option("", TEXT, "Trackio identity of the run to continue")
+    otel_endpoint: str = _option(
+        "", TEXT, "address of an OTLP collector, over HTTP; OpenTelemetry's own variables, else localhost, if empty"
+    )
     # names
     aliases: dict[str, Any] = _option(  # noqa: RUF009
         {}, Accepts("aliases"), "your names for metrics, in imported logs and in mirrors"

@@ -21,7 +21,7 @@ from barograph.core.text import escape
 from barograph.importing import folders, results
 from barograph.importing.collect import Collector, SourceFailed
 from barograph.importing.registry import sources
-from barograph.importing.source import FoundRun
+from barograph.importing.source import FoundRun, ImportSource
 
 LOOK_SECONDS = 0.5  # between two looks at known files
 SEARCH_SECONDS = 5.0  # between two searches for new ones
@@ -40,7 +40,7 @@ class Pursuit:
 
     def look(self) -> bool:
         """Take in what is new; whether there was anything. Raises SourceFailed, OSError."""
-        now = _signature(self.collector.found.path)
+        now = signature(self.collector.found.path)
         if (now is not None and now == self._seen) or not self.collector.found.path.exists():
             return False  # gone: moved away for a moment, as by a rotation
         tally = self.collector.read()
@@ -87,8 +87,7 @@ def pursue(
                 if item is not None:
                     _finish(item)
             for source in sources():
-                if hasattr(source, "patient"):
-                    source.patient = False
+                be_patient(source, False)
     return code
 
 
@@ -111,8 +110,7 @@ def _search(
             if before is not None:
                 before.collector.found = _renewed(before.collector.found, item)
             continue
-        if hasattr(source, "patient"):
-            source.patient = True
+        be_patient(source, True)
         try:
             collector = Collector(source, item, root, project=project, name=name, aliases=aliases, live=True)
         except (folders.FolderBusy, OSError) as error:
@@ -155,7 +153,13 @@ def _finish(pursuit: Pursuit) -> None:
     print("\n".join(results.result_lines(told)), flush=True)
 
 
-def _signature(path: Path) -> Any:
+def be_patient(source: ImportSource, follow: bool) -> None:
+    """Whether a last row without a line break waits for it."""
+    if hasattr(source, "patient"):
+        source.patient = follow
+
+
+def signature(path: Path) -> Any:
     """Changes when something was written; None if that can't be found out cheaply."""
     try:
         state = os.stat(path)

@@ -96,6 +96,10 @@ class WatchedProcess:
         while code is None and time.monotonic() < until:
             time.sleep(0.01)
             code = self._wait_status()
+        return self.ending_as(code)
+
+    def ending_as(self, code: int | None) -> ProcessEnding:
+        """The same with a status as `wait` gives it, None where it is not known."""
         kills = max(0, self._count_kills() - self._kills)
         if code is None:
             return ProcessEnding("out of memory" if kills else "crashed", None, None, kills)

@@ -217,9 +217,8 @@ def _is_process_of(pid: int, moment: int) -> bool:
         return False
     with contextlib.suppress(OSError, ValueError, IndexError):
         uptime = float(Path("/proc/uptime").read_text().split()[0])
-        began = time.time() - uptime + started / os.sysconf("SC_CLK_TCK")
-        return began <= moment / 1e6 + 2.0
-    return True
+        return time.time() - uptime + started / os.sysconf("SC_CLK_TCK") <= moment / 1e6 + 2.0
+    return (liveness.started_at(pid) or 0.0) <= moment / 1e6 + 2.0
 
 
 def _line(record: Record) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from barograph.core import manifest
+from barograph.core.lazy import installed
 from barograph.core.options import Settings
 from barograph.core.record import Record
 from barograph.log.files import MAIN, readable_logs
@@ -33,6 +34,7 @@ from barograph.sidecar.sealing import Sealing
 from barograph.sidecar.syncing import Syncing
 
 if TYPE_CHECKING:
+    from barograph.query.openmetrics import MetricsServer
     from barograph.sidecar.health import Health
     from barograph.sidecar.mirrors import Mirrors
 
@@ -99,12 +101,17 @@ class Sidecar:
         self._failures: dict[int, int] = {}
         self._machine: Any = None
         self._syncing: Syncing | None = None
+        self._metrics: MetricsServer | None = None
         self._came_at = time.monotonic()
         self._idle_told = False
         self._poll = select.poll() if hasattr(select, "poll") else None
         if self.main:
             self._add_main(dict(config or about.get("config") or {}), about)
-            self._consumers.append(self.sealing)
+            if installed("numpy", "pyarrow"):
+                self._consumers.append(self.sealing)
+            else:
+                self.sealing.put_off()
+                self.journal.warn("pyarrow is not installed, so columns are not sealed; `barograph gc` does it later")
         if settings.watchdog:
             self.hang = Hang(self.journal, settings.watchdog_seconds)
             self._consumers.append(self.hang)
@@ -116,7 +123,9 @@ class Sidecar:
         self.alerts = Alerts(self.journal, self.settings, ask=self.control.ask, rows=rows)
         self.accounts = Accounts(self.journal)
         self._consumers += [self.alerts, self.accounts]
-        if self.settings.doctor:
+        if self.settings.doctor and not installed("numpy"):
+            self.journal.warn("NumPy is not installed, so the doctor does not look now; `barograph doctor` does later")
+        elif self.settings.doctor:
             from barograph.sidecar.health import Health
 
             planned = self.settings.total_steps or about.get("total_steps")
@@ -135,6 +144,7 @@ class Sidecar:
             self._start_sampling()
             self._syncing = Syncing(self.folder, self.settings.sync_seconds)
             self.open_mirrors()
+            self._give_metrics()
         while not self.stopping:
             self.read()
             self._watch()
@@ -142,6 +152,20 @@ class Sidecar:
                 break
             self._pause()
         self._finish()
+
+    def _give_metrics(self) -> None:
+        """To Prometheus, where that is asked for."""
+        port = self.settings.metrics_port
+        if port is None or not self.main:
+            return
+        from barograph.query.openmetrics import LastValues, MetricsServer, page
+
+        values = LastValues(self.folder)
+        self._consumers.append(values)
+        try:
+            self._metrics = MetricsServer(lambda: page([values]), "127.0.0.1", port).start()
+        except OSError as error:
+            self.journal.warn(f"no metrics at port {port}: {error.strerror or error}")
 
     def read(self, once: bool = False) -> int:
         """All that is new, or with `once` some of it, given to the consumers; how many entries that were."""
@@ -258,7 +282,8 @@ class Sidecar:
         from barograph.probes.machine.sampler import Machine
 
         recording: Any = self.journal  # which says, beyond what probes ask for, whether a record is new
-        self._machine = Machine(recording, pid=self.end.pid).start()
+        program = manifest.read(self.folder).get("program") or {}  # around which the run is, if there is one
+        self._machine = Machine(recording, pid=program.get("pid") or self.end.pid).start()
 
     # -- how far it has come -------------------------------------------------------------------------
 
@@ -324,6 +349,8 @@ class Sidecar:
         """Let go of files; leave alone what may take long, where this process has to go."""
         if self._syncing is not None:
             self._syncing.stop()
+        if self._metrics is not None:
+            self._metrics.stop()
         if self.stopping or not self.folder.is_dir():
             self.sealing.stop()
             if self.mirrors is not None:

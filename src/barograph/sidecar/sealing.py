@@ -29,6 +29,11 @@ class Sealing:
         self._ends: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
+        self._is_put_off = False
+
+    def put_off(self) -> None:
+        """Nothing can be sealed here: a reader does it later."""
+        self._is_put_off = True
 
     def take(self, entry: Entry) -> None:
         """An entry."""
@@ -79,6 +84,8 @@ class Sealing:
             return False
 
     def _start(self, *words: str) -> None:
+        if self._is_put_off:
+            return
         with contextlib.suppress(OSError):  # no process to be had: the next reader, or `barograph gc`, seals later
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "barograph.store.seal", str(self._folder), *words],

@@ -41,6 +41,7 @@ DOORS: dict[str, Door] = {
     "trackio": Door("barograph.trackers.trackio:TrackioBackend", (
         "trackio_project", "trackio_name", "trackio_space", "trackio_run_id",
     ), "trackio_project"),
+    "otel": Door("barograph.trackers.opentelemetry:OpenTelemetryBackend", ("otel_endpoint",), "otel_endpoint"),
 }  # fmt: skip
 NAMES = tuple(DOORS)
 
@@ -71,6 +72,7 @@ def make(
     config = SimpleNamespace(
         project=project,
         name=str(about.get("name") or run_id),
+        run_id=run_id,
         tags=list(about.get("tags") or ()),
         notes=str(about.get("notes") or ""),
         **{option: chosen.get(option, "") for option in DOORS[name].options},

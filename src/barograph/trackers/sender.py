@@ -156,6 +156,7 @@ class Sender:
                     if not self._drain() or (closing and not self.queue):
                         break
                     self._wake.wait(self.backend.poll_seconds)
+                    self._wake.clear()
                 if self.backend._close is not None:
                     self._call("end", self.backend._close)
         finally:

@@ -51,6 +51,7 @@ class Beside:
     def _waited_for(self) -> bool:
         settings = self._settings
         asked = settings.backends or settings.notify or settings.alerts or settings.stop_on != "none"
+        asked = asked or settings.metrics_port is not None
         return self._main and bool(asked)
 
     @property

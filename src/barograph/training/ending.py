@@ -55,6 +55,7 @@ class RunEnding:
         self._signal: str | None = None
         self._at_exit = False  # the interpreter's exit ends it, whose code is not known here
         self.wall_before = 0.0  # seconds of the run's earlier processes
+        self.program: dict[str, Any] = {}  # how the program ended that the run is of
         self.blackbox: Any = None
         self.on_end: list[Any] = []
         if recorder.settings.blackbox:
@@ -154,7 +155,7 @@ class RunEnding:
             self._run.about.status = status
             took = round(time.monotonic() - self._began, 3)
             fields: dict[str, Any] = {"status": status, "wall_seconds": took, "pid": os.getpid()}
-            fields |= _described(problem, self._signal)
+            fields |= _described(problem, self._signal) | self.program
             if self._at_exit:
                 fields["at_exit"] = True
             with contextlib.suppress(Exception):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import sys
@@ -193,6 +194,7 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
 def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None:
     """What goes on beside the loop: the sidecar, the heartbeat, stacks on request."""
     out = run._out
+    _tell_program(run.dir)
     run.alerts.beside = Beside(run.dir, settings, masked(config), out.local_rank, out.rank, out.warn)
     if not settings.sidecar and out.rank == 0:
         for fields in providers.provider("alert rules")(settings.alerts) if settings.alerts else ():
@@ -206,6 +208,18 @@ def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None
         out.at_end.append(heartbeat.stop)
         stacks.register(run.dir, out.writer)
         out.at_end.append(lambda: stacks.unregister(run.dir, out.writer))
+
+
+def _tell_program(folder: Path) -> None:
+    """To `barograph run`, where that has started this program: both are one run."""
+    path = os.environ.get(options.PROGRAM_VARIABLE)
+    if path:
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+            try:
+                os.write(handle, json.dumps({"folder": str(folder.absolute())}).encode() + b"\n")
+            finally:
+                os.close(handle)
 
 
 # -- what the run is ---------------------------------------------------------------------------------

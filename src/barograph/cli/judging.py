@@ -7,7 +7,6 @@ Out:  verdicts, as text, Markdown, HTML or JSON.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from functools import partial
 
@@ -171,7 +170,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _scaling(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import DEFAULT_DIR
+    from barograph.query.folders import runs_folder
     from barograph.views.compare.scaling_command import run_scaling
 
     keep = None
@@ -181,7 +180,7 @@ def _scaling(options: argparse.Namespace) -> int:
         condition = parse(options.filter)
         keep = partial(matches, condition)
     return run_scaling(
-        options.paths or [options.dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR)],
+        options.paths or [str(runs_folder(options.dir or None))],
         dir=options.dir,
         metric=options.metric,
         parameters=options.parameters,

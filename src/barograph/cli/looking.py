@@ -7,7 +7,6 @@ Out:  text, or JSON with --json.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -74,6 +73,7 @@ def add(commands: Commands) -> None:
 
 def _ls(options: argparse.Namespace) -> int:
     from barograph.query.catalog import runs
+    from barograph.query.folders import place_name
     from barograph.query.search import choose
     from barograph.views import overview
 
@@ -86,8 +86,7 @@ def _ls(options: argparse.Namespace) -> int:
     elif not rows and chosen_runs:
         print(f"None of {len(chosen_runs):,} runs has that; `barograph ls` shows them all.")
     elif not rows:
-        where = options.dir or os.environ.get("BAROGRAPH_DIR", "runs")
-        print(f"No runs in {where} yet. `barograph demo` makes one.")
+        print(f"No runs in {place_name(options.dir or None)} yet. `barograph demo` makes one.")
     else:
         print(overview.table(rows))
     return 0
@@ -171,13 +170,14 @@ def _gc(options: argparse.Namespace) -> int:
     from barograph.core.liveness import OPEN
     from barograph.log.spool import carry_leftovers
     from barograph.log.write import mend
-    from barograph.query.catalog import DEFAULT_DIR, runs
+    from barograph.query.catalog import runs
+    from barograph.query.folders import own_folder
     from barograph.query.trash import purge
     from barograph.store.seal import seal
 
     report: list[dict[str, Any]] = []
     carry_leftovers()
-    root = Path(options.dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
+    root = own_folder(options.dir or None)
     gone = [deleted.as_dict() for deleted in purge(root, options.trash_days * 86_400.0)]
     for run in runs(options.dir):
         before = _size(run.dir)

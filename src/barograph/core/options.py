@@ -20,7 +20,8 @@ from barograph.core.text import quoted
 
 PREFIX = "BAROGRAPH_"
 FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
-NO_OPTIONS = (FILE_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
+PASSWORD_VARIABLE = "BAROGRAPH_CLICKHOUSE_PASSWORD"  # never in a file, a manifest or an argument
+NO_OPTIONS = (FILE_VARIABLE, PASSWORD_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
 
 BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio")
 FORMULAS = ("palm", "palm_non_embedding", "megatron", "kempner", "causal")

@@ -169,6 +169,7 @@ class Settings:
     )
     # the store
     wide_threshold: int = _option(100, COUNT, "a log call with more names than this goes to the columnar store only")
+    store: str = _option("", TEXT, "ClickHouse server that gets the run too: clickhouse://user@host:8123/database")
     sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")
 
     @property

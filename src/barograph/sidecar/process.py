@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
     except OSError:
         return 1
-    needed = bool(settings.notify or settings.alerts or settings.backends or settings.stop_on != "none")
+    needed = bool(
+        settings.notify or settings.alerts or settings.backends or settings.store or settings.stop_on != "none"
+    )
     if not needed and not slot.take(most_sidecars()):
         return 0
     before = lock.read()

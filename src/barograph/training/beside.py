@@ -49,7 +49,7 @@ class Beside:
     @property
     def _waited_for(self) -> bool:
         settings = self._settings
-        asked = settings.backends or settings.notify or settings.alerts or settings.stop_on != "none"
+        asked = settings.backends or settings.store or settings.notify or settings.alerts or settings.stop_on != "none"
         return self._main and bool(asked)
 
     @property

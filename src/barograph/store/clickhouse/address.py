@@ -51,7 +51,7 @@ def is_address(text: object) -> TypeGuard[str]:
 
 
 def has_password(text: str) -> bool:
-    """Whether a password stands in an address."""
+    """Whether an address has a password in it."""
     return ":" in text.partition("://")[2].partition("/")[0].rpartition("@")[0]
 
 
@@ -69,7 +69,7 @@ def parse_address(text: str) -> ServerAddress:
         raise ValueError(f"the host is missing; {form}")
     database = unquote(parts.path.strip("/")) or "barograph"
     if not _DATABASE.fullmatch(database):
-        raise ValueError(f"{database!r} is not the name of a database: letters, digits and _ can stand in one")
+        raise ValueError(f"{database!r} is not the name of a database: it has letters, digits and _ alone")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise ValueError(f"an address has no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}")

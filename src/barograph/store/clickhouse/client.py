@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -25,6 +26,7 @@ else:
     http_client, ssl = lazy("http.client"), lazy("ssl")
 
 OLDEST = (18, 16)
+_IDLE_SECONDS = 1.0  # a connection that was idle longer is not used again: servers close those after 3
 _CODE = re.compile(r"Code: (\d+)")
 _UNKNOWN_DATABASE, _UNKNOWN_TABLE, _READONLY, _DENIED, _NO_SPACE = 81, 60, 164, 497, 243
 _LOGIN = (192, 193, 194, 516)  # unknown user, wrong password, password required, authentication failed
@@ -49,6 +51,7 @@ class Client:
     def __init__(self, address: ServerAddress):
         self.address = address
         self._connection: http_client.HTTPConnection | None = None
+        self._used = 0.0
 
     def __enter__(self) -> Client:
         return self
@@ -100,11 +103,15 @@ class Client:
             "Content-Type": "application/octet-stream",
         }
         try:
+            if time.monotonic() - self._used > _IDLE_SECONDS:
+                self.close()
             if self._connection is None:
                 self._connection = self._connect()
             self._connection.request("POST", path, body, _plain(headers))
             response = self._connection.getresponse()
-            return response.status, response.read()
+            answer = response.status, response.read()
+            self._used = time.monotonic()
+            return answer
         except ssl.SSLError as error:
             self.close()
             reason = getattr(error, "verify_message", "") or error.reason or "no TLS"

@@ -162,17 +162,26 @@ def fetch(client: Client, project: str, run: str, file: str, state: FileState, s
     Raises ServerError where they are not whole.
     """
     at = start
+    about = (
+        f"{where(project, run)} AND file = {quote(file)} AND version >= {state.epoch} AND version <= {state.version}"
+    )
+    found = client.rows(
+        f"SELECT DISTINCT start, size FROM pieces WHERE {about} AND start + size > {at} ORDER BY start, size"
+    )
+    pieces = [(int(first), int(size)) for first, size in found]
     while at < state.size:
+        group = [piece for piece in pieces if at < piece[0] + piece[1] and piece[0] < at + PIECE]
         answer = native.columns(
             client.run(
-                f"SELECT start, content FROM pieces WHERE {where(project, run)} AND file = {quote(file)} "
-                f"AND version >= {state.epoch} AND version <= {state.version} "
-                f"AND start <= {at} AND start + size > {at} ORDER BY start DESC LIMIT 1 FORMAT Native"
+                f"SELECT start, content FROM pieces WHERE {about} AND start >= {min(group)[0]} "
+                f"AND start <= {max(group)[0]} ORDER BY start, size FORMAT Native"
             )
-        )
-        if not answer:
+        ) if group else {}  # fmt: skip
+        before = at
+        for first, held in zip(answer["start"].tolist(), answer["content"], strict=True) if answer else ():
+            if first <= at < first + len(held):
+                content = held[at - first : state.size - first]
+                at += len(content)
+                yield content
+        if at == before:
             raise ServerError(f"{file} of the run {run} is not whole on the server: nothing at byte {at}")
-        first = int(answer["start"][0])
-        content = answer["content"][0][at - first : state.size - first]
-        at += len(content)
-        yield content

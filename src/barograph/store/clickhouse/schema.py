@@ -135,13 +135,21 @@ def migrate(client: Client) -> list[str]:
     if held > VERSION:
         raise ServerError(f"the tables in {database!r} are of a newer version of Barograph ({held})")
     if held < VERSION:
-        for name, table in TABLES.items():
-            client.run(f"CREATE TABLE IF NOT EXISTS {database}.{name} {_definition(table, version)}")
-        for name, select in VIEWS.items():
-            client.run(f"CREATE VIEW IF NOT EXISTS {database}.{name} AS {_filled(select, database)}")
+        for statement in statements(database, version):
+            client.run(statement)
         client.run("INSERT INTO schema_versions VALUES", f"({VERSION})".encode())
         done.append(f"tables are at version {VERSION}")
     return done
+
+
+def statements(database: str, version: tuple[int, int]) -> list[str]:
+    """What makes the tables and views on a server of a version."""
+    tables = [
+        f"CREATE TABLE IF NOT EXISTS {database}.{name} {_definition(item, version)}" for name, item in TABLES.items()
+    ]
+    return tables + [
+        f"CREATE VIEW IF NOT EXISTS {database}.{name} AS {_filled(select, database)}" for name, select in VIEWS.items()
+    ]
 
 
 def held_version(client: Client) -> int:

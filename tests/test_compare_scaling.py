@@ -360,7 +360,7 @@ def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run_scaling([str(tmp_path)], predict=["1M,10M"], budget=["1e15"]) == 0
     text = capsys.readouterr().out
     assert "1M parameters, 10M tokens: loss" in text and "times the largest run" in text
-    only = run_scaling([str(tmp_path)], keep=lambda run: run.id != "n1000-s50", as_json=True)
+    only = run_scaling([str(tmp_path)], condition="id!=n1000-s50", as_json=True)
     assert only == 0 and len(json.loads(capsys.readouterr().out)["runs"]) == 8
 
 

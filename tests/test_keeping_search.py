@@ -123,7 +123,7 @@ def test_mark_adds_takes_away_and_tells(runs: list[StoredRun], tmp_path: Path, c
 def test_what_people_wrote_drives_no_terminal(runs: list[StoredRun], tmp_path: Path, capsys: Any) -> None:
     curation.edit(runs[0].dir, name="\x1b[31mred", notes="\x1b]0;title\x07 \u202e", tags=["\x9b1m"])
     command.run_mark(["run-0"], dir=str(tmp_path))
-    command.run_search(["red"], runs)
+    command.run_search(["red"], dir=str(tmp_path))
     shown = printed(capsys)
     assert "red" in shown and not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e"}
 
@@ -150,17 +150,18 @@ def test_delete_asks_and_restore_brings_back_the_last(
         command.run_restore([], dir=where)
 
 
-def test_search_exits_as_grep_does(runs: list[StoredRun], capsys: Any) -> None:
-    assert command.run_search(["sweep"], runs) == 0
+def test_search_exits_as_grep_does(runs: list[StoredRun], tmp_path: Path, capsys: Any) -> None:
+    where = str(tmp_path)
+    assert command.run_search(["sweep"], dir=where) == 0
     assert printed(capsys).startswith("2 of 4 runs\n")
-    assert command.run_search(["nothing-like-it"], runs) == command.NOTHING_FOUND
+    assert command.run_search(["nothing-like-it"], dir=where) == command.NOTHING_FOUND
     assert "None of 4 runs" in printed(capsys)
-    command.run_search(["leapt"], runs, as_json=True)
+    command.run_search(["leapt"], dir=where, as_json=True)
     assert json.loads(printed(capsys))["runs"][0]["found"]["finding"].startswith("loss_spike")
 
 
-def test_projects_print(runs: list[StoredRun], capsys: Any) -> None:
-    command.run_projects(runs)
+def test_projects_print(runs: list[StoredRun], tmp_path: Path, capsys: Any) -> None:
+    command.run_projects(dir=str(tmp_path))
     assert printed(capsys).splitlines()[1].split() == ["moe", "1", "1", "other"]
-    command.run_projects([], dir="nowhere")
+    command.run_projects(dir="nowhere")
     assert "No runs in nowhere" in printed(capsys)

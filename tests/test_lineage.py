@@ -199,10 +199,10 @@ def test_many_segments_are_drawn_short(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_data(family: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_lineage(StoredRun(family / "b"), as_json=True) == 0
+    assert run_lineage(str(family / "b"), as_json=True) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["kept"]["steps"] == 172 and made["tree"]["forks"][0]["fork_step"] == 100
-    assert run_lineage(StoredRun(family / "b"), dir=str(family.parent)) == 0
+    assert run_lineage(str(family / "b"), dir=str(family.parent)) == 0
     assert "kept, all 3 runs" in capsys.readouterr().out
 
 

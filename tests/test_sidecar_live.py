@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from sidecar_runs import Writer, describe, own_records
 
@@ -37,6 +37,7 @@ ROWS = some.tuples(
     some.sampled_from([0.001, 0.05, 0.7, 20.0]),
     some.sampled_from([1.0, 3.0, 50.0, math.nan]),
 )
+ONE_ROW = ("row", ("train/loss",), 1, 0.001, 1.0)
 STEPS = some.lists(
     some.one_of(
         ROWS,
@@ -117,6 +118,9 @@ def outcome(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
 def test_live_with_restarts_equals_one_reading(examples: int) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(STEPS)
+    @example([("rank", 1), ("rank", 7), ("read",), ONE_ROW])
+    @example([("rank", 1), ONE_ROW, ("rewind", 1), ONE_ROW, ("read",)])
+    @example([("rank", 1), ("rank", 7), ONE_ROW, ("read",), ("rank", 1), ("restart", False)])
     def check(steps: list[Any]) -> None:
         with tempfile.TemporaryDirectory() as place:
             folder, copy = Path(place, "run"), Path(place, "copy", "run")

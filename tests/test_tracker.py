@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sidecar_runs import until
 
 import barograph
 from barograph.integrations.tracker import MetricsConfig, MetricsTracker, StepMetrics, backend_metrics, metrics_config
@@ -236,6 +237,7 @@ def test_the_jobs_configuration_reaches_every_backend(
     tracker.start_step()
     tracker.end_step(1, 2.0, 1.0, 1e-3, 64)
     wandb = tracker._backends[0]
+    assert until(lambda: wandb.run, 120.0), "W&B starts in a thread of its own"
     tracker.close()
     (offline,) = barograph.read(Path(wandb.run.dir).parent)
     (events,) = barograph.read(tmp_path / "tb")

@@ -28,10 +28,9 @@ def add(commands: Commands) -> None:
 
 
 def _attend(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import find
     from barograph.sidecar.attend import run_attend
 
-    return run_attend([find(name, options.dir).dir for name in options.runs], as_json=options.json)
+    return run_attend(options.runs, dir=options.dir, as_json=options.json)
 
 
 def _ps(options: argparse.Namespace) -> int:

@@ -82,21 +82,18 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _projects(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import runs
     from barograph.views.tables.keeping import run_projects
 
-    return run_projects(runs(options.dir), dir=options.dir, as_json=options.json)
+    return run_projects(dir=options.dir, as_json=options.json)
 
 
 def _search(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import runs
     from barograph.views.tables.keeping import run_search
 
-    return run_search(options.words, runs(options.dir), as_json=options.json)
+    return run_search(options.words, dir=options.dir, as_json=options.json)
 
 
 def _lineage(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import find
     from barograph.views.lineage.command import run_lineage
 
-    return run_lineage(find(options.run, options.dir), dir=options.dir, as_json=options.json)
+    return run_lineage(options.run, dir=options.dir, as_json=options.json)

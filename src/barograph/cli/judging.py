@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 
 from barograph.cli.commands import Commands, count, words
-from barograph.core.record import json_text
+from barograph.core.options import load
 
 
 def add(commands: Commands) -> None:
@@ -142,7 +141,6 @@ def _add_alerts(commands: Commands) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from barograph.core.options import load
     from barograph.doctor.command import explain, run_doctor
 
     if options.explain:
@@ -170,21 +168,14 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _scaling(options: argparse.Namespace) -> int:
-    from barograph.query.folders import runs_folder
     from barograph.views.compare.scaling_command import run_scaling
 
-    keep = None
-    if options.filter:
-        from barograph.query.filters import matches, parse
-
-        condition = parse(options.filter)
-        keep = partial(matches, condition)
     return run_scaling(
-        options.paths or [str(runs_folder(options.dir or None))],
+        options.paths,
         dir=options.dir,
         metric=options.metric,
         parameters=options.parameters,
-        keep=keep,
+        condition=options.filter,
         predict=options.predict,
         budget=options.budget,
         level=options.level,
@@ -229,20 +220,16 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _forecast(options: argparse.Namespace) -> int:
-    from barograph.analysis.forecast import forecast, forecast_sentences
-    from barograph.importing.resolve import resolve
+    from barograph.views.compare.forecast_command import run_forecast
 
-    results = []
-    for run, source in resolve(options.run, options.dir):
-        outlook = forecast(
-            run, planned_steps=options.steps, target=options.target, price_per_hour=options.price_per_hour
-        )
-        results.append({"run": run.id, "source": source} | outlook.as_dict())
-        if not options.json:
-            print("\n".join([run.id, *(f"  {sentence}" for sentence in forecast_sentences(outlook))]))
-    if options.json:
-        print(json_text(results))
-    return 0
+    return run_forecast(
+        options.run,
+        dir=options.dir,
+        steps=options.steps,
+        target=options.target,
+        price_per_hour=options.price_per_hour,
+        as_json=options.json,
+    )
 
 
 def _alerts(options: argparse.Namespace) -> int:

@@ -7,14 +7,9 @@ Out:  text, or JSON with --json.
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 from barograph.cli.commands import Commands, count
-from barograph.core.record import json_text
-from barograph.core.text import escape
 
 
 def add(commands: Commands) -> None:
@@ -72,131 +67,46 @@ def add(commands: Commands) -> None:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import runs
-    from barograph.query.folders import place_name
-    from barograph.query.search import choose
-    from barograph.views import overview
+    from barograph.views.tables.listing import run_ls
 
-    chosen_runs = [
-        run for run in runs(options.dir, options.project, tag=options.tag) if options.all or not run.archived
-    ]
-    rows = [overview.summary(run) for run in (choose(chosen_runs, options.words) if options.words else chosen_runs)]
-    if options.json:
-        print(json_text(rows))
-    elif not rows and chosen_runs:
-        print(f"None of {len(chosen_runs):,} runs has that; `barograph ls` shows them all.")
-    elif not rows:
-        print(f"No runs in {place_name(options.dir or None)} yet. `barograph demo` makes one.")
-    else:
-        print(overview.table(rows))
-    return 0
+    return run_ls(
+        options.words,
+        dir=options.dir,
+        project=options.project,
+        tag=options.tag,
+        archived=options.all,
+        as_json=options.json,
+    )
 
 
 def _show(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import find
-    from barograph.views import overview
+    from barograph.views.tables.listing import run_show
 
-    run = find(options.run, options.dir)
-    if options.json:
-        print(json_text(overview.detail(run)))
-    elif options.blackbox:
-        from barograph.training.blackbox.files import read_blackbox
-        from barograph.views.blackbox import lines
-
-        boxes = read_blackbox(run.dir)
-        if not boxes:
-            raise KeyError(f"{run.id} has no black box: no incident has written one")
-        print("\n\n".join("\n".join(lines(box)) for box in boxes))
-    elif options.names:
-        print("\n".join(escape(name) for name in run.names()))
-    else:
-        print(overview.page(run))
-    return 0
+    return run_show(options.run, dir=options.dir, blackbox=options.blackbox, names=options.names, as_json=options.json)
 
 
 def _tail(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import find
-    from barograph.views.follow import follow
+    from barograph.views.follow import run_tail
 
-    run = find(options.run, options.dir)
-    console = None
-    if options.json:
-        from barograph.core.record import Record, encode
-
-        def show(record: Record) -> None:
-            print(encode(record).decode(), flush=True)
-    else:
-        from barograph.training.console.console import Console
-
-        about = run.manifest
-        console = Console(
-            1, "plain", total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"), patient=True
-        )
-        show = console.draw
-    wait = None if options.no_follow else lambda: time.sleep(0.2)
-    for record in follow(run, options.lines, wait, drawn=not options.json):
-        show(record)
-        if console is not None and console.gone:
-            return 0
-    return 0
+    return run_tail(options.run, dir=options.dir, lines=options.lines, stay=not options.no_follow, as_json=options.json)
 
 
 def _export(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import find
-    from barograph.query.export import export
-    from barograph.query.stored import missing
+    from barograph.trackers.exporting import run_export
 
-    run = find(options.run, options.dir)
-    if options.to == "tensorboard":
-        from fnmatch import fnmatchcase
-
-        from barograph.trackers.send import copy_to_tensorboard
-
-        out, patterns = options.out or Path(run.id), options.series
-        path = run.log_files()[0] if Path(options.run).is_file() else run.dir
-        wanted = (lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)) if patterns else None
-        print(f"{out}: {copy_to_tensorboard(path, out, wanted):,} rows")
-        return 0
-    out = options.out or Path(f"{run.id}.{options.to}")
-    rows = export(run, options.to, out, layout=options.layout, patterns=tuple(options.series), branch=options.branch)
-    print(f"{out}: {rows:,} rows")
-    if missing(run) and not options.partial:
-        print(f"barograph: {out} is not whole; --partial takes that for right", file=sys.stderr)
-        return 1
-    return 0
+    return run_export(
+        options.run,
+        options.to,
+        dir=options.dir,
+        out=options.out,
+        layout=options.layout,
+        patterns=options.series,
+        branch=options.branch,
+        partial=options.partial,
+    )
 
 
 def _gc(options: argparse.Namespace) -> int:
-    from barograph.core.liveness import OPEN
-    from barograph.log.spool import carry_leftovers
-    from barograph.log.write import mend
-    from barograph.query.catalog import runs
-    from barograph.query.folders import own_folder
-    from barograph.query.trash import purge
-    from barograph.store.seal import seal
+    from barograph.views.tables.compacting import run_gc
 
-    report: list[dict[str, Any]] = []
-    carry_leftovers()
-    root = own_folder(options.dir or None)
-    gone = [deleted.as_dict() for deleted in purge(root, options.trash_days * 86_400.0)]
-    for run in runs(options.dir):
-        before = _size(run.dir)
-        for path in run.log_files() if run.status not in OPEN else ():
-            mend(path)
-        if seal(run.dir, final=run.status not in OPEN, wait=True):
-            report.append({"run": run.id, "bytes_before": before, "bytes_after": _size(run.dir)})
-    if options.json:
-        print(json_text({"sealed": report, "purged": gone}))
-    elif not report and not gone:
-        print("Nothing to do: every run that ended is sealed.")
-    elif gone:
-        print(f"{len(gone)} deleted runs were permanently removed.")
-    for row in () if options.json else report:
-        print(f"{row['run']}  {row['bytes_before']:,} → {row['bytes_after']:,} bytes")
-    return 0
-
-
-def _size(folder: Path) -> int:
-    """Bytes of a run's sealed parts and block files."""
-    files = (*folder.glob("store/*/*"), *folder.glob("*.wide"))
-    return sum(path.stat().st_size for path in files if path.is_file())
+    return run_gc(dir=options.dir, trash_days=options.trash_days, as_json=options.json)

@@ -22,6 +22,7 @@ from barograph.core.options import BACKENDS, Settings, load
 from barograph.core.progress import progress
 from barograph.core.text import escape
 from barograph.log.spool import best_copy
+from barograph.query.catalog import find
 from barograph.sidecar.lock import RunLock
 from barograph.sidecar.loop import Sidecar
 
@@ -100,10 +101,10 @@ def _replay(sidecar: Sidecar, folder: Path, ended: bool, quiet: bool) -> None:
 # -- the command lines --------------------------------------------------------------------------------
 
 
-def run_attend(folders: Iterable[Path], as_json: bool = False) -> int:
-    """`barograph attend RUN…`; the exit code."""
+def run_attend(names: Iterable[str], *, dir: str | None = None, as_json: bool = False) -> int:
+    """`barograph attend RUN…`; the exit code. Raises KeyError with one sentence."""
     rows: list[dict[str, Any]] = []
-    for folder in folders:
+    for folder in [find(name, dir).dir for name in names]:
         done = attend(folder, quiet=as_json)
         if done is None:
             pid = RunLock(folder).read().get("pid")

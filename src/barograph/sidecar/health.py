@@ -213,3 +213,4 @@ class Health:
             _, times, _ = self._standing.get(said.identity, ("", 0, None))
             merged = record.fields.get(MERGED) is True
             self._standing[said.identity] = (MERGED, times, said) if merged else (said.severity, times + 1, said)
+            self._said[said.identity] = said.message

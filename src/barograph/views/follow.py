@@ -1,4 +1,4 @@
-"""Follow a run's records while another process writes them.
+"""The command `barograph tail`: a run's records while another process writes them.
 
 In:   a stored run.
 Out:  its latest records, then every new one as it comes, until the run has ended.
@@ -7,20 +7,42 @@ Out:  its latest records, then every new one as it comes, until the run has ende
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from barograph.core.liveness import OPEN
-from barograph.core.record import Record
+from barograph.core.record import Record, encode
 from barograph.log.read import records_from
+from barograph.query.catalog import find
 from barograph.query.stored import StoredRun
+from barograph.training.console.console import Console
 
 _TAIL_BYTES = 4 << 20
+_PAUSE = 0.2  # s
 # of no interest to somebody who watches
 _QUIET = frozenset({"option", "cmd"})
 _UNDRAWN = frozenset({"host", "speed", "span", "goodput", "energy", "memory", "data", "ranks", "model"})
+
+
+def run_tail(name: str, *, dir: str | None = None, lines: int = 20, stay: bool = True, as_json: bool = False) -> int:
+    """Print a run's latest records, and with `stay` those that come; returns the exit code 0. Raises KeyError with one
+    sentence."""
+    run = find(name, dir)
+    about = run.manifest
+    console = Console(
+        1, "plain", total_steps=about.get("total_steps"), total_tokens=about.get("total_tokens"), patient=True
+    )
+    for record in follow(run, lines, (lambda: time.sleep(_PAUSE)) if stay else None, drawn=not as_json):
+        if as_json:
+            print(encode(record).decode(), flush=True)
+        else:
+            console.draw(record)
+        if console.gone:
+            break
+    return 0
 
 
 def follow(

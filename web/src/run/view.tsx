@@ -6,7 +6,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { RunViewProps } from "../api/contract.ts";
-import type { Diagnosis, Row } from "../api/types.ts";
+import type { Diagnosis } from "../api/types.ts";
 import { DoctorView } from "../doctor/view.tsx";
 import { useRuns } from "../runs/store.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
@@ -73,13 +73,14 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
 
   useStory(now === "doctor" ? query.get("finding") : null);
 
+  const row = rows.get(runKey);
+  const read = detail.value ?? (now === "charts" && !detail.error && row ? { ...row, manifest: {} } : null);
+  const before = useRef<RunDetail | null>(null); // of a run that is deleted while its detail is on the way
+  if (read) before.current = read;
   const known =
-    detail.value ??
-    (now === "charts" && !detail.error
-      ? rows.get(runKey)
-        ? { ...(rows.get(runKey) as Row), manifest: {} }
-        : unread(runKey)
-      : null);
+    read ??
+    (before.current?.key === runKey ? before.current : null) ??
+    (now === "charts" && !detail.error ? unread(runKey) : null);
   if (!known) {
     return detail.error ? (
       <div class="message" role="alert">

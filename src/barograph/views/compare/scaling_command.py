@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from barograph.analysis.scaling.fit import fit_scaling
 from barograph.core.record import json_text
-from barograph.query.stored import StoredRun
+from barograph.query.filters import matches, parse
+from barograph.query.folders import runs_folder
 from barograph.views.compare.scaling_page import optimum_lines, page, prediction_lines
 
 
@@ -22,7 +24,7 @@ def run_scaling(
     dir: str | None = None,
     metric: str | None = None,
     parameters: str | None = None,
-    keep: Callable[[StoredRun], bool] | None = None,
+    condition: str | None = None,
     predict: Sequence[str] = (),
     budget: Sequence[str] = (),
     level: float = 0.95,
@@ -31,11 +33,14 @@ def run_scaling(
 ) -> int:
     """Fit the law and print it with what was asked to be predicted; returns the exit code 0.
 
-    predict: texts such as `7e9,2e12`, or `7B,2T`: N and D. budget: texts such as `1e22`, FLOPs. The rest is as in
-    `scaling.fit`. Raises KeyError, ValueError and OSError with one sentence.
+    paths: without any, the folder of runs. condition: a filter that runs must meet. predict: texts such as
+    `7e9,2e12`, or `7B,2T`: N and D. budget: texts such as `1e22`, FLOPs. The rest is as in `scaling.fit`. Raises
+    KeyError, ValueError and OSError with one sentence.
     """
     places = [_pair(item) for item in predict]
     budgets = [amount(item, "--budget") for item in budget]
+    keep = partial(matches, parse(condition)) if condition else None
+    paths = paths or [str(runs_folder(dir or None))]
     scaling = fit_scaling(*paths, dir=dir, metric=metric, parameters=parameters, keep=keep, level=level, anyway=anyway)
     predictions = [scaling.predict(*place) for place in places]
     optima = [scaling.optimal(budget) for budget in budgets]

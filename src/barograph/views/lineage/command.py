@@ -13,15 +13,18 @@ from pathlib import Path
 from barograph.analysis.lineage.tree import lineage
 from barograph.core.record import json_text
 from barograph.core.terminal import wants_colour
+from barograph.query.catalog import find
 from barograph.query.stored import StoredRun
 from barograph.views.lineage.drawing import lines
 
 
-def run_lineage(run: StoredRun, *, dir: str | None = None, as_json: bool = False) -> int:
+def run_lineage(name: str, *, dir: str | None = None, as_json: bool = False) -> int:
     """Print the tree that a run belongs to and what it took; returns the exit code 0.
 
-    dir: the folder of runs where forks are looked for; by default the one that the run lies in.
+    dir: the folder of runs where forks are looked for; by default the one that the run lies in. Raises KeyError with
+    one sentence.
     """
+    run = find(name, dir)
     made = lineage(run, _root(run, dir))
     if as_json:
         print(json_text(made.as_dict()))

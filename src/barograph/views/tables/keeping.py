@@ -182,9 +182,9 @@ def _root(dir: str | None) -> Path:
 # -- finding ----------------------------------------------------------------------------------------------
 
 
-def run_projects(runs: Sequence[StoredRun], *, dir: str | None = None, as_json: bool = False) -> int:
-    """Print a row a project of these runs; returns the exit code 0. dir: where they were looked for, as typed."""
-    rows = projects(runs)
+def run_projects(*, dir: str | None = None, as_json: bool = False) -> int:
+    """Print a row for each project of a folder of runs; returns the exit code 0."""
+    rows = projects(catalog.runs(dir))
     if as_json:
         print(json_text([row.as_dict() for row in rows]))
         return 0
@@ -211,12 +211,12 @@ def _some(count: int) -> str:
     return str(count) if count else ""
 
 
-def run_search(words: Sequence[str], runs: Sequence[StoredRun], *, as_json: bool = False) -> int:
-    """Print those of these runs that have all words, with where; returns 0, or 1 if there is none, as grep does.
+def run_search(words: Sequence[str], *, dir: str | None = None, as_json: bool = False) -> int:
+    """Print the runs that have all words, with where; returns 0, or 1 if there is none, as grep does.
 
     Raises ValueError with one sentence for a condition that can't be read.
     """
-    found = search(words, runs)
+    found = search(words, catalog.runs(dir))
     if as_json:
         print(json_text({"looked_at": found.looked_at, "runs": [hit.as_dict() for hit in found.hits]}))
     elif not found.hits:

@@ -1,0 +1,46 @@
+"""The command `barograph export`.
+
+In:   a run as typed, a format, a file.
+Out:  the file; an exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from barograph.query.catalog import find
+from barograph.query.export import export
+from barograph.query.stored import missing
+from barograph.trackers.send import copy_to_tensorboard
+
+
+def run_export(
+    name: str,
+    to: str,
+    *,
+    dir: str | None = None,
+    out: Path | None = None,
+    layout: str | None = None,
+    patterns: Sequence[str] = (),
+    branch: str = "live",
+    partial: bool = False,
+) -> int:
+    """Write a run's series to a file; returns 0, or 1 where files of the run are damaged or gone and `partial` is not
+    given. Raises KeyError, ValueError and OSError with one sentence."""
+    run = find(name, dir)
+    if to == "tensorboard":
+        out = out or Path(run.id)
+        path = run.log_files()[0] if Path(name).is_file() else run.dir
+        wanted = (lambda series: any(fnmatchcase(series, pattern) for pattern in patterns)) if patterns else None
+        print(f"{out}: {copy_to_tensorboard(path, out, wanted):,} rows")
+        return 0
+    out = out or Path(f"{run.id}.{to}")
+    rows = export(run, to, out, layout=layout, patterns=tuple(patterns), branch=branch)
+    print(f"{out}: {rows:,} rows")
+    if missing(run) and not partial:
+        print(f"barograph: {out} is not whole; --partial takes that for right", file=sys.stderr)
+        return 1
+    return 0

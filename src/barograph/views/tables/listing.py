@@ -1,0 +1,63 @@
+"""The commands `barograph ls` and `barograph show`.
+
+In:   runs and words as typed.
+Out:  lines of text, or JSON; an exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barograph.core.record import json_text
+from barograph.core.text import escape
+from barograph.query.catalog import find, runs
+from barograph.query.folders import place_name
+from barograph.query.search import choose
+from barograph.training.blackbox.files import read_blackbox
+from barograph.views import overview
+from barograph.views.blackbox import lines
+
+
+def run_ls(
+    words: Sequence[str],
+    *,
+    dir: str | None = None,
+    project: str | None = None,
+    tag: str | None = None,
+    archived: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Print a row for each run; returns the exit code 0. words: only runs that have them all, or meet a condition.
+    archived: those too."""
+    every = [run for run in runs(dir, project, tag=tag) if archived or not run.archived]
+    rows = [overview.summary(run) for run in (choose(every, words) if words else every)]
+    if as_json:
+        print(json_text(rows))
+    elif not rows and every:
+        print(f"None of {len(every):,} runs has that; `barograph ls` shows them all.")
+    elif not rows:
+        where = place_name(dir or None)
+        print(f"No runs in {where} yet. `barograph demo` makes one.")
+    else:
+        print(overview.table(rows))
+    return 0
+
+
+def run_show(
+    name: str, *, dir: str | None = None, blackbox: bool = False, names: bool = False, as_json: bool = False
+) -> int:
+    """Print a run's page; returns the exit code 0. blackbox: its last steps before an incident instead; names: those
+    of all its series. Raises KeyError with one sentence."""
+    run = find(name, dir)
+    if as_json:
+        print(json_text(overview.detail(run)))
+    elif blackbox:
+        boxes = read_blackbox(run.dir)
+        if not boxes:
+            raise KeyError(f"{run.id} has no black box: no incident has written one")
+        print("\n\n".join("\n".join(lines(box)) for box in boxes))
+    elif names:
+        print("\n".join(escape(each) for each in run.names()))
+    else:
+        print(overview.page(run))
+    return 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from clickhouse_server import clickhouse  # noqa: F401
 
 # no deadline and no limit on generation: how long an example takes says how busy the machine is. In CI a commit's
 # examples are always the same, so that a failure can be repeated; elsewhere every run tries others

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Sequence
 
 from barograph import __version__
-from barograph.cli import asking, attending, filing, judging, logs, looking, trying, watching
+from barograph.cli import asking, attending, filing, fleet, judging, logs, looking, trying, watching
 from barograph.cli.commands import Commands
 from barograph.core import damage
+from barograph.core.options import PASSWORD_VARIABLE
+from barograph.store.clickhouse.address import has_password, is_address
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    if any(is_address(word) and has_password(word) for word in vars(options).values()):
+        return _sorry(f"every user of this machine can read a command's arguments: set {PASSWORD_VARIABLE} instead")
     damage.found.clear()
     try:
         code = int(options.function(options) or 0)
@@ -63,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"barograph {__version__}")
     commands = Commands(parser)
-    for group in (looking, watching, attending, judging, asking, filing, logs, trying):
+    for group in (looking, watching, attending, judging, asking, filing, logs, fleet, trying):
         group.add(commands)
     parser.epilog = f"{commands.listing()}\n\n`barograph COMMAND --help` explains a command and its options."
     return parser

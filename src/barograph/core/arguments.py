@@ -142,5 +142,7 @@ class Options(TypedDict, total=False):
     """tags of TensorBoard: as they are, or in folders such as `Loss/train`"""
     wide_threshold: int | None
     """a log call with more names than this goes to the columnar store only"""
+    store: str | None
+    """ClickHouse server that gets the run too: clickhouse://user@host:8123/database"""
     sync_seconds: float | None
     """seconds between two fsyncs: what a power cut can cost"""

@@ -21,7 +21,9 @@ from barograph.core.text import quoted
 PREFIX = "BAROGRAPH_"
 FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file
 PROGRAM_VARIABLE = "BAROGRAPH_PROGRAM"  # set by `barograph run`: a file, to which the program's own run adds a line
-NO_OPTIONS = (FILE_VARIABLE, PROGRAM_VARIABLE, "BAROGRAPH_REALLOGS", "BAROGRAPH_CI")  # the last two are for our tests
+PASSWORD_VARIABLE = "BAROGRAPH_CLICKHOUSE_PASSWORD"  # never in a file, a manifest or an argument
+_FOR_TESTS = ("BAROGRAPH_REALLOGS", "BAROGRAPH_CI")
+NO_OPTIONS = (FILE_VARIABLE, PROGRAM_VARIABLE, PASSWORD_VARIABLE, *_FOR_TESTS)
 
 BACKENDS = ("wandb", "aim", "tensorboard", "mlflow", "trackio", "otel")
 FORMULAS = ("palm", "palm_non_embedding", "megatron", "kempner", "causal")
@@ -176,7 +178,14 @@ class Settings:
     )
     # the store
     wide_threshold: int = _option(100, COUNT, "a log call with more names than this goes to the columnar store only")
+    store: str = _option("", TEXT, "ClickHouse server that gets the run too: clickhouse://user@host:8123/database")
     sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")
+
+    @property
+    def needs_sidecar(self) -> bool:
+        """Whether the run asks for what only a sidecar does, such as alerts and copies."""
+        asked = self.backends or self.store or self.notify or self.alerts or self.metrics_port is not None
+        return bool(asked) or self.stop_on != "none"
 
     @property
     def backends(self) -> tuple[str, ...]:

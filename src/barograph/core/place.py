@@ -201,3 +201,9 @@ def is_network_filesystem(path: str | os.PathLike[str], mountinfo: str | None = 
     if kind.startswith("fuse."):
         return kind[5:] not in _LOCAL_FUSE
     return kind in _NETWORK
+
+
+def cache_folder() -> Path:
+    """What may be deleted at any time is kept here: $XDG_CACHE_HOME/barograph, or under ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "barograph"

@@ -27,6 +27,7 @@ from barograph.importing.registry import source_of
 from barograph.importing.rehearsal import Rehearsal, rehearse
 from barograph.importing.results import Findings, look, result, result_lines, unread_lines
 from barograph.importing.source import FoundRun, ImportSource, Unread
+from barograph.query.folders import own_folder
 
 _SHOWN_NAMES = 12
 _SHOWN_PROBLEMS = 5
@@ -54,7 +55,7 @@ def run_import(
     """
     if kind:
         source_of(kind)
-    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", "runs"))
+    root = own_folder(dir)
     known = parse_aliases(config.load().aliases, "the option aliases") | (read_aliases(aliases) if aliases else {})
     found, problems, missing = look(paths, kind, root)
     if name and len(found) > 1:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from barograph.core.segments import is_run
 from barograph.log.read import is_log
+from barograph.query.folders import place_name, runs_folder
 from barograph.query.stored import StoredRun
-
-DEFAULT_DIR = "runs"
 
 
 def runs(
@@ -26,7 +25,7 @@ def runs(
     tag: str | None = None,
 ) -> list[StoredRun]:
     """The runs under a folder (default: `BAROGRAPH_DIR`, else `runs`), the newest last."""
-    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
+    root = runs_folder(dir)
     chosen_runs = [run for run in map(StoredRun, _run_folders(root)) if project is None or run.project == project]
     if status is not None:
         chosen_runs = [run for run in chosen_runs if run.status == status]
@@ -64,7 +63,7 @@ def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
         raise KeyError(f"{which} is not a training log: it holds no JSON array of records")
     if path.is_file() or (path.is_dir() and is_run(path)):
         return StoredRun(path)
-    known = runs(dir)
+    known = runs(runs_folder(dir, which))
     for same in (
         [run for run in known if which in (run.id, f"{run.project}/{run.id}")],
         [run for run in known if run.name == which],
@@ -76,4 +75,4 @@ def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
             raise KeyError(f"{which!r} is {len(same)} runs: {', '.join(f'{r.project}/{r.id}' for r in same[:5])}")
     near = difflib.get_close_matches(which, [run.id for run in known], 1, 0.4)
     hint = f"; the nearest is {near[0]!r}" if near else "; `barograph ls` shows what there is"
-    raise KeyError(f"there is no run {which!r} in {Path(dir or os.environ.get('BAROGRAPH_DIR', DEFAULT_DIR))}{hint}")
+    raise KeyError(f"there is no run {which!r} in {place_name(dir or None)}{hint}")

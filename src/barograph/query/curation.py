@@ -20,6 +20,7 @@ from typing import Any
 from barograph.core import manifest, segments
 from barograph.core.record import format_time
 from barograph.core.values import text
+from barograph.query.folders import refuse_copy
 
 FILE = "curation.json"
 KEYS = ("name", "tags", "notes", "pinned", "archived")
@@ -65,6 +66,7 @@ def amend(folder: str | os.PathLike[str], change: Callable[[Mapping[str, Any]], 
     place = Path(folder)
     if not segments.is_run(place):
         raise ValueError(f"{place} is not a run's folder, so there is nothing to edit")
+    refuse_copy(place)
     inner = place / segments.FOLDER  # the writer never locks it, and so never waits for an editor
     with manifest.turn(inner if inner.is_dir() else place, _lock, _WAIT_SECONDS):
         held = read(place)

@@ -28,6 +28,7 @@ from barograph.query import catalog
 from barograph.query.leaves import number_in, plain_text
 from barograph.query.shelf import RunEntry, latest
 from barograph.query.stored import StoredRun
+from barograph.store.clickhouse.address import is_address
 
 FIELDS: dict[str, str] = {
     "id": "text", "run": "text", "name": "text", "project": "text", "status": "text", "tag": "texts",
@@ -96,7 +97,13 @@ def runs(
     where: a condition, such as `config.lr > 1e-3 and status = finished`; it may stand first too:
     `barograph.runs("tag = sweep")`. Raises FilterError with a sentence for one that cannot be read.
     """
-    if isinstance(dir, str) and where is None and re.search(r"[=<>~]", dir) and not os.path.exists(dir):
+    if (
+        isinstance(dir, str)
+        and where is None
+        and not is_address(dir)
+        and re.search(r"[=<>~]", dir)
+        and not os.path.exists(dir)
+    ):
         dir, where = None, dir
     condition = None if where is None else parse(where)
     found = catalog.runs(dir, project, status=status, tag=tag)

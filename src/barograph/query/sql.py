@@ -17,10 +17,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.query import catalog
+from barograph.query.folders import runs_folder
 from barograph.query.given import GivenRun, stored_runs
 from barograph.query.pushdown import EVERYTHING, QueryScope, wanted
 from barograph.query.rows import PROVIDERS
@@ -125,7 +125,7 @@ def _duckdb() -> Any:
 
 
 def _runs(dir: str | os.PathLike[str] | None) -> list[StoredRun]:
-    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", catalog.DEFAULT_DIR))
+    root = runs_folder(dir)
     if not root.is_dir():
         raise ValueError(f"there is no folder of runs {root}; name one with --dir")
     return catalog.runs(root)

@@ -26,6 +26,7 @@ from typing import Any
 from barograph.core import liveness, manifest, segments
 from barograph.core.names import folder_name
 from barograph.query import curation
+from barograph.query.folders import refuse_copy
 
 FOLDER = ".trash"
 NOTE = "trash.json"
@@ -62,6 +63,7 @@ def trash(run_dir: str | os.PathLike[str], root: str | os.PathLike[str] | None =
     folder = Path(os.path.abspath(run_dir))
     if not segments.is_run(folder) or FOLDER in folder.parts:
         raise ValueError(f"{folder} is not a run's folder, so there is nothing to delete")
+    refuse_copy(folder)
     about = curation.over(folder, manifest.read(folder))
     refuse_live(folder, force)
     top = _root(folder, about) if root is None else Path(os.path.abspath(root))

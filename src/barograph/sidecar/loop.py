@@ -263,7 +263,7 @@ class Sidecar:
 
     def open_mirrors(self) -> None:
         """Start to send to the trackers that were asked for."""
-        if self.main and self.settings.backends and self.mirrors is None:
+        if self.main and (self.settings.backends or self.settings.store) and self.mirrors is None:
             from barograph.sidecar.mirrors import Mirrors
 
             self.mirrors = Mirrors(self.journal)

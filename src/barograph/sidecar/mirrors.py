@@ -1,7 +1,8 @@
 """The run's mirrors: a process each, which reads the run's folder and sends what another tracker has not got.
 
 In:   the trackers that the settings ask for; the run's end.
-Out:  `python -m barograph.trackers.sync` for each, with its options on standard input, as they may hold secrets.
+Out:  `python -m barograph.trackers.sync` for each, with its options on standard input, as they may hold secrets; and
+      `python -m barograph.store.clickhouse.send` for the option `store`.
 
 A tracker's library that hangs or grows holds up nothing but its own process.
 """
@@ -17,6 +18,7 @@ import time
 from typing import Any
 
 from barograph.sidecar.journal import Journal
+from barograph.store.clickhouse.address import has_password
 from barograph.trackers import backends
 
 END_SECONDS = 150.0  # a mirror ends by itself after two minutes without progress
@@ -28,17 +30,23 @@ class Mirrors:
     def __init__(self, journal: Journal):
         self._journal = journal
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        folder = str(journal.dir.resolve())
         for name in journal.settings.backends:
-            self._start(name, backends.options_of(name, journal.settings))
+            words = ["-m", "barograph.trackers.sync", folder, name]
+            self._start(name, words, backends.options_of(name, journal.settings), f"sync {folder} --to {name}")
+        if to := journal.settings.store:
+            shown = to if not has_password(to) else "URL"
+            words = ["-m", "barograph.store.clickhouse.send", folder]
+            self._start("clickhouse", words, {"to": to}, f"push {folder} --to {shown}")
 
     def __bool__(self) -> bool:
         return bool(self._processes)
 
-    def _start(self, name: str, options: dict[str, Any]) -> None:
-        folder = str(self._journal.dir.resolve())
+    def _start(self, name: str, words: list[str], options: dict[str, Any], later: str) -> None:
+        """words: the arguments of Python. later: the command that does the same by hand."""
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "barograph.trackers.sync", folder, name],
+                [sys.executable, *words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -49,9 +57,7 @@ class Mirrors:
             process.stdin.flush()
         except OSError as error:
             sentence = f"no process to mirror the run to {name} ({error.strerror or error})"
-            self._journal.warn(
-                f"{sentence}; `barograph sync {folder} --to {name}` sends it later", key=f"mirror {name}"
-            )
+            self._journal.warn(f"{sentence}; `barograph {later}` sends it later", key=f"mirror {name}")
             return
         self._processes[name] = process
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()

@@ -56,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
     except OSError:
         return 1
-    needed = bool(settings.notify or settings.alerts or settings.backends or settings.stop_on != "none")
-    needed = needed or settings.metrics_port is not None
+    needed = settings.needs_sidecar
     if not needed and not slot.take(most_sidecars()):
         return 0
     before = lock.read()

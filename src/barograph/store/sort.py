@@ -142,7 +142,7 @@ def _point_slice(sheets: list[_Sheet], names: list[str], low: int, high: int) ->
         series, segment, step, time, rank, value = (
             column[order] for column in (series, segment, step, time, rank, value)
         )
-    rows = _table("points", step=step, time=time, value=value, segment=segment, rank=rank)
+    rows = rows_table("points", step=step, time=time, value=value, segment=segment, rank=rank)
     return Slice(names[low:high], np.bincount(series - low, minlength=high - low).tolist(), rows)
 
 
@@ -164,7 +164,8 @@ def _ranges(counts: Array, most: int) -> Iterator[tuple[int, int]]:
         low, before = high, int(ends[high - 1])
 
 
-def _table(table: str, **columns: Any) -> Any:
+def rows_table(table: str, **columns: Any) -> Any:
+    """Rows as Arrow's table of all columns but the name, from arrays or lists of them."""
     schema = sealed_schema(table)
     arrays = []
     for field in list(schema)[1:]:
@@ -196,7 +197,7 @@ def _histogram_slice(rows: list[tuple[str, int, int, HistogramsBlock, int]]) -> 
     counts: dict[str, int] = {}
     for name, *_ in rows:
         counts[name] = counts.get(name, 0) + 1
-    table = _table(
+    table = rows_table(
         "histograms",
         step=[step for _, _, step, _, _ in rows],
         time=[int(block.time[row]) for *_, block, row in rows],

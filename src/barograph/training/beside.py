@@ -49,10 +49,7 @@ class Beside:
 
     @property
     def _waited_for(self) -> bool:
-        settings = self._settings
-        asked = settings.backends or settings.notify or settings.alerts or settings.stop_on != "none"
-        asked = asked or settings.metrics_port is not None
-        return self._main and bool(asked)
+        return self._main and self._settings.needs_sidecar
 
     @property
     def started(self) -> bool:

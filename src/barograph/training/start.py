@@ -104,6 +104,7 @@ def _unrecorded(settings: Settings, config: dict[str, Any], callback: Any) -> Ru
         "watchdog": False,
         "machine": False,
         "report_to": (),
+        "store": "",
     }
     settings = replace(settings, **nothing)
     folder = Path(settings.dir) / folder_name(settings.project) / f"not-recorded-{os.getpid()}-{time.time_ns():x}"

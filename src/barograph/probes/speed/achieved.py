@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barograph.core.hardware import hardware
+from barograph.core.place import cache_folder
 from barograph.probes.speed.peaks import device_peak
 
 # (rows, columns, inner) of the products tried. Squares fill a device evenly; the long ones are those of a
@@ -199,8 +200,7 @@ def _time_gpu(device: Any, shape: tuple[int, int, int], kind: Any, seconds: floa
 
 def peaks_file() -> Path:
     """Where measured peaks are kept: $XDG_CACHE_HOME/barograph/peaks.json, or under ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "barograph" / "peaks.json"
+    return cache_folder() / "peaks.json"
 
 
 def store(measured: MeasuredPeak, file: Path | None = None) -> Path:

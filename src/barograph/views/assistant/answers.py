@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,6 +30,7 @@ from barograph.doctor.diagnosis import diagnose
 from barograph.query import catalog, filters, given, goodput, tables
 from barograph.query import sql as query_sql
 from barograph.query.findings import recorded_findings
+from barograph.query.folders import runs_folder
 from barograph.query.leaves import flat, plain_text, sound
 from barograph.query.shelf import RunEntry, latest
 from barograph.query.stored import StoredRun
@@ -48,7 +48,7 @@ class Answers:
     """Answers about the runs of one folder. Each raises KeyError or ValueError with one sentence."""
 
     def __init__(self, dir: str | os.PathLike[str] | None = None):
-        self.dir = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", catalog.DEFAULT_DIR))
+        self.dir = runs_folder(dir)
 
     def find(self, which: str) -> StoredRun:
         """The run of an id, project/id, name, or beginning of an id; of several of one name the newest."""

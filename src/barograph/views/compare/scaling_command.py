@@ -7,15 +7,14 @@ Out:  the law on the terminal, or JSON; an exit code.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Sequence
 from functools import partial
 
 from barograph.analysis.scaling.fit import fit_scaling
 from barograph.core.record import json_text
-from barograph.query.catalog import DEFAULT_DIR
 from barograph.query.filters import matches, parse
+from barograph.query.folders import runs_folder
 from barograph.views.compare.scaling_page import optimum_lines, page, prediction_lines
 
 
@@ -41,7 +40,7 @@ def run_scaling(
     places = [_pair(item) for item in predict]
     budgets = [amount(item, "--budget") for item in budget]
     keep = partial(matches, parse(condition)) if condition else None
-    paths = paths or [dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR)]
+    paths = paths or [str(runs_folder(dir or None))]
     scaling = fit_scaling(*paths, dir=dir, metric=metric, parameters=parameters, keep=keep, level=level, anyway=anyway)
     predictions = [scaling.predict(*place) for place in places]
     optima = [scaling.optimal(budget) for budget in budgets]

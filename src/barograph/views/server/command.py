@@ -11,10 +11,9 @@ import socket
 import sys
 import threading
 import webbrowser
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barograph.query.catalog import DEFAULT_DIR
+from barograph.query.folders import keep_fetching, place_name, runs_folder
 from barograph.views.server.addresses import is_loopback, own_names
 from barograph.views.server.security import Access
 
@@ -40,7 +39,7 @@ def view(
     dir: by default `BAROGRAPH_DIR`, else `runs`. port: None or 0 for a free one near 6060. host: any other than
     loopback needs a token; one is made if none is given. Raises ValueError and OSError with one sentence.
     """
-    root = Path(dir if dir is not None else os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
+    root = runs_folder(dir)
     if dir is not None and not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root}; name one that holds runs, or leave it out")
     try:
@@ -71,7 +70,9 @@ def view(
         server.app, log_level="error", access_log=False, server_header=False, lifespan="off", ws="none", http="h11",
         loop="asyncio", timeout_graceful_shutdown=2, timeout_keep_alive=30,
     )  # fmt: skip
-    print(f"Barograph shows {root} at {url}{f'?token={token}' if token else ''}  (Ctrl-C ends it)", flush=True)
+    print(
+        f"Barograph shows {place_name(dir)} at {url}{f'?token={token}' if token else ''}  (Ctrl-C ends it)", flush=True
+    )
     if not local:
         print("Whoever has this address with its token can read these runs and edit their notes.", flush=True)
     threading.Thread(target=_warm, args=(server,), daemon=True).start()
@@ -80,11 +81,14 @@ def view(
         opened = threading.Timer(0.3, webbrowser.open, [where + (f"?token={token}" if token else "")])
         opened.daemon = True
         opened.start()
+    stop = threading.Event()
+    keep_fetching(dir, stop)
     try:
         _server_class()(config, server).run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
+        stop.set()
         listening.close()
     return 0
 

@@ -6,7 +6,6 @@ Out:  the files of ended runs compacted, old trash removed; lines of text, or JS
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from barograph.core.liveness import OPEN
 from barograph.core.record import json_text
 from barograph.log.spool import carry_leftovers
 from barograph.log.write import mend
-from barograph.query.catalog import DEFAULT_DIR, runs
+from barograph.query.catalog import runs
+from barograph.query.folders import own_folder
 from barograph.query.trash import purge
 from barograph.store.seal import seal
 
@@ -23,7 +23,7 @@ def run_gc(*, dir: str | None = None, trash_days: int = 30, as_json: bool = Fals
     """Compact ended runs, and remove those that were deleted `trash_days` days ago; returns the exit code 0."""
     report: list[dict[str, Any]] = []
     carry_leftovers()
-    root = Path(dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR))
+    root = own_folder(dir or None)
     gone = [deleted.as_dict() for deleted in purge(root, trash_days * 86_400.0)]
     for run in runs(dir):
         before = _size(run.dir)

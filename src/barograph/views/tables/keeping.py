@@ -15,6 +15,7 @@ from typing import Any
 from barograph.core.record import json_text
 from barograph.core.text import escape
 from barograph.query import catalog, curation, trash
+from barograph.query.folders import own_folder, place_name
 from barograph.query.projects import projects
 from barograph.query.search import Hit, search
 from barograph.query.stored import StoredRun
@@ -171,7 +172,7 @@ def run_restore(ids: Sequence[str], *, dir: str | None = None, list_them: bool =
 
 
 def _shown_root(dir: str | None) -> str:
-    return dir if dir is not None else os.environ.get("BAROGRAPH_DIR", catalog.DEFAULT_DIR)
+    return str(own_folder(dir))
 
 
 def _root(dir: str | None) -> Path:
@@ -188,9 +189,7 @@ def run_projects(*, dir: str | None = None, as_json: bool = False) -> int:
         print(json_text([row.as_dict() for row in rows]))
         return 0
     if not rows:
-        print(
-            f"No runs in {dir or os.environ.get('BAROGRAPH_DIR', catalog.DEFAULT_DIR)} yet. `barograph demo` makes one."
-        )
+        print(f"No runs in {place_name(dir or None)} yet. `barograph demo` makes one.")
         return 0
     head = ("PROJECT", "RUNS", "RUNNING", "FAILED", "ARCHIVED", "NEWEST")
     lines = [

@@ -6,12 +6,12 @@ Out:  lines of text, or JSON; an exit code.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from barograph.core.record import json_text
 from barograph.core.text import escape
-from barograph.query.catalog import DEFAULT_DIR, find, runs
+from barograph.query.catalog import find, runs
+from barograph.query.folders import place_name
 from barograph.query.search import choose
 from barograph.training.blackbox.files import read_blackbox
 from barograph.views import overview
@@ -36,7 +36,7 @@ def run_ls(
     elif not rows and every:
         print(f"None of {len(every):,} runs has that; `barograph ls` shows them all.")
     elif not rows:
-        where = dir or os.environ.get("BAROGRAPH_DIR", DEFAULT_DIR)
+        where = place_name(dir or None)
         print(f"No runs in {where} yet. `barograph demo` makes one.")
     else:
         print(overview.table(rows))

@@ -1,0 +1,162 @@
+"""Sealed parts as batches of rows on the server: which the server has, and a part's rows as it takes them.
+
+In:   a client; sealed parts.
+Out:  `SentBatch`es that count; bodies of INSERTs, and sums by which both sides know that they have the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from barograph.core.lazy import lazy
+from barograph.store.clickhouse import native
+from barograph.store.clickhouse.client import Client, quote
+from barograph.store.columns import Array
+from barograph.store.part import Part, numbers
+from barograph.store.schema import StoreFile, sealed_name, visible
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+INSERT_ROWS = {"points": 500_000, "histograms": 4_096}
+
+
+@dataclass(frozen=True)
+class SentBatch:
+    """A sealed part as the server has it."""
+
+    log: str
+    file: StoreFile
+    number: int
+    rows: int
+    checksum: int
+    header: dict[str, Any]
+
+
+def where(project: str, run: str) -> str:
+    return f"project = {quote(project)} AND run = {quote(run)}"
+
+
+def read_batches(client: Client, project: str, run: str) -> tuple[list[SentBatch], int]:
+    """A run's batches that count, by log, kind and number; the highest number of any batch."""
+    found: dict[tuple[str, StoreFile], SentBatch] = {}
+    highest = 0
+    answer = client.rows(
+        "SELECT log, kind, first, last, batch, rows, checksum, header FROM batches "
+        f"WHERE {where(project, run)} ORDER BY batch"
+    )
+    for log, kind, first, last, number, rows, checksum, header in answer:
+        file = StoreFile(int(first), int(last), kind, sealed_name(int(first), int(last), kind))
+        found[log, file] = SentBatch(log, file, int(number), int(rows), int(checksum), json.loads(header))
+        highest = max(highest, int(number))
+    counted = []
+    for log, kind in sorted({(log, file.table) for log, file in found}):
+        files = [file for name, file in found if name == log]
+        counted += [found[log, file] for file in visible(files, kind)]
+    return counted, highest
+
+
+def covered(file: StoreFile, batches: Sequence[StoreFile]) -> bool:
+    """Whether these hold all numbers of a part, and so all of its rows."""
+    numbers = set(range(file.first, file.last + 1))
+    for other in batches:
+        if file.first <= other.first and other.last <= file.last:
+            numbers -= set(range(other.first, other.last + 1))
+    return not numbers or any(other.covers(file) for other in batches)
+
+
+class PartRows:
+    """A part's rows as bodies of INSERTs. `rows` and `checksum`: of those so far."""
+
+    def __init__(self, part: Part, kind: str, project: str, run: str, number: int):
+        self.part, self.kind = part, kind
+        self.rows, self.checksum = 0, 0
+        self._project, self._run, self._number = project, run, number
+        self._last: tuple[str, int, int, int] | None = None  # name, segment, step and seq of the row before
+
+    def bodies(self) -> Iterator[bytes]:
+        """Blocks of rows in the part's order, for `INSERT INTO … FORMAT Native`. Raises DamagedPart."""
+        part = self.part
+        size = INSERT_ROWS[self.kind]
+        for start in range(0, part.rows, size):
+            yield self._body(start, min(start + size, part.rows))
+
+    def _body(self, start: int, stop: int) -> bytes:
+        part, rows = self.part, stop - start
+        low = int(np.searchsorted(part.starts, start, "right")) - 1
+        high = int(np.searchsorted(part.starts, stop, "left"))
+        names = part.names[low:high]
+        edges = np.clip(part.starts[low : high + 1], start, stop)
+        counts = np.diff(edges)
+        values = ("value",) if self.kind == "points" else ("edges", "counts")
+        tables = list(part.read(start, stop, ("step", "time", *values, "segment", "rank")))
+
+        def column(name: str) -> Array:
+            return np.concatenate([array for table in tables for array in numbers(table, name)])
+
+        step, time = column("step"), column("time")
+        segment, rank = (column(name).astype(np.int32) for name in ("segment", "rank"))
+        seq = self._seq(names, edges - start, segment, step)
+        columns = {
+            "project": native.repeated([self._project], [rows]),
+            "run": native.repeated([self._run], [rows]),
+            "name": native.repeated(names, counts.tolist()),
+            "rank": native.numbers("Int32", rank),
+            "segment": native.numbers("Int32", segment),
+            "step": native.numbers("Int64", step),
+            "seq": native.numbers("UInt32", seq),
+            "time": native.numbers("Int64", time),
+            "batch": native.constant("UInt64", self._number, rows),
+        }
+        held: dict[str, Any] = {}
+        if self.kind == "points":
+            held["value"] = column("value")
+            columns["value"] = native.numbers("Float64", held["value"])
+        else:
+            held = {name: [row for table in tables for row in _lists(table, name)] for name in values}
+            columns |= {name: native.lists(found) for name, found in held.items()}
+        self.rows += rows
+        self.checksum = (self.checksum + checksum(step=step, time=time, segment=segment, rank=rank, **held)) % (1 << 64)
+        return native.block(rows, columns)
+
+    def _seq(self, names: Sequence[str], edges: Array, segment: Array, step: Array) -> Array:
+        """Of the rows of one name, segment and step, which one each is."""
+        rows = len(step)
+        begins = np.ones(rows, bool)
+        begins[1:] = (segment[1:] != segment[:-1]) | (step[1:] != step[:-1])
+        begins[edges[:-1]] = True
+        place = np.arange(rows)
+        seq = place - np.maximum.accumulate(np.where(begins, place, 0))
+        if self._last is not None and self._last[:3] == (names[0], int(segment[0]), int(step[0])):
+            first = int(np.flatnonzero(begins)[1]) if begins.sum() > 1 else rows
+            seq[:first] += self._last[3] + 1
+        self._last = names[-1], int(segment[-1]), int(step[-1]), int(seq[-1])
+        return seq
+
+
+def checksum(*, step: Array, time: Array, segment: Array, rank: Array, **values: Any) -> int:
+    """The sum over rows that `checksum_sql` makes on the server; values: `value`, or `edges` and `counts`."""
+    wide = (column.astype(np.int64) for column in (step, time, segment, rank))
+    place = np.dot([1000003, 31, 7, 1], list(wide)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
+    if "value" in values:
+        bits = np.ascontiguousarray(values["value"], "<f8").view("<u8")
+    else:
+        bits = _bits(values["edges"]) * np.uint64(3) + _bits(values["counts"])
+    return int((bits * place).sum(dtype=np.uint64))
+
+
+def _bits(lists: Sequence[Array]) -> Array:
+    result = np.empty(len(lists), np.uint64)
+    for at, values in enumerate(lists):
+        bits = np.ascontiguousarray(values, "<f8").view("<u8")
+        result[at] = (bits * (2 * np.arange(1, len(bits) + 1, dtype=np.uint64) + np.uint64(1))).sum(dtype=np.uint64)
+    return result
+
+
+def _lists(table: Any, column: str) -> list[Array]:
+    return [np.array(row.values, np.float64) for chunk in table.column(column).chunks for row in chunk]

@@ -1,0 +1,187 @@
+"""A run's files besides its columns, on the server: the logs, the manifest, segments, what people noted.
+
+In:   a run's folder; a client.
+Out:  the files as the server has them; pieces of those that are new.
+
+A log grows: what was sent stays, and the next piece begins where the last one ended. Other files are replaced whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from barograph.log.array import end_of
+from barograph.log.files import is_log_name
+from barograph.log.read import records_from
+from barograph.log.spool import best_copy
+from barograph.store.clickhouse import native
+from barograph.store.clickhouse.batches import where
+from barograph.store.clickhouse.client import Client, ServerError, quote
+
+PIECE = 4 << 20  # bytes of a file in one row
+LARGEST = 256 << 20  # a file that is not a log and larger is left out
+_SKIPPED = (".wide", ".parquet", ".damaged")  # what is in the columns, or not readable
+
+
+class FileState(NamedTuple):
+    """A file as the server has it. sha256: of the whole, or of the last piece of a log."""
+
+    version: int
+    epoch: int
+    size: int
+    changed: int
+    grows: bool
+    gone: bool
+    sha256: str
+
+
+def read_files(client: Client, project: str, run: str) -> dict[str, FileState]:
+    """A run's files on the server, by their paths in its folder; those too that were deleted."""
+    columns = "version, epoch, size, changed, grows, gone, sha256"
+    found: dict[str, FileState] = {}
+    for file, *state in client.rows(f"SELECT file, {columns} FROM files WHERE {where(project, run)} ORDER BY version"):
+        version, epoch, size, changed, grows, gone = map(int, state[:6])
+        found[file] = FileState(version, epoch, size, changed, bool(grows), bool(gone), state[6])
+    return found
+
+
+def local_files(folder: Path) -> dict[str, Path]:
+    """The files of a run's folder that are sent, by their paths in it."""
+    found = {}
+    for home, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(home, name)
+            if not name.startswith(".") and not name.endswith(_SKIPPED) and path.is_file():
+                found[path.relative_to(folder).as_posix()] = path
+    return found
+
+
+def is_log(file: str) -> bool:
+    """Whether a file is a log, which grows."""
+    return "/" not in file and is_log_name(file)
+
+
+def log_content(path: Path, start: int) -> Iterator[bytes]:
+    """Whole records of a log behind a byte, in pieces."""
+    with open(best_copy(path), "rb") as file:
+        found = end_of(file.fileno(), os.fstat(file.fileno()).st_size)
+        end = found[0] if found is not None else max((end for _, end in records_from(best_copy(path))), default=0)
+        at = start
+        while at < end:
+            content = os.pread(file.fileno(), min(PIECE, end - at), at)
+            if not content:
+                return
+            at += len(content)
+            yield content
+
+
+class FileSender:
+    """Sends what is new of a run's files. version: above all that the server has of the run."""
+
+    def __init__(self, client: Client, project: str, run: str, version: int):
+        self._client, self._project, self._run, self._version = client, project, run, version
+        self.bytes = 0
+
+    def send(self, file: str, path: Path, held: FileState | None) -> bool:
+        """Send what the server has not of a file; whether there was anything."""
+        return self._send_log(file, path, held) if is_log(file) else self._send_whole(file, path, held)
+
+    def send_gone(self, file: str, held: FileState) -> None:
+        """Say that a file was deleted."""
+        self._say(file, held._replace(version=self._version, gone=True, size=0))
+
+    def _send_log(self, file: str, path: Path, held: FileState | None) -> bool:
+        start = held.size if held is not None and not held.gone and self._is_same(file, path, held) else 0
+        epoch = held.epoch if held is not None and start else self._version
+        changed = path.stat().st_mtime_ns
+        end, digest = start, held.sha256 if held is not None else ""
+        for content in log_content(path, start):
+            digest = hashlib.sha256(content).hexdigest()
+            self._piece(file, end, content)
+            end += len(content)
+        if end == start and held is not None and start:
+            return False
+        self._say(file, FileState(self._version, epoch, end, changed, True, False, digest))
+        return True
+
+    def _is_same(self, file: str, path: Path, held: FileState) -> bool:
+        """Whether the log still begins with what was sent of it, by its last piece."""
+        if not held.size:
+            return True
+        answer = self._client.rows(
+            f"SELECT max(start) FROM pieces WHERE {where(self._project, self._run)} AND file = {quote(file)} "
+            f"AND version >= {held.epoch} AND version <= {held.version} AND start < {held.size}"
+        )
+        start = int(answer[0][0])
+        with open(best_copy(path), "rb") as log:
+            content = os.pread(log.fileno(), held.size - start, start)
+        return hashlib.sha256(content).hexdigest() == held.sha256
+
+    def _send_whole(self, file: str, path: Path, held: FileState | None) -> bool:
+        status = path.stat()
+        if status.st_size > LARGEST:
+            return False
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if held is not None and not held.gone and (held.size, held.sha256) == (len(content), digest):
+            return False
+        for start in range(0, len(content), PIECE):
+            self._piece(file, start, content[start : start + PIECE])
+        self._say(file, FileState(self._version, self._version, len(content), status.st_mtime_ns, False, False, digest))
+        return True
+
+    def _piece(self, file: str, start: int, content: bytes) -> None:
+        self.bytes += len(content)
+        self._insert("pieces", {
+            "project": native.texts([self._project]), "run": native.texts([self._run]), "file": native.texts([file]),
+            "start": native.constant("UInt64", start, 1), "version": native.constant("UInt64", self._version, 1),
+            "size": native.constant("UInt64", len(content), 1), "content": native.texts([content]),
+        })  # fmt: skip
+
+    def _say(self, file: str, state: FileState) -> None:
+        self._insert("files", {
+            "project": native.texts([self._project]), "run": native.texts([self._run]), "file": native.texts([file]),
+            "version": native.constant("UInt64", state.version, 1), "epoch": native.constant("UInt64", state.epoch, 1),
+            "size": native.constant("UInt64", state.size, 1), "changed": native.constant("UInt64", state.changed, 1),
+            "grows": native.constant("UInt8", state.grows, 1), "gone": native.constant("UInt8", state.gone, 1),
+            "sha256": native.texts([state.sha256]),
+        })  # fmt: skip
+
+    def _insert(self, table: str, columns: dict[str, tuple[str, bytes]]) -> None:
+        self._client.run(f"INSERT INTO {table} FORMAT Native", native.block(1, columns))
+
+
+def fetch(client: Client, project: str, run: str, file: str, state: FileState, start: int = 0) -> Iterator[bytes]:
+    """The bytes of a file from one on. Pieces may overlap: a log's bytes are the same in each of its epoch.
+
+    Raises ServerError where they are not whole.
+    """
+    at = start
+    about = (
+        f"{where(project, run)} AND file = {quote(file)} AND version >= {state.epoch} AND version <= {state.version}"
+    )
+    found = client.rows(
+        f"SELECT DISTINCT start, size FROM pieces WHERE {about} AND start + size > {at} ORDER BY start, size"
+    )
+    pieces = [(int(first), int(size)) for first, size in found]
+    while at < state.size:
+        group = [piece for piece in pieces if at < piece[0] + piece[1] and piece[0] < at + PIECE]
+        answer = native.columns(
+            client.run(
+                f"SELECT start, content FROM pieces WHERE {about} AND start >= {min(group)[0]} "
+                f"AND start <= {max(group)[0]} ORDER BY start, size FORMAT Native"
+            )
+        ) if group else {}  # fmt: skip
+        before = at
+        for first, held in zip(answer["start"].tolist(), answer["content"], strict=True) if answer else ():
+            if first <= at < first + len(held):
+                content = held[at - first : state.size - first]
+                at += len(content)
+                yield content
+        if at == before:
+            raise ServerError(f"{file} of the run {run} is not whole on the server: nothing at byte {at}")

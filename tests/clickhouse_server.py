@@ -1,0 +1,128 @@
+"""A ClickHouse server as a process of its own, in a folder of its own, on free ports.
+
+It is stopped, killed and started again as tests need it; its data stays. Where the program is not installed, a test is
+skipped: `apt-get install clickhouse-server`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from patience import patient
+
+from barograph.store.clickhouse.address import ServerAddress, parse_address
+from barograph.store.clickhouse.client import Client
+from barograph.store.clickhouse.schema import migrate
+
+PASSWORD = "pass/wörd:1"
+READER_PASSWORD = "only-reads"
+
+_CONFIG = """<?xml version="1.0"?>
+<yandex>
+  <logger><level>warning</level><log>{folder}/server.log</log><errorlog>{folder}/errors.log</errorlog></logger>
+  <http_port>{port}</http_port><tcp_port>{tcp}</tcp_port><listen_host>127.0.0.1</listen_host>
+  <path>{folder}/data/</path><tmp_path>{folder}/tmp/</tmp_path><mark_cache_size>67108864</mark_cache_size>
+  <users_config>{folder}/users.xml</users_config>
+  <default_profile>default</default_profile><default_database>default</default_database>
+</yandex>
+"""
+_USERS = """<?xml version="1.0"?>
+<yandex>
+  <profiles><default><max_memory_usage>2000000000</max_memory_usage></default>
+    <reading><readonly>1</readonly></reading></profiles>
+  <users>
+    <writer><password>{password}</password><networks><ip>::/0</ip></networks>
+      <profile>default</profile><quota>default</quota></writer>
+    <reader><password>{reader_password}</password><networks><ip>::/0</ip></networks>
+      <profile>reading</profile><quota>default</quota></reader>
+  </users>
+  <quotas><default/></quotas>
+</yandex>
+"""
+
+
+class Server:
+    """The server. `databases` counts those that tests were given, so that each has its own."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.port, self.tcp_port = _free_port(), _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        config = _CONFIG.format(folder=folder, port=self.port, tcp=self.tcp_port)
+        (folder / "config.xml").write_text(config)
+        (folder / "users.xml").write_text(_USERS.format(password=PASSWORD, reader_password=READER_PASSWORD))
+
+    def start(self) -> None:
+        with open(self.folder / "output.txt", "ab") as output:
+            self._process = subprocess.Popen(
+                ["clickhouse-server", f"--config-file={self.folder}/config.xml"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.folder,
+            )
+        deadline = time.monotonic() + patient(60)
+        while not self._answers():
+            assert self._process.poll() is None, (self.folder / "output.txt").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            connection.request("GET", "/ping")
+            return connection.getresponse().status == 200
+        return False
+
+    def stop(self, signal_number: int = signal.SIGKILL) -> None:
+        """End it, by default as a crash of its machine would."""
+        if self._process is not None:
+            self._process.send_signal(signal_number)
+            self._process.wait(patient(60))
+            self._process = None
+
+    def url(self, database: str, user: str = "writer") -> str:
+        """An address without a password."""
+        return f"clickhouse://{user}@127.0.0.1:{self.port}/{database}"
+
+    def client(self, database: str | None = None, user: str = "writer", password: str = PASSWORD) -> Client:
+        """A connection to a database with its tables made; without a name, to a new one."""
+        if database is not None:
+            return Client(_with_password(self.url(database, user), password))
+        self._databases += 1
+        client = Client(_with_password(self.url(f"fleet{self._databases}"), PASSWORD))
+        migrate(client)
+        return client
+
+
+def _with_password(url: str, password: str) -> ServerAddress:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", password)
+        return parse_address(url)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if shutil.which("clickhouse-server") is None:
+        pytest.skip("clickhouse-server is not installed: apt-get install clickhouse-server")
+    started = Server(tmp_path_factory.mktemp("clickhouse"))
+    started.start()
+    yield started
+    started.stop()

@@ -1,0 +1,244 @@
+"""A run goes to the server while it is written; whatever the server does, the training and the end state don't care."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from clickhouse_server import PASSWORD, Server
+from patience import patient
+from test_contract import train
+from test_fleet_push import everything
+from written_runs import WrittenRun
+
+import barograph
+from barograph.query.stored import StoredRun
+from barograph.store.clickhouse.address import parse_address
+from barograph.store.clickhouse.client import Client, ServerError
+from barograph.store.clickhouse.pull import list_runs, pull
+from barograph.store.clickhouse.send import RunSender
+from barograph.store.seal import seal
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + patient(seconds)
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def fetched(client: Client, folder: Path) -> StoredRun | None:
+    """The run as it is on the server now; None while it is not there, or the server is away."""
+    try:
+        return StoredRun(pull(client, list_runs(client)[0], folder))
+    except (ServerError, IndexError):
+        return None
+
+
+class Sending:
+    """The process beside a training."""
+
+    def __init__(self, folder: Path, url: str):
+        environment = os.environ | {"BAROGRAPH_CLICKHOUSE_PASSWORD": PASSWORD}
+        environment["PYTHONPATH"] = str(Path(__file__).parents[1] / "src")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "barograph.store.clickhouse.send", str(folder)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        options = {"to": url, "seconds": 0.1, "end_seconds": patient(60)}
+        self._write(options)
+
+    def _write(self, content: dict[str, object]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(content) + "\n")
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str]:
+        """Say that the run has ended; the exit code and what was printed."""
+        self._write({"status": "finished"})
+        _, printed = self.process.communicate(timeout=patient(120))
+        return self.process.returncode, printed
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def sending(clickhouse: Server) -> Iterator[Callable[[Path, str], Sending]]:
+    started: list[Sending] = []
+
+    def start(folder: Path, url: str) -> Sending:
+        started.append(Sending(folder, url))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def test_a_run_is_on_the_server_while_it_is_written(
+    clickhouse: Server, sending: Callable[[Path, str], Sending], tmp_path: Path
+) -> None:
+    client = clickhouse.client()
+    run = WrittenRun(tmp_path / "p")
+    process = sending(run.dir, clickhouse.url(client.address.database))
+    for last in (10, 20, 30):
+        train(run, range(last - 10, last))
+        loss = [float(value) for value in StoredRun(run.dir).series("train/loss").value]
+
+        def is_there(loss: list[float] = loss) -> bool:
+            there = fetched(client, tmp_path / "there")
+            return there is not None and repr(there.series("train/loss").value.tolist()) == repr(loss)
+
+        until(is_there, f"step {last} is not on the server")
+    run.end()
+    assert process.end() == (0, "")
+    assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
+
+
+def test_the_end_state_is_the_local_one_however_often_the_server_dies(
+    clickhouse: Server, sending: Callable[[Path, str], Sending], tmp_path: Path
+) -> None:
+    client = clickhouse.client()
+    run = WrittenRun(tmp_path / "p")
+    process = sending(run.dir, clickhouse.url(client.address.database))
+    for round in range(4):
+        train(run, range(20 * round, 20 * round + 20))
+        seal(run.dir, final=True)
+        clickhouse.stop(signal.SIGTERM if round == 2 else signal.SIGKILL)
+        train(run, range(20 * round + 5, 20 * round + 12), 0.5)  # steps come twice
+        if round == 1:
+            run.new_segment("rewind", 25)
+        clickhouse.start()
+    run.end()
+    code, printed = process.end()
+    assert code == 0, printed
+    assert printed.count("\n") <= 6, "each sentence once"
+    assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
+    count = sum(len(points[0]) for _, points in StoredRun(run.dir).points_of(StoredRun(run.dir).names(), "all", "all"))
+    assert int(client.rows("SELECT count() FROM all_points")[0][0]) == count
+
+
+def test_a_sender_that_is_killed_is_followed_by_one_that_goes_on(
+    clickhouse: Server, sending: Callable[[Path, str], Sending], tmp_path: Path
+) -> None:
+    client = clickhouse.client()
+    run = WrittenRun(tmp_path / "p")
+    for start in range(0, 60, 15):
+        train(run, range(start, start + 15))
+        seal(run.dir, final=True)
+        process = sending(run.dir, clickhouse.url(client.address.database))
+        until(lambda: fetched(client, tmp_path / "there") is not None, "nothing came")
+        process.kill()
+    run.end()
+    assert sending(run.dir, clickhouse.url(client.address.database)).end()[0] == 0
+    assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
+
+
+class CutProxy:
+    """Between a client and a server: passes some bytes of each connection on, and then cuts it."""
+
+    def __init__(self, port: int):
+        self._port = port
+        self.most = 1 << 40
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self.listener.accept()
+                there = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:
+                return
+            for source, target in ((here, there), (there, here)):
+                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        left = self.most
+        with contextlib.suppress(OSError):
+            while left > 0 and (data := source.recv(65536)):
+                target.sendall(data[:left])
+                left -= len(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_network_that_is_cut_in_the_middle_of_an_insert_loses_and_doubles_nothing(
+    clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = clickhouse.client()
+    run = WrittenRun(tmp_path / "p")
+    train(run, range(200))
+    seal(run.dir, final=True)
+    run.end()
+    proxy = CutProxy(clickhouse.port)
+    monkeypatch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", PASSWORD)
+    url = clickhouse.url(client.address.database).replace(str(clickhouse.port), str(proxy.port))
+    said: list[str] = []
+    failures = 0
+    with proxy.listener:
+        for most in (2_000, 5_000, 9_000, 15_000, 25_000, 40_000, 80_000):
+            proxy.most = most
+            with Client(parse_address(url)) as cut:
+                failures += not RunSender(run.dir, cut, said.append, 0.01).round(final=True)
+        assert failures
+        assert any("did not answer" in sentence for sentence in said)
+        proxy.most = 1 << 40
+        with Client(parse_address(url)) as whole:
+            assert RunSender(run.dir, whole, said.append, 0.01).round(final=True)
+    assert everything(fetched(client, tmp_path / "there")) == everything(StoredRun(run.dir))
+
+
+def test_a_wrong_password_is_said_once_and_the_run_goes_on(
+    clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = WrittenRun(tmp_path / "p")
+    train(run, range(5))
+    said: list[str] = []
+    client = clickhouse.client("fleet1", password="wrong")
+    sender = RunSender(run.dir, client, said.append, 0.01)
+    for _ in range(3):
+        assert not sender.round()
+    assert len(said) == 1
+    assert "wrong name or password" in said[0]
+    assert sender.pause > 0.05
+
+
+def test_the_option_sends_a_training_to_the_server(
+    clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = clickhouse.client()
+    monkeypatch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", PASSWORD)
+    monkeypatch.setenv("BAROGRAPH_SIDECAR", "true")
+    run = barograph.init(dir=tmp_path / "runs", project="p", store=clickhouse.url(client.address.database))
+    for step in range(20):
+        run.log({"train/loss": 1.0 / (step + 1)}, step=step)
+    run.finish()
+
+    def is_there() -> bool:
+        there = fetched(client, tmp_path / "there")
+        return there is not None and there.status == "finished" and "train/loss" in there.names()
+
+    until(is_there, "the run is not on the server", 120)
+    there = fetched(client, tmp_path / "there")
+    assert there is not None
+    assert there.series("train/loss").value.tolist() == [1.0 / (step + 1) for step in range(20)]
+    kept = b"".join(path.read_bytes() for path in run.dir.rglob("*") if path.is_file())
+    assert PASSWORD.encode() not in kept

@@ -18,7 +18,7 @@ from barograph.core.record import mark_non_finite
 from barograph.views.assistant.answers import MOST_BYTES, Answers, bounded
 
 QUIET: dict[str, Any] = {"verbosity": -2, "git": False, "doctor": False, "machine": False, "ranks": False}
-PROGRAM = "import sys; from barograph.views.tables.sql import run_mcp; sys.exit(run_mcp(sys.argv[1]))"
+PROGRAM = "import sys; from barograph.views.assistant.mcp import run_mcp; sys.exit(run_mcp(sys.argv[1]))"
 
 
 @pytest.fixture(scope="module")

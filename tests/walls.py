@@ -40,7 +40,6 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
     "needs an optional library": (
         "views/notebook/display.py → barograph.views.notebook.widget",
         "views/server/command.py → barograph.views.server.app",
-        "views/tables/sql.py → barograph.views.assistant.mcp",
     ),
     "a training loads the probes that it uses, so that it starts at once": (
         "training/ending.py → barograph.core.surroundings",
@@ -55,9 +54,7 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
         "training/steps.py → barograph.probes.speed.clock",
     ),
     "a sidecar is small: one that examines, mirrors or samples nothing loads none of it": (
-        "sidecar/health.py → barograph.doctor.kernel.examiner",
-        "sidecar/health.py → barograph.doctor.kernel.registry",
-        "sidecar/health.py → barograph.doctor.outlook",
+        "sidecar/health.py → barograph.doctor.live",
         "sidecar/loop.py → barograph.probes.machine.sampler",
         "sidecar/loop.py → barograph.query.openmetrics",
         "sidecar/loop.py → barograph.sidecar.health",

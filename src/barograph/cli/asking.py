@@ -37,6 +37,6 @@ def _sql(options: argparse.Namespace) -> int:
 
 
 def _mcp(options: argparse.Namespace) -> int:
-    from barograph.views.tables.sql import run_mcp
+    from barograph.views.assistant.mcp import run_mcp
 
     return run_mcp(options.dir)

@@ -51,11 +51,14 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _sync(options: argparse.Namespace) -> int:
-    from barograph.query.catalog import find
-    from barograph.trackers.sync import sync
+    from barograph.trackers.commands import run_sync
 
-    found = [find(run, options.dir) for run in options.runs]
-    folders = [
-        item.log_files()[0] if Path(run).is_file() else item.dir for run, item in zip(options.runs, found, strict=True)
-    ]
-    return sync(folders, options.to, follow=options.follow, out=options.out, name=options.name, as_json=options.json)
+    return run_sync(
+        options.runs,
+        options.to,
+        dir=options.dir,
+        follow=options.follow,
+        out=options.out,
+        name=options.name,
+        as_json=options.json,
+    )

@@ -92,7 +92,7 @@ def _tail(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from barograph.trackers.exporting import run_export
+    from barograph.trackers.commands import run_export
 
     return run_export(
         options.run,

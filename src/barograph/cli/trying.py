@@ -35,11 +35,9 @@ def add(commands: Commands) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from barograph.demo.train import run_demo
+    from barograph.demo.train import run_demo, run_mup
 
     if options.mup:
-        from barograph.demo.train import run_mup
-
         return run_mup(options.dir, options.seed)
     given = {"steps": options.steps, "resume": options.resume, "fault": options.fault}
     chosen = {name: value for name, value in given.items() if value is not None}

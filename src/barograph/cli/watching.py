@@ -7,6 +7,7 @@ Out:  a page in the browser; a view in the terminal; a page for Prometheus.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from barograph.cli.commands import Commands, count
 
@@ -39,8 +40,6 @@ def add(commands: Commands) -> None:
 
 
 def _metrics(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from barograph.query.openmetrics import serve
 
     return serve(Path(options.dir) if options.dir else None, options.host, options.port)

@@ -163,7 +163,7 @@ def _prepare(
     if stored is None:
         plan, checkpoint = Plan(seed=seed, moe=moe, **({} if steps is None else {"steps": steps})), None
     else:
-        plan, checkpoint = _continued(stored, steps)
+        plan, checkpoint = _continued(stored, steps, Plan())
     loop = Loop(corpus, plan, broken)
     if stored is not None and checkpoint is not None:
         try:
@@ -184,15 +184,13 @@ def _prepare(
     return loop
 
 
-def _continued(stored: query.StoredRun, steps: int | None) -> tuple[Plan, dict[str, Any]]:
+def _continued(stored: query.StoredRun, steps: int | None, usual: Plan) -> tuple[Plan, dict[str, Any]]:
     """The plan of a run to go on with, and the metadata of the checkpoint to go on from."""
-    from barograph.demo.loop import Plan
-
     about = manifest.last_checkpoint(stored.dir / "checkpoints")
     if about is None:
         raise DemoRefusal(f"{stored.id} has no checkpoint to go on from; start a new run.")
     try:
-        plan = Plan(**stored.config["plan"])
+        plan = replace(usual, **stored.config["plan"])
     except TypeError:
         raise DemoRefusal(f"{stored.id} was made by another version of the demo; start a new run.") from None
     plan = plan if steps is None else replace(plan, steps=steps)

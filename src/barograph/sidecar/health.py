@@ -147,19 +147,16 @@ class Health:
     def _examiner(self) -> Examiner:
         """Made late: it loads NumPy and all rules, which a run without a row does not need."""
         if self._opened is None:
-            from barograph.doctor.kernel.examiner import Examiner
-            from barograph.doctor.kernel.registry import make_rules
-            from barograph.doctor.outlook import outlook_of
+            from barograph.doctor.live import live_examiner
 
             settings = self._journal.settings
-            facts = facts_of(
+            self._opened = live_examiner(
                 self._config,
+                settings.thresholds,
+                settings.silence,
                 world_size=self._journal.world_size,
                 planned_steps=self._planned,
-                source="barograph",
-                outlook=outlook_of,
             )
-            self._opened = Examiner(make_rules(settings.thresholds, settings.silence), facts)
         return self._opened
 
     def _reopen(self) -> None:

@@ -154,6 +154,15 @@ def serve(dir: str | os.PathLike[str] | None = None) -> None:
     make_server(dir).run("stdio")
 
 
+def run_mcp(dir: str | None = None) -> int:
+    """The command `barograph mcp`: `serve`; returns the exit code 0. Raises ValueError without the SDK."""
+    try:
+        serve(dir)
+    except ImportError as error:
+        raise ValueError(str(error)) from None
+    return 0
+
+
 def _teller(refusal: type[Exception]) -> Callable[[Callable[[], dict[str, Any]]], str]:
     """What makes a tool's text out of an answer, or a `refusal` with the sentence that says why there is none."""
 

@@ -68,17 +68,6 @@ def run_sql(
     return 0
 
 
-def run_mcp(dir: str | None = None) -> int:
-    """Serve a folder of runs to an assistant over standard input and output, until that is closed."""
-    from barograph.views.assistant.mcp import serve
-
-    try:
-        serve(dir)
-    except ImportError as error:
-        raise ValueError(str(error)) from None
-    return 0
-
-
 def _format_of(out: Path | None) -> str:
     ending = out.suffix.lower().lstrip(".") if out is not None else ""
     return ending if ending in FORMATS else "table" if out is None else "csv"

@@ -1,7 +1,7 @@
-"""The command `barograph export`.
+"""The commands `barograph export` and `barograph sync`.
 
-In:   a run as typed, a format, a file.
-Out:  the file; an exit code.
+In:   runs as typed; a format and a file, or a tracker.
+Out:  the file, or the copies; an exit code.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from barograph.query.catalog import find
 from barograph.query.export import export
 from barograph.query.stored import missing
 from barograph.trackers.send import copy_to_tensorboard
+from barograph.trackers.sync import sync
 
 
 def run_export(
@@ -44,3 +45,20 @@ def run_export(
         print(f"barograph: {out} is not whole; --partial takes that for right", file=sys.stderr)
         return 1
     return 0
+
+
+def run_sync(
+    names: Sequence[str],
+    to: str,
+    *,
+    dir: str | None = None,
+    follow: bool = False,
+    out: str | None = None,
+    name: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Send runs to a tracker, as `sync`, a log file alone too; returns the exit code. Raises KeyError with one
+    sentence."""
+    found = [find(each, dir) for each in names]
+    folders = [run.log_files()[0] if Path(each).is_file() else run.dir for each, run in zip(names, found, strict=True)]
+    return sync(folders, to, follow=follow, out=out, name=name, as_json=as_json)

@@ -78,7 +78,7 @@ def test_an_assistant_gets_answers_over_the_protocol(folder: Path) -> None:
             _, said = await call("list_series", run="r0", pattern="train/*")
             assert said["names"] == ["train/loss"]
             _, said = await call("findings", run="r0")
-            assert [one["rule"] for one in said["recorded_while_it_trained"]] == ["loss_spike"]
+            assert [one["rule"] for one in said["findings"]] == ["loss_spike"]
             _, said = await call("doctor", run="r0")
             assert {"loss_spike"} <= {one["rule"] for one in said["findings"]}
             _, said = await call("config_diff", runs=["r0", "r1"])

@@ -19,6 +19,7 @@ import sidecar_runs
 from served_runs import Browser
 from written_runs import Writer, WrittenRun
 
+import barograph
 from barograph.analysis.compare.member import ComparedMember
 from barograph.core.options import load
 from barograph.doctor import diagnose
@@ -30,6 +31,7 @@ from barograph.query.sql import sql
 from barograph.query.stored import StoredRun
 from barograph.sidecar.loop import Sidecar
 from barograph.store.seal import seal
+from barograph.views.assistant.answers import Answers
 from barograph.views.overview import detail, summary
 from barograph.views.report.subject import Subject
 from barograph.views.top.logbook import Logbook
@@ -410,6 +412,33 @@ def test_every_way_to_ask_gives_the_same_findings(name: str, tmp_path: Path) -> 
     assert len(logbook.findings()) == len(wanted), "top"
     with Browser(tmp_path / "p") as browser:
         assert browser.get("/api/runs/r")["findings"] == counts, "head"
+        (row,) = browser.get("/api/runs")["runs"]
+        assert row["findings"] == counts, "runs table"
+        assert len(browser.get("/api/runs/r/findings")["findings"]) == len(wanted)
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_every_way_to_ask_gives_the_same_findings_of_a_run_without_a_sidecar(name: str, tmp_path: Path) -> None:
+    """A run too short for a sidecar, or with none, has no `finding` record: each of them asks the doctor."""
+    steps, build = TROUBLES[name]
+    with barograph.init(
+        project="p", id="r", dir=tmp_path, sidecar=False, console="none", git=False, machine=False
+    ) as run:
+        for step in range(steps):
+            run.log({f"train/{key}": value for key, value in build(step).items()}, step=step)
+    stored = StoredRun(run.dir)
+    assert recorded_findings(stored) == []
+    found = diagnose(stored)["findings"]
+    wanted = sorted((one["rule"], one["step"], one["severity"], one["message"]) for one in found)
+    assert bool([one for one in wanted if one[2] != "info"]) == (name != "healthy")
+    listed = sql("select * from findings", runs=[stored]).to_pylist()
+    assert sorted((row["rule"], row["step"], row["severity"], row["message"]) for row in listed) == wanted
+    assert all(row["time"] is None for row in listed), "nobody has recorded them"
+    asked = Answers(str(tmp_path))
+    assert len(asked.findings("r")["findings"]) == len(asked.run_summary("r")["findings"]) == len(wanted)
+    counts = {severity: [one[2] for one in wanted].count(severity) for severity in SEVERITIES}
+    assert dict(Subject(stored).counted) == {key: n for key, n in counts.items() if n}, "report"
+    with Browser(tmp_path / "p") as browser:
         (row,) = browser.get("/api/runs")["runs"]
         assert row["findings"] == counts, "runs table"
         assert len(browser.get("/api/runs/r/findings")["findings"]) == len(wanted)

@@ -131,6 +131,11 @@ def test_a_name_that_is_several_runs_is_asked_back(tmp_path: Path) -> None:
         find("alpha", tmp_path)
     with pytest.raises(KeyError, match="nearest is 'alpha"):
         find("alhpa-1", tmp_path)
+    (tmp_path / "tb_logs").mkdir()
+    (tmp_path / "train.out").write_text("step 1 | loss 2.5\n")
+    for other in ("tb_logs", "train.out"):  # of other programs: who reads them is named
+        with pytest.raises(KeyError, match="`barograph doctor` reads other programs' logs"):
+            find(str(tmp_path / other), tmp_path)
 
 
 def test_runs_are_picked_by_project_status_and_tag(tmp_path: Path) -> None:

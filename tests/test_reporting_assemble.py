@@ -237,3 +237,17 @@ def test_an_evaluation_below_the_training_loss_is_no_gap_that_widens(tmp_path: P
     run.finish()
     text = said(assemble(stored(tmp_path, "below")), "loss")
     assert "below the training loss around it" in text and "widens" not in text and "-" not in text
+
+
+@pytest.mark.parametrize(("first", "best", "share"), [(0, 29, "75%"), (0, 59, "50%"), (1, 90, "25%")])
+def test_the_steps_after_the_best_evaluation_are_a_share_of_all_steps(
+    first: int, best: int, share: str, tmp_path: Path
+) -> None:
+    """Also where the best evaluation is the first: the steps before it are steps of the run too."""
+    run = start(tmp_path, "best", sidecar=False)
+    for step in range(first, first + 120):
+        run.log({"train/loss": 2.5 - step / 1000}, step=step)
+        if (step + 1 - first) % 30 == 0:
+            run.log({"eval/loss": 2.0 if step == best else 2.5}, step=step)
+    run.finish()
+    assert f"What came after step {best}, {share} of the steps" in said(assemble(stored(tmp_path, "best")), "cost")

@@ -43,6 +43,20 @@ def test_modded_nanogpts_line_before_any_step():
     assert drawn(console, "eval", 0, loss=10.8258) == "step:0 val_loss:10.8258 train_time:0.0ms step_avg:0.00ms"
 
 
+def test_modded_nanogpts_line_has_no_time_that_nobody_gave():
+    console = Console(style="modded-nanogpt")
+    assert drawn(console, "step", 7, loss=3.5) == "step:7"
+    assert drawn(console, "eval", 7, loss=3.28471) == "step:7 val_loss:3.2847"
+
+
+def test_modded_nanogpts_line_keeps_the_training_time_of_the_row_before():
+    console = Console(style="modded-nanogpt")
+    drawn(console, "step", 10, loss=3.5, training_time_ms=1000.0)
+    assert drawn(console, "eval", 10, loss=3.28471) == "step:10 val_loss:3.2847 train_time:1000.0ms step_avg:100.00ms"
+    drawn(console, "step", 20, loss=3.5, training_time_ms=1500.0, step_avg_ms=72.0)
+    assert drawn(console, "eval", 21, loss=3.28471) == "step:21 val_loss:3.2847 train_time:1500.0ms step_avg:72.00ms"
+
+
 def test_picollms_line_is_the_documents():
     console = Console(style="picollm", total_steps=5568)
     extra = {"lrm": 0.05, "mfu": 63.45, "pq": 122, "rg": 80}
@@ -107,6 +121,9 @@ def test_kempnerforges_line():
     )
     assert drawn(console, "eval", 500, loss=2.1234, eval_tokens=33977, duration_ms=234) == (
         "[step 500] eval/loss=2.1234 | tok/s=145,201 | step_time=0.23s"
+    )
+    assert drawn(console, "eval", 500, loss=2.1234, perplexity=8.36, accuracy=0.5, name="books") == (
+        "[step 500] eval/books/loss=2.1234 | perplexity=8.36 | accuracy=0.5"
     )
 
 

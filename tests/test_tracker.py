@@ -55,6 +55,31 @@ def job(**metrics: Any) -> Any:
     return SimpleNamespace(model=model, train=SimpleNamespace(seq_len=32), metrics=MetricsConfig(**metrics))
 
 
+@pytest.mark.parametrize(
+    ("metrics", "line"),
+    [
+        ({"loss": 2.5, "perplexity": 12.2}, "[step 7] eval/loss=2.5000 | perplexity=12.2"),
+        (
+            {"eval/loss": 2.5, "eval/accuracy": 0.5, "val/acc": 0.25},
+            "[step 7] eval/loss=2.5000 | eval/accuracy=0.5 | val/acc=0.25",
+        ),
+        ({"val_loss": 2.5, "eval/duration_ms": 230}, "[step 7] eval/loss=2.5000 | step_time=0.23s"),
+        ({"perplexity": 12.2}, "[step 7] perplexity=12.2"),
+    ],
+)
+def test_all_metrics_of_an_evaluation_are_one_line_of_the_console(
+    metrics: dict[str, float], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BAROGRAPH_VERBOSITY", "0")
+    tracker = MetricsTracker(MetricsConfig())
+    tracker.log_eval(metrics=metrics, step=7)
+    tracker.close()
+    assert [shown for shown in capsys.readouterr().out.splitlines() if "[step" in shown] == [line]
+    (stored,) = barograph.runs("runs")
+    for name, value in metrics.items():
+        assert stored.series("eval/loss" if name in ("loss", "val_loss") else name).value.tolist() == [value]
+
+
 def test_code_written_from_the_document_runs(tmp_path: Path) -> None:
     config = job(log_interval=5, enable_tensorboard=True, tensorboard_dir=str(tmp_path / "tb"))
     tracker = MetricsTracker(config, num_gpus=2, gpu_peak_tflops=100.0)

@@ -25,6 +25,7 @@ _providers.provide({
     "alert rule": "barograph.sidecar.alerts.options:read_threshold",
     "alert rules": "barograph.sidecar.alerts.options:rule_fields",
     "alert routes": "barograph.sidecar.alerts.options:read_routes",
+    "diagnosis": "barograph.doctor.diagnosis:diagnose",
     "doctor's rules": "barograph.doctor.kernel.registry:make_rules",
     "sealed blocks": "barograph.store.sealed:sealed_blocks",
     "runs that a word means": "barograph.importing.resolve:resolve",

@@ -16,11 +16,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from barograph.core import manifest, options, place, providers
+from barograph.core.record import Record
 from barograph.core.secrets import masked
 from barograph.core.values import number
 from barograph.integrations.shared import open_run
 from barograph.probes.memory import usage
 from barograph.training.configuration import as_mapping
+from barograph.training.console.styles import EVALUATION_FIELDS
 from barograph.training.run import Run
 from barograph.training.start import init
 
@@ -196,18 +198,20 @@ class MetricsTracker:
         Those below `eval/`, or called `loss` or `val_loss`, are the evaluation's record.
         """
         try:
-            evaluation, other = {}, {}
+            evaluation, other, line = {}, {}, {}
             for name, value in metrics.items():
-                if str(name).startswith("eval/"):
-                    evaluation[str(name)[5:]] = number(value)
-                elif name in ("loss", "val_loss"):
-                    evaluation["loss"] = number(value)
+                short = "loss" if name in ("loss", "val_loss") else str(name).removeprefix("eval/")
+                if short != name or short == "loss":
+                    evaluation[short] = number(value)
                 else:
                     other[name] = value
+                line[short if short in EVALUATION_FIELDS else name] = number(value)
             if evaluation:
-                self.run._out.record("eval", step, evaluation)
+                self.run._out.record("eval", step, evaluation, draw=False)
             if other:
                 self.run.log(other, step)
+            if evaluation or self._own:
+                self.run._out.console.draw(Record("eval", 0, self.run._out.step_of(step), line))
             self._send(dict(metrics), step)
         except Exception as error:
             self.run._out.failed("evaluation of the tracker", error)

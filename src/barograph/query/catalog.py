@@ -53,6 +53,9 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
+_FOREIGN = "`barograph doctor` reads other programs' logs, `barograph import` turns them into runs"
+
+
 def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
     """The run that a person means: a folder, a log file, an id, a name, or the start of an id.
 
@@ -60,7 +63,7 @@ def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
     """
     path = Path(which)
     if path.is_file() and not is_log(path):
-        raise KeyError(f"{which} is not a training log: it holds no JSON array of records")
+        raise KeyError(f"{which} is not a training log: it holds no JSON array of records; {_FOREIGN}")
     if path.is_file() or (path.is_dir() and is_run(path)):
         return StoredRun(path)
     known = runs(runs_folder(dir, which))
@@ -75,4 +78,6 @@ def find(which: str, dir: str | os.PathLike[str] | None = None) -> StoredRun:
             raise KeyError(f"{which!r} is {len(same)} runs: {', '.join(f'{r.project}/{r.id}' for r in same[:5])}")
     near = difflib.get_close_matches(which, [run.id for run in known], 1, 0.4)
     hint = f"; the nearest is {near[0]!r}" if near else "; `barograph ls` shows what there is"
+    if path.is_dir():
+        hint = f", and the folder of that name is none; {_FOREIGN}"
     raise KeyError(f"there is no run {which!r} in {place_name(dir or None)}{hint}")

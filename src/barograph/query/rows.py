@@ -16,7 +16,7 @@ import numpy
 from barograph.core.aliases import Names
 from barograph.core.record import mark_non_finite
 from barograph.query import given
-from barograph.query.findings import recorded_findings
+from barograph.query.findings import findings_of
 from barograph.query.leaves import flat, moment, number, number_in, plain_text, sound, whole
 from barograph.query.pushdown import Condition
 from barograph.query.shelf import RunEntry, Shelf, latest, series_of
@@ -149,7 +149,7 @@ def findings(shelf: Shelf, condition: Condition, columns: frozenset[str] | None)
 
     def rows() -> Iterator[dict[str, Any]]:
         for entry in shelf.matching(condition):
-            for record in recorded_findings(entry.run):
+            for record in findings_of(entry.run):
                 fields = record.fields
                 row: dict[str, Any] = {"project": entry.project, "run": entry.key, "time": record.time or None}
                 for key in ("rule", "family", "kind", "severity", "message"):

@@ -99,7 +99,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "findings",
-            "one row a finding that the doctor recorded while the run went on",
+            "one row a finding that the doctor recorded while the run went on, or finds now if no sidecar watched it",
             (
                 _PROJECT,
                 _RUN,
@@ -110,7 +110,7 @@ TABLES: dict[str, Table] = {
                 Column("step", "whole", "where it began"),
                 Column("last_step", "whole", "up to where it was seen"),
                 Column("found", "whole", "the step with which it could first be known"),
-                Column("time", "time", "when it was said last"),
+                Column("time", "time", "when it was recorded last; null where it was not"),
                 Column("message", "text", "one sentence with the numbers"),
                 Column("causes", "texts", "the likely cause and the next ones"),
                 Column("remedies", "texts", "what to do"),

@@ -71,8 +71,8 @@ class ShownStep:
     imbalance: float | None
     sol: float | None  # percent of the speed of light
     eta: float | None  # seconds
-    trained_ms: float  # training time so far
-    step_ms: float  # its mean over the steps
+    trained_ms: float | None  # training time so far
+    step_ms: float | None  # its mean over the steps
     warm_seconds: float  # training time so far without the first ten steps
     warm_eta: float | None  # seconds, by the mean without the first ten steps
     fields: Mapping[str, Any]
@@ -89,8 +89,8 @@ class Evaluation:
     gap: float | None  # evaluation loss - mean training loss since the evaluation before
     tokens_per_second: float | None
     duration_ms: float | None
-    trained_ms: float
-    step_ms: float
+    trained_ms: float | None
+    step_ms: float | None
     fields: Mapping[str, Any]
 
 
@@ -111,6 +111,7 @@ class Course:
         self._light: float | None = None  # tokens per second at the speed of light
         self._pace = Pace()
         self._trained = Elapsed()
+        self._given: tuple[float | None, float | None] = (None, None)  # training time and mean of a step, of a row
         self._warm = Elapsed(skip=10)  # as picoLLM: compilation and warm-up are not the pace of the run
 
     def sol(self, record: Record) -> None:
@@ -135,7 +136,7 @@ class Course:
         self._trained.add(step, spent)
         self._warm.add(step, spent)
         total = positive(self.total_steps)
-        trained = number(fields.get("training_time_ms"))
+        trained, mean_step = self._spent_ms(fields, step)
         warm = number(fields.get("total_training_time"))
         aux, imbalance = self._routing(record)
         return ShownStep(
@@ -155,8 +156,8 @@ class Course:
             imbalance=imbalance,
             sol=100 * speed / self._light if speed is not None and self._light else None,
             eta=self._pace.eta(total, positive(self.total_tokens)),
-            trained_ms=trained if trained is not None else 1000 * self._trained.seconds,
-            step_ms=self._step_ms(fields, trained, step),
+            trained_ms=trained,
+            step_ms=mean_step,
             warm_seconds=warm if warm is not None else self._warm.seconds,
             warm_eta=max(0.0, total - step) * self._warm.mean if total and step > 10 else None,
             fields=fields,
@@ -173,7 +174,7 @@ class Course:
             self._compared = (step, self._losses.value if self._losses.count else None)
             self._losses = Mean()
         mean = self._compared[1]
-        trained = number(fields.get("training_time_ms"))
+        trained, mean_step = self._spent_ms(fields, step)
         return Evaluation(
             step=step,
             name=escape(fields.get("name") or "", 60),
@@ -182,8 +183,8 @@ class Course:
             gap=loss - mean if loss is not None and mean is not None else None,
             tokens_per_second=_speed(fields, number(fields.get("eval_tokens")), duration),
             duration_ms=duration,
-            trained_ms=trained if trained is not None else 1000 * self._trained.seconds,
-            step_ms=self._step_ms(fields, trained, step),
+            trained_ms=trained,
+            step_ms=mean_step,
             fields=fields,
         )
 
@@ -212,11 +213,17 @@ class Course:
             if best is not None and math.isfinite(best):
                 self._best[name] = best
 
-    def _step_ms(self, fields: Mapping[str, Any], trained: float | None, step: int) -> float:
-        result = number(fields.get("step_avg_ms"))
-        if result is not None:
-            return result
-        return trained / max(step, 1) if trained is not None else 1000 * self._trained.mean
+    def _spent_ms(self, fields: Mapping[str, Any], step: int) -> tuple[float | None, float | None]:
+        """Training time so far and mean time of a step: as given here, as added up, as given last; None: not known."""
+        trained, mean_step = number(fields.get("training_time_ms")), number(fields.get("step_avg_ms"))
+        if trained is not None:
+            self._given = trained, trained / max(step, 1) if mean_step is None else mean_step
+            return self._given
+        if self._trained.seconds > 0 or step <= 0:
+            known: tuple[float | None, float | None] = (1000 * self._trained.seconds, 1000 * self._trained.mean)
+        else:
+            known = self._given
+        return known[0], known[1] if mean_step is None else mean_step
 
     def _trend(self, loss: float | None) -> str:
         if loss is None or not math.isfinite(loss):

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from barograph.core.terminal import TextLine, TextPart
+from barograph.core.text import escape
+from barograph.core.text import number as text_number
 from barograph.training.console.course import Evaluation, ShownStep, finite, mfu_percent, number
 from barograph.training.console.lines import evaluation_line, fixed, news, step_line
 from barograph.training.console.plain import plain_evaluation, plain_step
@@ -54,8 +56,10 @@ def _speedrun(at: ShownStep | Evaluation, middle: TextPart | None) -> TextLine:
     parts = [TextPart(f"step:{at.step}{total}")]
     if middle is not None:
         parts.append(middle)
-    parts.append(TextPart(f" train_time:{fixed(at.trained_ms, 0, 1)}ms", "", 2))
-    parts.append(TextPart(f" step_avg:{fixed(at.step_ms, 0, 2)}ms", "", 1))
+    if at.trained_ms is not None:
+        parts.append(TextPart(f" train_time:{fixed(at.trained_ms, 0, 1)}ms", "", 2))
+    if at.step_ms is not None:
+        parts.append(TextPart(f" step_avg:{fixed(at.step_ms, 0, 2)}ms", "", 1))
     return tuple(parts)
 
 
@@ -143,8 +147,11 @@ def kempner_step(step: ShownStep) -> TextLine:
     return _assignments(step.step, shown, "")
 
 
+EVALUATION_FIELDS = ("loss", "eval_tokens", "duration_ms", "tokens_per_second")
+
+
 def kempner_evaluation(evaluation: Evaluation) -> TextLine:
-    """`[step 500] eval/loss=2.1234 | tok/s=145,200 | step_time=0.23s`"""
+    """`[step 500] eval/loss=2.1234 | tok/s=145,200 | step_time=0.23s`, then the other figures by their names."""
     seconds = evaluation.duration_ms / 1000 if evaluation.duration_ms is not None else None
     lead = f"eval/{evaluation.name}" if evaluation.name else "eval"
     shown: list[tuple[str, float | None, str, int]] = [
@@ -152,6 +159,9 @@ def kempner_evaluation(evaluation: Evaluation) -> TextLine:
         ("tok/s", evaluation.tokens_per_second, _grouped(evaluation.tokens_per_second), 1),
         ("step_time", seconds, f"{fixed(seconds, 0, 2)}s", 2),
     ]
+    for name, given in evaluation.fields.items():
+        if name not in EVALUATION_FIELDS and (value := number(given)) is not None:
+            shown.append((escape(name, 60), value, text_number(value, 5), 3))
     return _assignments(evaluation.step, shown, "bold")
 
 

@@ -29,7 +29,7 @@ from barograph.core.record import format_time, mark_non_finite
 from barograph.doctor.diagnosis import diagnose
 from barograph.query import catalog, filters, given, goodput, tables
 from barograph.query import sql as query_sql
-from barograph.query.findings import recorded_findings
+from barograph.query.findings import findings_of
 from barograph.query.folders import runs_folder
 from barograph.query.leaves import flat, plain_text, sound
 from barograph.query.shelf import RunEntry, latest
@@ -91,7 +91,7 @@ class Answers:
             "segments": [segment.fields() for segment in found.segments],
             "goodput": goodput.fields(found.goodput()),
             "energy": found.cost(),
-            "findings": [_finding(record.step, record.fields, short=True) for record in recorded_findings(found)],
+            "findings": [_finding(record.step, record.fields, short=True) for record in findings_of(found)],
             "series": {name: _facts(found, name) for name in _telling(names)[:_ROWS_OF_SUMMARY]},
             "series_count": len(names),
             "problems": found.problems,
@@ -131,8 +131,8 @@ class Answers:
 
     def findings(self, run: str) -> dict[str, Any]:
         found = self.find(run)
-        told = [_finding(record.step, record.fields) for record in recorded_findings(found)]
-        return {"run": found.id, "recorded_while_it_trained": told}
+        standing = [_finding(record.step, record.fields) for record in findings_of(found)]
+        return {"run": found.id, "findings": standing}
 
     def doctor(self, run: str) -> dict[str, Any]:
 

@@ -65,7 +65,8 @@ class _Tools:
         return self._answered(lambda: self._answers.series(run, name, points, x, first_step, last_step))
 
     def findings(self, run: str) -> str:
-        """What the doctor recorded while the run trained: what was wrong, since when, likely causes, remedies."""
+        """What the doctor recorded while the run trained, or finds now if no sidecar watched the run: what was wrong,
+        since when, likely causes, remedies."""
         return self._answered(lambda: self._answers.findings(run))
 
     def doctor(self, run: str) -> str:

@@ -332,7 +332,9 @@ def _of_evaluations(subject: Subject, name: str, rate: float | None) -> Iterator
               "{last}{spent}.", place=place, what=what, first=found.at(first), middle=found.at(middle),
               last=found.at(last), spent=_spent(subject, int(steps[half]), rate))  # fmt: skip
     if found.low_step < steps[-1] and found.low < last:
-        share = (int(steps[-1]) - found.low_step) / max(1, int(steps[-1]) - int(steps[0]))
+        along = steps if subject.main is None or not len(subject.main) else subject.main.step
+        first_step, last_step = min(int(along[0]), int(steps[0])), max(int(along[-1]), int(steps[-1]))
+        share = (last_step - found.low_step) / (last_step - first_step + 1)
         yield say("What came after step {step}, {share} of the steps{spent}, brought no lower value of {what}.",
                   "warn", what=what, step=found.step(found.low_step), share=figures.percent(share, name),
                   spent=_spent(subject, found.low_step, rate))  # fmt: skip

@@ -124,6 +124,18 @@ def test_tail_follows_a_live_run_until_it_ends(tmp_path: Path) -> None:
     assert [int(line.split()[1]) for line in steps] == list(range(80))
 
 
+@pytest.mark.parametrize("to", ["csv", "jsonl", "parquet"])
+def test_export_to_standard_output_is_the_file_and_nothing_else(
+    to: str, runs: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "first", "--dir", str(runs), "--to", to, "--out", "whole"]) == 0
+    capfdbinary.readouterr()
+    assert main(["export", "first", "--dir", str(runs), "--to", to, "--out", "-"]) == 0
+    assert capfdbinary.readouterr().out == Path("whole").read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["whole"]
+
+
 def test_export_writes_every_format_with_non_finite_values(runs: Path, tmp_path: Path) -> None:
     pandas_free = tmp_path / "out.csv"
     assert main(["export", "first", "--dir", str(runs), "--out", str(pandas_free), "--series", "train/*"]) == 0

@@ -139,6 +139,23 @@ def test_folders_are_groups(tmp_path: Path) -> None:
     assert made.contrasts[0].outcome == "better"
 
 
+@pytest.mark.parametrize(
+    ("configured", "who"),
+    [
+        ((), "none of the runs has a configuration"),
+        (("a",), "b and c have no configuration"),
+        (("a", "c"), "b has no configuration"),
+    ],
+)
+def test_who_has_no_configuration_is_named_in_a_whole_sentence(
+    configured: tuple[str, ...], who: str, tmp_path: Path
+) -> None:
+    for at, name in enumerate("abc"):
+        make_run(tmp_path, name, falling(2.0, at), steps=60, config=changed() if name in configured else None)
+    made = compare(*barograph.runs(tmp_path))
+    assert made.verdict.sentences[0] == f"What differs is not known, for {who}: the cause of a difference is unknown."
+
+
 def test_what_varies_within_a_side_spoils_its_repeats(tmp_path: Path) -> None:
     for at, decay in enumerate((0.1, 0.2, 0.3)):
         make_run(tmp_path, f"a{at}", falling(2.0, at), config=changed(weight_decay=decay, seed=at))

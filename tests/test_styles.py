@@ -1,6 +1,7 @@
 """The lines of the other documents, to the character."""
 
 import inspect
+import math
 from typing import Any
 
 import pytest
@@ -49,12 +50,12 @@ def test_modded_nanogpts_line_has_no_time_that_nobody_gave():
     assert drawn(console, "eval", 7, loss=3.28471) == "step:7 val_loss:3.2847"
 
 
-def test_modded_nanogpts_line_keeps_the_training_time_of_the_row_before():
+def test_modded_nanogpts_line_keeps_the_training_time_of_its_step():
     console = Console(style="modded-nanogpt")
     drawn(console, "step", 10, loss=3.5, training_time_ms=1000.0)
     assert drawn(console, "eval", 10, loss=3.28471) == "step:10 val_loss:3.2847 train_time:1000.0ms step_avg:100.00ms"
     drawn(console, "step", 20, loss=3.5, training_time_ms=1500.0, step_avg_ms=72.0)
-    assert drawn(console, "eval", 21, loss=3.28471) == "step:21 val_loss:3.2847 train_time:1500.0ms step_avg:72.00ms"
+    assert drawn(console, "eval", 21, loss=3.28471) == "step:21 val_loss:3.2847"
 
 
 def test_picollms_line_is_the_documents():
@@ -125,6 +126,14 @@ def test_kempnerforges_line():
     assert drawn(console, "eval", 500, loss=2.1234, perplexity=8.36, accuracy=0.5, name="books") == (
         "[step 500] eval/books/loss=2.1234 | perplexity=8.36 | accuracy=0.5"
     )
+
+
+@pytest.mark.parametrize("style", ["picollm", "kempnerforge", "modded-nanogpt"])
+def test_a_time_that_is_not_known_is_left_out(style):
+    console = Console(style=style)
+    for kind in ("step", "eval"):
+        assert "nan" not in drawn(console, kind, 7, loss=2.5, lr=1e-3, step_tokens=64, duration_ms=math.nan)
+    assert style == "modded-nanogpt" or "nan" in drawn(console, "step", 8, loss=math.nan), "a loss is shown"
 
 
 def test_none_shows_nothing():

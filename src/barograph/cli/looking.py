@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--to", choices=("csv", "jsonl", "parquet", "tensorboard"), default="csv", help="the format (default csv)"
     )
-    parser.add_argument("--out", type=Path, help="the file (default: RUN.FORMAT here)")
+    parser.add_argument("--out", type=Path, help="the file, - for standard output (default: RUN.FORMAT here)")
     parser.add_argument(
         "--layout", choices=("wide", "long"), help="wide: a row for each step; long: for each value (Parquet is long)"
     )

@@ -6,7 +6,9 @@ Out:  the file, or the copies; an exit code.
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,18 +31,26 @@ def run_export(
     branch: str = "live",
     partial: bool = False,
 ) -> int:
-    """Write a run's series to a file; returns 0, or 1 where files of the run are damaged or gone and `partial` is not
-    given. Raises KeyError, ValueError and OSError with one sentence."""
+    """Write a run's series to a file, to standard output where it is `-`; returns 0, or 1 where files of the run are
+    damaged or gone and `partial` is not given. Raises KeyError, ValueError and OSError with one sentence."""
     run = find(name, dir)
     if to == "tensorboard":
+        if str(out) == "-":
+            raise ValueError("a copy for TensorBoard is a folder: --out names it")
         out = out or Path(run.id)
         path = run.log_files()[0] if Path(name).is_file() else run.dir
         wanted = (lambda series: any(fnmatchcase(series, pattern) for pattern in patterns)) if patterns else None
         print(f"{out}: {copy_to_tensorboard(path, out, wanted):,} rows")
         return 0
     out = out or Path(f"{run.id}.{to}")
-    rows = export(run, to, out, layout=layout, patterns=tuple(patterns), branch=branch)
-    print(f"{out}: {rows:,} rows")
+    if str(out) == "-":
+        with tempfile.TemporaryDirectory() as folder:
+            export(run, to, Path(folder, "whole"), layout=layout, patterns=tuple(patterns), branch=branch)
+            with open(Path(folder, "whole"), "rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+    else:
+        rows = export(run, to, out, layout=layout, patterns=tuple(patterns), branch=branch)
+        print(f"{out}: {rows:,} rows")
     if missing(run) and not partial:
         print(f"barograph: {out} is not whole; --partial takes that for right", file=sys.stderr)
         return 1

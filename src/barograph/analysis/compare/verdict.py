@@ -82,12 +82,10 @@ def _attribution(sides: Sequence[Side], differences: Differences) -> Verdict:
         return Verdict(SEEDS, [], ["These runs have one setup: they show the variation between its repeats."])
     if "config" in differences.unknown:
         silent = [_call(sides, at) for at in differences.unknown["config"]]
-        who = _names(silent) if len(silent) < len(sides) else "none of the runs"
-        has = "has" if len(silent) == 1 or len(silent) == len(sides) else "have"
-        sentence = f"What differs is not known, for {who} {has} a configuration: the cause of a difference is unknown."
+        have = "none of the runs has a configuration"
         if len(silent) < len(sides):
-            sentence = f"{_names(silent)} {has} no configuration, so what differs is not known: the cause of "
-            sentence += "down to anything."
+            have = f"{_names(silent)} {'has' if len(silent) == 1 else 'have'} no configuration"
+        sentence = f"What differs is not known, for {have}: the cause of a difference is unknown."
         return Verdict(UNKNOWN, changes, [sentence])
     silent_parts = [part for part in ("code", "packages", "data") if part in differences.unknown]
     silent_are = "is" if silent_parts == ["code"] else "are"

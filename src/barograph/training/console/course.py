@@ -111,7 +111,7 @@ class Course:
         self._light: float | None = None  # tokens per second at the speed of light
         self._pace = Pace()
         self._trained = Elapsed()
-        self._given: tuple[float | None, float | None] = (None, None)  # training time and mean of a step, of a row
+        self._given: tuple[int | None, float, float] = (None, 0.0, 0.0)  # a row's step, training time, mean of a step
         self._warm = Elapsed(skip=10)  # as picoLLM: compilation and warm-up are not the pace of the run
 
     def sol(self, record: Record) -> None:
@@ -214,16 +214,15 @@ class Course:
                 self._best[name] = best
 
     def _spent_ms(self, fields: Mapping[str, Any], step: int) -> tuple[float | None, float | None]:
-        """Training time so far and mean time of a step: as given here, as added up, as given last; None: not known."""
+        """Training time so far and mean time of a step: as given for this step, else as added up; None: not known."""
         trained, mean_step = number(fields.get("training_time_ms")), number(fields.get("step_avg_ms"))
         if trained is not None:
-            self._given = trained, trained / max(step, 1) if mean_step is None else mean_step
-            return self._given
+            self._given = step, trained, trained / max(step, 1) if mean_step is None else mean_step
+        if self._given[0] == step:
+            return self._given[1:]
         if self._trained.seconds > 0 or step <= 0:
-            known: tuple[float | None, float | None] = (1000 * self._trained.seconds, 1000 * self._trained.mean)
-        else:
-            known = self._given
-        return known[0], known[1] if mean_step is None else mean_step
+            return 1000 * self._trained.seconds, 1000 * self._trained.mean if mean_step is None else mean_step
+        return None, mean_step
 
     def _trend(self, loss: float | None) -> str:
         if loss is None or not math.isfinite(loss):

@@ -48,6 +48,11 @@ def _grouped(value: float | None, whole: bool = False) -> str:
     return f"{int(value):,}" if whole else f"{value:,.0f}"
 
 
+def _timed(duration: float | None) -> float | None:
+    """A duration; None where it is NaN: the time of a step that was not begun is not known."""
+    return None if duration is None or duration != duration else duration
+
+
 # -- modded-nanogpt --------------------------------------------------------------------------------
 
 
@@ -94,7 +99,8 @@ def pico_step(step: ShownStep) -> TextLine:
 
     lrm, mfu = number(step.fields.get("lrm")), mfu_percent(step.fields)
     add("lrm", lrm, fixed(lrm, 0, 2), 4)
-    add("dt", step.duration_ms, f"{fixed(step.duration_ms, 0, 2)}ms", 6)
+    duration = _timed(step.duration_ms)
+    add("dt", duration, f"{fixed(duration, 0, 2)}ms", 6)
     add("tok/sec", step.tokens_per_second, _grouped(step.tokens_per_second, whole=True), 3)
     add("bf16_mfu", mfu, fixed(mfu, 0, 2), 5)
     if position := _position(step):
@@ -142,7 +148,8 @@ def kempner_step(step: ShownStep) -> TextLine:
     peak, held = number(fields.get("peak_gb")), number(fields.get("total_gb"))
     memory = fixed(peak, 0, 1) + (f"/{fixed(held, 0, 0)}GB" if held is not None else "GB")
     shown.append(("mem", peak, memory, 5))
-    seconds = step.duration_ms / 1000 if step.duration_ms is not None else None
+    duration = _timed(step.duration_ms)
+    seconds = duration / 1000 if duration is not None else None
     shown.append(("step_time", seconds, f"{fixed(seconds, 0, 2)}s", 4))
     return _assignments(step.step, shown, "")
 
@@ -152,7 +159,8 @@ EVALUATION_FIELDS = ("loss", "eval_tokens", "duration_ms", "tokens_per_second")
 
 def kempner_evaluation(evaluation: Evaluation) -> TextLine:
     """`[step 500] eval/loss=2.1234 | tok/s=145,200 | step_time=0.23s`, then the other figures by their names."""
-    seconds = evaluation.duration_ms / 1000 if evaluation.duration_ms is not None else None
+    duration = _timed(evaluation.duration_ms)
+    seconds = duration / 1000 if duration is not None else None
     lead = f"eval/{evaluation.name}" if evaluation.name else "eval"
     shown: list[tuple[str, float | None, str, int]] = [
         (f"{lead}/loss", evaluation.loss, fixed(evaluation.loss, 0, 4), 0),

@@ -70,6 +70,7 @@ def points(folder: Path, name: str) -> dict[int, float]:
 
 
 def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
     os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "BAROGRAPH_GIT": "false"}
     os.environ |= {"BAROGRAPH_MACHINE": "false"}

@@ -138,6 +138,7 @@ def validation(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
     os.environ.setdefault("WANDB_MODE", "offline")
     torch.set_num_threads(1)

@@ -117,6 +117,7 @@ def best_practices(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
     heard: list[str] = []
     shown = lines_of(lambda: log_everything(folder / "training.json", heard))

@@ -104,9 +104,7 @@ class ThroughputDrop(Rule):
             yield from self._settle(history, key, channel, first, channel.end, sign)
 
     def _dues(self, channel: Channel, shift: Shift) -> list[float]:
-        """When the change has cost enough to warn, and to be critical: µs since 1970, minus infinity where times are not
-        known.
-        """
+        """When the change has cost enough to warn, and to be critical: µs since 1970, minus infinity without times."""
         share = min(shift.ratio, 1 / shift.ratio)
         rows = channel.rows(shift.first, shift.last + 1)
         if not rows.time[-1] > rows.time[0]:

@@ -52,8 +52,13 @@ def test_a_training_needs_msgspec_alone_and_its_sidecar_says_what_it_leaves(tmp_
     words = [str(python), "-c", TRAINING, str(tmp_path / "runs"), str(gate)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, text=True)
     folder = tmp_path / "runs" / "gpt" / "lean"
+
+    def texts() -> list[str]:
+        return [record["text"] for record in own_records(folder, "info") if "text" in record]
+
     try:
-        said = until_true(lambda: [r["text"] for r in own_records(folder, "info") if "text" in r], patient(60))
+        until_true(lambda: all(any(name in text for text in texts()) for name in ("NumPy", "pyarrow")), patient(60))
+        said = texts()
     finally:
         gate.touch()
         output, _ = process.communicate(timeout=patient(60))

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from barograph import __version__
-from barograph.core.values import number
+from barograph.core.values import flatten, number
 from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import word
 
@@ -59,9 +59,11 @@ class OpenTelemetryBackend(TrackerBackend):
         self._options: dict[str, Any] = {}
         self._points: dict[str, list[Any]] = {}
         self._count = 0
+        if self._run_config:
+            self._write_config(flatten(self._run_config, self.sender.odd))
 
     def _write_config(self, config: dict[str, Any]) -> None:
-        self._options = {f"config.{name}": value for name, value in config.items() if value is not None}
+        self._options |= {f"config.{name}": value for name, value in config.items() if value is not None}
 
     def _write(self, metrics: dict[str, Any], step: int, seconds: float) -> None:
         self._began, self._latest = min(self._began, seconds), max(self._latest, seconds)

@@ -107,7 +107,7 @@ def _send(
         if ended and mirror.idle:
             break
         if ended and time.monotonic() - moved > 1:
-            reached = mirror.rows, backend.sender.doing, backend.sender.busy_since
+            reached = mirror.rows, backend.sender.returned
             if reached != progress:
                 progress, moved = reached, time.monotonic()
         if ended and time.monotonic() - moved > patience:

@@ -33,7 +33,8 @@ class Sender:
     """The queue and the thread of one backend.
 
     Attributes: `off` (nothing is sent any more), `failed` (off by trouble: records are counted as lost), `doing`
-    (what the thread is in the library for: start, write, flush, end or nothing) and `busy_since`.
+    (what the thread is in the library for: start, write, flush, end or nothing), `busy_since`, and `returned` (how
+    many calls into the library came back without an error).
     """
 
     def __init__(self, backend: LoggingBackend):
@@ -46,6 +47,7 @@ class Sender:
         self._thread: threading.Thread | None = None
         self.off = self.failed = self._closing = False
         self.doing, self.busy_since = "", 0.0
+        self.returned = 0
         self._failures, self._refusal = 0, ""
         self._warned: set[str] = set()
         self.exit_hooks: list[Callable[..., Any]] = []  # the library's
@@ -134,6 +136,7 @@ class Sender:
         try:
             send(*arguments)
             self._accepted()
+            self.returned += 1
             return True
         except BaseException as error:
             self._refused(error)
@@ -197,6 +200,7 @@ class Sender:
         self.busy_since, self.doing = time.monotonic(), doing
         try:
             call()
+            self.returned += 1
             return not self.off
         except BaseException as error:
             self.trouble(f"{self.backend.name} could not {doing}: {_shown(error)}")

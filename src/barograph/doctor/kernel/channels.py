@@ -17,7 +17,7 @@ import numpy
 from barograph.core.record import Record
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import Local
-from barograph.doctor.kernel.roles import candidates
+from barograph.query.roles import candidates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from barograph.core.columns import buckets as in_buckets
 from barograph.core.text import short
-from barograph.doctor.kernel.roles import candidates
+from barograph.query.roles import candidates
 
 Floats = NDArray[np.float64]
 

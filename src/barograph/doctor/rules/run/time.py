@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor
-from barograph.doctor.kernel.roles import cause_of_time
 from barograph.doctor.kernel.rule import Rule
+from barograph.query.roles import cause_of_time
 
 if TYPE_CHECKING:
     from barograph.core.record import Record

@@ -61,6 +61,20 @@ def test_both_losses_rising_is_a_divergence() -> None:
     assert (finding.severity, finding.kind, finding.step) == ("warning", "divergence", 1200 + 0)
 
 
+@pytest.mark.parametrize(("up", "trained"), [(1.1, 1.2), (1.3, 1.3), (4.0, 1.4)])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_event_is_no_noise_of_a_short_run(up: float, trained: float, seed: int) -> None:
+    at = np.arange(0, 200, 25)
+    course = 2 + 3 * np.exp(-np.arange(200) / 25)
+    loss = course * np.exp(np.random.default_rng(seed).normal(0, 0.05, 200))
+    assert not warned(look(loss, course[at], at))
+    since = np.arange(200) > 110
+    seen = look(loss * np.where(since, trained, 1.0), course[at] * np.where(since[at], up, 1.0), at)
+    (finding,) = [one for one in seen if one.rule == "validation_divergence"]
+    assert (finding.severity, finding.step) == ("warning", 125)
+    assert not [one for one in seen if one.rule == "overfitting"], "a training loss that rose has memorized nothing"
+
+
 @pytest.mark.parametrize("ratio", [1.4, 2.0, 0.5])
 def test_an_evaluation_that_leaps_alone_is_another_evaluation(ratio: float) -> None:
     loss = falling(2000)

@@ -46,6 +46,19 @@ def test_a_restart_heals_no_nan(tmp_path: Path, end: str) -> None:
     assert (one["severity"], one["step"], one["segment"]) == ("critical", 900, 1)
 
 
+@pytest.mark.parametrize("last", [1600, 1000])
+def test_nan_of_one_launch_hides_none_of_the_next(tmp_path: Path, last: int) -> None:
+    first = "".join(f"{step},{'nan' if step >= 900 else 6 * math.exp(-step / 700)}\n" for step in range(20, 1601, 20))
+    second = "".join(f"{step},{'nan' if step >= 700 else 6 * math.exp(-step / 700)}\n" for step in range(20, last, 20))
+    path = tmp_path / "run.csv"
+    path.write_text("step,loss\n" + first + second)
+    found = of(diagnose(barograph.read(path)[0])["findings"], "non_finite_loss")
+    assert {(one["severity"], one["step"], one["segment"]) for one in found} == {
+        ("critical", 900, 1),
+        ("critical", 700, 2),
+    }
+
+
 @pytest.mark.parametrize("name", ["train/CrossEntropyLoss", "CELoss", "nll", "train_xent", "trainLoss", "loss_per_tok"])
 def test_a_loss_is_known_by_any_usual_name(tmp_path: Path, name: str) -> None:
     rows = ({"step": at, name: math.nan if at >= 150 else 2 + 8 * math.exp(-at / 60)} for at in range(1, 251))

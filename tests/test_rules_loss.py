@@ -193,6 +193,19 @@ def test_a_sudden_fall_is_told_by_the_evaluation_behind_it() -> None:
     assert not warned(found([rule() for rule in RULES], series))
 
 
+@pytest.mark.parametrize("rule", ["loss_jump_down", "loss_slide"])
+def test_batches_that_repeat_are_the_cause_of_a_sudden_fall(rule: str) -> None:
+    loss, at, rows = falling(1000), np.arange(100, 1000, 100), np.arange(1000)
+    loss[600:] *= 0.3
+    evaluations = falling(1000, noise=0)[at] * np.where(at < 600, 1.0, 1.2)
+    series = {"train/loss": (rows, loss), "eval/loss": (at, evaluations)}
+    for repeats, cause in ((0.0, "overfitting"), (1.0, "data exhausted")):
+        series["data/repeats"] = (rows, np.where(rows < 600, 0.0, repeats))
+        finding = next(one for one in found([rule() for rule in RULES], series) if one.rule == rule)
+        assert finding.causes[0].startswith(cause)
+        assert {"overfitting", "data replayed", "data exhausted"} <= {one.partition(":")[0] for one in finding.causes}
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_loss_that_passes_zero_does_not_fall_at_once(seed: int) -> None:
     rows = np.arange(800)

@@ -23,7 +23,7 @@ def severities(found: dict) -> set:
 def test_a_drop_that_lasts(share: float, severity: str) -> None:
     speed = noisy(400, 5e4, 0.02)
     speed[200:] *= share
-    found = findings([ThroughputDrop()], {"train/tokens_per_second": speed})
+    found = findings([ThroughputDrop()], {"train/tokens_per_second": speed}, seconds=2.0)
     assert severity in severities(found) and {one.step for one in found.values()} == {200}
     times = findings([ThroughputDrop()], {"train/duration_ms": 1e6 / speed})
     assert {one.step for one in times.values()} == {200}
@@ -46,15 +46,33 @@ def test_a_ramp_of_the_batch_is_no_drop_where_only_durations_are_known() -> None
     assert severities(findings([ThroughputDrop()], {"train/duration_ms": times})) == {"info"}
 
 
-def test_a_drop_that_was_costly_and_came_back_stays_a_warning() -> None:
+@pytest.mark.parametrize("share", [0.4, 0.05])
+def test_a_drop_that_was_costly_and_came_back_stays_a_warning(share: float) -> None:
     speed = noisy(800, 5e4, 0.02)
-    speed[200:500] *= 0.4
+    speed[200:500] *= share
     one = next(
         one
-        for one in only(findings([ThroughputDrop()], {"train/tokens_per_second": speed}), "throughput_drop")
+        for one in only(
+            findings([ThroughputDrop()], {"train/tokens_per_second": speed}, seconds=2.0), "throughput_drop"
+        )
         if one.key == "half"
     )
     assert one.severity == "warning" and "until step 500" in one.message and one.found < 230
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "severity"),
+    [(40, 1.0, "info"), (12, 5.0, "info"), (40, 10.0, "warning"), (400, 0.5, "warning"), (400, 1.0, "critical")],
+)
+@pytest.mark.parametrize("cuts", [(), tuple(range(0, 600, 7))])
+def test_a_machine_that_stalls_is_critical_once_it_lasts(
+    rows: int, seconds: float, severity: str, cuts: tuple[int, ...]
+) -> None:
+    speed = noisy(600, 5e4, 0.02)
+    speed[200 : 200 + rows] *= 0.15
+    for name, values in {"train/tokens_per_second": speed, "train/duration_ms": 1e6 / speed}.items():
+        found = only(findings([ThroughputDrop()], {name: values}, seconds=seconds, cuts=cuts), "throughput_drop")
+        assert next(one for one in found if one.key == "half").severity == severity, name
 
 
 def test_long_steps_are_told_with_their_period() -> None:

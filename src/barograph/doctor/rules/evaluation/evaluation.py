@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import ClassVar
 
 import numpy
@@ -30,6 +30,7 @@ from barograph.doctor.rules.evaluation.signs import (
 
 _OTHER_DATA = "evaluation data differ: the training loss is far above the evaluation's"
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
+_WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
 
 class Overfitting(Rise):
@@ -38,10 +39,10 @@ class Overfitting(Rise):
     The last three evaluations after the best are above it, the median of them by 3% (an info finding) or by 10% (a
     warning), by twice the largest rise between two evaluations before and by three standard deviations of single
     evaluations; the training loss is below what it was then, by more than its noise, or below four fifths of the
-    evaluation. The best is the median of the best evaluation and its neighbours: the lowest of many is low by chance.
-    With five evaluations 0.1 nats warn, a tenth of the perplexity. Where the accuracy is as good as at the best loss,
-    the model is only overconfident: an info finding. The step is that of the best evaluation: its checkpoint is the
-    one to keep.
+    evaluation and no more than 5% and three deviations above what it was. The best is the median of the best
+    evaluation and its neighbours: the lowest of many is low by chance. With five evaluations 0.1 nats warn, a tenth of
+    the perplexity. Where the accuracy is as good as at the best loss, the model is only overconfident: an info
+    finding. The step is that of the best evaluation: its checkpoint is the one to keep.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
@@ -73,8 +74,10 @@ class Overfitting(Rise):
             return
         if math.log1p(rise) < 3 * noise_of([other.value for other in self._points]):
             return
-        fell = point.train < best.train * (1.02 if (noise := self.train_noise(history)) == 0 else math.exp(-3 * noise))
-        if not (fell or point.train < 0.8 * point.value):
+        noise = self.train_noise(history)
+        fell = point.train < best.train * (1.02 if noise == 0 else math.exp(-3 * noise))
+        rose = point.train > best.train * math.exp(max(_WORSE, 3 * noise))
+        if not (fell or point.train < 0.8 * point.value) or rose:
             return
         long = len(self._after) >= 5 and level - best.value >= self.at["nats"] and point.train < 0.9 * best.train
         long = long and best.train > 0 < point.train and not self.by_chance(history, rise, point.train / best.train - 1)
@@ -158,8 +161,8 @@ class ValidationDivergence(Rise):
 
     As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
     model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
-    rise between two evaluations before are enough. Where the learning rate or the tokens of a step grew since, it is an
-    info finding.
+    rise between two evaluations before are enough, where noise does not explain them. Where the learning rate or the
+    tokens of a step grew since, it is an info finding.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -184,7 +187,9 @@ class ValidationDivergence(Rise):
                 return
         rise = min(other.value for other in last) / self.floor(best) - 1
         train = min(other.train for other in last) / best.train - 1 if best.train > 0 else math.nan
-        if rise < self.at["increase"] or not train > self.at["train"] or self.by_chance(history, rise, train):
+        if rise < self.at["increase"] or not train > self.at["train"]:
+            return
+        if self.by_chance(history, rise, fmean(other.train for other in last) / best.train - 1):
             return
         if math.log1p(rise) < 2 * largest_rise(self._before):
             return

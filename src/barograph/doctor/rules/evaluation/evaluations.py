@@ -136,10 +136,10 @@ def usual_change(values: list[float]) -> float:
 
 def noise_of(values: list[float]) -> float:
     """The standard deviation of single values around their course, in ln, by how far each lies from the middle of its
-    neighbours; 0 of fewer than five.
+    neighbours; 0 of fewer than eight: of those a bend of the course is as much as the noise.
     """
     logs = [math.log(value) for value in values if value > 0]
-    if len(logs) < 5:
+    if len(logs) < 8:
         return 0.0
     return (
         1.4826
@@ -177,18 +177,21 @@ class Rise(Walker):
         yield from self.risen(history, channel, self._best, point)
 
     def by_chance(self, history: RunHistory, rise: float, train: float) -> bool:
-        """Whether noise alone may make such a rise of the evaluation over the best, or such a change of the training
-        loss, as shares: three standard deviations of what each does from one evaluation to the next.
+        """Whether noise alone may make such a rise of the evaluation over the best, and such a change of the training
+        loss, as shares: less than three standard deviations of what the evaluation does, or of both together. Where
+        the evaluation leaves no doubt, one deviation of the training loss says which way it went.
         """
-        evaluations, trains = noise_of([point.value for point in self._points]), [point.train for point in self._points]
-        noise = max(math.sqrt(2) * noise_of(trains), self.train_noise(history))
-        return math.log1p(rise) < 3 * evaluations or abs(math.log1p(max(train, -0.999))) < 3 * noise
+        points = [point.value for point in self._points], [point.train for point in self._points]
+        noise = max(noise_of(points[0]), largest_rise(self._before) / 2)
+        train_noise = max(math.sqrt(2) * noise_of(points[1]), self.train_noise(history), 1e-9)
+        evaluation, training = math.log1p(rise) / noise, abs(math.log1p(max(train, -0.999))) / train_noise
+        return evaluation < 3 or training < 1 or math.hypot(evaluation, training) < 3 * math.sqrt(2)
 
     def train_noise(self, history: RunHistory) -> float:
         """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows
-        each; 0 where that is not known.
+        each, as it was at the best evaluation; 0 where that is not known.
         """
-        point = self._points[-1]
+        point = self._best or self._points[-1]
         return math.sqrt(2) * _spread(history, point.step, point.segment) * 1.2533 / math.sqrt(16)
 
     def risen(

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
 
 _WORSE = 1.02  # of two evaluations
-_SEEN_BEFORE = ["overfitting: the examples are memorized", "data replayed: batches that were seen before"]
+
+
+def _seen_before(history: RunHistory, low: int, high: int, segment: int) -> list[str]:
+    """Causes of a fall to the loss of examples seen before: the data first where batches are known to repeat."""
+    causes = [
+        "overfitting: the examples are memorized",
+        "data replayed: batches that were seen before",
+        "data exhausted: the same batch at every step",
+    ]
+    repeats = between(history.channel("data/repeats"), low, high + 1, segment)
+    return causes[::-1] if (repeats > 0).any() else causes
 
 
 class LossJumpDown(SeriesRule):
@@ -186,7 +196,8 @@ class LossJumpDown(SeriesRule):
                 finding.message += f", while the evaluation went from {evals:.4g} to {value:.4g}"
                 finding.confidence = 0.8
                 if value > evals * _WORSE:  # a divisor or a mask changes no evaluation
-                    finding.causes = [*_SEEN_BEFORE, *(cause for cause in finding.causes if cause[:4] != "data")]
+                    again_seen = _seen_before(history, finding.step, step, finding.segment)
+                    finding.causes = [*again_seen, *(cause for cause in finding.causes if cause[:4] != "data")]
             else:
                 finding.confidence = 0.3
                 finding.message += f"; the evaluation fell too, from {evals:.4g} to {value:.4g}"
@@ -288,7 +299,7 @@ class LossSlide(SeriesRule):
                 f"{before_it:.4g} to {behind:.4g}",
                 severity="info" if sudden else "critical" if new < self.at["given"] * behind else "warning",
                 found=found,
-                causes=_SEEN_BEFORE if sudden else list(self.causes),
+                causes=_seen_before(history, step, found, segment) if sudden else list(self.causes),
                 segment=segment,
                 confidence=0.8,
                 evidence={

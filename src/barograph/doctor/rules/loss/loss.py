@@ -149,10 +149,11 @@ class NonFiniteLoss(SeriesRule):
         if self._start is None:
             return
         length = rows.first + low - self._start[0]
-        if self._good is not None:
+        ended = int(rows.segment[low]) != self._start[2]  # it lasted to the end of its launch: the next heals nothing
+        if self._good is not None and not ended:
             self._longest, self._healed = max(self._longest, length), self._healed + 1
-        if self._told is not None and int(rows.segment[low]) != self._start[2]:
-            self._lasting = None  # it lasted to the end of its launch, and the next one doesn't heal it
+        if self._told is not None and ended:
+            self._lasting = None
         elif self._told is not None:
             told = self._told
             short = length <= self.at["healed"] or self._finite < 4 * length or self._healed > 1

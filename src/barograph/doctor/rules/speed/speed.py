@@ -37,11 +37,12 @@ class ThroughputDrop(Rule):
 
     Tokens a second (without them: milliseconds a step) leave their level and do not return: at least 80% of the
     rows that confirm it, and their median, must be below. Half of what it was for 12 rows warns, a fifth is critical
-    (both from the stability guide). Three quarters for 40 rows, where the level was steady enough, is a warning
-    too; a tenth less for 40 rows is an info finding. Pauses for checkpoints and evaluations do not count, nor do
-    slow first steps. Where only durations are known, a step that takes twice or more times as long may be a larger
-    batch, so a whole factor is an info finding. All of it is an info finding until ten seconds have been lost, and
-    stays one if the level comes back before: on a shared machine step times vary by milliseconds.
+    once it has cost five minutes (both shares from the stability guide). Three quarters for 40 rows, where the level
+    was steady enough, is a warning too; a tenth less for 40 rows is an info finding. Pauses for checkpoints and
+    evaluations do not count, nor do slow first steps. Where only durations are known, a step that takes twice or more
+    times as long may be a larger batch, so a whole factor is an info finding. All of it is an info finding until ten
+    seconds have been lost: on a shared machine step times vary by milliseconds. If the level comes back, it was a
+    stall, an info finding; one that has cost five minutes stays a warning.
 
     What to do: look at devices (temperature, clock), at the time that steps wait for a batch, at other jobs on
     the machine.
@@ -60,6 +61,7 @@ class ThroughputDrop(Rule):
         "rows": (12.0, "ours"),
         "many": (40.0, "ours"),
         "seconds": (10.0, "lost, before it warns; ours"),
+        "stall": (300.0, "seconds lost, before it is critical, or a warning although it is over; ours"),
     }
     remedies = (
         "look at the device's clock, temperature and throttling",
@@ -76,8 +78,8 @@ class ThroughputDrop(Rule):
             "lasting": (1 / self.at["lasting"], many, 3.0, 0.8),
             "slight": (1 / self.at["informs"], many, 3.0, 0.9),
         }
-        self._open: dict[str, tuple[Shift, float]] = {}  # changes that have not cost enough yet
-        self._due: dict[str, int] = {}  # the step at which they had
+        self._open: dict[str, tuple[Shift, list[float]]] = {}  # changes, and when they will have cost more
+        self._due: dict[str, int] = {}  # the step at which they had cost enough to warn
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channel, sign = pace_of(history)
@@ -93,45 +95,48 @@ class ThroughputDrop(Rule):
                 yield from self._settle(
                     history, key, channel, first, shift.last if shift.back is None else shift.back_row, sign
                 )
-                cheap = shift.back is None or key in self._open
-                self._open.pop(key, None)
                 if shift.back is None:
-                    self._open[key] = (shift, self._lost(channel, shift))
-                if shift.back is None:
+                    self._open[key] = (shift, self._dues(channel, shift))
                     self._due.pop(key, None)
-                yield self._say(history, shift, grade, sign, cheap, self._due.get(key, shift.found))
+                yield self._say(history, shift, key, sign)
+                if shift.back is not None:
+                    del self._open[key]
             yield from self._settle(history, key, channel, first, channel.end, sign)
 
-    def _lost(self, channel: Channel, shift: Shift) -> float:
-        """The time at which the change has cost enough, µs since 1970; minus infinity where times are not known."""
+    def _dues(self, channel: Channel, shift: Shift) -> list[float]:
+        """When the change has cost enough to warn, and to be critical: µs since 1970, minus infinity without times."""
         share = min(shift.ratio, 1 / shift.ratio)
         rows = channel.rows(shift.first, shift.last + 1)
-        known_times = bool(rows.time[-1] > rows.time[0])
-        return shift.time + self.at["seconds"] * 1e6 / (1 - share) if known_times else -math.inf
+        if not rows.time[-1] > rows.time[0]:
+            return [-math.inf, -math.inf]
+        return [shift.time + seconds * 1e6 / (1 - share) for seconds in (self.at["seconds"], self.at["stall"])]
 
     def _settle(
         self, history: RunHistory, key: str, channel: Channel, first: int, last: int, sign: int
     ) -> Iterator[Finding]:
-        """Whether an open change has cost enough by one of these rows."""
-        if key not in self._open:
-            return
-        shift, due = self._open[key]
-        rows = channel.rows(max(first, shift.last), last)
-        late = numpy.flatnonzero((rows.time >= due) & (rows.segment == shift.segment))
-        if len(late):
-            del self._open[key]
-            step = self._due[key] = int(rows.step[late[0]])
-            yield self._say(history, shift, key.rsplit(" ", 1)[1], sign, False, step)
+        """What an open change has cost by these rows."""
+        while key in self._open and self._open[key][1]:
+            shift, dues = self._open[key]
+            rows = channel.rows(max(first, shift.last), last)
+            late = numpy.flatnonzero((rows.time >= dues[0]) & (rows.segment == shift.segment))
+            if not len(late):
+                return
+            self._open[key] = (shift, dues[1:])
+            self._due.setdefault(key, int(rows.step[late[0]]))
+            yield self._say(history, shift, key, sign)
 
     def _looked(self, channel: Channel) -> int:
         shifts = self._shifts.get(f"{channel.name} half")
         return shifts.looked if shifts is not None else -1
 
-    def _say(self, history: RunHistory, shift: Shift, grade: str, sign: int, cheap: bool, found: int) -> Finding:
+    def _say(self, history: RunHistory, shift: Shift, key: str, sign: int) -> Finding:
+        grade, found = key.rsplit(" ", 1)[1], self._due.get(key, shift.found)
         share = shift.ratio if sign < 0 else 1 / shift.ratio
-        severity = "critical" if share < self.at["red"] else "warning"
+        # 0: it has cost nothing worth a word; 2: minutes. What is over counts for one less.
+        cost = 2 - len(self._open[key][1]) - (shift.back is not None)
+        severity = "info" if cost < 1 else "critical" if cost > 1 and share < self.at["red"] else "warning"
         whole = sign > 0 and abs(1 / share / max(2, round(1 / share)) - 1) < 0.03
-        if grade == "slight" or whole or cheap:
+        if grade == "slight" or whole:
             severity = "info"
         what = "Throughput" if sign < 0 else "Speed"
         message = (

@@ -27,6 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # a core for each worker: threads of a numeric library that wait for each other on cores that are taken spin
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("KERAS_BACKEND", "torch")  # the one that is installed
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -247,5 +247,5 @@ def test_type_checkers_know_the_names() -> None:
     Path("mypy.ini").write_text(
         f"[mypy]\nmypy_path = {source}\nfollow_imports = silent\nignore_missing_imports = true\n"
     )
-    found, _, code = api.run(["--config-file", "mypy.ini", "--cache-dir", "types", "-c", program])
+    found, _, code = api.run(["--config-file", "mypy.ini", "--cache-dir", "cache", "-c", program])
     assert code == 0 and "WandbRun" in found and "WandbTable" in found, found

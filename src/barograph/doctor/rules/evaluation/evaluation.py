@@ -16,9 +16,16 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again, before, between, fell_at_once, is_game, rounded
+from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Rise, largest_rise, noise_of, usual_change
+from barograph.doctor.rules.evaluation.evaluations import (
+    EvaluationPoint,
+    Rise,
+    largest_rise,
+    learnt_at_once,
+    noise_of,
+    usual_change,
+)
 from barograph.doctor.rules.evaluation.mode import EvaluationMode, ModelMode
 from barograph.doctor.rules.evaluation.signs import (
     EvaluationBetter,
@@ -148,10 +155,7 @@ class Overfitting(Rise):
                 "labels shifted: in the evaluation, or in the training alone",
                 causes[0],
             ]
-        loss = history.role("loss")
-        if loss is not None and fell_at_once(
-            loss, 2 * last.step - sudden.step, sudden.step, last.segment, last.train, sudden.train
-        ):
+        if learnt_at_once(history, last, sudden):
             return causes
         return ["labels shifted: the targets can be seen in the inputs", *reversed(causes)]
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again
+from barograph.doctor.kernel.curve import again, fell_at_once
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
 
@@ -132,6 +132,15 @@ def usual_change(values: list[float]) -> float:
         return 0.0
     changes = [abs(math.log(b) - math.log(a)) for a, b in pairwise(values) if a > 0 and b > 0]
     return median(changes) if changes else 0.0
+
+
+def learnt_at_once(history: RunHistory, last: EvaluationPoint, point: EvaluationPoint) -> bool:
+    """Whether the training loss fell from one row to the next between two evaluations, as at the border of an epoch
+    whose examples are known by heart."""
+    loss = history.role("loss")
+    if loss is None or not 0 < point.train <= 0.8 * last.train:
+        return False
+    return fell_at_once(loss, 2 * last.step - point.step, point.step, last.segment, last.train, point.train)
 
 
 def noise_of(values: list[float]) -> float:

@@ -16,7 +16,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import again, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, learnt_at_once
 
 
 def _log_ratio(new: float, old: float) -> float:
@@ -84,9 +84,9 @@ class EvaluationJump(Walker):
     def _leap(
         self, history: RunHistory, channel: Channel, last: EvaluationPoint, point: EvaluationPoint, change: float
     ) -> Iterator[Finding]:
-        if is_game(history, channel):
-            return
         up = change > 0
+        if is_game(history, channel) or (up and learnt_at_once(history, last, point)):  # that is overfitting
+            return
         causes = (
             [
                 "tokenizer mismatch: evaluation uses another vocabulary",

@@ -1,0 +1,5 @@
+from typing import Any
+
+from barograph.integrations.compat.wandb import *  # noqa: F403
+
+__getattr__: Any

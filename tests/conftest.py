@@ -21,9 +21,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("barograph")
 
-# started behind nohup or in a background job, SIGINT is ignored, and every process that a test starts inherits that
+# started behind nohup or in a background job, signals are ignored, and every process that a test starts inherits that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # a core for each worker: threads of a numeric library that wait for each other on cores that are taken spin
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -90,6 +90,7 @@ def test_the_commands_of_a_document_exist_with_their_options(document: Path) -> 
         command, _, rest = line.split("#")[0].partition(" ")
         if command.startswith("--"):
             continue
+        rest = f" {rest}".partition(" -- ")[0]  # behind it is another program's
         assert command in sub.choices, f"there is no command `barograph {command}`"
         known = {option for action in sub.choices[command]._actions for option in action.option_strings}
         for option in re.findall(r"(?:^|[\s\[])(--?[a-z][\w-]*)", rest):

@@ -79,10 +79,10 @@ class Overfitting(Rise):
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
         if math.log1p(rise) < 2 * largest_rise(self._before) and math.log1p(rise) < clear:
             return
-        if math.log1p(rise) < 3 * noise_of([other.value for other in self._points]):
+        if math.log1p(rise) < 3 * noise_of([other.value for other in self._points], least=5):
             return
         noise = self.train_noise(history)
-        fell = point.train < best.train * (1.02 if noise == 0 else math.exp(-3 * noise))
+        fell = point.train < best.train * (0.98 if noise == 0 else math.exp(-3 * noise))
         rose = point.train > best.train * math.exp(max(_WORSE, 3 * noise))
         if not (fell or point.train < 0.8 * point.value) or rose:
             return

@@ -143,12 +143,12 @@ def learnt_at_once(history: RunHistory, last: EvaluationPoint, point: Evaluation
     return fell_at_once(loss, 2 * last.step - point.step, point.step, last.segment, last.train, point.train)
 
 
-def noise_of(values: list[float]) -> float:
+def noise_of(values: list[float], least: int = 8) -> float:
     """The standard deviation of single values around their course, in ln, by how far each lies from the middle of its
-    neighbours; 0 of fewer than eight: of those a bend of the course is as much as the noise.
+    neighbours; 0 of fewer than `least`: of fewer than eight a bend of the course is as much as the noise.
     """
     logs = [math.log(value) for value in values if value > 0]
-    if len(logs) < 8:
+    if len(logs) < least:
         return 0.0
     return (
         1.4826

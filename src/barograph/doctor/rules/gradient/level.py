@@ -344,7 +344,8 @@ class GradientScaleJump(Rule):
         before = between(loss, 0, shift.step, shift.segment)[-64:]
         after = between(loss, shift.step, shift.found + 1, shift.segment)
         norms = [between(norm, *part, shift.segment) for part in ((0, shift.step), (shift.step, shift.found + 1))]
-        if is_policy(history) or len(before) < 24 or min(map(len, norms)) < 8 or (before <= 0).any():
+        short = len(before) < 24 or len(after) < 4 or min(map(len, norms)) < 8
+        if is_policy(history) or short or (before <= 0).any() or (after <= 0).any():
             return
         old, new = float(numpy.median(before[-32:])), float(numpy.median(after))
         ratio = float(numpy.median(norms[1])) / max(float(numpy.median(norms[0][-32:])), 1e-300)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from barograph.core.liveness import OPEN
 from barograph.core.record import json_text
+from barograph.core.text import count
 from barograph.query.catalog import find
 from barograph.query.folders import own_folder
 from barograph.store.clickhouse.address import parse_address
@@ -32,8 +33,8 @@ def run_push(names: Sequence[str], to: str, *, dir: str | None = None, as_json: 
             for sentence in sent.left_out:
                 print(f"barograph: {run.id}: {sentence}; it was not sent", file=sys.stderr)
             if not as_json:
-                files = f"{sent.files:,} file{'' if sent.files == 1 else 's'}"
-                print(f"{rows[-1]['run']}: sent {sent.points:,} points, {sent.histograms:,} histograms, {files}")
+                parts = (count(sent.points, "point"), count(sent.histograms, "histogram"), count(sent.files, "file"))
+                print(f"{rows[-1]['run']}: sent {', '.join(parts)}")
     if as_json:
         print(json_text(rows))
     return 0 if complete else 1

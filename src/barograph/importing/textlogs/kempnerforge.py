@@ -28,7 +28,11 @@ class KempnerForge(engine.Dialect):
         ),
         forms.pairs(
             rb"\[step (\d{1,15})\] (?=(?:eval_)?loss=.*[\d%sBn]\s*$)",
-            rb"(?<!\w)([A-Za-z][\w/]{0,60})=(" + forms.NUMBER + rb")(?:%|s|/[\d.]+GB|GB)?(?=\s*(?:[|,]|$))",
+            rb"(?<!\w)([A-Za-z][\w/]{0,60})=("
+            + forms.NUMBER
+            + rb")(?:%|s|/"
+            + forms.NUMBER
+            + rb"GB|GB)?(?=\s*(?:[|,]|$))",
         ),
     )
     closers = (b"s",)

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+import barograph
 from barograph.core.aliases import parse_aliases
 from barograph.core.options import (
     ACCEPTS,
@@ -464,3 +465,17 @@ def test_a_name_that_is_like_none_of_ours_gets_no_misleading_hint(name: str) -> 
 def test_words_of_earlier_versions_are_read_as_todays() -> None:
     assert load({"flops_formula": "nanogpt"}, {}).flops_formula == "palm_non_embedding"
     assert load({}, {"BAROGRAPH_FLOPS_FORMULA": "nanogpt"}).flops_formula == "palm_non_embedding"
+
+
+@pytest.mark.parametrize("name", ["dir", "output_dir"])
+@pytest.mark.parametrize("address", ["clickhouse://u@host:8123/db", "s3://bucket/runs"])
+def test_a_training_makes_no_folder_of_an_address_s_name(
+    name: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="given as store"):
+        barograph.init(project="p", **{name: address})
+    monkeypatch.setenv(f"BAROGRAPH_{name.upper()}", address)
+    with pytest.raises(ConfigError, match="given as store"):
+        barograph.init(project="p")
+    assert not list(tmp_path.iterdir())

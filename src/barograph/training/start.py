@@ -26,6 +26,7 @@ from barograph.core.names import folder_name
 from barograph.core.options import Settings
 from barograph.core.record import format_time
 from barograph.core.secrets import masked, masked_words
+from barograph.core.text import quoted
 from barograph.core.values import text, whole
 from barograph.log.read import LogFileError
 from barograph.probes.ranks import stacks
@@ -72,6 +73,7 @@ def init(
     """
     settings = options.load({"project": project, "name": name, "dir": dir, **arguments}, file=config_file)
     plain_config = _config(config)
+    _check_folders(settings)
     _check_rules(settings)
     if settings.log_file:
         logfile.check(settings.log_file)
@@ -94,6 +96,17 @@ def init(
         reason = error.strerror or error
         _warnings.warning("barograph: could not write to %s (%s); this run is recorded in %s", where, reason, fallback)
         return run
+
+
+def _check_folders(settings: Settings) -> None:
+    """An address would make a folder of its name."""
+    for name in ("dir", "output_dir"):
+        value = str(getattr(settings, name) or "")
+        if "://" in value:
+            raise options.ConfigError(
+                f"{name} is {quoted(value)}, but a training writes to a folder of this machine; a ClickHouse server is "
+                "given as store."
+            )
 
 
 def _unrecorded(settings: Settings, config: dict[str, Any], callback: Any) -> Run:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,9 +22,6 @@ from barograph.views.server.memory import Memory
 from barograph.views.server.reading import SeriesPoints, SeriesReading, State
 from barograph.views.server.sampling import Sampled, sampled
 from barograph.views.server.slow import StillWorking
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_SERIES = 500
 MOST_BUCKETS = 4_000
@@ -43,7 +40,7 @@ class SeriesWanted(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"}):
     """What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are.
 
-    log: buckets for a logarithmic axis of x.
+    smooth: a factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x.
     """
 
     series: list[SeriesWanted]
@@ -52,7 +49,7 @@ class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"})
     high: float | None = None
     buckets: int = 400
     branch: str = "live"
-    smooth: float = 0.0
+    smooth: float | str = 0.0
     places: bool = False
     log: bool = False
 
@@ -71,8 +68,7 @@ def parse(body: bytes) -> Request:
         raise ValueError(f"{len(request.series)} series of {request.buckets} buckets are too much for one answer")
     if request.branch not in ("live", "all"):
         raise ValueError(f"a branch is live or all, not {request.branch[:40]!r}")
-    if not 0.0 <= request.smooth <= 0.9999:
-        raise ValueError(f"a smoothing factor is 0 to 0.9999, not {request.smooth}")
+    columns.smoother(request.smooth)  # raises the sentence
     for edge in (request.low, request.high):
         if edge is not None and not math.isfinite(edge):
             raise ValueError("a range goes from one number to another")
@@ -157,10 +153,7 @@ class SeriesAnswers:
             try:
                 name, got = item.name, found.get(item.name)
                 if got is None:
-                    name = self._reading.resolve(place, item.name)
-                    got = self._reading.series(place, [name], rank, timed, state).get(name)
-                if got is None:
-                    raise KeyError(f"run {place.dir.name} has no point of {name!r}")
+                    name, got = self._reading.named(place, item.name, rank, timed, state)
                 if request.x == "relative":  # counts from each series' own first point
                     axis = Axis(self._reading, place, request.x, rank, state)
                 live = got.live()
@@ -187,9 +180,8 @@ def _answer_key(wanted: SeriesWanted, request: Request) -> Any:
 
 
 def _sampled(points: SeriesPoints, axis: Axis, request: Request) -> Sampled:
-    smoothed: NDArray[Any] | None = None
-    if request.smooth > 0.0:
-        smoothed = columns.smooth(points.value, request.smooth)  # of the whole column, so that a zoom changes nothing
+    smoother = columns.smoother(request.smooth)
+    smoothed = None if smoother is None else smoother(points.value)  # of the whole column: a zoom changes nothing
     low, high, most = request.low, request.high, request.buckets
     return sampled(axis.of(points), points.value, points.step, smoothed, low, high, most, request.places, request.log)
 

@@ -74,6 +74,13 @@ export async function getSeries(query: SeriesQuery, signal?: AbortSignal): Promi
   return decodeFrame(await (await ask("/api/series", { method: "POST", body, headers, signal })).arrayBuffer());
 }
 
+/** Every point of a chart, as a file. */
+export async function getPoints(query: SeriesQuery, format: "csv" | "parquet"): Promise<Blob> {
+  const body = JSON.stringify(query);
+  const headers = { "Content-Type": "application/json" };
+  return (await ask(`/api/series/points?format=${format}`, { method: "POST", body, headers })).blob();
+}
+
 // -- what there is ------------------------------------------------------------------------------------
 
 let aboutOnce: Promise<About> | null = null;

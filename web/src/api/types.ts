@@ -332,7 +332,7 @@ export interface SeriesHeader extends SeriesPart {
 /** Many series of many runs. */
 export interface SeriesFrame {
   x: string;
-  smooth: number;
+  smooth: number | string;
   branch: string;
   series: SeriesHeader[];
 }
@@ -404,8 +404,8 @@ export interface SeriesWanted {
   rank?: number | null;
 }
 
-/** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. log:
- * buckets for a logarithmic axis of x.
+/** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. smooth: a
+ * factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x.
  */
 export interface SeriesQuery {
   series: SeriesWanted[];
@@ -414,7 +414,7 @@ export interface SeriesQuery {
   to?: number | null;
   buckets?: number;
   branch?: string;
-  smooth?: number;
+  smooth?: number | string;
   places?: boolean;
   log?: boolean;
 }

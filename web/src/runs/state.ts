@@ -1,10 +1,9 @@
-/** What the runs table shows, as its address says it.
+/** What the runs table shows, as its address says it; what its charts show is in `chart/choice.ts`.
  *
  * In:   the query of the address.
  * Out:  the state; the query for a changed state. What is as it is by default is not in the address.
  */
 
-import type { Axis } from "../api/values.ts";
 import type { Key } from "../api/types.ts";
 import { joinKeys, joinList, splitKeys, splitList } from "../shell/address.ts";
 import { column, type ColumnId } from "./columns.ts";
@@ -24,21 +23,17 @@ export interface TableState {
   /** These alone are drawn; none: all that are not hidden. */
   only: ReadonlySet<Key>;
   layout: Layout;
-  axis: Axis;
-  smooth: number;
   /** How many runs are drawn at most. */
   most: number;
   archived: boolean;
 }
 
 export const MOST = [10, 25, 50, 100] as const;
-export const SMOOTHEST = 0.999;
 
 export function readState(query: URLSearchParams): TableState {
   const columns = query.get("cols");
   const layout = query.get("view");
   const group = query.get("group");
-  const smooth = Number(query.get("smooth") ?? 0);
   const most = Number(query.get("most") ?? MOST[0]);
   return {
     filter: query.get("q") ?? "",
@@ -50,8 +45,6 @@ export function readState(query: URLSearchParams): TableState {
     hidden: new Set(splitKeys(query.get("hide"))),
     only: new Set(splitKeys(query.get("only"))),
     layout: layout === "table" || layout === "charts" ? layout : "split",
-    axis: query.get("x") || "step",
-    smooth: Number.isFinite(smooth) ? Math.min(SMOOTHEST, Math.max(0, smooth)) : 0,
     most: Number.isInteger(most) && most > 0 ? Math.min(most, 500) : MOST[0],
     archived: query.get("archived") === "1",
   };
@@ -72,8 +65,6 @@ export function writeState(changes: Partial<TableState>): Record<string, string 
   if (changes.hidden !== undefined) found.hide = joinKeys(changes.hidden) || null;
   if (changes.only !== undefined) found.only = joinKeys(changes.only) || null;
   if (changes.layout !== undefined) found.view = changes.layout === "split" ? null : changes.layout;
-  if (changes.axis !== undefined) found.x = changes.axis === "step" ? null : changes.axis;
-  if (changes.smooth !== undefined) found.smooth = changes.smooth > 0 ? String(changes.smooth) : null;
   if (changes.most !== undefined) found.most = changes.most === MOST[0] ? null : String(changes.most);
   if (changes.archived !== undefined) found.archived = changes.archived ? "1" : null;
   return found;

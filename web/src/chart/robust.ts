@@ -7,7 +7,7 @@
 import type { Curve } from "./curve.ts";
 import type { Range } from "./range.ts";
 
-const SAMPLES = 48; // of each curve, evenly spaced: its quartiles are wanted, and to all curves the same weight is given
+const SAMPLES = 64; // of each curve, evenly among its points: its quartiles are wanted, and all curves weigh the same
 const FENCE = 6; // interquartile ranges beyond the quartiles; 1.5 is the usual mark of an outlier, a young loss has more
 const MANY = 3; // from so many curves on, one that diverges costs the others their height
 const GAIN = 1.5; // the axis is at least so many times as long without the fence
@@ -29,12 +29,18 @@ function factsOf(curve: Curve): Facts {
   const source = curve.smooth.length ? curve.smooth : curve.y;
   const values: number[] = [];
   let [low, high, last] = [Infinity, -Infinity, NaN];
-  const every = Math.max(1, Math.floor(source.length / SAMPLES));
+  const weigh = (at: number): number => (curve.exact ? 1 : (curve.count[at] ?? 1));
+  let total = 0;
+  for (let at = 0; at < source.length; at++) total += weigh(at);
+  let passed = 0;
   for (let at = 0; at < source.length; at++) {
     const value = source[at] ?? NaN;
+    const before = Math.floor((passed / total) * SAMPLES);
+    passed += weigh(at);
     if (!Number.isFinite(value)) continue;
     last = value;
-    if (at % every === 0) values.push(value);
+    // a bucket of many points, as on a logarithmic axis, stands for all of them
+    for (let left = Math.floor((passed / total) * SAMPLES) - before; left > 0; left--) values.push(value);
     const [least, most] = [curve.low[at] ?? value, curve.high[at] ?? value];
     if (least < low) low = least;
     if (most > high && most < Infinity) high = most;
@@ -58,9 +64,16 @@ export function fence(curves: readonly Curve[], log: boolean): Range | null {
   const [first, third] = [at(0.25), at(0.75)];
   const room = FENCE * (third - first);
   if (!(room > 0)) return null;
-  const [low, high] = [first - room, third + room];
+  let [low, high] = [first - room, third + room];
   const beyond = (value: number): boolean => to(value) > high || to(value) < low;
-  if (!facts.some((one) => beyond(one.last) || (one.odd && (beyond(one.high) || beyond(one.low))))) return null;
+  const diverges = facts.map((one) => beyond(one.last) || (one.odd && (beyond(one.high) || beyond(one.low))));
+  if (!diverges.includes(true)) return null;
+  // what the others begin with, or come to, is in sight
+  for (const one of facts.filter((_, place) => !diverges[place])) {
+    const own = one.values.map(to).sort((a, b) => a - b);
+    low = Math.min(low, own[Math.floor(0.02 * (own.length - 1))] ?? low);
+    high = Math.max(high, own[Math.ceil(0.98 * (own.length - 1))] ?? high);
+  }
   const lowest = Math.min(...facts.map((one) => to(one.low)));
   const highest = Math.max(...facts.map((one) => to(one.high)));
   const whole = highest - lowest;

@@ -204,3 +204,8 @@ def test_a_frame_has_expressions_as_columns(run: StoredRun, tmp_path: Path) -> N
     other.finish()
     both = barograph.frame([run, StoredRun(other.dir)], ["train/loss - eval/loss"], layout="long")
     assert set(both["run"]) == {"r"}  # the other run has no eval/loss
+
+
+def test_the_guide_names_every_function() -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "guides" / "reading.md").read_text()
+    assert all(f"`{name}(" in guide for name in expressions.FUNCTIONS)

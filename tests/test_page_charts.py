@@ -42,14 +42,14 @@ QUIET: dict[str, Any] = {"console": "none", "machine": False, "blackbox": False,
 
 def make_runs(root: Path) -> None:
     chance = random.Random(1)
-    run = barograph.init(project="odd", name="spike", dir=root, total_steps=20_000, **QUIET)
+    run = barograph.init(project="odd", name="spike", id="spike-a", dir=root, total_steps=20_000, **QUIET)
     for step in range(20_000):
         loss = 3 * math.exp(-step / 9000) + chance.gauss(0, 0.02) + (40 if step == SPIKE else 0)
         run.log({"train/loss": loss, "own/signed": chance.gauss(0, 1), "train/lr": 1e-3}, step=step)
     run.finish()
     attend(Path(run.dir), quiet=True)
     run = barograph.init(
-        project="odd", name="broken", dir=root, total_steps=300, notes=SCRIPT, config={SCRIPT: 1}, **QUIET
+        project="odd", name="broken", id="broken", dir=root, total_steps=300, notes=SCRIPT, config={SCRIPT: 1}, **QUIET
     )
     for step in range(300):
         loss = math.nan if step in (200, 201) else math.inf if step == 250 else 4 * math.exp(-step / 99) + 1
@@ -61,7 +61,7 @@ def make_runs(root: Path) -> None:
     run.log_sample(300, "Once upon a time", "Once")
     run.finish()
     attend(Path(run.dir), quiet=True)
-    run = barograph.init(project="odd", name="rewound", dir=root, **QUIET)
+    run = barograph.init(project="odd", name="rewound", id="rewound", dir=root, **QUIET)
     for step in range(100):
         run.log({"train/loss": 5.0}, step=step)
     run.rewind(60)
@@ -69,7 +69,7 @@ def make_runs(root: Path) -> None:
         run.log({"train/loss": 2.0}, step=step)
     run.finish()
     attend(Path(run.dir), quiet=True)
-    run = barograph.init(project="deep", name="layers", dir=root, **QUIET)
+    run = barograph.init(project="deep", name="layers", id="layers", dir=root, **QUIET)
     for step in range(0, 200, 10):
         table = {f"blocks.{at}.weight": {"norm": 10.0 ** -(at % 5) * (1 + step), "mean": at - 3.0} for at in range(12)}
         run.log_layers(step, table, prefix="gradients")

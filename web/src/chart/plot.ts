@@ -95,6 +95,7 @@ export class Plot {
   #inside = false;
   #lastTick = 0; // half of the width of its text, in CSS pixels
   #beyond = 0;
+  #fence: { curves: readonly Curve[]; logY: boolean; range: Range | null } | null = null;
   readonly #inksNow: () => PlotInks;
   #inks: PlotInks;
 
@@ -298,7 +299,7 @@ export class Plot {
     this.#extent = found;
     let { low, high } = found;
     this.#beyond = 0;
-    const least = typical === false ? null : typical ? centre(curves, from, to) : fence(curves, logY);
+    const least = typical === false ? null : typical ? centre(curves, from, to) : this.#fenceOf(curves);
     if (least && (!logY || least[0] > 0)) {
       // of the range in view: where all of it is beyond, it is what is looked at
       const [below, above] = typical ? least : [Math.max(low, least[0]), Math.min(high, least[1])];
@@ -313,6 +314,16 @@ export class Plot {
     if (zero && !logY && low >= 0) [low, high] = [0, high > 0 ? high : 1];
     if (this.#options.zeroLine && !logY) [low, high] = [Math.min(low, 0), Math.max(high, 0)];
     return padded(low, high, logY);
+  }
+
+  /** Of the same curves once, not for each frame of a movement. */
+  #fenceOf(curves: readonly Curve[]): Range | null {
+    const { logY } = this.#options;
+    const known = this.#fence;
+    const held = known?.logY === logY && known.curves.length === curves.length;
+    if (known && held && curves.every((one, at) => one === known.curves[at])) return known.range;
+    this.#fence = { curves, logY, range: fence(curves, logY) };
+    return this.#fence.range;
   }
 
   #paint(u: uPlot): void {

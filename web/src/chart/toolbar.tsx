@@ -28,11 +28,18 @@ export function useSettings(group: Group): Settings {
   return group.settings;
 }
 
-export function ChartToolbar({ group, expressions = true }: { group: Group; expressions?: boolean }) {
+interface Props {
+  group: Group;
+  expressions?: boolean;
+  /** What the axis is called where another one has that name. */
+  axisLabel?: string;
+}
+
+export function ChartToolbar({ group, expressions = true, axisLabel }: Props) {
   const settings = useSettings(group);
   return (
     <>
-      <AxisChoice axis={settings.x} set={(x) => group.set({ x })} names={axisNames(group.names)} />
+      <AxisChoice axis={settings.x} set={(x) => group.set({ x })} names={axisNames(group.names)} label={axisLabel} />
       <Smoothing value={settings.smooth} set={(smooth) => group.set({ smooth })} />
       {expressions && <NewExpression group={group} />}
       <Scales group={group} />
@@ -51,9 +58,10 @@ interface AxisProps {
   axes?: readonly (readonly [string, string])[];
   /** Series, below the axes that every run has. */
   names?: readonly string[];
+  label?: string | undefined;
 }
 
-export function AxisChoice({ axis, set, axes = AXES, names = [] }: AxisProps) {
+export function AxisChoice({ axis, set, axes = AXES, names = [], label = "x-axis" }: AxisProps) {
   const [typed, setTyped] = useState<string | null>(null);
   const known = axes.some(([name]) => name === axis) || names.includes(axis);
   if (typed !== null)
@@ -66,10 +74,10 @@ export function AxisChoice({ axis, set, axes = AXES, names = [] }: AxisProps) {
           if (typed.trim()) set(typed.trim());
         }}
       >
-        <span class="quiet">x-axis</span>
+        <span class="quiet">{label}</span>
         <input
           class="field mono"
-          aria-label="x-axis, a metric or an expression"
+          aria-label={`${label}, a metric or an expression`}
           placeholder="train/loss - eval/loss"
           value={typed}
           spellcheck={false}
@@ -81,10 +89,10 @@ export function AxisChoice({ axis, set, axes = AXES, names = [] }: AxisProps) {
     );
   return (
     <label class="labelled">
-      <span class="quiet">x-axis</span>
+      <span class="quiet">{label}</span>
       <select
         class="field"
-        aria-label="x-axis"
+        aria-label={label}
         value={axis}
         onChange={(event) => {
           if (event.currentTarget.value !== OTHER) return set(event.currentTarget.value);

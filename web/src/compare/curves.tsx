@@ -56,7 +56,7 @@ export function Curves({ made, keys, colours, metric, x: compared, query }: Prop
   return (
     <div class="curves">
       <div class="charts-bar">
-        <ChartToolbar group={group} expressions={false} />
+        <ChartToolbar group={group} expressions={false} axisLabel="Drawn over" />
       </div>
       {grouped && <Groups made={made} keys={keys} colours={colours} metric={metric} x={x} smooth={smooth} />}
       {(!grouped || runs.length <= MOST_GROUPED) && (

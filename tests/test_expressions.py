@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 import barograph
 from barograph.core import columns
 from barograph.query import expressions
-from barograph.query.expressions import ExpressionError, Node, Points, evaluate, expression, parse, written
+from barograph.query.expressions import ExpressionError, Node, StepValues, evaluate, expression, parse, written
 from barograph.query.stored import StoredRun
 
 QUIET = {"console": "none", "machine": False, "blackbox": False, "git": False, "sidecar": False}
@@ -86,8 +86,8 @@ def test_a_name_is_a_name(name: str) -> None:
     assert parse(name) == Node("name", name)
 
 
-def series(*pairs: tuple[float, float]) -> Points:
-    return Points(np.array([step for step, _ in pairs]), np.array([value for _, value in pairs], float))
+def series(*pairs: tuple[float, float]) -> StepValues:
+    return StepValues(np.array([step for step, _ in pairs]), np.array([value for _, value in pairs], float))
 
 
 @given(some.lists(some.floats(-1e6, 1e6), min_size=1, max_size=30), some.floats(-1e6, 1e6))
@@ -100,7 +100,7 @@ def test_signs_are_those_of_arithmetic(values: list[float], other: float) -> Non
             ("(a - b) / b", (a - other) / other), ("max(a, b)", np.maximum(a, other)), ("a - b - b", a - other - other),
             ("best(a)", np.minimum.accumulate(a)), ("ema(a, 0.9)", columns.smooth(a, 0.9)),
         ):  # fmt: skip
-            np.testing.assert_array_equal(evaluate(parse(text), held.__getitem__).value, wanted, text)
+            np.testing.assert_allclose(evaluate(parse(text), held.__getitem__).value, wanted, 1e-14, 0, err_msg=text)
 
 
 def test_two_series_meet_at_the_steps_of_the_one_with_fewer_points() -> None:

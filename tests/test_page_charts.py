@@ -570,8 +570,8 @@ def test_lines_are_named_at_their_ends_and_only_those_that_have_the_metric(
     expect(names).to_have_count(3)
     boxes = sorted((box["y"], box["height"]) for one in names.all() if (box := one.bounding_box()))
     assert all(second[0] - first[0] >= 12 for first, second in itertools.pairwise(boxes))
-    chart(page, "own/signed")  # which one run alone has
-    expect(chart(page, "own/signed").locator(".chart-legend")).to_have_count(0)
+    # which one run alone has
+    expect(chart(page, "eval/loss").locator(".chart-legend")).to_have_count(0)
 
 
 def test_colours_are_the_same_in_every_browser_and_never_twice(browser: Browser, served: Served, root: Path) -> None:
@@ -580,7 +580,7 @@ def test_colours_are_the_same_in_every_browser_and_never_twice(browser: Browser,
         context = browser.new_context(viewport={"width": 1300, "height": 900})
         page = context.new_page()
         page.goto(served.url + first)
-        page.goto(f"{served.url}/?view=charts")
+        page.goto(f"{served.url}/?view=charts&q=project+in+(odd,deep)")
         names = chart(page, "train/loss").locator(".chart-legend button")
         expect(names).to_have_count(4)
         colours = "(all) => all.map((one) => [one.innerText, one.querySelector('.key').style.color])"

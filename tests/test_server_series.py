@@ -250,7 +250,7 @@ def test_kinds_of_smoothing_are_those_of_the_columns(browser: Browser, root: Pat
 def test_the_points_of_a_chart_are_those_that_were_logged(browser: Browser, root: Path, kind: str, x: str) -> None:
     low, high = (100, 700) if x == "step" else (900, 6000)
     asked = {"series": [{"run": "p/sealed", "name": "train/loss"}], "x": x, "from": low, "to": high, "buckets": 10}
-    answer = browser.http.post(f"/api/series/points?format={kind}", json=asked)
+    answer = browser.http.post(f"/api/series?format={kind}", json=asked)
     assert answer.status_code == 200, answer.text
     wanted = StoredRun(root / "p" / "sealed").series("train/loss", x=x)
     inside = (wanted.x >= low) & (wanted.x <= high)
@@ -273,6 +273,6 @@ def test_the_points_of_a_chart_are_those_that_were_logged(browser: Browser, root
 
 def test_points_of_nothing_are_refused_with_a_sentence(browser: Browser) -> None:
     ask = {"series": [{"run": "p/sealed", "name": "no/such"}]}
-    missing = browser.http.post("/api/series/points", json=ask)
+    missing = browser.http.post("/api/series?format=csv", json=ask)
     assert missing.status_code == 404 and "no series 'no/such'" in missing.json()["error"]
-    assert browser.http.post("/api/series/points?format=xls", json=ask).status_code == 400
+    assert browser.http.post("/api/series?format=xls", json=ask).status_code == 400

@@ -10,7 +10,7 @@ Out:  the series that is meant, point by point; a sentence for text that can't b
     function = WORD "(" sum { "," sum } ")"              WORD: one of `FUNCTIONS`
 
 Names have slashes and hyphens, so `-` and `/` are signs where a blank or a bracket stands before them; a name with
-blanks, brackets, `+`, `*`, `^` or a comma stands in quotes. Two series meet at the steps of the one with fewer points,
+blanks, brackets, `+`, `*`, `^` or a comma is quoted. Two series meet at the steps of the one with fewer points,
 where the other is taken on the line between its points; what lies before its first or behind its last is left out.
 """
 
@@ -44,15 +44,15 @@ class ExpressionError(KeyError, ValueError):
     __str__ = Exception.__str__
 
 
-class Points(NamedTuple):
+class StepValues(NamedTuple):
     """A series on its way through an expression. rest: further columns of the same points, such as their times."""
 
     step: NDArray[Any]
     value: NDArray[Any]
     rest: tuple[NDArray[Any], ...] = ()
 
-    def at(self, keep: Any) -> Points:
-        return Points(self.step[keep], self.value[keep], tuple(column[keep] for column in self.rest))
+    def at(self, keep: Any) -> StepValues:
+        return StepValues(self.step[keep], self.value[keep], tuple(column[keep] for column in self.rest))
 
 
 class Node(NamedTuple):
@@ -63,7 +63,7 @@ class Node(NamedTuple):
     parts: tuple[Any, ...] = ()
 
 
-Read = Callable[[str], Points]
+Read = Callable[[str], StepValues]
 
 
 # -- functions ----------------------------------------------------------------------------------------
@@ -296,17 +296,17 @@ def written(node: Node) -> str:
 # -- evaluating ---------------------------------------------------------------------------------------
 
 
-def evaluate(node: Node, read: Read) -> Points:
+def evaluate(node: Node, read: Read) -> StepValues:
     """The series that an expression is; `read` gives those that it names, sorted by step, and raises what it likes."""
     import numpy
 
     with numpy.errstate(all="ignore"):  # what is not a number is a mark in the result
         made = _made(node, read)
-    assert isinstance(made, Points)  # `parse` refuses what has no series
+    assert isinstance(made, StepValues)  # `parse` refuses what has no series
     return made
 
 
-def _made(node: Node, read: Read) -> Points | float:
+def _made(node: Node, read: Read) -> StepValues | float:
     if node.kind == "number":
         return float(node.said)
     if node.kind == "name":
@@ -317,7 +317,7 @@ def _made(node: Node, read: Read) -> Points | float:
             return _each(known.run, [_made(part, read) for part in node.parts])
         found = _made(node.parts[0], read)
         constants = [part.said for part in node.parts[1:]]
-        if not isinstance(found, Points):
+        if not isinstance(found, StepValues):
             return found  # of a constant all of these are the constant, but for what changes nothing
         return found._replace(value=known.run(found.step, found.value, *constants))
     return _each(_numpy(_SIGNS[node.kind]), [_made(part, read) for part in node.parts])
@@ -328,17 +328,17 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def _each(run: Callable[..., Any], parts: list[Points | float]) -> Points | float:
+def _each(run: Callable[..., Any], parts: list[StepValues | float]) -> StepValues | float:
     """A function of each value, of one series or constant or of two."""
-    if len(parts) == 2 and isinstance(parts[0], Points) and isinstance(parts[1], Points):
+    if len(parts) == 2 and isinstance(parts[0], StepValues) and isinstance(parts[1], StepValues):
         first, second = together(parts[0], parts[1])
         return first._replace(value=run(first.value, second.value), rest=first.rest)
-    base = next((part for part in parts if isinstance(part, Points)), None)
-    values = [part.value if isinstance(part, Points) else part for part in parts]
+    base = next((part for part in parts if isinstance(part, StepValues)), None)
+    values = [part.value if isinstance(part, StepValues) else part for part in parts]
     return float(run(*values)) if base is None else base._replace(value=run(*values))
 
 
-def together(first: Points, second: Points) -> tuple[Points, Points]:
+def together(first: StepValues, second: StepValues) -> tuple[StepValues, StepValues]:
     """Two series at the same steps: those of the one with fewer points, that lie within the other.
 
     The rest of both is that of the one with fewer points.
@@ -353,5 +353,5 @@ def together(first: Points, second: Points) -> tuple[Points, Points]:
         return few, few
     inside = (few.step >= many.step[0]) & (few.step <= many.step[-1])
     few = few.at(inside)
-    other = Points(few.step, columns.align(few.step, many.step, numpy.asarray(many.value)), few.rest)
+    other = StepValues(few.step, columns.align(few.step, many.step, numpy.asarray(many.value)), few.rest)
     return (other, few) if swapped else (few, other)

@@ -208,7 +208,7 @@ class StoredRun:
         Raises KeyError naming the nearest series if there is none of that name, and for an expression that can't be
         read (`ExpressionError`).
         """
-        name, points = self._named(self._files.look(), name, branch, rank)
+        name, points = _named(self, self._files.look(), name, branch, rank)
         step, time, value, segment, ranks = points
         counts = x in axes.SEEN and axes.of_run(x, lambda one: self.series(one, branch=branch, rank=rank), self.names())
         if x == "step":
@@ -225,32 +225,6 @@ class StoredRun:
             along, step, time, value = along[keep], step[keep], time[keep], value[keep]
             segment, ranks = segment[keep], ranks[keep]
         return Series(name, along, value, step, time / 1e6, segment, ranks)
-
-    def _named(self, look: Look, name: str, branch: str, rank: Rank) -> tuple[str, Ranked]:
-        """The full name and the points, by step, of a series or an expression that a person names."""
-        points = self._points(look, name, branch, rank)
-        if not len(points[0]) and not look.has(name):
-            known = self.names()
-            tree = None if name in known else expressions.expression(name)
-            if tree is not None:
-                return name, self._evaluated(look, tree, branch, rank)
-            name = _full_name(name, known, self.id)
-            points = self._points(look, name, branch, rank)
-        return name, points if not _unsorted(points[0]) else _by_step(points)
-
-    def _evaluated(self, look: Look, tree: expressions.Node, branch: str, rank: Rank) -> Ranked:
-        if branch == "all" or rank == "all":
-            raise expressions.ExpressionError(
-                "an expression is of the live branch and of one rank; ask for its series one by one"
-            )
-
-        def read(name: str) -> expressions.Points:
-            step, time, value, segment, ranks = self._named(look, name, branch, rank)[1]
-            return expressions.Points(step, value, (time, segment, ranks))
-
-        made = expressions.evaluate(tree, read)
-        time, segment, ranks = made.rest
-        return made.step, time, made.value, segment, ranks
 
     def columns(self, name: str, branch: str = "live", rank: Rank | Chooser = None) -> Columns:
         """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but
@@ -413,6 +387,34 @@ def _origin(run: StoredRun, look: Look) -> tuple[StoredRun, int] | None:
         run._source = StoredRun(source, may_open=files.may_open, cache_bytes=files.cache_bytes)
         run._source._until, run._source._forks = first.time, run._forks + 1
     return run._source, first.start_step
+
+
+def _named(run: StoredRun, look: Look, name: str, branch: str, rank: Rank) -> tuple[str, Ranked]:
+    """The full name and the points, by step, of a series or an expression that a person names."""
+    points = run._points(look, name, branch, rank)
+    if not len(points[0]) and not look.has(name):
+        known = run.names()
+        tree = None if name in known else expressions.expression(name)
+        if tree is not None:
+            return name, _evaluated(run, look, tree, branch, rank)
+        name = _full_name(name, known, run.id)
+        points = run._points(look, name, branch, rank)
+    return name, points if not _unsorted(points[0]) else _by_step(points)
+
+
+def _evaluated(run: StoredRun, look: Look, tree: expressions.Node, branch: str, rank: Rank) -> Ranked:
+    if branch == "all" or rank == "all":
+        raise expressions.ExpressionError(
+            "an expression is of the live branch and of one rank; ask for its series one by one"
+        )
+
+    def read(name: str) -> expressions.StepValues:
+        step, time, value, segment, ranks = _named(run, look, name, branch, rank)[1]
+        return expressions.StepValues(step, value, (time, segment, ranks))
+
+    made = expressions.evaluate(tree, read)
+    time, segment, ranks = made.rest
+    return made.step, time, made.value, segment, ranks
 
 
 def _full_name(name: str, known: list[str], run: str) -> str:

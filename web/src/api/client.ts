@@ -78,7 +78,7 @@ export async function getSeries(query: SeriesQuery, signal?: AbortSignal): Promi
 export async function getPoints(query: SeriesQuery, format: "csv" | "parquet"): Promise<Blob> {
   const body = JSON.stringify(query);
   const headers = { "Content-Type": "application/json" };
-  return (await ask(`/api/series/points?format=${format}`, { method: "POST", body, headers })).blob();
+  return (await ask(`/api/series?format=${format}`, { method: "POST", body, headers })).blob();
 }
 
 // -- what there is ------------------------------------------------------------------------------------

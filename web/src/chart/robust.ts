@@ -9,8 +9,8 @@ import type { Range } from "./range.ts";
 
 const SAMPLES = 64; // of each curve, evenly among its points: its quartiles are wanted, and all curves weigh the same
 const FENCE = 6; // interquartile ranges beyond the quartiles; 1.5 is the usual mark of an outlier, a young loss has more
-const MANY = 3; // from so many curves on, one that diverges costs the others their height
-const GAIN = 1.5; // the axis is at least so many times as long without the fence
+const MANY = 3; // from this number of curves on, one that diverges costs the others their height
+const GAIN = 1.5; // the axis is at least this many times as long without the fence
 const GAIN_OF_FEW = 8; // of one curve or two the divergence itself is what is looked at
 
 interface Facts {

@@ -169,6 +169,16 @@ class Server:
         }
         return Response(body, 200, headers, "text/html; charset=utf-8")
 
+    def curves(self, request: Request, asked: series.Request) -> Response:
+        """A frame for a chart; with a format, the points themselves as a file."""
+        from starlette.responses import Response
+
+        kind = request.query_params.get("format")
+        if kind is None:
+            return frame_answer(request, self.series.answer(asked))
+        body = points.points_file(self.reading, asked, kind)
+        return Response(body, 200, {"content-disposition": f'attachment; filename="points.{kind}"'}, points.MEDIA[kind])
+
     def compare(self, request: Request) -> Response:
         asked = request.query_params
         keys = list(dict.fromkeys(asked.getlist("run")))
@@ -288,14 +298,7 @@ def _application(server: Server) -> Starlette:
     async def read_series(request: Request) -> Response:
         asked = series.parse(await body_of(request))
         with server.table.at_work():
-            return frame_answer(request, await run_in_threadpool(server.series.answer, asked))
-
-    @_answering
-    async def read_points(request: Request) -> Response:
-        asked, kind = series.parse(await body_of(request)), request.query_params.get("format", "csv")
-        with server.table.at_work():
-            body = await run_in_threadpool(points.points_file, server.reading, asked, kind)
-        return Response(body, 200, {"content-disposition": f'attachment; filename="points.{kind}"'}, points.MEDIA[kind])
+            return await run_in_threadpool(server.curves, request, asked)
 
     @_answering
     async def save_layout(request: Request) -> Response:
@@ -334,7 +337,6 @@ def _application(server: Server) -> Starlette:
             Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
             Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
             Route("/api/series", read_series, methods=["POST"]),
-            Route("/api/series/points", read_points, methods=["POST"]),
             Route("/api/compare", _threaded(server.compare)),
             Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
             Route("/api/projects/{project:path}/layout", save_layout, methods=["PUT"]),

@@ -150,7 +150,7 @@ class FoundSeries:
 class MadeSeries:
     """A series that an expression makes, with what `FoundSeries` has: of the live branch alone."""
 
-    def __init__(self, points: expressions.Points):
+    def __init__(self, points: expressions.StepValues):
         self._points = points
         self.total = len(points.step)
 
@@ -257,9 +257,9 @@ class SeriesReading:
                 raise KeyError(f"run {place.dir.name} has no point of {name!r}")
             return name, found
 
-        def read(one: str) -> expressions.Points:
+        def read(one: str) -> expressions.StepValues:
             live = self.named(place, one, rank, timed, state)[1].live()
-            return expressions.Points(live.step, live.value, () if live.time is None else (live.time,))
+            return expressions.StepValues(live.step, live.value, () if live.time is None else (live.time,))
 
         return name, MadeSeries(expressions.evaluate(tree, read))
 

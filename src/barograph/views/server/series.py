@@ -151,9 +151,8 @@ class SeriesAnswers:
             return {item: {"error": sentence(error)} for item in group}
         for item in group:
             try:
-                name, got = item.name, found.get(item.name)
-                if got is None:
-                    name, got = self._reading.named(place, item.name, rank, timed, state)
+                held = found.get(item.name)
+                name, got = (item.name, held) if held else self._reading.named(place, item.name, rank, timed, state)
                 if request.x == "relative":  # counts from each series' own first point
                     axis = Axis(self._reading, place, request.x, rank, state)
                 live = got.live()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clickhouse_server import Server
+from clickhouse_server import PASSWORD, Server
 from test_contract import STATES
 from test_fleet_push import everything, pull_all, push_all
 from written_runs import WrittenRun
 
+import barograph
+from barograph.cli import main
+from barograph.core.record import format_time
 from barograph.query.stored import StoredRun
 from barograph.store.clickhouse.answers import inherits, read_points, read_ranks, read_runs
+from barograph.store.clickhouse.batches import where
 from barograph.store.clickhouse.client import Client, quote
 from barograph.store.clickhouse.push import push
 
@@ -46,7 +52,7 @@ def compare(client: Client, run: StoredRun) -> None:
         for row in client.rows(
             "SELECT name, argMax(points, version), argMax(last_step, version), argMax(toString(last), version), "
             "argMax(toString(minimum), version), argMax(toString(maximum), version), argMax(mean, version), "
-            f"argMax(rank, version) FROM summaries WHERE run = {quote(run.id)} GROUP BY name"
+            f"argMax(rank, version) FROM summaries WHERE {where(run.project, run.id)} GROUP BY name"
         )
     }
     for name, points in run.points_of(run.names()):
@@ -54,7 +60,7 @@ def compare(client: Client, run: StoredRun) -> None:
         assert rows(found) == rows(points), name
         assert found.step.tolist() == sorted(found.step.tolist())
         live = client.rows(
-            f"SELECT step, time, toString(value), segment, rank FROM live_points WHERE run = {quote(run.id)} "
+            f"SELECT step, time, toString(value), segment, rank FROM live_points WHERE {where(run.project, run.id)} "
             f"AND name = {quote(name)} AND rank = {points[4][0]}"
         )
         steps = [(int(row[0]), int(row[1]), repr(float(row[2])), int(row[3]), int(row[4])) for row in live]
@@ -169,3 +175,71 @@ def test_tables_of_the_first_version_are_brought_up_to_date(clickhouse: Server, 
     run.rank().loss(3, 1.0)
     push(run.dir, client)
     compare(client, StoredRun(run.dir))
+
+
+def test_python_and_the_command_ask_the_server(
+    clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = clickhouse.client()
+    run = WrittenRun(tmp_path / "p")
+    for step in range(5000):
+        run.rank().loss(step, math.sin(step) if step != 2500 else 99.0)
+    run.rank(1).loss(7, 3.0)
+    run.end()
+    push(run.dir, client)
+    url = clickhouse.url(client.address.database)
+    monkeypatch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", PASSWORD)
+    fleet, stored = barograph.Fleet(url), StoredRun(run.dir)
+    for found in (fleet.series("r", "train/loss", 100), fleet.series("p/r", "train/loss", 100)):
+        wanted = stored.series("train/loss", max_points=100)
+        assert (found.step.tolist(), found.value.tolist()) == (wanted.step.tolist(), wanted.value.tolist())
+        assert found.time.tolist() == wanted.time.tolist()
+    assert fleet.series("r", "train/loss", rank=1).value.tolist() == [3.0]
+    with pytest.raises(KeyError, match="no series 'nothing'"):
+        fleet.series("r", "nothing")
+    with pytest.raises(KeyError, match="means none of the runs"):
+        fleet.series("other", "train/loss")
+
+    def command(*words: str) -> Any:
+        assert main(["fleet", words[0], url, *words[1:], "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    (row,) = command("runs", "train/loss")
+    assert (row["run"], row["status"], row["last"]) == ("r", "finished", {"train/loss": math.sin(4999)})
+    assert [row["step"] for row in command("series", "r", "train/loss", "--points", "100")] == wanted.step.tolist()
+    seventh = command("ranks", "r", "train/loss")[7]
+    assert (seventh["ranks"], seventh["maximum"], seventh["highest_rank"]) == (2, 3.0, 1)
+    assert main(["fleet", "runs", url, "train/loss"]) == 0
+    assert "TRAIN/LOSS" in capsys.readouterr().out
+    assert main(["fleet", "series", url, "r"]) != 0
+    assert "takes a run and the name of a series" in capsys.readouterr().err
+
+
+def test_a_run_is_removed_when_somebody_says_so_and_can_be_sent_again(
+    clickhouse: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = clickhouse.client()
+    folders = []
+    for number, (status, days) in enumerate({"finished": 400, "failed": 300, "running": 500, "killed": 10}.items()):
+        run = WrittenRun(tmp_path / "p", f"r{number}")
+        run.rank().loss(1, float(number))
+        run.end(status)
+        about = json.loads((run.dir / "run_manifest.json").read_text())
+        about["finished"] = format_time(time.time_ns() // 1000 - days * 86_400_000_000)
+        (run.dir / "run_manifest.json").write_text(json.dumps(about))
+        push(run.dir, client)
+        folders.append(run.dir)
+    url = clickhouse.url(client.address.database)
+    monkeypatch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", PASSWORD)
+    assert main(["fleet", "remove", url, "--older-than", "100"]) == 0
+    assert "2 runs would be removed; --yes removes them" in capsys.readouterr().out
+    assert len(read_runs(client)) == 4
+    assert main(["fleet", "remove", url, "--older-than", "100", "--yes", "--project", "p"]) == 0
+    assert sorted(row.run for row in read_runs(client)) == ["r2", "r3"]
+    assert {row[0] for row in client.rows("SELECT run FROM points")} == {"r2", "r3"}
+    assert main(["fleet", "remove", url, "r3", "--yes"]) == 0
+    assert main(["fleet", "remove", url, "r3", "--yes"]) != 0
+    assert main(["fleet", "remove", url, "--yes"]) != 0
+    for folder in folders:
+        push(folder, client)
+        compare(client, StoredRun(folder))

@@ -155,7 +155,7 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("mean", "Float64"),
         ),
     ),
-    "schema_versions": ServerTable("TinyLog", "", (ServerColumn("version", "UInt32"),)),
+    "schema_versions": ServerTable("MergeTree", "version", (ServerColumn("version", "UInt32"),)),
 }
 _ADDED = {("files", "origin"): 2}  # columns that came to a table with a later version
 
@@ -267,7 +267,7 @@ def statements(place: TablePlace, version: tuple[int, int]) -> list[str]:
         if place.cluster:
             made.append(
                 f"CREATE TABLE IF NOT EXISTS {place.database}.{name}{place.everywhere} AS {place.own(name)} ENGINE = "
-                f"Distributed({quote(place.cluster)}, {place.database}, {name}_local{_SHARD if item.order else ', 0'})"
+                f"Distributed({quote(place.cluster)}, {place.database}, {name}_local{_SHARD if item.columns[:2] == _RUN else ', 0'})"
             )
     return made + [
         f"CREATE VIEW IF NOT EXISTS {place.database}.{name}{place.everywhere} AS {_filled(select, place)}"
@@ -351,8 +351,7 @@ def checksum_sql(kind: str) -> str:
 def _definition(name: str, table: ServerTable, version: tuple[int, int], place: TablePlace) -> str:
     coded = version >= _CODECS
     columns = ", ".join(f"{item.name} {item.kind}{f' CODEC({item.codec})' if coded else ''}" for item in table.columns)
-    order = f" ORDER BY ({table.order})" if table.order else ""
-    return f"({columns}) ENGINE = {place.engine(name, table.engine)}{order}"
+    return f"({columns}) ENGINE = {place.engine(name, table.engine)} ORDER BY ({table.order})"
 
 
 def _filled(select: str, place: TablePlace) -> str:

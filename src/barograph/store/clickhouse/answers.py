@@ -6,9 +6,10 @@ Out:  the same points and last values as a copy of the run gives.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from barograph.core.lazy import lazy
 from barograph.store.clickhouse import native
@@ -103,21 +104,18 @@ def read_runs(client: Client, metrics: Sequence[str] = (), project: str | None =
     if metrics:
         names = ", ".join(map(quote, metrics))
         also = f" AND project = {quote(project)}" if project is not None else ""
-        answer = native.columns(client.run(
-            "SELECT project, run, name, argMax(last, version) AS value, argMax(last_step, version) AS step "
-            f"FROM summaries WHERE name IN ({names}){also} GROUP BY project, run, name FORMAT Native"
-        ))  # fmt: skip
-        if answer:
-            rows = zip(*(answer[key] for key in ("project", "run", "name")), answer["value"].tolist(),
-                       answer["step"].tolist(), strict=True)  # fmt: skip
-            for group, key, name, value, step in rows:
-                values.setdefault((_text(group), _text(key)), {})[_text(name)] = (value, step)
+        answer = client.rows(
+            "SELECT project, run, name, toString(argMax(last, version)), argMax(last_step, version) "
+            f"FROM summaries WHERE name IN ({names}){also} GROUP BY project, run, name"
+        )
+        for group, key, name, value, step in answer:
+            values.setdefault((group, key), {})[name] = (float(value), int(step))
     result = []
     for group, key, name, status, created, finished, tags, config in found:
         held = values.get((group, key), {})
         ordered = {metric: held[metric] for metric in metrics if metric in held}
         result.append(RunRow(
-            group, key, name, status, int(created), int(finished), list(tags), json.loads(config or "{}"),
+            group, key, name, status, int(created), int(finished), list(tags), msgspec.json.decode(config or "{}"),
             {metric: value for metric, (value, _) in ordered.items()},
             {metric: step for metric, (_, step) in ordered.items()},
         ))  # fmt: skip
@@ -136,7 +134,3 @@ def _rows_of(client: Client, project: str, run: str, name: str) -> str:
     numbers = listed([batch.number for batch in batches if batch.file.table == "points"])
     about = f"{where(project, run)} AND name = {quote(name)}"
     return f"{about} AND batch IN {numbers} AND {live_sql(client, project, run)}"
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogatepass")

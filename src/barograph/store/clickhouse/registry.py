@@ -37,7 +37,7 @@ class RegistrySender:
         about = manifest.read(self._folder)
         if not self._main or not about:
             return
-        facts = {
+        facts: dict[str, Any] = {
             "name": str(about.get("name") or self._run),
             "status": str(about.get("status") or ""),
             "created": _microseconds(about.get("created")),

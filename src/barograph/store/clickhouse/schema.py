@@ -138,7 +138,7 @@ TABLES: dict[str, ServerTable] = {
     # minimum; last: the last value, finite or not
     "summaries": ServerTable(
         f"{_LATER}(version)",
-        "project, run, name",
+        "name, project, run",  # asked for by name, over all runs
         (
             *_RUN,
             ServerColumn("name", "String"),
@@ -265,9 +265,10 @@ def statements(place: TablePlace, version: tuple[int, int]) -> list[str]:
         definition = _definition(name, item, version, place)
         made.append(f"CREATE TABLE IF NOT EXISTS {place.own(name)}{place.everywhere} {definition}")
         if place.cluster:
+            shard = _SHARD if item.columns[:2] == _RUN else ", 0"
             made.append(
                 f"CREATE TABLE IF NOT EXISTS {place.database}.{name}{place.everywhere} AS {place.own(name)} ENGINE = "
-                f"Distributed({quote(place.cluster)}, {place.database}, {name}_local{_SHARD if item.columns[:2] == _RUN else ', 0'})"
+                f"Distributed({quote(place.cluster)}, {place.database}, {name}_local{shard})"
             )
     return made + [
         f"CREATE VIEW IF NOT EXISTS {place.database}.{name}{place.everywhere} AS {_filled(select, place)}"

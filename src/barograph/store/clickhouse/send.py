@@ -28,6 +28,7 @@ from barograph.store.clickhouse.registry import SummaryTurns
 from barograph.store.schema import TEMPORARY_PREFIX
 
 SECONDS = 10.0  # between two rounds
+INSERTS_PER_SECOND = 4.0  # of all of a run's hosts together: a server merges what each INSERT makes
 LONGEST_PAUSE = 60.0  # between two tries while the server is away
 END_SECONDS = 120.0  # without progress after the run's end: what is left is for `barograph push`
 BYTES_PER_SECOND = 32 << 20
@@ -35,10 +36,13 @@ _NICE = 10
 
 
 class RunSender:
-    """Sends one run, again and again. say: gets each sentence once."""
+    """Sends one run, again and again. say: gets each sentence once; senders: of this run, one on each host."""
 
-    def __init__(self, folder: Path, client: Client, say: Callable[[str], Any], seconds: float = SECONDS):
-        self._folder, self._client, self._say, self._seconds = folder, client, say, seconds
+    def __init__(
+        self, folder: Path, client: Client, say: Callable[[str], Any], seconds: float = SECONDS, senders: int = 1
+    ):
+        self._folder, self._client, self._say = folder, client, say
+        self._seconds = max(seconds, senders / INSERTS_PER_SECOND)
         self._said: set[str] = set()
         self._sent: dict[str, tuple[int, int]] = {}
         self._failures = 0

@@ -118,8 +118,8 @@ def _remove(
         require(client)
         chosen = chosen_runs(client, words, project, older_than)
         if confirmed:
-            for row in chosen:
-                remove(client, row.project, row.run)
+            for each in chosen:
+                remove(client, each.project, each.run)
     rows = [{"run": f"{row.project}/{row.run}", "status": row.status, "finished": _moment(row.finished),
              "removed": confirmed} for row in chosen]  # fmt: skip
     if as_json:

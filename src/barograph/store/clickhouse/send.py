@@ -103,7 +103,7 @@ def send(folder: Path, options: dict[str, Any], ended: threading.Event, left: th
     seconds = float(options.get("seconds", SECONDS))
     most = float(options.get("end_seconds", END_SECONDS))
     with Client(parse_address(str(options["to"]))) as client:
-        sender = RunSender(folder, client, _say, seconds)
+        sender = RunSender(folder, client, _say, seconds, int(options.get("senders", 1)))
         while not left.is_set() and not ended.is_set():
             sender.round()
             left.wait(sender.pause)

@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("url", metavar="URL", help=_ADDRESS)
     parser.add_argument("words", nargs="*", metavar="WORD", help="of `runs` names of series; else RUN [SERIES]")
     parser.add_argument("--project", metavar="NAME", help="of `runs`, `remove`: of one project")
-    parser.add_argument("--points", type=int, metavar="N", help="of `series`: at most so many, with every extreme")
+    parser.add_argument("--points", type=int, metavar="N", help="of `series`: no more than N, with every extreme")
     parser.add_argument("--rank", type=int, metavar="N", help="of `series`: that rank's")
     parser.add_argument("--older-than", type=float, metavar="DAYS", help="of `remove`: runs that ended before that")
     parser.add_argument("--yes", action="store_true", help="of `remove`: do it; without it, what would be removed")

@@ -17,7 +17,7 @@ from barograph.core.columns import thin_indices
 from barograph.core.text import escape
 from barograph.query.stored import Series
 from barograph.store.clickhouse.address import parse_address
-from barograph.store.clickhouse.answers import RankPoints, RunRow, inherits, read_points, read_ranks, read_runs
+from barograph.store.clickhouse.answers import RankPoints, ServerRun, inherits, read_points, read_ranks, read_runs
 from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.pull import list_runs
 from barograph.store.clickhouse.schema import require
@@ -33,7 +33,7 @@ class Fleet:
 
     address: str
 
-    def runs(self, metrics: Sequence[str] = (), project: str | None = None) -> list[RunRow]:
+    def runs(self, metrics: Sequence[str] = (), project: str | None = None) -> list[ServerRun]:
         """All runs, the newest first, each with the last value of these series and its step."""
         with self._client() as client:
             return read_runs(client, metrics, project)

@@ -46,7 +46,7 @@ class RankPoints(NamedTuple):
     highest_rank: Array
 
 
-class RunRow(NamedTuple):
+class ServerRun(NamedTuple):
     """A run as its manifest has it, with last values. created, finished: µs since 1970, 0 where not known."""
 
     project: str
@@ -90,7 +90,7 @@ def read_ranks(client: Client, project: str, run: str, name: str) -> RankPoints:
     return RankPoints(*(answer.get(column, np.empty(0)) for column in RankPoints._fields))
 
 
-def read_runs(client: Client, metrics: Sequence[str] = (), project: str | None = None) -> list[RunRow]:
+def read_runs(client: Client, metrics: Sequence[str] = (), project: str | None = None) -> list[ServerRun]:
     """All runs, the newest first, each with the last value of these series. Raises ServerError."""
     chosen = f"WHERE project = {quote(project)}" if project is not None else ""
     latest = ", ".join(
@@ -114,7 +114,7 @@ def read_runs(client: Client, metrics: Sequence[str] = (), project: str | None =
     for group, key, name, status, created, finished, tags, config in found:
         held = values.get((group, key), {})
         ordered = {metric: held[metric] for metric in metrics if metric in held}
-        result.append(RunRow(
+        result.append(ServerRun(
             group, key, name, status, int(created), int(finished), list(tags), msgspec.json.decode(config or "{}"),
             {metric: value for metric, (value, _) in ordered.items()},
             {metric: step for metric, (_, step) in ordered.items()},

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from barograph.store.clickhouse.answers import RunRow, read_runs
+from barograph.store.clickhouse.answers import ServerRun, read_runs
 from barograph.store.clickhouse.batches import where
 from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.schema import TABLES, TablePlace
@@ -23,8 +23,8 @@ _OPEN = ("", "running")
 
 def chosen_runs(
     client: Client, names: Sequence[str] = (), project: str | None = None, older_than: float | None = None
-) -> list[RunRow]:
-    """The runs of these ids or project/ids; or all that ended more than so many days ago, by the server's clock.
+) -> list[ServerRun]:
+    """The runs of these ids or project/ids; or all that ended more than `older_than` days ago, by the server's clock.
 
     A run that is being written is never chosen by age. Raises KeyError for a name that means no run or several.
     """

@@ -18,6 +18,7 @@ from barograph.core.values import PLAIN, number, text, whole
 from barograph.integrations.compat.unsupported import say_once, unsupported
 from barograph.integrations.compat.wandb_artifacts import WandbArtifact, find_artifact
 from barograph.integrations.compat.wandb_media import WandbMedia, media
+from barograph.probes.model.schedule import BUDGET
 from barograph.training.configuration import as_mapping
 from barograph.training.run import Run, attach
 from barograph.training.shapes import step_name
@@ -212,7 +213,9 @@ class WandbRun:
         every = max(1, whole(log_freq) or 1000)
         for model in models if isinstance(models, (list, tuple)) else [models]:
             if self.barograph is not None and log is not None:
-                wanted = {"gradients": every if log in ("gradients", "all") else 0, "histograms": every}
+                wanted: dict[str, Any] = {"gradients": every if log in ("gradients", "all") else 0, "histograms": every}
+                if every == 1000:  # W&B's default, not an interval that was asked for
+                    wanted["budget"] = BUDGET
                 self._watches.append(self.barograph.watch(model, weights=every if log != "gradients" else 0, **wanted))
 
     def unwatch(self, models: Any = None) -> None:

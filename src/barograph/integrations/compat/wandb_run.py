@@ -93,13 +93,15 @@ class WandbRun:
 
     # -- values --------------------------------------------------------------------------------------------
 
-    def log(self, data: Any, step: Any = None, commit: bool | None = None, sync: bool | None = None) -> None:
-        """Named values. Without `step` each call is a step of its own, unless `commit=False`; with `step`, calls of one
-        step are one row. A step that the values name themselves (`iter`, `global_step`, …) counts."""
+    def log(self, data: Any = None, step: Any = None, commit: bool | None = None, sync: bool | None = None) -> None:
+        """Named values; without any, what waits is committed. Without `step` each call is a step of its own, unless
+        `commit=False`; with `step`, calls of one step are one row. A step that the values name themselves (`iter`,
+        `global_step`, …) counts."""
         run = self.barograph
         if run is None:
             return
         try:
+            data = {} if data is None else data
             if not isinstance(data, Mapping):
                 run.log(data)
                 return

@@ -100,7 +100,7 @@ def _names(runs: Sequence[StoredRun], wanted: Sequence[str] | None) -> list[list
 
 
 def _expression(item: str, pattern: bool) -> Node | None:
-    """The expression that a name is; what is no expression may be a pattern."""
+    """The expression that a name is; anything else may be a pattern."""
     try:
         return expression(item)
     except ExpressionError:

@@ -22,7 +22,7 @@ export interface Line extends ChartSeries {
   rank?: number;
   /** Low and high are the edges of an interval around the line, as of a group of runs around its mean. */
   interval?: boolean;
-  /** A line that is no series of one run, as the mean of a group: where its curve comes from. Its `run` is its key. */
+  /** Of a line that is not one run's series, as the mean of a group: where its curve comes from. Its `run` is its key. */
   source?: (wish: Wish, signal: AbortSignal) => Promise<Curve>;
 }
 

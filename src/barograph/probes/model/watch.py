@@ -71,11 +71,11 @@ class ModelWatch:
         modules: Any = None,
         show: Callable[[list[str], str], Any] | None = None,
     ):
-        given = {
+        chosen = {
             "gradients": gradients, "updates": updates, "weights": weights, "histograms": histograms,
             "activations": activations, "spectral": spectral, "optimizer_state": optimizer_state, "moe": moe,
         }  # fmt: skip
-        given = {family: interval for family, interval in given.items() if interval is not None}
+        given = {family: interval for family, interval in chosen.items() if interval is not None}
         intervals = DEFAULTS | {"norms": int(every_step_norms)} | given
         if budget == "default":
             sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from barograph.query import curation
 from barograph.query.findings import SEVERITIES
 from barograph.query.leaves import flat
 from barograph.query.stored import StoredRun
-from barograph.views.server.places import RunPlace, served_run
+from barograph.views.server.places import RunPlace
 from barograph.views.server.progress import Progress, last_step, sidecar_logs
 
 MOST_METRICS = 40
@@ -92,6 +91,7 @@ class RunRow:
             "last": _chosen(final) if not self.live else before.get("last", {}),
             "best": before.get("best", {}),
             "findings": before.get("findings", {"critical": 0, "warning": 0, "info": 0}),
+            "examined": before.get("examined", False),
             "parent": None,
             "fork_step": first.start_step if first is not None and first.source else None,
             "source": first.source if first is not None and first.source else None,
@@ -118,6 +118,8 @@ class RunRow:
         elif not progress.whole:
             progress.read_findings()
         self.data["findings"] = progress.findings.counts()
+        self.is_diagnosed = self.live or bool(sidecar_logs(self.place.dir))
+        self.data["examined"] = bool(sidecar_logs(self.place.dir))
         if not self.data["last"]:
             self.data["last"], step = _last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
@@ -127,15 +129,17 @@ class RunRow:
             if self.live:
                 progress.best.update(best)
         self.is_filled = True
-        self.is_diagnosed = self.live or bool(sidecar_logs(self.place.dir))
         self.encode()
 
-    def diagnose(self, root: Path, diagnose: Callable[[StoredRun], dict[str, Any]]) -> None:
-        """Ask the doctor about a run that no sidecar has watched, such as an imported one. May raise."""
+    def diagnosed(self, severities: list[str]) -> bool:
+        """Take the findings of a diagnosis of the stored run, the one that its page shows; whether they are others."""
         self.is_diagnosed = True
-        severities = [finding["severity"] for finding in diagnose(served_run(self.place, root))["findings"]]
-        self.data["findings"] = {severity: severities.count(severity) for severity in SEVERITIES}
+        counts = {severity: severities.count(severity) for severity in SEVERITIES}
+        if self.data.get("examined") and counts == self.data["findings"]:
+            return False
+        self.data |= {"findings": counts, "examined": True}
         self.encode()
+        return True
 
     def advance(self) -> bool:
         """Follow the log of a run that is written; whether the row changed."""
@@ -148,7 +152,9 @@ class RunRow:
             data["step"] = progress.step
         data["last"] = _chosen(progress.last)
         data["best"] = {name: progress.best[name] for name in data["last"] if name in progress.best}
-        if progress.whole or progress.findings:
+        if not data.get("examined"):
+            data["examined"] = bool(sidecar_logs(self.place.dir))
+        if progress.findings or (progress.whole and data.get("examined")):
             data["findings"] = progress.findings.counts()
         data["wall_seconds"] = _wall(self._about, data["created"], time.time())
         pace, total = progress.seconds_a_step(), data["total_steps"]
@@ -175,9 +181,9 @@ class RunRow:
 
     def _status(self, about: dict[str, Any]) -> str:
         self.checked = time.monotonic()
-        said = liveness.status(self.place.dir, about) if about.get("status") == "running" else about.get("status")
-        self.live = said in liveness.OPEN
-        return _text(said) or "unknown"
+        status = liveness.status(self.place.dir, about)
+        self.live = status in liveness.OPEN
+        return status
 
 
 def signature(folder: Path) -> Signature:

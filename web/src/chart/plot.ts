@@ -16,6 +16,8 @@ import { COUNTS, logTicks, logTickText, SECONDS, secondsText, ticks, tickText } 
 
 export interface Flag {
   x: number;
+  /** The series that it is about; without them it belongs to every chart. */
+  names?: readonly string[];
   kind: "critical" | "warning" | "info" | "checkpoint" | "resume" | "eval";
   label: string;
   href?: string;

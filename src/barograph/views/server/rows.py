@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from barograph.analysis.compare.member import direction, is_evaluation
+from barograph.analysis.forecast.plans import TOTALS
 from barograph.core import liveness, manifest, segments
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import format_time, mark_non_finite, parse_time
@@ -85,8 +86,8 @@ class RunRow:
             "pinned": edited.get("pinned") is True,
             "archived": edited.get("archived") is True,
             "config": _config(about.get("config")),
-            "step": final.get("step", step) if not self.live else step,
-            "total_steps": about.get("total_steps"),
+            "step": final.get("step", step) if not self.live else step or None,
+            "total_steps": _planned(about),
             "remaining_seconds": None,
             "last": _chosen(final) if not self.live else before.get("last", {}),
             "best": before.get("best", {}),
@@ -98,6 +99,8 @@ class RunRow:
         }
         if not self.data["last"]:
             self.data["last"] = before.get("last", {})
+        if not self.live and about.get("final_metrics") == {}:
+            self.data["step"] = None  # it logged nothing: the step of its `end` record is none
         self.signature = signature
         self.is_filled = False
         self.encode()
@@ -237,6 +240,17 @@ def _seconds(moment: Any) -> float | None:
 
 def _wall(about: dict[str, Any], created: float | None, until: float) -> float | None:
     return wall_seconds({"created": format_time(int((created or 0) * 1e6)), **about}, until or 0.0)
+
+
+def _planned(about: dict[str, Any]) -> int | None:
+    """The planned length: as the run was given it, else as its configuration names it."""
+    steps = about.get("total_steps")
+    if steps is not None:
+        return steps if isinstance(steps, int) else None
+    config = about.get("config")
+    leaves = {name.rpartition(".")[2]: value for name, value in flat(config)} if isinstance(config, dict) else {}
+    plain = (leaves[name] for name in TOTALS if type(leaves.get(name)) is int)
+    return next((steps for steps in plain if steps > 0), None)
 
 
 def _config(config: Any) -> dict[str, Any]:

@@ -371,7 +371,8 @@ function Host({ system, runKey, group }: Part) {
   const limit = num(host["host/memory_limit"]);
   const colours = lineColours(placeOf(runKey), 2, theme);
   const charts: [string, string[]][] = [
-    ["Processor, %", ["host/cpu_util", "host/process_cpu"]],
+    ["CPU of the machine, % of all cores", ["host/cpu_util"]],
+    ["CPU of the process, % of one core", ["host/process_cpu"]],
     ["Memory, bytes", ["host/memory_used", "host/process_rss"]],
     ["Disk, bytes/s", ["host/disk_read", "host/disk_write"]],
     ["Network, bytes/s", ["host/network_rx", "host/network_tx"]],

@@ -121,7 +121,7 @@ export function Heat(props: HeatProps) {
               <span
                 key={name}
                 class={`${row === here?.[0] ? "here" : ""} ${row === chosen ? "chosen" : ""}`}
-                style={{ top: `${row * height + height / 2 - 7}px` }}
+                style={{ top: `${Math.max(0, row * height + height / 2 - 7)}px` }}
                 title={name}
               >
                 {middleCut(

@@ -59,6 +59,7 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
           x="step"
           group={group}
           title={title}
+          level={2}
           height={(title === "Losses" && !narrow ? 2 * 252 + 16 - 36 : 216) - (names.length > 1 ? 22 : 0)}
           logY={logY}
           zero={zero}

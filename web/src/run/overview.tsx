@@ -72,6 +72,11 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
     <div class="overview">
       <Figures detail={detail} />
       <Standing {...{ runKey, detail, diagnosis }} />
+      {detail.notes && (
+        <section class="panel notes" aria-label="Notes">
+          <p>{detail.notes}</p>
+        </section>
+      )}
       <section class="panels reading" aria-label="The main curves, in the order to read them">
         {main === null && !known.error && detail.step !== null && (
           <div class="slot chart" style={{ minHeight: "252px" }}>
@@ -174,7 +179,6 @@ function About({ detail }: { detail: RunDetail }) {
         .filter(Boolean)
         .join(", "),
     ],
-    ["notes", detail.notes],
   ];
   return (
     <section class="panel block about" aria-label="About the run">
@@ -182,7 +186,7 @@ function About({ detail }: { detail: RunDetail }) {
       <dl class="pairs">
         {rows.map(([name, value]) =>
           value ? (
-            <div key={name} class={name === "notes" ? "whole" : ""}>
+            <div key={name}>
               <dt>{name}</dt>
               <dd>{value}</dd>
             </div>

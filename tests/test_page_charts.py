@@ -362,7 +362,7 @@ def test_the_overview_is_in_the_order_to_read_it(page: Page, served: Served, roo
     order = page.locator(".overview section").evaluate_all("(all) => all.map((one) => one.ariaLabel.split(',')[0])")
     assert order[:4] == ["State and findings", "Notes", "The main curves", "Configuration"]
     assert order[4:] == ["About the run", "Checkpoints", "Samples"]
-    expect(page.locator(".about")).to_contain_text(SCRIPT)
+    expect(page.locator(".notes")).to_contain_text(SCRIPT)
     expect(page.locator(".sample").nth(1)).to_contain_text("upon a time")
 
 

@@ -63,3 +63,16 @@ def test_a_logarithmic_axis_has_three_ticks_or_more() -> None:
 def test_a_table_escapes_what_is_no_markup() -> None:
     assert "<td>&lt;b&gt;</td><td><i>x</i></td>" in as_html(["a", "b"], [["<b>", Markup("<i>x</i>")]])
     assert as_markdown(["a"], [["b"]]).splitlines() == ["| a |", "| --- |", "| b |"]
+
+
+@pytest.mark.parametrize("theme", [palette.LIGHT, palette.DARK])
+def test_text_stands_out_from_every_ground(theme: dict[str, str]) -> None:
+    def contrast(ink: str, ground: str) -> float:
+        light = [float(LUMINANCE @ linear(theme[name])) + 0.05 for name in (ink, ground)]
+        return max(light) / min(light)
+
+    for ground in ("paper", "panel", "sunk", "raised"):
+        for ink in ("ink", "ink-2", "ink-3", "accent", "good", "warn", "bad", "info"):
+            assert contrast(ink, ground) >= 4.5, (ink, ground)
+    for tone in ("good", "warn", "bad", "info", "accent"):
+        assert contrast(tone, f"{tone}-soft") >= 4.5, tone

@@ -81,7 +81,7 @@ def test_a_run_without_metrics_says_so_and_is_not_called_sound(page: Page, serve
 
 def test_notes_keep_their_lines_and_long_ones_their_place(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/run/p/one")
-    notes = page.locator(".about .whole dd")
+    notes = page.locator(".notes p")
     expect(notes).to_contain_text("<img src=x")
     assert notes.inner_text().startswith("# first\n<img")
     box = notes.bounding_box()

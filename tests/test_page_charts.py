@@ -343,7 +343,7 @@ def test_layers_open_their_curve_and_their_distribution(page: Page, served: Serv
     page.mouse.click(box["x"] + 40, box["y"] + box["height"] * 4.5 / 12)
     chart(page, "gradients/blocks.4.weight/norm")
     expect(page.get_by_label("Distributions over time")).to_contain_text("nine tenths lie between")
-    expect(page.get_by_label("Loads of experts")).to_contain_text("4 experts; an even share is 25.0%")
+    expect(page.get_by_label("Loads of experts")).to_contain_text("1 layer of 4 experts")
     page.get_by_label("statistic").select_option("mean")
     expect(page.locator(".heat-legend").first).to_contain_text("around zero")
     cells.focus()
@@ -355,7 +355,7 @@ def test_a_run_with_nothing_by_layer_says_so_and_the_console_is_quiet(page: Page
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
     opened(page, served, root, "broken", "layers")
-    expect(page.locator(".message")).to_contain_text("No layer statistics")
+    expect(page.get_by_role("heading", name="No layer statistics")).to_be_visible()
     page.wait_for_timeout(500)
     expect(page.get_by_label("Loads of experts")).to_have_count(0)
     assert said == []
@@ -364,9 +364,10 @@ def test_a_run_with_nothing_by_layer_says_so_and_the_console_is_quiet(page: Page
 def test_the_overview_is_in_the_order_to_read_it(page: Page, served: Served, root: Path) -> None:
     opened(page, served, root, "broken", "overview")
     chart(page, "Losses")
-    order = page.locator(".overview > section").evaluate_all("(all) => all.map((one) => one.ariaLabel.split(',')[0])")
-    assert order == ["About the run", "Findings", "The main curves", "Configuration", "Checkpoints", "Samples"]
-    expect(page.locator(".about")).to_contain_text(SCRIPT)
+    order = page.locator(".overview section").evaluate_all("(all) => all.map((one) => one.ariaLabel.split(',')[0])")
+    assert order[:4] == ["State and findings", "Notes", "The main curves", "Configuration"]
+    assert order[4:] == ["About the run", "Checkpoints", "Samples"]
+    expect(page.locator(".notes")).to_contain_text(SCRIPT)
     expect(page.locator(".sample").nth(1)).to_contain_text("upon a time")
 
 

@@ -64,7 +64,8 @@ def test_the_doctor_tells_findings_with_evidence_and_leads_to_the_chart(page: Pa
     page.wait_for_url("**/run/gpt/broken/doctor")
     finding = page.locator(".finding.critical").first
     expect(finding).to_contain_text("NaN")
-    expect(finding.locator("svg .spark-line").first).to_be_attached()
+    expect(page.locator(".verdict")).to_contain_text("NaN since step 31")
+    expect(finding.locator(".chart canvas").first).to_be_attached()
     expect(finding.get_by_role("heading", name="What to try")).to_be_visible()
     link = finding.locator("header a.where")
     assert "/run/gpt/broken/charts?at=" in str(link.get_attribute("href"))

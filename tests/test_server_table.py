@@ -19,7 +19,7 @@ from barograph.query import curation
 from barograph.query.stored import StoredRun
 from barograph.views.overview import summary
 from barograph.views.server import rows as rows_module
-from barograph.views.server.places import Places
+from barograph.views.server.places import Places, RunPlace
 from barograph.views.server.table import RunTable
 
 
@@ -198,14 +198,17 @@ def test_the_doctors_findings_of_a_run_without_a_sidecar_are_counted_in_its_row(
         writer.close()
     asked: list[str] = []
 
-    def asking(run: StoredRun) -> dict[str, Any]:
-        asked.append(run.id)
-        return diagnose(run)
+    def asking(place: RunPlace) -> None:
+        assert table.rows()[0].data["examined"] is False or table.rows()[1].data["examined"] is False
+        asked.append(place.dir.name)
+        severities = [one["severity"] for one in diagnose(StoredRun(place.dir))["findings"]]
+        table.diagnosed(place.key, severities)
 
     table = RunTable(Places(tmp_path), diagnose=asking)
     table.refresh(force=True)
     assert table.wait_filled(60) and sorted(asked) == ["a", "b"]
     for row in table.rows():
+        assert row.data["examined"] is True
         said = [one["severity"] for one in diagnose(StoredRun(row.place.dir))["findings"]]
         assert row.data["findings"] == {each: said.count(each) for each in ("critical", "warning", "info")}
     assert table.rows()[0].data["findings"]["critical"] or table.rows()[1].data["findings"]["critical"]

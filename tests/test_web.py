@@ -59,6 +59,12 @@ def test_files_stay_small_and_no_registry_is_named() -> None:
     assert "resolved" not in (WEB / "package-lock.json").read_text()
 
 
+def test_the_pages_variables_are_those_of_python() -> None:
+    palette = pytest.importorskip("barograph.views.draw.palette")
+    written = (WEB / "src" / "style" / "tokens.css").read_text()
+    assert written == palette.tokens(), "python -m barograph.views.draw.palette web/src/style/tokens.css"
+
+
 def test_the_page_draws_in_the_colours_that_python_draws_in() -> None:
     palette = pytest.importorskip("barograph.views.draw.palette")
     source = (WEB / "src" / "shell" / "colour.ts").read_text()

@@ -3,7 +3,6 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { centre, extent, plainCurve, read, signAt } from "../src/chart/curve.ts";
 import { along, upward, visible } from "../src/chart/paint.ts";
-import { headline } from "../src/doctor/headline.ts";
 import { xOf, yOf } from "../src/report/data.ts";
 import { Zoom } from "../src/report/zoom.ts";
 import { readFrame } from "../src/widget/frame.ts";
@@ -99,19 +98,4 @@ test("a shared range stays within the whole, and no closer than two steps", () =
   zoom.reset();
   assert.ok(zoom.isWhole);
   assert.deepEqual(seen, [26, 51, 59.25, 1]);
-});
-
-test("the headline over findings says the worst of them", () => {
-  const one = (severity: "critical" | "warning" | "info", kind: string) => ({ severity, kind });
-  assert.equal(
-    headline([one("warning", "spike"), one("critical", "nonfinite")], ["divergence", "crashed"]),
-    "Diverged",
-  );
-  assert.equal(
-    headline([one("critical", "hardware"), one("critical", "memory")], ["divergence", "crashed"]),
-    "2 critical findings",
-  );
-  assert.equal(headline([one("info", "x"), one("warning", "spike")], ["divergence", "crashed"]), "1 warning");
-  assert.equal(headline([one("info", "x")], ["divergence", "crashed"]), "No problems found");
-  assert.equal(headline([], ["crashed", "out_of_memory"]), "No metrics to check");
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { logTicks, logTickText, secondsText, ticks, tickText, xText } from "../src/chart/ticks.ts";
-import { besideEven, parseColour, pixels, quantile, ramp, rebin, scaleOf, share } from "../src/run/heatmap.ts";
+import { parseColour, pixels, quantile, ramp, rebin, scaleOf, share } from "../src/run/heatmap.ts";
 import { segmentsOf } from "../src/run/lineage.tsx";
 import type { System } from "../src/api/types.ts";
 import { devicesOf, median, ranksOf } from "../src/run/machines.ts";
@@ -160,13 +160,6 @@ test("a device at its power cap is ordinary, a hot one is not", () => {
   const hot = devicesOf({ ...SYSTEM, gpus: [gpu("power cap, thermal")] })[0];
   assert.equal(hot?.trouble, "held down: thermal (40% of the time)");
   assert.equal(hot?.words, "699 of 700 W, 70 °C");
-});
-
-test("loads of experts stand beside the even one, whether they are shares, counts or times of it", () => {
-  for (const unit of [1, 1000, 4])
-    assert.deepEqual(besideEven([0.125, 0.25, 0.25, 0.375].map((load) => load * unit)), { least: 0.5, most: 1.5 });
-  assert.deepEqual(besideEven([NaN, 2, 6]), { least: 0.5, most: 1.5 });
-  assert.ok(Number.isNaN(besideEven([0, 0]).most) && Number.isNaN(besideEven([]).least));
 });
 
 test("lineage: a segment reaches to where the next one takes over", () => {

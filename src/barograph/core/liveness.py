@@ -11,22 +11,26 @@ Out:  the run's true status, and that of each rank.
 | `stalled` | its process is on another machine, and nothing has been heard of it for two minutes |
 | `hung` | its process lives, and its sidecar has seen no step for a long time |
 | `crashed` | its process is gone, and nobody has written how it ended |
+| `diverged` | it came to its end, and its last training loss is not a finite number |
 
 Anything else is how the run ended: `finished`, `failed`, `interrupted`, or what a sidecar saw of a process that could
-not say so itself, one of `LOST`. "A while" is 120 s or ten steps, whichever is longer; half an hour before the
-first step and during an evaluation or a checkpoint.
+not say so itself, one of `LOST`. Every view asks `status`, so that all of them show the same word. "A
+while" is 120 s or ten steps, whichever is longer; half an hour before the first step and during an evaluation or a
+checkpoint.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from barograph.core.aliases import Names
 from barograph.core.lazy import lazy
 from barograph.core.place import host
 
@@ -36,6 +40,8 @@ _PROC = "/proc"  # of Linux; elsewhere psutil answers
 ALIVE = ("running", "silent", "stuck", "hung")  # its process was seen on this machine, or was heard of lately
 IMPORTED = "imported"  # how a run ended is not known: its source does not say
 LOST = ("crashed", "killed", "out of memory")  # the process is gone and did not end the run itself
+DIVERGED = "diverged"  # ended as planned, with a loss that is not finite
+FAILED = ("failed", *LOST, DIVERGED)  # how a run ends that needs somebody
 OPEN = (*ALIVE, "stalled")  # something may still be written
 QUIET_SECONDS = 120.0  # a process on another machine that wrote nothing for so long counts as stalled
 LONG_SECONDS = 1800.0  # start-up, evaluations, checkpoints
@@ -102,9 +108,25 @@ def reason(manifest: Mapping[str, Any]) -> str:
     return ""
 
 
+def has_diverged(manifest: Mapping[str, Any]) -> bool:
+    """Whether the last training loss that the manifest has is NaN or infinite."""
+    final = manifest.get("final_metrics")
+    if not isinstance(final, Mapping):
+        return False
+    odd = [name for name, value in final.items() if _is_not_finite(value)]
+    names = Names()
+    return any(names.canonical(str(name)).name == "train/loss" for name in odd)
+
+
+def _is_not_finite(value: Any) -> bool:
+    return value in ("NaN", "Infinity", "-Infinity") or (isinstance(value, float) and not math.isfinite(value))
+
+
 def status(folder: Path, manifest: Mapping[str, Any]) -> str:
     """One of the words above, or the status that the run ended with."""
     result = str(manifest.get("status") or "unknown")
+    if result in ("finished", IMPORTED) and has_diverged(manifest):
+        return DIVERGED
     if result != "running":
         return result
     if is_alive(manifest):

@@ -102,7 +102,7 @@ def _stops(run: StoredRun, examiner: Examiner) -> dict[str, int] | None:
     """Where an imported log ends, if that is in the middle of its plan and nothing says why."""
     planned = examiner.seen.facts.get("planned_steps")
     role = next((role for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
-    if run.status != IMPORTED or not isinstance(planned, int) or role is None or len(role) < 2:
+    if run.manifest.get("status") != IMPORTED or not isinstance(planned, int) or role is None or len(role) < 2:
         return None
     step = role.rows(max(role.end - 64, role.start)).step
     reached = step[-1] + (step[-1] - step[0]) / max(len(step) - 1, 1)

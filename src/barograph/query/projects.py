@@ -43,7 +43,7 @@ def projects(runs: Iterable[StoredRun]) -> list[Project]:
         status = run.status
         one.runs += 1
         one.running += status in liveness.ALIVE
-        one.failed += status in ("failed", *liveness.LOST)
+        one.failed += status in liveness.FAILED
         one.archived += about.get("archived") is True
         created = str(about.get("created") or "")
         if one.newest is None or created >= (one.created or ""):

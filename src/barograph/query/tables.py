@@ -62,7 +62,7 @@ TABLES: dict[str, Table] = {
                 _PROJECT,
                 _RUN,
                 Column("name", "text", "the run's name"),
-                Column("status", "text", "how it ended, or running, silent, stuck, stalled, crashed"),
+                Column("status", "text", "how it ended, or running, silent, stuck, stalled, hung, crashed, diverged"),
                 Column("tags", "texts", "words to find it by"),
                 Column("notes", "text", "what it is about"),
                 Column("created", "time", "the first start"),

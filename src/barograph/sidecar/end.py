@@ -17,13 +17,13 @@ from barograph.core import liveness, manifest, place
 from barograph.core.record import Record, format_time
 from barograph.log.files import MAIN
 from barograph.log.follow import Entry
+from barograph.query.ending import line_of
 from barograph.sidecar.columns import numbers_of
 from barograph.sidecar.death import WatchedProcess, as_fields
 from barograph.sidecar.hang import Process
 from barograph.sidecar.journal import Journal
 
 _LAST = 20  # lines kept for the end
-_SHOWN = 300  # characters of one
 _METRICS = ("step", "eval", "metrics")
 _MOST_FINAL = 1000  # series
 _MOST_SHAPES = 1000  # sets of names
@@ -153,7 +153,7 @@ class RunEnd:
         fields = as_fields(ending) | {"pid": member.process.pid, "rank": member.process.rank, "host": place.host()}
         if member.process.rank == 0:
             fields["wall_seconds"] = round(max(0.0, self._last[-1].time - self.began) / 1e6, 3) if self._last else 0.0
-            fields["last"] = [_line(record) for record in self._last]
+            fields["last"] = [line_of(record) for record in self._last]
         self._journal.record("end", self._step, fields)
         return fields
 
@@ -165,7 +165,7 @@ class RunEnd:
             self.status = str(said)
             return
         reason = liveness.reason(about) or "the process is gone; nobody saw how it ended"
-        last = [_line(record) for record in self._last]
+        last = [line_of(record) for record in self._last]
         self._journal.record("end", self._step, {"status": "crashed", "reason": reason, "last": last})
 
     def _final(self) -> dict[str, float]:
@@ -219,16 +219,3 @@ def _is_process_of(pid: int, moment: int) -> bool:
         uptime = float(Path("/proc/uptime").read_text().split()[0])
         return time.time() - uptime + started / os.sysconf("SC_CLK_TCK") <= moment / 1e6 + 2.0
     return (liveness.started_at(pid) or 0.0) <= moment / 1e6 + 2.0
-
-
-def _line(record: Record) -> str:
-    """A record in a line, for whoever asks what came last."""
-    fields = record.fields
-    if record.kind == "info":
-        text = str(fields.get("message") or fields.get("text") or "")
-    else:
-        shown = [(name, value) for name, value in fields.items() if isinstance(value, (int, float, str))]
-        text = " ".join(
-            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown
-        )
-    return f"{record.kind} {record.step}: {text}"[:_SHOWN]

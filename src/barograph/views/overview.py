@@ -16,6 +16,7 @@ from barograph.core.text import (
     bar,
     count,
     duration,
+    escape,
     fit,
     milliseconds,
     money,
@@ -25,6 +26,7 @@ from barograph.core.text import (
     short,
     sparkline,
 )
+from barograph.query.ending import ending
 from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
@@ -116,6 +118,7 @@ def detail(run: StoredRun) -> dict[str, Any]:
         **about,
         **summary(run),
         **spent(run),
+        "ending": ending(run)._asdict(),
         "segments": [segment.fields() for segment in run.segments],
         "goodput": fields(run.goodput()),
         "energy": run.cost(),
@@ -142,6 +145,18 @@ def _facts(run: StoredRun, name: str) -> dict[str, Any]:
     }
 
 
+def ending_lines(run: StoredRun, most: int = 8) -> list[str]:
+    """Why the run did not end as it should, the last lines of its output and the traceback; none of one that did."""
+    end = ending(run)
+    if not end.needs_somebody:
+        return []
+    where = f" after step {end.step:,}" if end.step is not None else ""
+    lines = ["", f"  {end.status.upper()}{where}{': ' + short(end.reason, 300) if end.reason else ''}"]
+    lines += [f"    {escape(line)}" for line in end.lines[-most:]]
+    lines += [f"    {escape(line)}" for line in end.traceback.splitlines()[-3 * most :]]
+    return lines
+
+
 def page(run: StoredRun, most_series: int = 24) -> str:
     """A run on one screen: metadata, configuration, series with sparklines, what to type next."""
     about, row = run.manifest, summary(run)
@@ -159,6 +174,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
     }
     width = shutil.get_terminal_size((100, 24)).columns
     lines += [f"  {key:<9}{fit(value, max(30, width - 11))}" for key, value in facts.items() if value]
+    lines += ending_lines(run)
     lines += page_lines(run)
     totals, cost = run.goodput(), run.cost()
     lines += time_lines(totals, cost.get("price_per_gpu_hour"), cost.get("gpu_hours"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_LINES = 24  # in a picture; those that stray most are shown
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _COLOURS = tuple(map(rgb, LINES))
-_RED, _GREY, _DIM, _INK = (rgb(LIGHT[name]) for name in ("bad", "line", "dim", "ink"))
+_RED, _GREY, _DIM, _INK = (rgb(LIGHT[name]) for name in ("bad", "rule", "ink-3", "ink"))
 _PANEL, _PANEL_HEIGHT, _MARGIN = 330, 300, 20
 
 

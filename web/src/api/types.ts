@@ -26,7 +26,7 @@ export interface Row {
   project: string;
   id: string;
   name: string;
-  /** running, silent, stuck, stalled, crashed, finished, failed, or what a run was ended with. */
+  /** running, silent, stuck, stalled, hung, crashed, diverged, finished, failed, or what a run was ended with. */
   status: string;
   status_since: number | null;
   /** What a live run is at, beside its steps. */
@@ -47,6 +47,8 @@ export interface Row {
   last: Record<string, Num>;
   best: Record<string, Num>;
   findings: Counts;
+  /** false: no rule has checked the run yet. */
+  examined?: boolean;
   parent: Key | null;
   fork_step: number | null;
 }
@@ -130,12 +132,22 @@ export interface Sample {
   text?: string;
 }
 
+/** How a run came to its state: the last lines of its output and the traceback where it did not end as it should. */
+export interface Ending {
+  status: string;
+  step: number | null;
+  reason: string;
+  lines: string[];
+  traceback: string;
+}
+
 /** A run for its overview: the row and what stands beside it. `config` is nested here, `config_flat` flat. */
 export interface Detail extends Row {
   manifest: Record<string, unknown>;
   config_flat: Record<string, unknown>;
   segments: Segment[];
   lineage: Relatives;
+  ending: Ending;
   goodput: Record<string, Num>;
   energy: Record<string, unknown>;
   checkpoints: Record<string, unknown>[];

@@ -4,13 +4,46 @@
  * Out:  an entry of the list; a link to the chart at its step.
  */
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { Finding, Key, Spark } from "../api/types.ts";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { Icon } from "../shell/icon.tsx";
 import { count, whole } from "../shell/text.ts";
+import { Chart } from "../chart/chart.tsx";
+import { Group } from "../chart/group.ts";
+import { Lazy } from "../chart/lazy.tsx";
+import { colourOf } from "../shell/runcolours.ts";
+import { useTheme } from "../shell/theme.ts";
+import { split } from "./headline.ts";
+import { stretchOf } from "./stretch.ts";
 import { evidenceRows, lastLines, seriesOf } from "./evidence.ts";
 import { drawSpark } from "./spark.ts";
+
+const CHART = 190; // pixels of the plot
+
+/** The series of a finding from before its onset to behind the worst of it. */
+function FindingChart({ finding, runKey, series }: { finding: Finding; runKey: Key; series: string }) {
+  const theme = useTheme();
+  const { step, found, evidence, severity, message } = finding;
+  const group = useMemo(
+    () => new Group({ x: "step" }, stretchOf({ step, found, spark: evidence.spark, story: evidence.story ?? [] })),
+    [runKey, series, step, found],
+  );
+  if (!evidence.spark) return null;
+  return (
+    <Lazy height={CHART + 36}>
+      <Chart
+        series={[{ run: runKey, name: series, label: series, colour: colourOf(runKey, theme) }]}
+        x="step"
+        group={group}
+        title={series}
+        level={3}
+        height={CHART}
+        flags={[{ x: step, kind: severity, label: `Step ${step}: ${message}` }]}
+      />
+    </Lazy>
+  );
+}
 
 const NAMES = { critical: "Critical", warning: "Warning", info: "Info" } as const;
 const MOST_CAUSES = 4;
@@ -19,11 +52,20 @@ export function chartAt(key: Key, step: number, series: string): string {
   return runPlace(key, "charts") + formatQuery(withQuery(new URLSearchParams(), { at: step, series }));
 }
 
-export function FindingCard({ finding, runKey, open = false }: { finding: Finding; runKey: Key; open?: boolean }) {
+interface CardProps {
+  finding: Finding;
+  runKey: Key;
+  open?: boolean;
+  /** The page's headline says its first sentence. */
+  first?: boolean;
+}
+
+export function FindingCard({ finding, runKey, open = false, first = false }: CardProps) {
   const [shown, setShown] = useState(open);
   const { severity, step, last_step: last, message, rule, evidence, causes, remedies, confidence } = finding;
   const where = last > step ? `steps ${whole(step)} to ${whole(last)}` : `step ${whole(step)}`;
   const series = seriesOf(finding);
+  const says = first ? split(message)[1] : message;
   const story = evidence.story ?? [];
   return (
     <li class={`finding ${severity}`} id={`${rule}-${step}`}>
@@ -40,10 +82,16 @@ export function FindingCard({ finding, runKey, open = false }: { finding: Findin
           confidence {Math.round(confidence * 100)}%
         </span>
       </header>
-      <p class="says">
-        <Told text={message} />
-      </p>
-      {evidence.spark && <SparkLine spark={evidence.spark} step={step} />}
+      {says && (
+        <p class="says">
+          <Told text={says} />
+        </p>
+      )}
+      {open ? (
+        <FindingChart finding={finding} runKey={runKey} series={series} />
+      ) : (
+        evidence.spark && <SparkLine spark={evidence.spark} step={step} />
+      )}
       {!shown ? (
         <button type="button" class="button bare small" onClick={() => setShown(true)}>
           <Icon name="right" /> Evidence{remedies.length ? ", causes, remedies" : ""}

@@ -43,7 +43,7 @@ export function DoctorView({ runKey }: { runKey: Key }) {
       {serious.length > 0 && (
         <ol class="findings" aria-label="Findings, the worst first">
           {serious.map((one) => (
-            <FindingCard key={identity(one)} finding={one} runKey={runKey} open />
+            <FindingCard key={identity(one)} finding={one} runKey={runKey} open first={one === findings[0]} />
           ))}
         </ol>
       )}
@@ -82,9 +82,9 @@ function Verdict({ diagnosis: { findings, checked } }: { diagnosis: Diagnosis })
   const [critical = 0, warnings = 0] = counts;
   const worst = critical ? "critical" : warnings ? "warning" : withMetrics(checked) ? "good" : "unknown";
   return (
-    <p class={`verdict ${worst}`} role="status">
+    <div class={`verdict ${worst}`} role="status">
       <Icon name={worst === "good" ? "done" : worst} />
-      <strong>{headline(findings, checked)}</strong>
+      <h2>{headline(findings, checked)}</h2>
       <span class="badges">
         {severities.map((severity, at) => {
           const number = counts[at] ?? 0;
@@ -95,7 +95,7 @@ function Verdict({ diagnosis: { findings, checked } }: { diagnosis: Diagnosis })
           ) : null;
         })}
       </span>
-    </p>
+    </div>
   );
 }
 

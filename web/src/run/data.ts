@@ -12,6 +12,7 @@ import { ApiError } from "../api/values.ts";
 import type { Detail, Diagnosis, Finding, Key, Row } from "../api/types.ts";
 import type { Flag } from "../chart/plot.ts";
 import { runPlace } from "../shell/address.ts";
+import { seriesOf } from "../doctor/evidence.ts";
 import { useReturns } from "../shell/returns.ts";
 
 export interface Answer<T> {
@@ -123,6 +124,7 @@ export function flagsOf(run: Key, detail: RunDetail | null, diagnosis: Diagnosis
     if (finding.severity === "info") continue; // they would cover what is wrong
     flags.push({
       x: finding.step,
+      names: [seriesOf(finding)],
       kind: finding.severity,
       label: `Step ${finding.step}: ${finding.message}`,
       href: storyOf(run, finding),

@@ -1,61 +1,103 @@
-/** Loads of experts: who gets how many tokens, over steps, by layer.
+/** Loads of experts: who gets how many tokens, all experts of all layers in one map.
  *
  * In:   a run.
- * Out:  a heat map of each layer's experts; nothing for a run that has none.
+ * Out:  the map over steps, or layers by experts at the last step where there are too many; the dead ones in words;
+ *       nothing for a run that has no experts.
  */
 
 import { useMemo, useState } from "preact/hooks";
 import type { ExpertsHeader } from "../api/types.ts";
-import { whole } from "../shell/text.ts";
+import { count, number, whole } from "../shell/text.ts";
 import { useFrame } from "./data.ts";
 import { Heat } from "./heat.tsx";
-import { besideEven } from "./heatmap.ts";
-import { Choice } from "./layers.tsx";
+import { DEAD, deadExperts, evenShares, sharesAt } from "./loads.ts";
+
+const MOST_ROWS = 320; // two pixels each
+const NAMED = 6;
 
 export function Experts({ runKey, beat }: { runKey: string; beat: number }) {
   const { value: frame } = useFrame<ExpertsHeader>(runKey, "/experts?buckets=200", beat);
-  const [chosen, setChosen] = useState("");
+  const [chosen, choose] = useState<"steps" | "now" | null>(null);
   const header = frame?.header;
-  const layer = Math.max(0, header?.layers.indexOf(chosen) ?? 0);
   const found = useMemo(() => {
-    if (!frame || !header) return null;
+    if (!frame || !header?.layers.length) return null;
     const steps = frame.column(header.columns.step);
-    const load = frame.column(header.columns.load);
-    const values = new Float64Array(header.experts * steps.length);
-    for (let step = 0; step < steps.length; step++) {
-      for (let expert = 0; expert < header.experts; expert++) {
-        const value = load[(layer * steps.length + step) * header.experts + expert] ?? NaN;
-        values[expert * steps.length + step] = value;
-      }
-    }
-    const last = Array.from({ length: header.experts }, (_, expert) => values[(expert + 1) * steps.length - 1] ?? NaN);
-    return { steps, values, ...besideEven(last) };
-  }, [frame, layer]);
-  const names = useMemo(
-    () => Array.from({ length: header?.experts ?? 0 }, (_, at) => `expert ${at}`),
-    [header?.experts],
-  );
+    const all = { layers: header.layers, experts: header.experts, steps, load: frame.column(header.columns.load) };
+    const shares = evenShares(all);
+    const rows = header.layers.flatMap((layer) => upTo(header.experts).map((expert) => `${layer}, expert ${expert}`));
+    const heads = header.layers.flatMap((layer) => upTo(header.experts).map((expert) => (expert ? null : layer)));
+    return {
+      steps,
+      shares,
+      rows,
+      heads,
+      dead: deadExperts(all, shares),
+      last: sharesAt(shares, steps.length, steps.length - 1),
+    };
+  }, [frame]);
   if (!header?.layers.length || !found) return null;
+  const { steps, shares, rows, heads, dead, last } = found;
+  const view = chosen ?? (rows.length > MOST_ROWS ? "now" : "steps");
+  const known = last.filter(Number.isFinite);
   return (
     <section class="panel block" aria-label="Loads of experts">
       <div class="charts-bar">
-        <h2>Loads of experts</h2>
-        <Choice label="layer" value={header.layers[layer] ?? ""} all={header.layers} set={setChosen} />
-        <span class="quiet small">
-          {whole(header.experts)} experts; an even share is {(100 / header.experts).toFixed(1)}%. At the last step from{" "}
-          {times(found.least)} to {times(found.most)} of it.
+        <h2>
+          Loads of experts{" "}
+          <span class="quiet">
+            {count(header.layers.length, "layer")} of {count(header.experts, "expert")}
+          </span>
+        </h2>
+        <span class="segmented" role="group" aria-label="What the map shows">
+          <button type="button" class="button" aria-pressed={view === "steps"} onClick={() => choose("steps")}>
+            over steps
+          </button>
+          <button type="button" class="button" aria-pressed={view === "now"} onClick={() => choose("now")}>
+            layers by experts
+          </button>
         </span>
       </div>
-      <Heat
-        title={`Loads of the experts of ${header.layers[layer]}`}
-        rows={names}
-        steps={found.steps}
-        values={found.values}
-        log={false}
-        rowHeight={Math.max(5, Math.min(18, Math.floor(420 / header.experts)))}
-      />
+      {dead.length > 0 ? (
+        <p class="bad" role="status">
+          {count(dead.length, "expert")} below {100 * DEAD}% of an even share:{" "}
+          {dead
+            .slice(0, NAMED)
+            .map((one) => `${one.layer} expert ${one.expert} since step ${whole(one.since)}`)
+            .join("; ")}
+          {dead.length > NAMED && ` and ${whole(dead.length - NAMED)} more`}.
+        </p>
+      ) : (
+        <p class="soft">
+          In times of an even share, at step {whole(steps[steps.length - 1])}: from {number(Math.min(...known), 2)} to{" "}
+          {number(Math.max(...known), 3)}. No expert is below {100 * DEAD}%.
+        </p>
+      )}
+      {view === "steps" ? (
+        <Heat
+          title="Load of each expert in times of an even share"
+          rows={rows}
+          heads={heads}
+          group={header.experts}
+          steps={steps}
+          values={shares}
+          log
+          unit=" of an even share"
+          rowHeight={Math.max(2, Math.min(18, Math.floor(640 / rows.length)))}
+        />
+      ) : (
+        <Heat
+          title={`Load of each expert at step ${whole(steps[steps.length - 1])}`}
+          rows={header.layers}
+          steps={Float64Array.from(upTo(header.experts))}
+          column="expert"
+          values={last}
+          log
+          unit=" of an even share"
+          rowHeight={Math.max(4, Math.min(22, Math.floor(640 / header.layers.length)))}
+        />
+      )}
     </section>
   );
 }
 
-const times = (load: number): string => (Number.isFinite(load) ? `${load.toFixed(2)}×` : "–");
+const upTo = (count: number): number[] => Array.from({ length: count }, (_, at) => at);

@@ -6,10 +6,9 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { RAMP } from "../shell/colour.ts";
-import { middleCut, number, whole } from "../shell/text.ts";
+import { grouped, middleCut, number, whole } from "../shell/text.ts";
 import { token, useTheme } from "../shell/theme.ts";
-import { tickText } from "../chart/ticks.ts";
-import { parseColour, pixels, ramp, scaleOf } from "./heatmap.ts";
+import { parseColour, pixels, ramp, scaleOf, tickPlaces } from "./heatmap.ts";
 
 export interface HeatProps {
   /** What is shown, for screen readers. */
@@ -27,6 +26,12 @@ export interface HeatProps {
   unit?: string;
   /** Height of a row in pixels; by default as much as the rows leave room for. */
   rowHeight?: number;
+  /** Names at the left in place of those of the rows; null: none there. */
+  heads?: readonly (string | null)[];
+  /** Rows that belong together: a line below each so many. */
+  group?: number;
+  /** What a column is. */
+  column?: string;
 }
 
 const TALLEST = 640;
@@ -34,6 +39,7 @@ const NAMES = 156; // room for names at the left
 
 export function Heat(props: HeatProps) {
   const { title, rows, steps, values, log, marks = [], chosen = null, at = null, onPick, unit = "" } = props;
+  const { heads, group, column: counted = "step" } = props;
   const theme = useTheme();
   const canvas = useRef<HTMLCanvasElement>(null);
   const box = useRef<HTMLDivElement>(null);
@@ -101,7 +107,7 @@ export function Heat(props: HeatProps) {
   const odd = here ? marks.find(([row, column]) => row === here[0] && column === here[1]) : undefined;
   const KINDS: Record<string, string> = { nan: "nan", "+inf": "inf", "-inf": "-inf" };
   const said = here
-    ? `${rows[here[0]]}, step ${whole(steps[here[1]])}: ${odd ? KINDS[odd[2]] : Number.isNaN(value) ? "no value" : `${number(value, 5)}${unit}`}`
+    ? `${rows[here[0]]}, ${counted} ${whole(steps[here[1]])}: ${odd ? KINDS[odd[2]] : Number.isNaN(value) ? "no value" : `${number(value, 5)}${unit}`}`
     : "";
   const every = Math.ceil(14 / height); // names of 11 pixels need 14
   const ticks = useMemo(() => tickPlaces(steps, Math.max(2, Math.floor((width - names) / 90))), [steps, width, names]);
@@ -111,14 +117,17 @@ export function Heat(props: HeatProps) {
       <div class="heat-grid" style={{ gridTemplateColumns: `${names}px minmax(0, 1fr)` }}>
         <div class="heat-names" style={{ height: `${tall}px` }} aria-hidden="true">
           {rows.map((name, row) =>
-            row % every === 0 || row === here?.[0] || row === chosen ? (
+            (heads ? heads[row] : row % every === 0) || row === here?.[0] || row === chosen ? (
               <span
                 key={name}
                 class={`${row === here?.[0] ? "here" : ""} ${row === chosen ? "chosen" : ""}`}
-                style={{ top: `${row * height + height / 2 - 7}px` }}
+                style={{ top: `${Math.max(0, row * height + height / 2 - 7)}px` }}
                 title={name}
               >
-                {middleCut(name, Math.floor((names - 10) / 5.9))}
+                {middleCut(
+                  row === here?.[0] || row === chosen ? name : (heads?.[row] ?? name),
+                  Math.floor((names - 10) / 5.9),
+                )}
               </span>
             ) : null,
           )}
@@ -139,6 +148,9 @@ export function Heat(props: HeatProps) {
               if (found) onPick?.(found[0], found[1]);
             }}
           />
+          {group && height * group >= 8 && (
+            <i class="heat-groups" style={{ backgroundSize: `100% ${group * height}px` }} />
+          )}
           {here && <i class="heat-row" style={{ top: `${here[0] * height}px`, height: `${height}px` }} />}
           {chosen !== null && (
             <i class="heat-row chosen" style={{ top: `${chosen * height}px`, height: `${height}px` }} />
@@ -152,7 +164,9 @@ export function Heat(props: HeatProps) {
                 top: `${Math.min(here[0] * height + height + 6, Math.max(0, tall - 44))}px`,
               }}
             >
-              <div class="tip-x">step {whole(steps[here[1]])}</div>
+              <div class="tip-x">
+                {counted} {whole(steps[here[1]])}
+              </div>
               <div>
                 {rows[here[0]]}{" "}
                 <strong>{odd ? KINDS[odd[2]] : Number.isNaN(value) ? "no value" : `${number(value, 5)}${unit}`}</strong>
@@ -162,12 +176,9 @@ export function Heat(props: HeatProps) {
         </div>
         <span />
         <div class="heat-steps" aria-hidden="true">
-          {ticks.map((column) => (
-            <span key={column} style={{ left: `${((column + 0.5) / columns) * 100}%` }}>
-              {tickText(
-                steps[column] ?? 0,
-                Math.max(1, Math.ceil(Math.abs((steps[columns - 1] ?? 0) - (steps[0] ?? 0)) / 10)),
-              )}
+          {ticks.map(({ step, column }) => (
+            <span key={step} style={{ left: `${((column + 0.5) / columns) * 100}%` }}>
+              {grouped(String(step))}
             </span>
           ))}
         </div>
@@ -210,15 +221,11 @@ function Legend({
       <canvas ref={bar} width={256} height={1} aria-hidden="true" />
       <span>{number(high, 3)}</span>
       <span class="quiet">
-        {kind === "log" ? "logarithmic" : kind === "signed" ? "around zero" : "linear"}; empty: no value
+        {kind === "log"
+          ? "logarithmic; empty: zero or no value"
+          : `${kind === "signed" ? "around zero" : "linear"}; empty: no value`}
       </span>
       {odd > 0 && <span class="bad">{whole(odd)} not finite</span>}
     </div>
   );
-}
-
-/** Columns whose steps are written below. */
-function tickPlaces(steps: Float64Array, most: number): number[] {
-  if (steps.length <= most) return [...steps.keys()];
-  return [...new Set(Array.from({ length: most }, (_, at) => Math.round((at * (steps.length - 1)) / (most - 1))))];
 }

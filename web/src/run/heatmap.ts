@@ -4,6 +4,8 @@
  * Out:  a picture of one pixel a cell; the words of its legend. Cells without a number stay empty.
  */
 
+import { ticks } from "../chart/ticks.ts";
+
 export type Rgb = readonly [number, number, number];
 
 export interface Scale {
@@ -92,6 +94,19 @@ export function pixels(
   return out;
 }
 
+/** Round steps to be written below, and the column that each stands over, between two of them too. */
+export function tickPlaces(steps: Float64Array, most: number): { step: number; column: number }[] {
+  const [first, last] = [steps[0] ?? 0, steps[steps.length - 1] ?? 0];
+  if (steps.length < 2 || !(last > first)) return steps.length ? [{ step: first, column: 0 }] : [];
+  const round = [...new Set(ticks(first, last, Math.max(2, most)).filter(Number.isInteger))];
+  return round.map((step) => {
+    let at = 0;
+    while (at < steps.length - 2 && (steps[at + 1] ?? 0) <= step) at++;
+    const [low, high] = [steps[at] ?? 0, steps[at + 1] ?? 0];
+    return { step, column: high > low ? at + (step - low) / (high - low) : at };
+  });
+}
+
 /** A histogram put on other edges: each count is spread evenly over its own bin. */
 export function rebin(edges: Float64Array, counts: Float64Array, onto: Float64Array): Float64Array {
   const out = new Float64Array(Math.max(0, onto.length - 1));
@@ -133,11 +148,4 @@ export function quantile(edges: Float64Array, counts: Float64Array, part: number
     left -= count;
   }
   return edges[edges.length - 1] ?? NaN;
-}
-
-/** The least and the greatest load in times of the even one. Loads may be shares, counts of tokens, or such times already. */
-export function besideEven(loads: readonly number[]): { least: number; most: number } {
-  const known = loads.filter(Number.isFinite);
-  const even = known.reduce((sum, load) => sum + load, 0) / known.length;
-  return even > 0 ? { least: Math.min(...known) / even, most: Math.max(...known) / even } : { least: NaN, most: NaN };
 }

@@ -42,17 +42,17 @@ export function LayersTab(props: TabProps) {
         </p>
       );
     return (
-      <>
-        <div class="message">
-          <h2>No layer statistics</h2>
-          <p>{answer.error ? sentence(answer.error) : "This run has no statistics by layer."}</p>
-          <pre class="code">run.watch(model, optimizer)</pre>
-          <p class="quiet">
-            Two lines after the optimizer is made: gradients, weights, updates and activations by layer.
-          </p>
-        </div>
+      <div class="layers">
         <Experts runKey={runKey} beat={beat} />
-      </>
+        <section class="panel block" aria-label="Layers">
+          <h2>No layer statistics</h2>
+          <p class="soft">
+            {answer.error ? sentence(answer.error) : "This run has no statistics by layer."} After the optimizer is
+            made, this line records gradients, weights, updates and activations of each layer:
+          </p>
+          <pre class="code">run.watch(model, optimizer)</pre>
+        </section>
+      </div>
     );
   }
   const log = query.get("scale") ? query.get("scale") === "log" : positive && spread(values) > 30;

@@ -17,6 +17,12 @@ export interface Main {
 
 const MOST_LOSSES = 6;
 
+/** Losses of evaluations among some names, the one that most look at first. */
+export function evaluationsOf(names: readonly string[]): string[] {
+  const found = names.filter((name) => /^(eval|val|valid|validation|test|dev)[/_.].*loss$/i.test(name));
+  return found.sort((a, b) => a.length - b.length || byNumber(a, b));
+}
+
 export function pickMain(names: readonly string[]): Main {
   const first = (...patterns: RegExp[]): string[] => {
     for (const pattern of patterns) {

@@ -1,7 +1,7 @@
 /** A run as one reads it: what it is, what it was asked to do, what it did, what it cost, what it says.
  *
  * In:   the run's detail and findings.
- * Out:  metadata, findings, learning rate, losses together, gradient norm, speed, checkpoints, samples, lineage.
+ * Out:  key figures, how it stands, losses, then the other main curves; configuration, metadata, checkpoints, samples.
  */
 
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -15,20 +15,22 @@ import { placeOf } from "../shell/runcolours.ts";
 import { Lazy } from "../chart/lazy.tsx";
 import { knownNames } from "../chart/names.ts";
 import { runPlace } from "../shell/address.ts";
-import { Icon } from "../shell/icon.tsx";
 import { useTheme } from "../shell/theme.ts";
+import { useNarrow } from "../shell/width.ts";
 import { statusWords } from "../shell/states.ts";
 import { commandText, ago, count, duration, moment, number, plain, size, whole } from "../shell/text.ts";
-import { flagsOf, type RunDetail, storyOf, useAnswer } from "./data.ts";
+import { flagsOf, type RunDetail, useAnswer } from "./data.ts";
+import { Figures } from "./figures.tsx";
 import { Lineage } from "./lineage.tsx";
 import { cost } from "./machines.ts";
 import { pickMain } from "./main.ts";
 import { Samples } from "./samples.tsx";
-import { withMetrics } from "../doctor/headline.ts";
+import { Standing } from "./standing.tsx";
 import type { TabProps } from "./view.tsx";
 
 export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
   const theme = useTheme();
+  const narrow = useNarrow(1199);
   const group = useMemo(() => new Group({ x: "step" }), [runKey]);
   const known = useAnswer(`names ${runKey}`, (signal) => knownNames(runKey, signal), Math.floor(beat / 4));
   const main = useMemo(() => (known.value ? pickMain(known.value.names) : null), [known.value]);
@@ -36,7 +38,10 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
     () => (known.value?.names ?? []).filter((name) => familyOf(name) !== "accounts"),
     [known.value],
   ); // a run is accounted for whatever it logs
-  const flags = useMemo(() => flagsOf(runKey, detail, diagnosis), [runKey, detail, diagnosis]);
+  const flags = useMemo(
+    () => flagsOf(runKey, detail, diagnosis),
+    [runKey, detail.checkpoints, detail.segments, diagnosis],
+  );
   useEffect(() => group.live([runKey]), [group, runKey]);
   const chart = (title: string, names: string[], logY = false, zero = false) => {
     if (!names.length) return null;
@@ -54,21 +59,27 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
           x="step"
           group={group}
           title={title}
-          height={names.length > 1 ? 194 : 216}
+          level={2}
+          height={(title === "Losses" && !narrow ? 2 * 252 + 16 - 36 : 216) - (names.length > 1 ? 22 : 0)}
           logY={logY}
           zero={zero}
-          flags={flags}
+          flags={flags.filter((flag) => (flag.names ?? main?.losses ?? []).some((name) => names.includes(name)))}
         />
       </Lazy>
     );
   };
   return (
     <div class="overview">
-      <About detail={detail} />
-      <Findings {...{ runKey, diagnosis }} />
+      <Figures detail={detail} />
+      <Standing {...{ runKey, detail, diagnosis }} />
+      {detail.notes && (
+        <section class="panel notes" aria-label="Notes">
+          <p>{detail.notes}</p>
+        </section>
+      )}
       <section class="panels reading" aria-label="The main curves, in the order to read them">
-        {main === null && !known.error && (
-          <div class="slot chart">
+        {main === null && !known.error && detail.step !== null && (
+          <div class="slot chart" style={{ minHeight: "252px" }}>
             <span class="skeleton" />
           </div>
         )}
@@ -87,13 +98,16 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
               : "The run ended without logging a metric."}
           </p>
         )}
+        {known.value && others.length > 0 && (
+          <p class="whole">
+            <a href={runPlace(runKey, "charts")}>All {whole(detail.series_count ?? known.value.total)} series</a>
+          </p>
+        )}
       </section>
-      {known.value && known.value.names.length > 0 && (
-        <p>
-          <a href={runPlace(runKey, "charts")}>All {whole(detail.series_count ?? known.value.total)} series</a>
-        </p>
-      )}
-      <Configuration detail={detail} />
+      <div class="beside">
+        <Configuration detail={detail} />
+        <About detail={detail} />
+      </div>
       <Checkpoints detail={detail} />
       {(detail.samples?.length ?? 0) > 0 && <Samples samples={detail.samples ?? []} />}
       <Lineage detail={detail} />
@@ -128,35 +142,10 @@ function About({ detail }: { detail: RunDetail }) {
   const gpus = Array.isArray(hardware?.["gpus"]) ? (hardware["gpus"] as Record<string, unknown>[]) : [];
   const cpu = (hardware?.["cpu"] ?? {}) as Record<string, unknown>;
   const commit = text(git?.["commit"] ?? about["repo_commit"]);
-  const goodput = (detail.goodput ?? {}) as Record<string, unknown>;
-  const share = num(goodput["goodput"]);
-  const last = (name: string): number | null => num(detail.last?.[name]);
   const rows: [string, preact.ComponentChildren][] = [
     ["started", detail.created ? `${moment(detail.created)} (${ago(detail.created, Date.now() / 1000)})` : ""],
-    [
-      "wall time",
-      detail.wall_seconds
-        ? `${duration(detail.wall_seconds)}${share !== null ? `, ${(share * 100).toFixed(0)}% of it training` : ""}`
-        : "",
-    ],
-    [
-      "steps",
-      detail.step !== null
-        ? `${whole(detail.step)}${detail.total_steps ? ` of ${whole(detail.total_steps)}` : ""}`
-        : "",
-    ],
+    ["wall time", detail.wall_seconds ? duration(detail.wall_seconds) : ""],
     ["tokens", energy["tokens"] !== undefined ? whole(num(energy["tokens"])) : ""],
-    [
-      "last loss",
-      last("train/loss") !== null || last("eval/loss") !== null
-        ? [
-            last("train/loss") !== null ? `${number(last("train/loss"))} in training` : "",
-            last("eval/loss") !== null ? `${number(last("eval/loss"))} in evaluation` : "",
-          ]
-            .filter(Boolean)
-            .join(", ")
-        : "",
-    ],
     [
       "hardware",
       [
@@ -190,60 +179,20 @@ function About({ detail }: { detail: RunDetail }) {
         .filter(Boolean)
         .join(", "),
     ],
-    ["notes", detail.notes],
   ];
   return (
     <section class="panel block about" aria-label="About the run">
+      <h2>Run</h2>
       <dl class="pairs">
         {rows.map(([name, value]) =>
           value ? (
-            <div key={name} class={name === "notes" ? "whole" : ""}>
+            <div key={name}>
               <dt>{name}</dt>
               <dd>{value}</dd>
             </div>
           ) : null,
         )}
       </dl>
-    </section>
-  );
-}
-
-const SHOWN = 4;
-
-function Findings({ runKey, diagnosis }: Pick<TabProps, "runKey" | "diagnosis">) {
-  if (!diagnosis)
-    return (
-      <section class="panel block" aria-label="Findings">
-        <p class="quiet">Checking the rules …</p>
-      </section>
-    );
-  const serious = diagnosis.findings.filter((one) => one.severity !== "info");
-  const shown = (serious.length ? serious : diagnosis.findings).slice(0, SHOWN);
-  return (
-    <section class="panel block" aria-label="Findings">
-      {!serious.length && (
-        <p class="soft">
-          {withMetrics(diagnosis.checked)
-            ? `No problems found: ${count(diagnosis.checked.length, "rule")} checked, ${whole(diagnosis.abstained.length)} lacked their metrics.`
-            : "No metrics to check."}
-        </p>
-      )}
-      {shown.length > 0 && (
-        <ul class="findings-short">
-          {shown.map((one) => (
-            <li key={`${one.rule} ${one.step} ${one.key}`}>
-              <span class={`tone-${one.severity}`}>
-                <Icon name={one.severity} label={one.severity} />
-              </span>
-              <a href={storyOf(runKey, one)}>step {whole(one.step)}</a>
-              <span>{one.message}</span>
-            </li>
-          ))}
-        </ul>
-      )}
-      {diagnosis.findings.length > shown.length && (
-        <a href={runPlace(runKey, "doctor")}>All {whole(diagnosis.findings.length)}, with evidence and what to do</a>
-      )}
     </section>
   );
 }

@@ -17,6 +17,7 @@ import { duration, number, size, whole, percent } from "../shell/text.ts";
 import type { System } from "../api/types.ts";
 import { num, word } from "../api/values.ts";
 import { useJson } from "./data.ts";
+import { Figure } from "./figures.tsx";
 import { CAUSES, cost as costText, devicesOf, ranksOf, type Rank } from "./machines.ts";
 import type { TabProps } from "./view.tsx";
 
@@ -38,8 +39,7 @@ export function SystemTab({ runKey, beat }: TabProps) {
   const { totals, cost } = value;
   return (
     <div class="system">
-      <Goodput system={value} />
-      <div class="numbers">
+      <dl class="figures-strip" aria-label="Time and cost">
         <Figure says="wall time" value={duration(num(totals?.["wall_seconds"]))} />
         <Figure
           says="goodput"
@@ -55,7 +55,8 @@ export function SystemTab({ runKey, beat }: TabProps) {
         {num(totals?.["redone_steps"]) ? (
           <Figure says="repeated steps" value={whole(num(totals?.["redone_steps"]))} />
         ) : null}
-      </div>
+      </dl>
+      <Goodput system={value} />
       <Phases system={value} runKey={runKey} group={group} />
       <Ranks system={value} runKey={runKey} group={group} />
       <Devices system={value} runKey={runKey} group={group} />
@@ -66,15 +67,6 @@ export function SystemTab({ runKey, beat }: TabProps) {
           is.
         </p>
       )}
-    </div>
-  );
-}
-
-function Figure({ says, value }: { says: string; value: string }) {
-  return (
-    <div class="number-of">
-      <span class="quiet small">{says}</span>
-      <strong>{value}</strong>
     </div>
   );
 }
@@ -371,7 +363,8 @@ function Host({ system, runKey, group }: Part) {
   const limit = num(host["host/memory_limit"]);
   const colours = lineColours(placeOf(runKey), 2, theme);
   const charts: [string, string[]][] = [
-    ["Processor, %", ["host/cpu_util", "host/process_cpu"]],
+    ["CPU of the machine, % of all cores", ["host/cpu_util"]],
+    ["CPU of the process, % of one core", ["host/process_cpu"]],
     ["Memory, bytes", ["host/memory_used", "host/process_rss"]],
     ["Disk, bytes/s", ["host/disk_read", "host/disk_write"]],
     ["Network, bytes/s", ["host/network_rx", "host/network_tx"]],

@@ -6,7 +6,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { RunViewProps } from "../api/contract.ts";
-import type { Diagnosis } from "../api/types.ts";
+import type { Diagnosis, Row } from "../api/types.ts";
 import { DoctorView } from "../doctor/view.tsx";
 import { useRuns } from "../runs/store.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
@@ -96,7 +96,8 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
       </div>
     );
   }
-  const props: TabProps = { runKey, detail: known, diagnosis: diagnosis.value, query, beat };
+  const current = row ? { ...known, ...movingOf(row) } : known;
+  const props: TabProps = { runKey, detail: current, diagnosis: diagnosis.value, query, beat };
   return (
     <div class="run">
       {gone && (
@@ -104,7 +105,7 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
           This run is no longer in its folder. What you see is from before. <a href="/">See all runs</a>
         </p>
       )}
-      <Head detail={known} diagnosis={diagnosis.value} />
+      <Head detail={current} diagnosis={diagnosis.value} />
       <nav class="tabs" aria-label="Views of this run">
         {TABS.map(([id, says, icon]) => (
           <a
@@ -126,6 +127,17 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
   );
 }
 
+/** What moves on with each record: the row comes with the stream of the curves, the detail later. */
+function movingOf(row: Row): Partial<Row> {
+  const { name, tags, notes, status, status_since, wall_seconds, step, total_steps, remaining_seconds } = row;
+  const { last, best, findings, examined, phase, problem } = row;
+  // prettier-ignore
+  return {
+    name, tags, notes, status, status_since, wall_seconds, step, total_steps, remaining_seconds, last, best, findings,
+    examined, phase, problem,
+  };
+}
+
 /** Findings by severity: those of the diagnosis once it is there, until then those that the run recorded. */
 function counted(detail: RunDetail, diagnosis: Diagnosis | null): RunDetail["findings"] {
   if (!diagnosis) return detail.findings;
@@ -139,14 +151,16 @@ function Head({ detail, diagnosis }: { detail: RunDetail; diagnosis: Diagnosis |
   return (
     <header class="run-head">
       <h1 title={plainKey(detail.key)}>{detail.name || detail.id}</h1>
-      {detail.status && <StatusMark status={detail.status} since={detail.status_since} />}
+      {detail.status && (
+        <StatusMark status={detail.status} since={detail.status_since} phase={detail.phase} problem={detail.problem} />
+      )}
       {detail.status && (
         <div class="run-progress">
           <Progress row={detail} />
         </div>
       )}
-      {Object.values(findings ?? {}).some((count) => (count ?? 0) > 0) && (
-        <FindingBadges row={{ ...detail, findings }} all />
+      {detail.status && (
+        <FindingBadges row={{ key: detail.key, findings, examined: diagnosis ? true : detail.examined }} all />
       )}
       <span class="badges">
         {detail.tags.map((tag) => (

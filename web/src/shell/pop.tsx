@@ -33,6 +33,12 @@ export function Pop({
 }: Props) {
   const [open, setOpen] = useState(false);
   const knob = useRef<HTMLButtonElement>(null);
+  // who speaks to the page says what the button shows: its name begins with that
+  useLayoutEffect(() => {
+    const text = (knob.current?.textContent ?? "").trim().replace(/\s+/g, " ");
+    const named = label.toLowerCase().includes(text.toLowerCase());
+    knob.current?.setAttribute("aria-label", named ? label : `${text}: ${label}`);
+  });
   const close = (): void => {
     setOpen(false);
     knob.current?.focus({ preventScroll: true });
@@ -45,7 +51,6 @@ export function Pop({
         class={look}
         aria-haspopup={role}
         aria-expanded={open}
-        aria-label={label}
         title={label}
         disabled={disabled}
         onClick={(event) => {

@@ -28,6 +28,8 @@ const STATUS: Record<string, StatusWords> = {
   hung: { word: "hung", says: "The process is alive, but no step has been logged for a long time.", tone: "bad", icon: "stuck", open: true },
   terminated: { word: "terminated", says: "The process was terminated before the run's end.", tone: "quiet", icon: "stopped", open: false },
   failed: { word: "failed", says: "The run ended with an error.", tone: "bad", icon: "failed", open: false },
+  diverged: { word: "diverged", says: "The run came to its end; its last training loss is not a finite number.", tone: "bad", icon: "failed", open: false },
+  imported: { word: "imported", says: "The run was imported; its source does not say how it ended.", tone: "quiet", icon: "stopped", open: false },
   finished: { word: "finished", says: "The run finished.", tone: "good", icon: "done", open: false },
   stopped: { word: "stopped", says: "The run was stopped before its end.", tone: "quiet", icon: "stopped", open: false },
   interrupted: { word: "interrupted", says: "The run was interrupted.", tone: "quiet", icon: "stopped", open: false },

@@ -44,7 +44,7 @@ export function RowStatus({ row, bare }: { row: Row; bare?: boolean }) {
 /** How far a run is: a bar, steps, and the time that is left. */
 export function Progress({ row }: { row: Row }) {
   const { step, total_steps: total, remaining_seconds: left } = row;
-  if (step === null) return <span class="quiet">no step yet</span>;
+  if (step === null) return <span class="quiet">{statusWords(row.status).open ? "no step yet" : "no steps"}</span>;
   if (!total) return <span class="progress-text">step {whole(step)}</span>;
   const share = Math.max(0, Math.min(1, step / total));
   const { open, tone } = statusWords(row.status);
@@ -77,10 +77,19 @@ const NAMES: Record<Severity, [string, string]> = {
 };
 
 /** Badges that lead to the doctor. `all`: info too, which else stands only where nothing is worse. */
-export function FindingBadges({ row, all }: { row: Row; all?: boolean }) {
+export function FindingBadges({ row, all }: { row: Pick<Row, "key" | "findings" | "examined">; all?: boolean }) {
   const told = SEVERITIES.filter((severity) => (row.findings[severity] ?? 0) > 0);
   const some = all || told.length <= 1 ? told : told.filter((severity) => severity !== "info");
-  if (some.length === 0) return <span class="quiet">–</span>;
+  if (some.length === 0)
+    return row.examined === false ? (
+      <span class="quiet small" title="No rule has checked this run yet.">
+        not examined
+      </span>
+    ) : (
+      <span class="quiet" title="The rules that have their metrics found no problem.">
+        <Icon name="check" label="no findings" />
+      </span>
+    );
   return (
     <span class="badges">
       {some.map((severity) => {

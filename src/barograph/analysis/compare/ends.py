@@ -16,6 +16,7 @@ from barograph.analysis.compare.curves import ComparisonCurve, window_of
 from barograph.analysis.compare.keys import shown
 from barograph.analysis.compare.member import ComparedMember, is_evaluation
 from barograph.analysis.compare.sides import Side
+from barograph.core.liveness import DIVERGED, IMPORTED
 from barograph.core.text import number, percent
 
 # A run of a group that ended before this part of its group's median end was stopped early, and not by its group's plan
@@ -221,13 +222,16 @@ def unlike(found: SharedStretch, baseline: int, side: int, same_plan: bool) -> s
     return "one ends there and the other goes on, and it is not known whether both learning rates have decayed as far"
 
 
+_AT_THEIR_END = ("finished", DIVERGED, IMPORTED, "log file")
+
+
 def _on_one_plan(lots: tuple[list[Placed], list[Placed]], ends: list[float]) -> bool:
     """Whether runs of one configuration plan the same: they say so, or the shorter ones did not come to their end."""
     plans = {item.member.facts.planned_steps for lot in lots for item in lot}
     if len(plans) == 1 and None not in plans:
         return True
     shorter = lots[ends.index(min(ends))]
-    return None in plans and all(item.member.status not in ("finished", "imported", "log file") for item in shorter)
+    return None in plans and all(item.member.status not in _AT_THEIR_END for item in shorter)
 
 
 def _rate(lot: Sequence[Placed], found: SharedStretch) -> float | None:

@@ -137,11 +137,11 @@ def _on_page(kind: str, tint: int | None = None) -> str:
 
 def _alone(kind: str, tint: int | None = None) -> str:
     """The attributes of a shape: its colours."""
-    colour = LIGHT["dim"] if tint is None else LINES[tint % COLOURS]
+    colour = LIGHT["ink-3"] if tint is None else LINES[tint % COLOURS]
     return {
-        "grid": f'stroke="{LIGHT["line"]}" stroke-width=".7"',
-        "zero": f'stroke="{LIGHT["dim"]}"',
-        "words": f'fill="{LIGHT["dim"]}"',
+        "grid": f'stroke="{LIGHT["rule"]}" stroke-width=".7"',
+        "zero": f'stroke="{LIGHT["ink-3"]}"',
+        "words": f'fill="{LIGHT["ink-3"]}"',
         "odd": f'stroke="{LIGHT["bad"]}" stroke-width="1.4" fill="none"',
         "dot": f'fill="{colour}"',
         "band": f'fill="{colour}" opacity=".18"',

@@ -50,12 +50,12 @@ def _heading(panel: Panel) -> str:
         name, last = short(line.name, room), number(line.last)
         odd = f" · {line.odd_count:,} not finite" if line.odd_count else ""
         if x > BOX.wide - 120:
-            parts.append(f'<text x="{x:.0f}" y="22" fill="{LIGHT["dim"]}">…</text>')
+            parts.append(f'<text x="{x:.0f}" y="22" fill="{LIGHT["ink-3"]}">…</text>')
             break
         parts.append(
             f'<circle cx="{x + 4:.0f}" cy="18" r="4" fill="{LINES[at % COLOURS]}"/>'
             f'<text x="{x + 13:.0f}" y="22" fill="{LIGHT["ink"]}" font-weight="600">{html(name)}'
-            f'<tspan font-weight="400" fill="{LIGHT["dim"]}"> {last}</tspan>'
+            f'<tspan font-weight="400" fill="{LIGHT["ink-3"]}"> {last}</tspan>'
             f'<tspan fill="{LIGHT["bad"]}">{odd}</tspan></text>'
         )
         x += 26 + _LETTER * (len(name) + len(last) + len(odd) + 1)

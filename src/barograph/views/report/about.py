@@ -35,6 +35,7 @@ _WORDS = {
 _STATUS = {
     "finished": ("good", "finished"), "failed": ("bad", "failed"), "crashed": ("bad", "crashed"),
     "killed": ("bad", "was killed"), "out of memory": ("bad", "was killed because memory ran out"),
+    "diverged": ("bad", "diverged: its last loss is not finite,"),
     "hung": ("bad", "hangs: its process is there, and no step comes"), "terminated": ("warn", "was terminated"),
     "interrupted": ("warn", "was interrupted"), "running": ("", "is still running"),
     "silent": ("warn", "is still running, and has logged nothing for a while"),

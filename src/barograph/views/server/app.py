@@ -55,11 +55,12 @@ class Server:
         self.series = series.SeriesAnswers(self.reading, Memory(ANSWER_BYTES))
         self.slow = SlowAnswers()  # seconds: findings, comparisons, reports
         self.quick = SlowAnswers(4)  # less than that: overviews don't wait behind the others
-        self.table = RunTable(self.places, diagnose=_diagnosis, opened=self.reading.opened)
+        self.table = RunTable(self.places, diagnose=self.diagnosis, opened=self.reading.opened)
         self.hub = Hub(self.table)
         self.table.changed = self.hub.rows_changed
         self.page = Page(assets)
         self._name_lists = Memory(_NAME_BYTES)
+        self._severities: dict[str, list[str]] = {}  # of each run's findings, by the last diagnosis
         self.app = Guard(_application(self), self.access)
 
     def close(self) -> None:
@@ -139,11 +140,24 @@ class Server:
         buckets = number_of(request, "buckets", 200, 1, layers.MOST_BUCKETS)
         return frame_answer(request, layers.experts(self.reading, place, buckets))
 
-    def findings(self, request: Request, place: RunPlace) -> Response:
-        def work() -> bytes:
-            return msgspec.json.encode(mark_non_finite(_diagnosis(self.reading.run(place))))
+    def diagnosis(self, place: RunPlace) -> bytes:
+        """What the rules say of a stored run, worked out once for each state of it; the table shows the same."""
+        row = self.table.get(place.key)
+        status, counts = (row.data["status"], row.data["findings"]) if row is not None else ("", {})
+        # of a run that is over, or has new findings, nothing that is out of date is given
+        recorded = tuple(counts.values()) if row is not None and row.live else ()
 
-        return json_answer(request, self.slow.get(("findings", place.key), self.reading.state(place), work))
+        def work() -> bytes:
+            found = _diagnosis(self.reading.run(place))
+            self._severities[place.key] = [str(finding["severity"]) for finding in found["findings"]]
+            return msgspec.json.encode(mark_non_finite(found))
+
+        answer = self.slow.get(("findings", place.key, status, recorded), self.reading.state(place), work)
+        self.table.diagnosed(place.key, self._severities[place.key])
+        return answer
+
+    def findings(self, request: Request, place: RunPlace) -> Response:
+        return json_answer(request, self.diagnosis(place))
 
     def system(self, request: Request, place: RunPlace) -> Response:
         def work() -> bytes:

@@ -13,6 +13,7 @@ from typing import Any
 from barograph.core import liveness
 from barograph.log.read import records_of
 from barograph.query.causes import CAUSES, fields, money
+from barograph.query.ending import ending
 from barograph.query.stored import StoredRun
 from barograph.views.server.names import families
 from barograph.views.server.places import RunPlace
@@ -45,6 +46,7 @@ def overview(reading: SeriesReading, table: RunTable, row: RunRow) -> dict[str, 
             "config": run.config,
             "segments": [piece.fields() | {"time": piece.time / 1e6} for piece in run.segments],
             "lineage": _lineage(table, row, run),
+            "ending": ending(run)._asdict(),
             "goodput": fields(run.goodput()),
             "energy": run.cost(),
             "checkpoints": about.get("checkpoints") or [],

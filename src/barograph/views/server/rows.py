@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from barograph.analysis.compare.member import direction, is_evaluation
+from barograph.analysis.forecast.plans import TOTALS
 from barograph.core import liveness, manifest, segments
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import format_time, mark_non_finite, parse_time
@@ -24,7 +24,7 @@ from barograph.query import curation
 from barograph.query.findings import SEVERITIES
 from barograph.query.leaves import flat
 from barograph.query.stored import StoredRun
-from barograph.views.server.places import RunPlace, served_run
+from barograph.views.server.places import RunPlace
 from barograph.views.server.progress import Progress, last_step, sidecar_logs
 
 MOST_METRICS = 40
@@ -86,18 +86,21 @@ class RunRow:
             "pinned": edited.get("pinned") is True,
             "archived": edited.get("archived") is True,
             "config": _config(about.get("config")),
-            "step": final.get("step", step) if not self.live else step,
-            "total_steps": about.get("total_steps"),
+            "step": final.get("step", step) if not self.live else step or None,
+            "total_steps": _planned(about),
             "remaining_seconds": None,
             "last": _chosen(final) if not self.live else before.get("last", {}),
             "best": before.get("best", {}),
             "findings": before.get("findings", {"critical": 0, "warning": 0, "info": 0}),
+            "examined": before.get("examined", False),
             "parent": None,
             "fork_step": first.start_step if first is not None and first.source else None,
             "source": first.source if first is not None and first.source else None,
         }
         if not self.data["last"]:
             self.data["last"] = before.get("last", {})
+        if not self.live and about.get("final_metrics") == {}:
+            self.data["step"] = None  # it logged nothing: the step of its `end` record is none
         self.signature = signature
         self.is_filled = False
         self.encode()
@@ -118,6 +121,8 @@ class RunRow:
         elif not progress.whole:
             progress.read_findings()
         self.data["findings"] = progress.findings.counts()
+        self.is_diagnosed = self.live or bool(sidecar_logs(self.place.dir))
+        self.data["examined"] = bool(sidecar_logs(self.place.dir))
         if not self.data["last"]:
             self.data["last"], step = _last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
@@ -127,15 +132,17 @@ class RunRow:
             if self.live:
                 progress.best.update(best)
         self.is_filled = True
-        self.is_diagnosed = self.live or bool(sidecar_logs(self.place.dir))
         self.encode()
 
-    def diagnose(self, root: Path, diagnose: Callable[[StoredRun], dict[str, Any]]) -> None:
-        """Ask the doctor about a run that no sidecar has watched, such as an imported one. May raise."""
+    def diagnosed(self, severities: list[str]) -> bool:
+        """Take the findings of a diagnosis of the stored run, the one that its page shows; whether they are others."""
         self.is_diagnosed = True
-        severities = [finding["severity"] for finding in diagnose(served_run(self.place, root))["findings"]]
-        self.data["findings"] = {severity: severities.count(severity) for severity in SEVERITIES}
+        counts = {severity: severities.count(severity) for severity in SEVERITIES}
+        if self.data.get("examined") and counts == self.data["findings"]:
+            return False
+        self.data |= {"findings": counts, "examined": True}
         self.encode()
+        return True
 
     def advance(self) -> bool:
         """Follow the log of a run that is written; whether the row changed."""
@@ -148,7 +155,9 @@ class RunRow:
             data["step"] = progress.step
         data["last"] = _chosen(progress.last)
         data["best"] = {name: progress.best[name] for name in data["last"] if name in progress.best}
-        if progress.whole or progress.findings:
+        if not data.get("examined"):
+            data["examined"] = bool(sidecar_logs(self.place.dir))
+        if progress.findings or (progress.whole and data.get("examined")):
             data["findings"] = progress.findings.counts()
         data["wall_seconds"] = _wall(self._about, data["created"], time.time())
         pace, total = progress.seconds_a_step(), data["total_steps"]
@@ -175,9 +184,9 @@ class RunRow:
 
     def _status(self, about: dict[str, Any]) -> str:
         self.checked = time.monotonic()
-        said = liveness.status(self.place.dir, about) if about.get("status") == "running" else about.get("status")
-        self.live = said in liveness.OPEN
-        return _text(said) or "unknown"
+        status = liveness.status(self.place.dir, about)
+        self.live = status in liveness.OPEN
+        return status
 
 
 def signature(folder: Path) -> Signature:
@@ -231,6 +240,17 @@ def _seconds(moment: Any) -> float | None:
 
 def _wall(about: dict[str, Any], created: float | None, until: float) -> float | None:
     return wall_seconds({"created": format_time(int((created or 0) * 1e6)), **about}, until or 0.0)
+
+
+def _planned(about: dict[str, Any]) -> int | None:
+    """The planned length: as the run was given it, else as its configuration names it."""
+    steps = about.get("total_steps")
+    if steps is not None:
+        return steps if isinstance(steps, int) else None
+    config = about.get("config")
+    leaves = {name.rpartition(".")[2]: value for name, value in flat(config)} if isinstance(config, dict) else {}
+    plain = (leaves[name] for name in TOTALS if type(leaves.get(name)) is int)
+    return next((steps for steps in plain if steps > 0), None)
 
 
 def _config(config: Any) -> dict[str, Any]:

@@ -56,7 +56,9 @@ class RowJson(AnswerJson, kw_only=True):
     name: str
     status: Annotated[
         str,
-        Meta(description="running, silent, stuck, stalled, crashed, finished, failed, or what a run was ended with."),
+        Meta(
+            description="running, silent, stuck, stalled, hung, crashed, diverged, finished, failed, or what a run was ended with."
+        ),
     ]
     status_since: float | None
     phase: Annotated[Literal["eval"] | UnsetType, Meta(description="What a live run is at, beside its steps.")] = UNSET
@@ -74,6 +76,7 @@ class RowJson(AnswerJson, kw_only=True):
     last: dict[str, Num]
     best: dict[str, Num]
     findings: CountsJson
+    examined: Annotated[bool | UnsetType, Meta(description="false: no rule has checked the run yet.")] = UNSET
     parent: Key | None
     fork_step: int | None
 
@@ -170,6 +173,16 @@ class SampleJson(AnswerJson, kw_only=True):
     text: str | UnsetType = UNSET
 
 
+class EndingJson(AnswerJson, kw_only=True):
+    """How a run came to its state: the last lines of its output and the traceback where it did not end as it should."""
+
+    status: str
+    step: int | None
+    reason: str
+    lines: list[str]
+    traceback: str
+
+
 class DetailJson(RowJson, kw_only=True):
     """A run for its overview: the row and what stands beside it. `config` is nested here, `config_flat` flat."""
 
@@ -177,6 +190,7 @@ class DetailJson(RowJson, kw_only=True):
     config_flat: dict[str, Any]
     segments: list[SegmentJson]
     lineage: RelativesJson
+    ending: EndingJson
     goodput: dict[str, Num]
     energy: dict[str, Any]
     checkpoints: list[dict[str, Any]]

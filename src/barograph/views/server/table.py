@@ -30,7 +30,8 @@ _PATIENCE_SECONDS = 1.0
 class RunTable:
     """All rows. Any thread may call.
 
-    changed: called with the keys of rows that were filled in. diagnose: the findings of a run that no sidecar watched.
+    changed: called with the keys of rows that were filled in. diagnose: diagnoses a run that no sidecar watched, and
+    says what it found to `diagnosed`.
     opened: a run that is written, opened for reading; it may have been read before.
     """
 
@@ -38,7 +39,7 @@ class RunTable:
         self,
         places: Places,
         changed: Callable[[list[str]], None] = lambda keys: None,
-        diagnose: Callable[[StoredRun], dict[str, Any]] | None = None,
+        diagnose: Callable[[RunPlace], Any] | None = None,
         opened: Callable[[RunPlace], contextlib.AbstractContextManager[StoredRun]] | None = None,
     ):
         self.places = places
@@ -110,6 +111,14 @@ class RunTable:
             with self._lock:
                 self.version += 1
         return changed
+
+    def diagnosed(self, key: str, severities: list[str]) -> None:
+        """A stored run was diagnosed: its row shows what its page shows."""
+        row = self._rows.get(key)
+        if row is None or (row.live and row.data["examined"]):  # its sidecar's findings come with its records
+            return
+        if row.diagnosed(severities):
+            self._tell([key])
 
     def live(self) -> list[RunRow]:
         """The rows of runs that may still be written."""
@@ -215,8 +224,7 @@ class RunTable:
                     self._undiagnosed[key] = None
             elif row is not None and self._diagnose is not None and not row.is_diagnosed:
                 with contextlib.suppress(Exception):  # whatever a damaged run does, the list stays
-                    row.diagnose(self.places.root, self._diagnose)
-                done.append(key)
+                    self._diagnose(row.place)
             if done and time.monotonic() - told > 0.5:
                 self._tell(done)
                 told, done = time.monotonic(), []

@@ -256,7 +256,7 @@ def ranks_page(watch: RunWatch, at: TopPlace, columns: int, rows: int) -> list[R
         pulse, wait = pulses.get(rank), waits.get(rank)
         state = pulse.status if pulse is not None else ""
         step = max(pulse.step if pulse is not None else 0, wait[0] if wait is not None else 0)
-        bad = "bold red" if state in (*liveness.LOST, "hung", "stalled", "stuck", "silent") else ""
+        bad = "bold red" if state in (*liveness.FAILED, "hung", "stalled", "stuck", "silent") else ""
         mine = own.get(rank, math.nan)
         slow = (
             "bold yellow" if len(finite) > 1 and mine == longest and longest > 1.1 * statistics.median(finite) else ""

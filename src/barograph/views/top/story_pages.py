@@ -189,7 +189,7 @@ def runs_page(runs: Sequence[StoredRun], states: Mapping[str, str], at: TopPlace
         run = runs[place]
         state = states.get(str(run.dir), "")
         mark = ("▸" if at.braille else ">") if place == at.chosen else " "
-        bad = state in (*liveness.LOST, "hung", "failed")
+        bad = state in (*liveness.FAILED, "hung")
         style = "bold green" if state == "running" else "bold red" if bad else ""
         began = parse_time(run.manifest.get("created"))
         ago = f"{duration(time.time() - began / 1e6)} ago" if began else ""

@@ -176,7 +176,7 @@ def groups(
 
     given: runs, or a folder of them. by: one key or several: "model.width", a key's end such as "lr", "project",
     "status", "tags"; "all but seed" puts together runs whose configuration and commit differ in seeds, names and
-    folders alone. Groups stand in the order of their values; runs that lack a key are a group of their own, the last.
+    folders alone. Groups are in the order of their values; runs that lack a key are a group of their own, the last.
     Raises KeyError for a key that no run has, naming the nearest.
     """
     every = [(run, traits_of(run)) for run in stored_runs(given, dir)]

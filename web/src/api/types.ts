@@ -355,7 +355,7 @@ export interface SeriesHeader extends SeriesPart {
 /** Many series of many runs. */
 export interface SeriesFrame {
   x: string;
-  smooth: number;
+  smooth: number | string;
   branch: string;
   series: SeriesHeader[];
 }
@@ -427,9 +427,9 @@ export interface SeriesWanted {
   rank?: number | null;
 }
 
-/** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. log:
- * buckets for a logarithmic axis of x. groups: runs by the name that stands for them as `run` of a series, whose curve
- * is then their mean with its deviation (`grouping`).
+/** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. smooth: a
+ * factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x. groups: runs by the word
+ * that takes their place as `run` of a series: the curve is then their mean (`grouping`).
  */
 export interface SeriesQuery {
   series: SeriesWanted[];
@@ -438,7 +438,7 @@ export interface SeriesQuery {
   to?: number | null;
   buckets?: number;
   branch?: string;
-  smooth?: number;
+  smooth?: number | string;
   places?: boolean;
   log?: boolean;
   groups?: Record<string, string[]>;

@@ -19,7 +19,7 @@ import barograph
 from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.groups import split_keys
 from barograph.query.stored import StoredRun
-from barograph.views.server import details, edits, layers, names, series
+from barograph.views.server import details, edits, layers, names, points, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
@@ -302,6 +302,13 @@ def _application(server: Server) -> Starlette:
             return frame_answer(request, await run_in_threadpool(server.series.answer, asked))
 
     @_answering
+    async def read_points(request: Request) -> Response:
+        asked, kind = series.parse(await body_of(request)), request.query_params.get("format", "csv")
+        with server.table.at_work():
+            body = await run_in_threadpool(points.points_file, server.reading, asked, kind)
+        return Response(body, 200, {"content-disposition": f'attachment; filename="points.{kind}"'}, points.MEDIA[kind])
+
+    @_answering
     async def save_layout(request: Request) -> Response:
         body = await body_of(request)
         return await run_in_threadpool(server.put_layout, request, body)
@@ -339,6 +346,7 @@ def _application(server: Server) -> Starlette:
             Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
             Route("/api/series", read_series, methods=["POST"]),
             Route("/api/groups", _threaded(server.groups)),
+            Route("/api/series/points", read_points, methods=["POST"]),
             Route("/api/compare", _threaded(server.compare)),
             Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
             Route("/api/projects/{project:path}/layout", save_layout, methods=["PUT"]),

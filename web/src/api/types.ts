@@ -1,4 +1,4 @@
-/** What the server answers, as types. Made from `schema.py` and `comparisons.py` of
+/** What the server answers, as types. Made from `schema.py`, `saved.py` and `comparisons.py` of
  *  `src/barograph/views/server`;
  *  change those, and write this file again: python -m barograph.views.server.typescript web/src/api/types.ts
  */
@@ -442,6 +442,18 @@ export interface SeriesQuery {
   places?: boolean;
   log?: boolean;
   groups?: Record<string, string[]>;
+}
+
+/** What is saved: parameters of addresses, and those that hold where an address says nothing. */
+export interface SavedViews {
+  settings?: Record<string, string>;
+  views?: Record<string, Record<string, string>>;
+}
+
+/** What is to be another than it is; null takes a view or a setting away. */
+export interface ViewChanges {
+  settings?: Record<string, string | null>;
+  views?: Record<string, Record<string, string> | null>;
 }
 
 /** A run of a side; `key`: None where it is not served. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from barograph.query.groups import ALL_BUT_SEED, groups
 from barograph.query.stored import StoredRun
 from barograph.views.server import schema
 from barograph.views.server.grouping import GroupMember, band
+from barograph.views.tables.listing import run_ls
 
 STEPS = 400
 
@@ -49,7 +51,9 @@ def browser(root: Path) -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize("by", ["config.width", "width", ALL_BUT_SEED, "project", "status", "config.width,status"])
-def test_the_page_and_python_agree_to_the_last_digit(browser: Browser, root: Path, by: str) -> None:
+def test_the_page_python_and_the_command_agree_to_the_last_digit(
+    browser: Browser, root: Path, by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     columns = ["last:train/loss", "best:train/loss", "best:eval/loss", "last:nothing"]
     answer = browser.get("/api/groups", params={"by": by, "column": columns})
     schema.RunGroupsJson(**answer)
@@ -62,6 +66,16 @@ def test_the_page_and_python_agree_to_the_last_digit(browser: Browser, root: Pat
             "best:train/loss": asdict(group.best("train/loss")),
             "best:eval/loss": asdict(group.best("eval/loss")),
         }
+    assert run_ls([], dir=str(root), group=by, as_json=True) == 0
+    for shown, row in zip(answer["groups"], json.loads(capsys.readouterr().out), strict=True):
+        assert (row["label"], row["values"], row["failed"]) == (shown["label"], shown["values"], shown["failed"])
+        assert row["runs"] == shown["runs"]
+        for column, found in shown["statistics"].items():
+            kind, name = column.split(":")
+            assert row["metrics"][name][kind] == found
+    assert run_ls([], dir=str(root), group=by) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(wanted) and lines[1].startswith(wanted[0].label)
 
 
 def test_groups_are_of_the_runs_that_the_filter_lets_through(browser: Browser, root: Path) -> None:

@@ -23,7 +23,7 @@ from barograph.core import liveness
 from barograph.query import curation
 from barograph.query.given import GivenRun, stored_runs
 from barograph.query.keys import flatten, normal, part_of, same, shown
-from barograph.query.metrics import best_values, direction, last_values
+from barograph.query.metrics import best_values, direction, interest, last_values
 from barograph.query.stored import StoredRun
 
 Item = TypeVar("Item")
@@ -67,6 +67,9 @@ class GroupStatistics:
     mean: float | None = None
     deviation: float | None = None
     best: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
 
 
 @dataclass(eq=False)
@@ -153,15 +156,26 @@ class GroupedRuns(RunGroup[StoredRun]):
         """How many ended otherwise than planned."""
         return sum(run.status in FAILED for run in self.runs)
 
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The metrics that any of the runs has, those that matter first."""
+        return sorted({name for values in self._last for name in values}, key=interest)
+
     def last(self, metric: str) -> GroupStatistics:
         """The last value of a metric over the runs."""
-        every = [last_values(run).get(metric) for run in self.runs]
-        return statistics([value for value in every if value is not None], direction(metric))
+        return statistics([values[metric] for values in self._last if metric in values], direction(metric))
 
     def best(self, metric: str) -> GroupStatistics:
         """The best value that each run had of a metric, over the runs."""
-        every = [best_values(run, [metric]).get(metric) for run in self.runs]
-        return statistics([value for value in every if value is not None], direction(metric))
+        return statistics([values[metric] for values in self._best if metric in values], direction(metric))
+
+    @cached_property
+    def _last(self) -> list[dict[str, float]]:
+        return [last_values(run) for run in self.runs]
+
+    @cached_property
+    def _best(self) -> list[dict[str, float]]:
+        return [best_values(run, last) for run, last in zip(self.runs, self._last, strict=True)]
 
     def __repr__(self) -> str:
         return f"<{self.label}: {len(self.runs)} runs>"

@@ -48,7 +48,9 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
           class="soft"
           title={grouped ? "Mean over the runs of each group; the band is its standard deviation" : undefined}
         >
-          {runs.length === 0 ? "Nothing is drawn" : `${whole(runs.length)} of ${count(of, grouped ? "group" : "run")}`}
+          {runs.length === 0
+            ? "Nothing is drawn"
+            : `Drawing ${whole(runs.length)} of ${grouped ? count(of, "group") : whole(of)}`}
         </span>
         {of > MOST[0] && (
           <label class="labelled">

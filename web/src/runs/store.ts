@@ -125,7 +125,7 @@ function useAsked<T>(
   wait: number,
   ask: (signal: AbortSignal) => Promise<T>,
 ): Answer<T> {
-  const [answer, set] = useState<Answer<T>>({ found: null, error: null, busy: false });
+  const [answer, set] = useState<Answer<T>>({ found: null, error: null, busy: question !== "" });
   const asking = useRef<{ at: number; timer?: ReturnType<typeof setTimeout>; stop: AbortController } | null>(null);
 
   const send = (): void => {

@@ -23,6 +23,7 @@ import {
   defaultColumns,
   distinctions,
   fitted,
+  keyOf,
   shortened,
   type Column,
   type Distinction,
@@ -59,14 +60,19 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   useEffect(() => void getAbout().then(setAbout, () => undefined), []);
 
   const all = useMemo(() => [...rows.values()], [rows]);
+  // who comes with a filter sees nothing else before it is answered
+  const coming = useRef(state.filter !== "");
+  if (!matched.busy || matched.keys !== null) coming.current = false;
+  const pending = coming.current;
   const fitting = useMemo(() => {
+    if (pending) return { shown: [], archived: 0 };
     const within = state.project ? all.filter((row) => row.project === state.project) : all;
     const kept = matched.keys === null ? within : within.filter((row) => matched.keys?.has(row.key));
     return {
       shown: kept.filter((row) => state.archived || !row.archived),
       archived: kept.filter((row) => row.archived).length,
     };
-  }, [all, matched.keys, state.archived, state.project]);
+  }, [all, matched.keys, state.archived, state.project, pending]);
   const suited = useDefaultColumns(
     fitting.shown,
     `${state.project}\n${state.layout}\n${matched.answer}`,
@@ -134,7 +140,8 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   const inTable = order.filter((key) => state.selected.has(key)).length;
   const compare = (): void => {
     const keys = chosen.length >= 2 ? chosen : [];
-    if (keys.length) go(`/compare${formatQuery(withQuery(new URLSearchParams(), { run: keys }))}`);
+    const group = by ? state.groups.map(keyOf).join(",") : null;
+    if (keys.length) go(`/compare${formatQuery(withQuery(new URLSearchParams(), { run: keys, group }))}`);
   };
   const toggleGroup = (name: string): void => update({ closed: flip(state.closed, name) }, true);
   const selectGroup = (keys: readonly Key[]): void => {
@@ -203,7 +210,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
         {layout !== "charts" && (
           <section class="table-pane">
             <Same settings={same} runs={fitting.shown.length} />
-            {by && grouped.groups === null ? (
+            {pending || (by && grouped.groups === null) ? (
               <Waiting />
             ) : lines.length === 0 ? (
               <NoMatch

@@ -15,7 +15,6 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from barograph.analysis.compare.curves import ComparisonCurve
@@ -47,17 +46,18 @@ def grouped(rows: Iterable[RunRow], keys: Sequence[str], columns: Sequence[str])
     """
     every = list(rows)
     full = full_keys(keys, [row.traits for row in every]) if every else []
-    return [_shown(group, columns) for group in group_runs(every, full, lambda row: row.traits)]
+    wanted = [(column, *column.partition(":")[::2]) for column in columns]
+    better = {name: direction(name) for _, _, name in wanted}
+    return [_shown(group, wanted, better) for group in group_runs(every, full, lambda row: row.traits)]
 
 
-def _shown(group: RunGroup[RunRow], columns: Sequence[str]) -> dict[str, Any]:
+def _shown(group: RunGroup[RunRow], columns: Sequence[tuple[str, str, str]], better: dict[str, int]) -> dict[str, Any]:
     found = {}
-    for column in columns:
-        kind, _, name = column.partition(":")
-        every = [_value(row.data, kind, name) for row in group.runs]
-        made = statistics([value for value in every if value is not None], direction(name))
+    for column, kind, name in columns:
+        each = [_value(row.data, kind, name) for row in group.runs]
+        made = statistics([value for value in each if value is not None], better[name])
         if made.count or made.not_finite:
-            found[column] = asdict(made)
+            found[column] = made.as_dict()
     return {
         "label": group.label,
         "values": group.values,

@@ -38,7 +38,8 @@ Signature = tuple[Any, ...]
 class RunRow:
     """A run's row. `data`: what is sent. `is_filled`: whether it has what takes longer to find out.
 
-    `live`: whether something may still be written. `checked`: when the status was looked at, by `time.monotonic`.
+    `about`: the manifest with what people edited. `live`: whether something may still be written. `checked`: when the
+    status was looked at, by `time.monotonic`.
     """
 
     def __init__(self, place: RunPlace):
@@ -53,6 +54,7 @@ class RunRow:
         self.written = 0.0
         self.progress: Progress | None = None
         self._about: dict[str, Any] = {}
+        self.about: dict[str, Any] = {}
         self._traits: Traits | None = None
 
     @property
@@ -72,7 +74,7 @@ class RunRow:
         about = _manifest(place.dir)
         self._about = about
         edited = curation.read(place.dir)
-        said = about | edited
+        self.about = said = about | edited
         status = self._status(about)
         log = best_copy(place.dir / "training.json")
         step, self.written = last_step(log)

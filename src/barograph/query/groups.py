@@ -231,8 +231,8 @@ def _by_setup(items: Iterable[Item], traits: Callable[[Item], Traits]) -> list[R
     setups: list[tuple[dict[str, Any], str | None, list[int]]] = []
     for commits in found.values():
         if None in commits and len(commits) == 2:
-            commit = next(commit for commit in commits if commit is not None)
-            commits = {commit: sorted(at for places in commits.values() for at in places)}
+            only = next(commit for commit in commits if commit is not None)
+            commits = {only: sorted(at for places in commits.values() for at in places)}
         setups += [(every[places[0]][1].setup, commit, places) for commit, places in commits.items()]
     telling = _telling([setup for setup, _, _ in setups])
     many = len(telling) > 2 and len({_identities(setup, telling[:2]) for setup, _, _ in setups}) < len(setups)

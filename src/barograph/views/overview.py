@@ -118,7 +118,7 @@ def group_row(group: GroupedRuns) -> dict[str, Any]:
 
 def group_table(found: Sequence[GroupedRuns]) -> str:
     """Groups as aligned columns: mean and deviation of the last losses, the best that any run had."""
-    lines = [("GROUP", "RUNS", "FAILED", "LOSS", "EVAL", "BEST")]
+    lines: list[tuple[str, ...]] = [("GROUP", "RUNS", "FAILED", "LOSS", "EVAL", "BEST")]
     for group in found:
         names = group.metrics
         loss, evaluation = (next((name for name in wanted if name in names), None) for wanted in (LOSSES, EVALUATIONS))

@@ -70,7 +70,7 @@ export function writeState(changes: Partial<TableState>): Record<string, string 
     found.sort = text === "-created" ? null : text;
   }
   if (changes.groups !== undefined) {
-    // what was chosen among the groups of before is no choice among others
+    // a choice among other groups says nothing of these
     Object.assign(found, { group: joinList(changes.groups) || null, closed: null, only: null });
   }
   if (changes.closed !== undefined) found.closed = joinList(changes.closed) || null;
@@ -99,7 +99,7 @@ export function viewOf(query: URLSearchParams): Record<string, string> {
   return Object.fromEntries([...query].filter(([name]) => !VIEW_LEFT_OUT.has(name)));
 }
 
-/** The address of a project with these parameters; what is no text, as in a file by hand, is left out. */
+/** The address of a project with these parameters; only texts are taken, since the file may be written by hand. */
 export function placeOfView(project: string, parameters: Record<string, unknown> = {}): string {
   const texts = Object.entries(parameters).filter((one): one is [string, string] => typeof one[1] === "string");
   return `/${formatQuery(withQuery(new URLSearchParams(), { ...Object.fromEntries(texts), project }))}`;

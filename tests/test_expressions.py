@@ -96,8 +96,8 @@ def test_signs_are_those_of_arithmetic(values: list[float], other: float) -> Non
     a = np.array(values)
     with np.errstate(all="ignore"):
         for text, wanted in (
-            ("a - b", a - other), ("a + b * 2", a + other * 2), ("-a ^ 2", -(a**2)), 
-            ("(a - b) / b", (a - other) / other),            ("abs(a) / 2", abs(a) / 2), ("max(a, b)", np.maximum(a, other)), ("a - b - b", a - other - other),
+            ("a - b", a - other), ("a + b * 2", a + other * 2), ("-a ^ 2", -(a**2)), ("abs(a) / 2", abs(a) / 2),
+            ("(a - b) / b", (a - other) / other), ("max(a, b)", np.maximum(a, other)), ("a - b - b", a - other - other),
             ("best(a)", np.minimum.accumulate(a)), ("ema(a, 0.9)", columns.smooth(a, 0.9)),
         ):  # fmt: skip
             np.testing.assert_array_equal(evaluate(parse(text), held.__getitem__).value, wanted, text)
@@ -204,3 +204,8 @@ def test_a_frame_has_expressions_as_columns(run: StoredRun, tmp_path: Path) -> N
     other.finish()
     both = barograph.frame([run, StoredRun(other.dir)], ["train/loss - eval/loss"], layout="long")
     assert set(both["run"]) == {"r"}  # the other run has no eval/loss
+
+
+def test_the_guide_names_every_function() -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "guides" / "reading.md").read_text()
+    assert all(f"`{name}(" in guide for name in expressions.FUNCTIONS)

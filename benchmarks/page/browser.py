@@ -39,7 +39,7 @@ WATCH = """
     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     for (let at = 0; at < data.length; at += 64) {
       const [r, g, b, a] = data.subarray(at, at + 4);
-      if (a > 60 && Math.max(r, g, b) - Math.min(r, g, b) > 40) return true;
+      if (a > 60 && Math.max(r, g, b) - Math.min(r, g, b) > 24) return true;
     }
     return false;
   };

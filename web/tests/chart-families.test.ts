@@ -33,16 +33,16 @@ test("for one run the losses stand together, and so do layers, quantiles and dev
   const found = familiesOf(names, true);
   assert.deepEqual(
     found.map((family) => family.id),
-    ["loss", "model", "machine", "gradients"],
+    ["loss", "model", "gradients", "machine"],
   );
   assert.deepEqual(found[0]?.panels[0]?.names, ["train/loss", "eval/loss"]);
   assert.deepEqual(
-    found[2]?.panels.map((panel) => [panel.id, panel.names.length]),
+    found[3]?.panels.map((panel) => [panel.id, panel.names.length]),
     [["gpu/*/power", 2]],
   );
-  const layers = found[3]?.panels[0];
+  const layers = found[2]?.panels[0];
   assert.ok(layers);
-  assert.equal(found[3]?.closed, true);
+  assert.equal(found[2]?.closed, true);
   assert.equal(lineLabel("gradients/b/norm", layers), "b");
 });
 
@@ -90,10 +90,13 @@ test("names that every object has are names like others, and one that begins wit
   );
 });
 
-test("accounts stand closed below other families, and open where a run has nothing else", () => {
+test("machines and accounts stand last, and accounts closed, also where a run has nothing else", () => {
   const closed = (names: string[]): boolean[] => familiesOf(names, true).map((family) => family.closed);
   assert.deepEqual(closed(["train/loss", "goodput/goodput"]), [false, true]);
-  assert.deepEqual(closed(["goodput/goodput"]), [false]);
+  assert.deepEqual(closed(["goodput/goodput"]), [true]);
+  const names = ["goodput/goodput", "host/cpu_util", "gradients/a/norm", "own/x", "data/x", "moe/x", "train/loss"];
+  const order = familiesOf(names, true).map((family) => family.id);
+  assert.deepEqual(order, ["loss", "moe", "data", "own", "gradients", "machine", "accounts"]);
 });
 
 test("a layout puts moved panels first, in its order, and leaves hidden ones out", () => {

@@ -70,8 +70,6 @@ test("the state of the table reads back from its address", () => {
     hidden: new Set(["p/c"]),
     only: new Set(["p/d"]),
     layout: "table",
-    axis: "tokens",
-    smooth: 0.9,
     most: 50,
     archived: true,
   });
@@ -84,10 +82,7 @@ test("the state of the table reads back from its address", () => {
   assert.deepEqual([...state.selected], ["p/a", "p/b"]);
   assert.deepEqual([...state.hidden], ["p/c"]);
   assert.deepEqual([...state.only], ["p/d"]);
-  assert.deepEqual(
-    [state.layout, state.axis, state.smooth, state.most, state.archived],
-    ["table", "tokens", 0.9, 50, true],
-  );
+  assert.deepEqual([state.layout, state.most, state.archived], ["table", 50, true]);
 });
 
 test("what is so by default stands in no address, and nonsense is read as the default", () => {
@@ -95,13 +90,11 @@ test("what is so by default stands in no address, and nonsense is read as the de
     filter: "",
     sort: { id: "created", down: true },
     layout: "split",
-    axis: "step",
-    smooth: 0,
     most: 10,
     archived: false,
   });
   assert.equal(formatQuery(withQuery(new URLSearchParams(), written)), "");
-  const state = readState(new URLSearchParams("smooth=x&most=-3&view=what&group=nothing&cols=none&sort="));
-  assert.deepEqual([state.smooth, state.most, state.layout, state.groups.length, state.columns], [0, 10, "split", 0, []]);
-  assert.equal(readState(new URLSearchParams("smooth=7&most=1e9")).smooth, 0.999);
+  const state = readState(new URLSearchParams("most=-3&view=what&group=nothing&cols=none&sort="));
+  assert.deepEqual([state.most, state.layout, state.groups.length, state.columns], [10, "split", 0, []]);
+  assert.equal(readState(new URLSearchParams("most=1e9")).most, 500);
 });

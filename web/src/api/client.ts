@@ -82,10 +82,22 @@ export async function getFrame<Header>(path: string, signal?: AbortSignal): Prom
 
 /** Many series in one answer, in the order asked. */
 export async function getSeries(query: SeriesQuery, signal?: AbortSignal): Promise<Frame<SeriesFrame>> {
-  const groups = groupsAmong(query.series.map((one) => one.run));
-  const body = JSON.stringify({ ...query, groups });
+  const body = JSON.stringify(withGroups(query));
   const headers = { "Content-Type": "application/json" };
   return decodeFrame(await (await ask("/api/series", { method: "POST", body, headers, signal })).arrayBuffer());
+}
+
+/** The request with the runs of the groups in it. */
+const withGroups = (query: SeriesQuery): SeriesQuery => ({
+  ...query,
+  groups: groupsAmong(query.series.map((one) => one.run)),
+});
+
+/** Every point of a chart, as a file. */
+export async function getPoints(query: SeriesQuery, format: "csv" | "parquet"): Promise<Blob> {
+  const body = JSON.stringify(withGroups(query));
+  const headers = { "Content-Type": "application/json" };
+  return (await ask(`/api/series/points?format=${format}`, { method: "POST", body, headers })).blob();
 }
 
 // -- what there is ------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ export interface ChartProps {
   x: Axis;
   title?: string;
   height?: number;
-  smooth?: number;
+  smooth?: string | number;
   logX?: boolean;
   logY?: boolean;
 }
@@ -44,8 +44,9 @@ export interface ChartProps {
 export interface PanelsProps {
   runs: Key[];
   labels: Record<Key, string>;
-  x: Axis;
-  smooth: number;
+  /** Of charts without a group of their own. */
+  x?: Axis;
+  smooth?: string | number;
   /** The project whose saved layout is used, "" where the runs are of several. */
   project: string;
   /** The run under the pointer or the keyboard, to be drawn above the others. */

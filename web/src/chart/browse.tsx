@@ -72,7 +72,7 @@ export function Browse({ run, picked, toggle, addAll }: Props) {
   }, [text, run]);
 
   const lines = useMemo((): Line[] => {
-    if (found) return found.names.map((name) => ({ kind: "leaf", name, text: name, depth: 0 }));
+    if (found) return [...found.names].sort(byNumber).map((name) => ({ kind: "leaf", name, text: name, depth: 0 }));
     const all: Line[] = [];
     const walk = (prefix: string, depth: number): void => {
       const tree = trees[prefix];

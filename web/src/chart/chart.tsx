@@ -11,14 +11,17 @@ import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { toast } from "../shell/toast.tsx";
 import { number, whole } from "../shell/text.ts";
-import { Control, type Line, type Readout } from "./control.ts";
+import { Control, keyOf, type Line, type Readout } from "./control.ts";
 import { statistics } from "./curve.ts";
 import { FlagLayer } from "./flags.tsx";
 import { attachGestures, onChartKey, type KeyCalls } from "./gestures.ts";
-import { Group } from "./group.ts";
-import { copy, download, save } from "./image.ts";
+import { Group, smoothOf } from "./group.ts";
+import { copy, download, type Picture } from "./image.ts";
+import { point } from "./highlight.ts";
 import type { Flag } from "./plot.ts";
-import { Comparison, Table, tableText } from "./table.tsx";
+import { copyPython, savePoints, saveSvg } from "./take.ts";
+import { spread } from "./robust.ts";
+import { Comparison, Table } from "./table.tsx";
 import { axisName, xText } from "./ticks.ts";
 import "uplot/dist/uPlot.min.css";
 import "./chart.css";
@@ -30,25 +33,22 @@ export interface Props extends Omit<ChartProps, "series"> {
   zero?: boolean;
   /** The unit or a word behind the title. */
   unit?: string;
+  /** The height is that of the plot with its legend. */
+  legendInside?: boolean;
   /** More entries for the chart's menu. */
   menu?: (close: () => void) => ComponentChildren;
   level?: 2 | 3 | 4;
 }
 
+const LEGEND_HIGH = 22;
 const LEGEND_MOST = 8; // lines that are named below the chart; more are named at the cursor
 const TIP_MOST = 12;
+const NEAR = 24; // CSS pixels from a line at which it is meant
+const LABEL_GAP = 13;
 
 export function Chart(props: Props) {
-  const {
-    series,
-    x,
-    title = series[0]?.name ?? "",
-    height = 220,
-    smooth = 0,
-    logX = false,
-    logY = false,
-    zero,
-  } = props;
+  const { series, x, title = series[0]?.name ?? "", height = 220, logX = false, logY = false, zero } = props;
+  const smooth = smoothOf(props.smooth);
   const own = useMemo(() => new Group({ x, smooth, logX }), []);
   const group = props.group ?? own;
   const [, again] = useReducer((count: number) => count + 1, 0);
@@ -58,10 +58,15 @@ export function Chart(props: Props) {
   const host = useRef<HTMLDivElement>(null);
   const figure = useRef<HTMLElement>(null);
   const tip = useRef<HTMLDivElement>(null);
+  const wasOwn = useRef(false);
+  const names = useRef<HTMLUListElement>(null);
   const flagBox = useRef<HTMLDivElement>(null);
   const control = useRef<Control | null>(null);
   const place = useRef<(() => void) | null>(null);
-  const tall = full ? Math.max(260, innerHeight - 150) : height;
+  const before = control.current;
+  const several = series.filter((line) => before?.has(line) ?? true).length;
+  const below = several > 1 && several <= LEGEND_MOST && !before?.labelRoom;
+  const tall = full ? Math.max(260, innerHeight - 150) : height - (below && props.legendInside ? LEGEND_HIGH : 0);
   const setup = { lines: series, height: tall, logY, logOwn, zero };
   const [cursor, setCursor] = useState<{ x: number; y: number | null; own: boolean } | null>(null);
 
@@ -75,7 +80,10 @@ export function Chart(props: Props) {
     const made = new Control(box, group, setup, {
       onState: () => again(0),
       onCursor: (x, y, own) => setCursor(x === null ? null : { x, y, own }),
-      onDrawn: () => place.current?.(),
+      onDrawn: () => {
+        place.current?.();
+        if (control.current) placeNames(names.current, control.current);
+      },
     });
     control.current = made;
     const sight = new IntersectionObserver(([entry]) => made.see(entry?.isIntersecting ?? false), {
@@ -134,10 +142,17 @@ export function Chart(props: Props) {
   const made = control.current;
   const state = made?.state;
   const readouts = cursor && made ? made.readouts(cursor.x) : [];
-  const picture = () => ({
+  const near = made && cursor?.own ? nearestOf(made, readouts, cursor.y) : null;
+  useEffect(() => {
+    if (made && cursor?.own) made.nearest(near?.line ?? null);
+    else if (made && wasOwn.current) made.nearest(null);
+    wasOwn.current = cursor?.own ?? false;
+  }, [near?.line, cursor?.own]);
+  const named = made ? series.filter((line) => made.has(line)) : [];
+  const picture = (): Picture => ({
     canvas: made?.plot.canvas as HTMLCanvasElement,
     title,
-    looks: series,
+    looks: named,
     note: axisName(group.settings.x),
   });
   const act = (what: Promise<void>, done?: string): void =>
@@ -148,8 +163,36 @@ export function Chart(props: Props) {
 
   useLayoutEffect(() => {
     if (tip.current && cursor && made) placeTip(tip.current, made, cursor);
+    if (made) placeNames(names.current, made);
   });
 
+  const legend = made &&
+    state?.phase === "ready" &&
+    named.length > 1 &&
+    (made.labelRoom || named.length <= LEGEND_MOST) && (
+      <ul
+        ref={names}
+        class={made.labelRoom ? "chart-legend ends" : "chart-legend"}
+        style={made.labelRoom ? { width: `${made.labelRoom - 6}px` } : undefined}
+      >
+        {named.map((line) => (
+          <li key={keyOf(line)}>
+            <button
+              type="button"
+              aria-pressed={!made.isHidden(line)}
+              title={`${line.label}: a click hides it, a double click leaves it alone`}
+              onClick={() => made.toggle(line, false)}
+              onDblClick={() => made.toggle(line, true)}
+              onPointerEnter={() => series.some((one) => one.run !== line.run) && point(line.run)}
+              onPointerLeave={() => point(null)}
+            >
+              <i class={line.dash ? "key dashed" : "key"} style={{ color: line.colour }} />
+              <span>{line.label}</span>
+            </button>
+          </li>
+        ))}
+      </ul>
+    );
   const Title = `h${props.level ?? 3}` as "h3";
   return (
     <figure
@@ -170,7 +213,11 @@ export function Chart(props: Props) {
           {props.unit && <span class="quiet"> {props.unit}</span>}
         </Title>
         <span class="chart-now" aria-live="off">
-          {cursor && !cursor.own ? <Linked readouts={readouts} /> : <Notes made={made} log={made?.logY ?? false} />}
+          {cursor && !cursor.own ? (
+            <Linked readouts={readouts} />
+          ) : (
+            <Notes made={made} log={made?.logY ?? false} group={group} />
+          )}
         </span>
         <button
           type="button"
@@ -195,11 +242,22 @@ export function Chart(props: Props) {
                 run={() => act(copy(picture()), "The image is in the clipboard.")}
                 says="Copy image"
               />
-              <Entry close={close} run={() => act(download(picture()))} says="Download as PNG" />
+              <Entry close={close} run={() => act(download(picture()))} says="Download PNG" />
+              <Entry close={close} run={() => made && saveSvg(made, title, named)} says="Download SVG" />
               <Entry
                 close={close}
-                run={() => made && save(new Blob([tableText(made)], { type: "text/csv" }), `${title}.csv`)}
-                says="Download CSV"
+                run={() => made && act(savePoints(made, title, "csv"))}
+                says="Download CSV, every point"
+              />
+              <Entry
+                close={close}
+                run={() => made && act(savePoints(made, title, "parquet"))}
+                says="Download Parquet, every point"
+              />
+              <Entry
+                close={close}
+                run={() => made && act(copyPython(made, title), "Python code is in the clipboard.")}
+                says="Copy as Python"
               />
               <Entry close={close} run={toggleFull} says={full ? "Leave full screen" : "Full screen"} keys="f" />
               <Entry
@@ -236,30 +294,14 @@ export function Chart(props: Props) {
             {state.error}
           </p>
         )}
+        {made?.labelRoom ? legend : null}
         {cursor?.own && readouts.length > 0 && (
           <div ref={tip} class="chart-tip" role="presentation">
-            <Tip readouts={readouts} x={group.settings.x} at={cursor} made={made} />
+            <Tip readouts={readouts} x={group.settings.x} at={cursor} made={made} nearest={near} />
           </div>
         )}
       </div>
-      {series.length > 1 && series.length <= LEGEND_MOST && made && (
-        <ul class="chart-legend">
-          {series.map((line) => (
-            <li key={`${line.run}\n${line.name}`}>
-              <button
-                type="button"
-                aria-pressed={!made.isHidden(line)}
-                title={`${line.label}: a click hides it, a double click leaves it alone`}
-                onClick={() => made.toggle(line, false)}
-                onDblClick={() => made.toggle(line, true)}
-              >
-                <i class={line.dash ? "key dashed" : "key"} style={{ color: line.colour }} />
-                {line.label}
-              </button>
-            </li>
-          ))}
-        </ul>
-      )}
+      {!made?.labelRoom && legend}
       {made && state?.compare && (
         <Comparison made={made} range={state.compare} close={() => made.compare(null)} statistics={statistics} />
       )}
@@ -288,14 +330,24 @@ function Entry({ close, run, says, keys }: { close: () => void; run: () => void;
 }
 
 /** What should be known of the chart before anybody points at it. */
-function Notes({ made, log }: { made: Control | null; log: boolean }) {
+function Notes({ made, log, group }: { made: Control | null; log: boolean; group: Group }) {
   if (made?.state.phase !== "ready") return null;
-  const { hidden, hiddenExact, odd } = made.state;
+  const { hidden, hiddenExact, odd, beyond } = made.state;
   const only = made.lines.length === 1 ? made.byLine()[0] : undefined;
   const last = only?.curve.lastValue;
   return (
     <>
       {odd > 0 && <span class="badge bad">{whole(odd)} not finite</span>}
+      {beyond > 0 && (
+        <button
+          type="button"
+          class="badge"
+          title="Triangles at the edge are where curves go on beyond the axis. A click shows all values."
+          onClick={() => group.set({ typical: false })}
+        >
+          {made.lines.length > 1 ? `${whole(beyond)} beyond` : "goes on beyond"}
+        </button>
+      )}
       {log && hidden > 0 && (
         <span class="badge" title="A logarithmic axis can't show zero or negative values">
           {hiddenExact ? "" : "≥ "}
@@ -313,13 +365,12 @@ function Linked({ readouts }: { readouts: Readout[] }) {
   if (!shown.length && readouts.length) {
     const values = readouts.map((one) => one.reading.smooth ?? one.reading.value).filter(Number.isFinite);
     if (!values.length) return null;
-    const [low, high] = [number(Math.min(...values), 3), number(Math.max(...values), 3)];
-    return <span class="value">{low === high ? low : `${low} … ${high}`}</span>;
+    return <span class="value">{between(Math.min(...values), Math.max(...values))}</span>;
   }
   return (
     <>
       {shown.map(({ line, reading }) => (
-        <span class="value" key={`${line.run}\n${line.name}`}>
+        <span class="value" key={keyOf(line)}>
           {readouts.length > 1 && <i class="key" style={{ color: line.colour }} />}
           {number(reading.smooth ?? reading.value)}
         </span>
@@ -328,24 +379,54 @@ function Linked({ readouts }: { readouts: Readout[] }) {
   );
 }
 
+/** The line nearest to the pointer, if one is near; of one line alone there is nothing to say. */
+function nearestOf(made: Control, readouts: readonly Readout[], y: number | null): Readout | null {
+  if (y === null || readouts.length < 2) return null;
+  const top = made.plot.top(y);
+  let found: Readout | null = null;
+  let least = NEAR;
+  for (const one of readouts) {
+    const value = one.reading.smooth ?? one.reading.value;
+    const away = Number.isFinite(value) ? Math.abs(made.plot.top(value) - top) : Infinity;
+    if (away < least) [found, least] = [one, away];
+  }
+  return found;
+}
+
+/** The names of lines at their ends, none over another; hidden ones at the bottom. */
+function placeNames(list: HTMLUListElement | null, made: Control): void {
+  if (!list || !made.labelRoom) return;
+  const lines = made.lines.filter((line) => made.has(line));
+  const tops = new Map(made.ends().map(([line, top]) => [line, top]));
+  const { top, bottom } = made.plot.area;
+  const wanted = lines.map((line, at) => ({ at, top: tops.get(line) ?? NaN }));
+  for (const one of wanted) if (Number.isNaN(one.top)) one.top = bottom;
+  wanted.sort((a, b) => a.top - b.top || a.at - b.at);
+  const places = spread(
+    wanted.map((one) => one.top),
+    LABEL_GAP,
+    top + LABEL_GAP / 2,
+    bottom - LABEL_GAP / 2,
+  );
+  wanted.forEach(({ at }, order) => {
+    const item = list.children[at];
+    if (item instanceof HTMLElement) item.style.top = `${Math.round(places[order] ?? 0)}px`;
+  });
+}
+
 function Tip({
   readouts,
   x,
   at,
   made,
+  nearest,
 }: {
   readouts: Readout[];
   x: string;
   at: { x: number; y: number | null };
   made: Control | null;
+  nearest: Readout | null;
 }) {
-  const close = (one: Readout): number => {
-    if (!made || at.y === null) return Infinity;
-    const value = one.reading.smooth ?? one.reading.value;
-    return Number.isFinite(value) ? Math.abs(made.plot.top(value) - made.plot.top(at.y)) : Infinity;
-  };
-  let nearest: Readout | null = null;
-  if (readouts.length > 1) for (const one of readouts) if (close(one) < (nearest ? close(nearest) : 24)) nearest = one;
   let shown = readouts.slice(0, TIP_MOST);
   // the one under the pointer is always named
   if (nearest && !shown.includes(nearest)) shown = [...shown.slice(0, -1), nearest];
@@ -361,7 +442,7 @@ function Tip({
       <table>
         <tbody>
           {shown.map((one) => (
-            <tr key={`${one.line.run}\n${one.line.name}`} class={one === nearest ? "near" : ""}>
+            <tr key={keyOf(one.line)} class={one === nearest ? "near" : ""}>
               <td>
                 <i class="key" style={{ color: one.line.colour }} />
               </td>
@@ -377,8 +458,14 @@ function Tip({
   );
 }
 
+/** Two numbers in the same digits: 3.70 … 3.88. */
+function between(low: number, high: number): string {
+  const [a, b] = [number(low, 3, true), number(high, 3, true)];
+  return a === b ? a : `${a} … ${b}`;
+}
+
 function range({ reading }: Readout): string {
-  if (!reading.exact && reading.low < reading.high) return `${number(reading.low, 3)} … ${number(reading.high, 3)}`;
+  if (!reading.exact && reading.low < reading.high) return between(reading.low, reading.high);
   return reading.smooth !== null ? `raw ${number(reading.value, 3)}` : "";
 }
 

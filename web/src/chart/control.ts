@@ -11,16 +11,19 @@ import type { Key } from "../api/types.ts";
 import { onTheme, token } from "../shell/theme.ts";
 import { extent, nearest, placeOf, read, type Curve, type Look, type Reading } from "./curve.ts";
 import type { Group, Settings } from "./group.ts";
-import type { Loader } from "./loader.ts";
+import { onPointed, point, pointed } from "./highlight.ts";
+import type { Loader, Wish } from "./loader.ts";
 import { loader as shared } from "./loader.ts";
 import { Plot, type PlotInks, type PlotOptions } from "./plot.ts";
 import { same, type Range, type View } from "./range.ts";
 
 export interface Line extends ChartSeries {
   dash?: boolean;
-  /** The mean of a group, with its deviation as a band. */
-  interval?: boolean;
   rank?: number;
+  /** Low and high are the edges of an interval around the line, as of a group of runs around its mean. */
+  interval?: boolean;
+  /** A line that is no series of one run, as the mean of a group: where its curve comes from. Its `run` is its key. */
+  source?: (wish: Wish, signal: AbortSignal) => Promise<Curve>;
 }
 
 export interface Setup {
@@ -41,7 +44,13 @@ export interface State {
   hiddenExact: boolean;
   odd: number;
   compare: Range | null;
+  /** Curves that go on beyond the y axis. */
+  beyond: number;
+  /** Lines that have points, by `keyOf`. */
+  there: string;
 }
+
+export const keyOf = (line: { run: Key; name: string }): string => `${line.run}\n${line.name}`;
 
 export interface Readout {
   line: Line;
@@ -60,11 +69,25 @@ export const chartInks = (): PlotInks => ({
 
 const WIDE = 8; // the largest value beside the smallest: below, a linear axis shows as much and is read easier
 const MARGIN = 0.04; // beyond both ends of a zoom, so that a pan has something to show
+const LABELS_MOST = 12; // lines that are named at their ends
+const LABEL_ROW = 14; // CSS pixels
+const LABEL_WIDEST = 132;
+const LABEL_ROOM = 440; // a chart that is wide enough for them
+const POINTED_MS = 40; // a pointer on its way across a hundred lines is not followed
 const FEW_BUCKETS = 240; // for each of a hundred curves: more than a pixel's worth is not seen in the crowd
 
 export class Control {
   readonly plot: Plot;
-  state: State = { phase: "waiting", error: "", hidden: 0, hiddenExact: true, odd: 0, compare: null };
+  state: State = {
+    phase: "waiting",
+    error: "",
+    hidden: 0,
+    hiddenExact: true,
+    odd: 0,
+    compare: null,
+    beyond: 0,
+    there: "",
+  };
   readonly group: Group;
   #setup: Setup;
   #whole: Curve[] = [];
@@ -120,12 +143,53 @@ export class Control {
         onPoints: (runs) => this.#points(runs),
       }),
       onTheme(() => this.plot.restyle()),
+      onPointed(() => this.#pointed()),
     );
   }
 
   #options(): PlotOptions {
     const { x, logX, typical } = this.group.settings;
-    return { x, logX, typical, logY: this.logY, height: this.#setup.height, zero: this.#setup.zero };
+    const { height, zero } = this.#setup;
+    return { x, logX, typical, logY: this.logY, height, zero, right: this.labelRoom };
+  }
+
+  /** CSS pixels at the right for the names of lines; 0 where they stand below. */
+  labelRoom = 0;
+
+  #measureLabels(): void {
+    const named = this.lines.filter((line) => this.has(line));
+    const fits = named.length > 1 && named.length <= LABELS_MOST && this.plot.hostWidth >= LABEL_ROOM;
+    const high = fits && named.length * LABEL_ROW <= this.#setup.height - 40;
+    const room = high ? Math.min(LABEL_WIDEST, Math.ceil(this.plot.widest(named.map((line) => line.label))) + 22) : 0;
+    if (room === this.labelRoom) return;
+    this.labelRoom = room;
+    this.plot.setOptions(this.#options());
+  }
+
+  /** Whether a line has points on this axis, as far as is known. */
+  has(line: Line): boolean {
+    return this.#there.size === 0 || this.#there.has(keyOf(line));
+  }
+
+  #there = new Set<string>();
+
+  #pointedTimer: ReturnType<typeof setTimeout> | undefined;
+  #ours: string | null = null;
+
+  /** Another key is pointed at: lines that are not its become fainter. */
+  #pointed(): void {
+    const key = pointed();
+    const ours = key !== null && this.lines.some((line) => line.run === key) ? key : null;
+    if (ours === this.#ours) return;
+    this.#ours = ours;
+    this.#draw();
+  }
+
+  /** The line that is nearest to the pointer. */
+  nearest(line: Line | null): void {
+    clearTimeout(this.#pointedTimer);
+    const several = new Set(this.lines.map((one) => one.run)).size > 1;
+    if (several) this.#pointedTimer = setTimeout(() => point(line?.run ?? null), POINTED_MS);
   }
 
   get lines(): readonly Line[] {
@@ -153,8 +217,8 @@ export class Control {
       JSON.stringify(lines.map((line) => [line.run, line.name, line.rank]));
     this.plot.setOptions(this.#options());
     if (named(before.lines) !== named(setup.lines)) {
-      const had = new Map(this.#whole.map((curve) => [`${curve.run}\n${curve.name}`, curve]));
-      this.#whole = setup.lines.flatMap((line) => had.get(`${line.run}\n${line.name}`) ?? []);
+      const had = new Map(this.#whole.map((curve) => [keyOf(curve), curve]));
+      this.#whole = setup.lines.flatMap((line) => had.get(keyOf(line)) ?? []);
       this.#detail = null;
       this.#asking = "";
       this.#want();
@@ -221,9 +285,15 @@ export class Control {
     this.#asking = this.#key(view, settings);
     const wish = { x: settings.x, logX: settings.logX, branch: settings.branch, smooth: settings.smooth };
     const buckets = this.#buckets(lines.length);
-    const wanted = lines.map(({ run, name, rank }) => (rank === undefined ? { run, name } : { run, name, rank }));
-    const ask = (range: View): Promise<Curve[]> =>
-      this.#loader.load(wanted, { ...wish, view: range, buckets }, control.signal);
+    const wanted = lines
+      .filter((line) => !line.source)
+      .map(({ run, name, rank }) => (rank === undefined ? { run, name } : { run, name, rank }));
+    const ask = async (range: View): Promise<Curve[]> => {
+      const asked = { ...wish, view: range, buckets };
+      const made = lines.flatMap((line) => (line.source ? [line.source(asked, control.signal)] : []));
+      const plain = wanted.length ? this.#loader.load(wanted, asked, control.signal) : Promise.resolve([]);
+      return (await Promise.all([plain, ...made])).flat();
+    };
     try {
       if (view === null || live) this.#whole = await ask(null);
       if (view !== null) {
@@ -290,14 +360,19 @@ export class Control {
     }
     this.#stalePaint = false;
     const curves = this.curves;
-    const looks = new Map<string, Line>(this.#setup.lines.map((line) => [`${line.run}\n${line.name}`, line]));
+    const looks = new Map<string, Line>(this.#setup.lines.map((line) => [keyOf(line), line]));
+    this.#there = new Set(curves.filter((curve) => curve.total > 0).map(keyOf));
+    this.#measureLabels();
     const drawn: { curve: Curve; look: Look }[] = [];
+    this.#shown = [];
     let odd = 0;
     let points = 0;
     for (const curve of curves) {
-      const look = looks.get(`${curve.run}\n${curve.name}`);
-      if (!look || this.#hiddenLines.has(`${curve.run}\n${curve.name}`)) continue;
-      drawn.push({ curve, look });
+      const look = looks.get(keyOf(curve));
+      if (!look || this.#hiddenLines.has(keyOf(curve))) continue;
+      this.#shown.push(look);
+      const faint = this.#ours !== null && look.run !== this.#ours;
+      drawn.push({ curve, look: faint ? { ...look, dim: true } : look });
       odd += curve.markCount;
       points += curve.total;
     }
@@ -312,6 +387,8 @@ export class Control {
         hidden: this.logY ? count : 0,
         hiddenExact: exact,
         odd,
+        beyond: this.plot.beyond,
+        there: [...this.#there].join("\0"),
       });
     }
   }
@@ -324,16 +401,15 @@ export class Control {
   }
 
   isHidden(line: Line): boolean {
-    return this.#hiddenLines.has(`${line.run}\n${line.name}`);
+    return this.#hiddenLines.has(keyOf(line));
   }
 
   toggle(line: Line, alone: boolean): void {
-    const key = (one: Line): string => `${one.run}\n${one.name}`;
     if (alone) {
-      const others = this.lines.filter((one) => key(one) !== key(line));
+      const others = this.lines.filter((one) => keyOf(one) !== keyOf(line));
       const isAlone = !this.isHidden(line) && others.every((one) => this.isHidden(one));
-      this.#hiddenLines = new Set(isAlone ? [] : others.map(key));
-    } else if (!this.#hiddenLines.delete(key(line))) this.#hiddenLines.add(key(line));
+      this.#hiddenLines = new Set(isAlone ? [] : others.map(keyOf));
+    } else if (!this.#hiddenLines.delete(keyOf(line))) this.#hiddenLines.add(keyOf(line));
     this.#draw();
     this.onState();
   }
@@ -342,6 +418,14 @@ export class Control {
     this.plot.setCompare(range);
     this.#tell({ compare: range });
   }
+
+  /** The height at which each line that is drawn leaves the plot, in CSS pixels; NaN where it has no value in sight. */
+  ends(): [Line, number][] {
+    const tops = this.plot.ends();
+    return this.#shown.map((line, at) => [line, tops[at] ?? NaN]);
+  }
+
+  #shown: Line[] = [];
 
   /** What each visible line has at x, the largest value first. */
   readouts(x: number): Readout[] {
@@ -390,6 +474,7 @@ export class Control {
 
   destroy(): void {
     this.#control?.abort();
+    clearTimeout(this.#pointedTimer);
     for (const leave of this.#leave) leave();
     this.plot.destroy();
   }

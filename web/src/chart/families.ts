@@ -3,7 +3,8 @@
  * In:   names such as train/loss, gpu/0/power, gradients/blocks.0.qkv/norm; for one run or for many.
  * Out:  families in reading order, each with its panels. Pure.
  *
- * Reading order: what was learned, then how (rates and norms), how fast, on what, from what; tables of layers last.
+ * Reading order: what was learned, then how (rates and norms), how fast, from what, the tables of layers; the machines
+ * and where the time went last.
  */
 
 export interface Panel {
@@ -28,7 +29,8 @@ export interface Family {
   closed: boolean;
 }
 
-const ORDER = ["loss", "evaluation", "model", "speed", "machine", "moe", "data", "accounts"];
+const ORDER = ["loss", "evaluation", "model", "speed", "moe", "data"];
+const LAST = ["machine", "accounts"]; // of what the training runs on, after all that is of the model
 const TITLES: Record<string, string> = {
   loss: "Loss",
   evaluation: "Evaluation",
@@ -185,7 +187,7 @@ export function familiesOf(names: readonly string[], together: boolean): Family[
       id,
       title: own(TITLES, id) ?? id,
       panels,
-      closed: LAYER_TABLES.has(id) || (id === "accounts" && ids.length > 1),
+      closed: LAYER_TABLES.has(id) || id === "accounts",
     };
   });
 }
@@ -193,14 +195,10 @@ export function familiesOf(names: readonly string[], together: boolean): Family[
 /** Where a family stands among the families. */
 export function rank(family: string): number {
   const at = ORDER.indexOf(family);
-  // what a run calls by names of its own comes before the accounts and the tables of layers
-  return family === "accounts"
-    ? ORDER.length
-    : at >= 0
-      ? at
-      : LAYER_TABLES.has(family)
-        ? ORDER.length + 1
-        : ORDER.length - 1;
+  if (at >= 0) return at;
+  // what a run calls by names of its own comes before the tables of layers
+  if (LAST.includes(family)) return ORDER.length + 2 + LAST.indexOf(family);
+  return LAYER_TABLES.has(family) ? ORDER.length + 1 : ORDER.length;
 }
 
 /** The training's own before those of evaluations. */

@@ -11,16 +11,47 @@ import { followed, History, same, type View } from "./range.ts";
 
 export interface Settings {
   x: Axis;
-  smooth: number;
+  /** As the server reads it: "0.9", "mean:25", "gaussian:25"; "" for none. */
+  smooth: string;
   logX: boolean;
   /** null: each panel as it finds best. */
   logY: boolean | null;
   branch: "live" | "all";
-  /** Leave the outermost hundredths out of the y axis. */
-  typical: boolean;
+  /** y axes: true leaves out the outermost hundredths, false has all values, null leaves out what a run that diverges
+   *  has beyond the others. */
+  typical: boolean | null;
+  /** Panels of expressions. */
+  expressions: readonly string[];
 }
 
-export const PLAIN: Settings = { x: "step", smooth: 0, logX: false, logY: null, branch: "all", typical: false };
+// prettier-ignore
+export const PLAIN: Settings = {
+  x: "step", smooth: "", logX: false, logY: null, branch: "all", typical: null, expressions: [],
+};
+
+/** "0.9", "mean:25", "gaussian:25"; "" for none and for anything else. */
+export function smoothOf(given: string | number | null | undefined): string {
+  const [amount = "", kind = "ema"] = String(given ?? "")
+    .split(":")
+    .reverse();
+  const value = Number(amount);
+  if (kind === "ema") return value > 0 && value < 1 ? String(Math.min(value, 0.9999)) : "";
+  const points = Math.round(value);
+  return (kind === "mean" || kind === "gaussian") && points > 1 ? `${kind}:${Math.min(points, 100_000)}` : "";
+}
+
+const COUNTED = new Set(["step", "samples", "tokens"]);
+
+/** There is no half step. */
+function wholeView(view: View, { x, logX }: Settings): View {
+  if (!view || logX || !COUNTED.has(x) || view[1] - view[0] < 2) return view;
+  return [Math.round(view[0]), Math.round(view[1])];
+}
+
+export type Changes = Partial<Omit<Settings, "smooth"> & { smooth: string | number }>;
+
+const normal = ({ smooth, ...others }: Changes): Partial<Settings> =>
+  smooth === undefined ? others : { ...others, smooth: smoothOf(smooth) };
 
 export interface Member {
   /** Passed as `from` with its own changes. */
@@ -28,6 +59,7 @@ export interface Member {
   onRange?(view: View, settled: boolean, from: object | null): void;
   onCursor?(x: number | null, from: object | null): void;
   onSettings?(settings: Settings): void;
+  onNames?(): void;
   onPoints?(runs: ReadonlySet<Key> | null): void;
 }
 
@@ -38,6 +70,8 @@ export class Group {
   settings: Settings;
   view: View = null;
   cursor: number | null = null;
+  /** Series that can be an axis, as the panels have found them. */
+  names: readonly string[] = [];
   /** The last x of everything drawn, by which a view knows that it stands at the right edge. */
   edge = -Infinity;
   readonly #members = new Set<Member>();
@@ -49,8 +83,8 @@ export class Group {
   #told = -Infinity;
   #dirtyTimer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(settings: Partial<Settings> = {}, view: View = null) {
-    this.settings = { ...PLAIN, ...settings };
+  constructor(settings: Changes = {}, view: View = null) {
+    this.settings = { ...PLAIN, ...normal(settings) };
     this.view = view;
     if (view) this.#history.push(view);
   }
@@ -60,9 +94,9 @@ export class Group {
     return () => this.#members.delete(member);
   }
 
-  set(changes: Partial<Settings>): void {
+  set(changes: Changes): void {
     const before = this.settings;
-    this.settings = { ...before, ...changes };
+    this.settings = { ...before, ...normal(changes) };
     if (this.settings.x !== before.x) {
       this.view = null;
       this.edge = -Infinity;
@@ -72,9 +106,19 @@ export class Group {
     for (const one of this.#members) one.onSettings?.(this.settings);
   }
 
+  /** The series that there are, for those who offer them as axes. */
+  know(names: readonly string[]): void {
+    if (names.length === this.names.length && names.every((name, at) => name === this.names[at])) return;
+    this.names = names;
+    for (const one of this.#members) one.onNames?.();
+  }
+
   /** settled: the movement is over, exact data are wanted now. from: the chart that is asked first. */
   range(view: View, settled: boolean, from: object | null = null): void {
-    if (settled) this.#history.push(view);
+    if (settled) {
+      view = wholeView(view, this.settings);
+      this.#history.push(view);
+    }
     if (same(view, this.view) && !settled) return;
     this.view = view;
     this.#pending.range = [settled || (this.#pending.range?.[0] ?? false), from];

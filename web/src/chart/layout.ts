@@ -12,9 +12,10 @@ import type { Family, Panel } from "./families.ts";
 export interface OwnPanel {
   id: string;
   title: string;
-  /** A regular expression on names of series. */
+  /** A regular expression on names of series; or an expression of series. */
   match: string;
   logY: boolean;
+  expression?: boolean;
 }
 
 export interface Layout {
@@ -39,7 +40,7 @@ export function readLayout(value: unknown): Layout {
     Array.isArray(list) ? list.filter((one): one is string => typeof one === "string").slice(0, MOST) : [];
   const own = (Array.isArray(given["own"]) ? given["own"] : []).slice(0, 60).flatMap((one: unknown): OwnPanel[] => {
     if (typeof one !== "object" || one === null) return [];
-    const { id, title, match, logY } = one as Record<string, unknown>;
+    const { id, title, match, logY, expression } = one as Record<string, unknown>;
     if (typeof match !== "string" || !match || match.length > 500) return [];
     return [
       {
@@ -47,6 +48,7 @@ export function readLayout(value: unknown): Layout {
         title: typeof title === "string" && title ? title.slice(0, 200) : match,
         match,
         logY: logY === true,
+        ...(expression === true && { expression }),
       },
     ];
   });

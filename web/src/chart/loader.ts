@@ -20,7 +20,7 @@ export interface Wish {
   logX?: boolean;
   buckets: number;
   branch: "live" | "all";
-  smooth: number;
+  smooth: string | number;
 }
 
 export interface Wanted {
@@ -127,7 +127,7 @@ export class Loader {
             to: wish.view?.[1] ?? null,
             buckets: wish.buckets,
             branch: wish.branch,
-            smooth: wish.smooth,
+            smooth: wish.smooth || 0,
             log: wish.logX ?? false,
           },
           control.signal,

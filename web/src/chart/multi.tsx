@@ -15,8 +15,12 @@ import { useTheme } from "../shell/theme.ts";
 import { count, whole } from "../shell/text.ts";
 import { Chart } from "./chart.tsx";
 import type { Line } from "./control.ts";
+import type { Curve } from "./curve.ts";
 import { familiesOf, lineLabel, rank, type Family, type Panel } from "./families.ts";
-import { Group } from "./group.ts";
+import { Group, smoothOf } from "./group.ts";
+import { point } from "./highlight.ts";
+import type { Wish } from "./loader.ts";
+import { useSettings } from "./toolbar.tsx";
 import { lineColours, sequence } from "../shell/colour.ts";
 import { arranged, moved, useLayout, type LayoutState } from "./layout.ts";
 import { LayoutBar } from "./layoutbar.tsx";
@@ -24,7 +28,18 @@ import { escapeRegex, useNames } from "./names.ts";
 import type { Flag } from "./plot.ts";
 import { Lazy, More } from "./lazy.tsx";
 
+/** Runs that are drawn as one line with a band: low and high are the edges of an interval around the middle. */
+export interface GroupLine {
+  /** Its key, by which tables and charts point at it. */
+  key: string;
+  label: string;
+  colour: string;
+  curve: (name: string, wish: Wish, signal: AbortSignal) => Promise<Curve>;
+}
+
 export interface Props extends PanelsProps {
+  /** In place of one line a run. */
+  groups?: readonly GroupLine[];
   group?: Group;
   flags?: readonly Flag[];
   /** Names that were picked by hand: a section of their own at the top. */
@@ -40,12 +55,18 @@ const PAGE = 24; // panels of a family at first; more come when the end is reach
 const OWN_MOST = 60;
 
 export function Panels(props: Props) {
-  const { runs, x, smooth, project } = props;
-  const made = useMemo(() => new Group({ x, smooth }), []);
+  const { runs, x, project, highlight } = props;
+  const smooth = props.smooth === undefined ? undefined : smoothOf(props.smooth);
+  const made = useMemo(() => new Group({ ...(x && { x }), ...(smooth && { smooth }) }), []);
   const group = props.group ?? made;
+  const settings = useSettings(group);
   useEffect(() => {
-    if (group.settings.x !== x || group.settings.smooth !== smooth) group.set({ x, smooth });
+    if (x !== undefined && settings.x !== x) group.set({ x });
+    if (smooth !== undefined && settings.smooth !== smooth) group.set({ smooth });
   }, [group, x, smooth]);
+  useEffect(() => {
+    if (highlight !== undefined) point(highlight);
+  }, [highlight]);
   const keys = runs.join(" ");
   useEffect(() => group.live(runs.slice(0, 200)), [group, keys]);
 
@@ -53,7 +74,11 @@ export function Panels(props: Props) {
   const { known, error } = useNames(runs);
   const single = runs.length === 1;
   const families = useMemo(() => (known ? familiesOf(known.names, single) : []), [known, single]);
+  useEffect(() => {
+    if (known) group.know(families.flatMap((family) => family.panels.flatMap((panel) => panel.names)));
+  }, [group, families]);
   const own = useOwnPanels(state, runs);
+  const written = useMemo(() => expressionPanels(settings.expressions), [settings.expressions.join("\n")]);
   const picked = props.picked ?? [];
   const chosen = useMemo(() => pickedPanels(picked, props.together ?? false), [picked.join("\n"), props.together]);
 
@@ -84,6 +109,15 @@ export function Panels(props: Props) {
           group={group}
           state={state}
           family={{ id: "picked", title: "Selected", panels: chosen, closed: false }}
+          fixed
+        />
+      )}
+      {written.length > 0 && (
+        <Section
+          {...props}
+          group={group}
+          state={state}
+          family={{ id: "expressions", title: "Expressions", panels: written, closed: false }}
           fixed
         />
       )}
@@ -132,6 +166,13 @@ function pickedPanels(names: readonly string[], together: boolean): Panel[] {
   return names.map((name) => panel(`picked ${name}`, name, [name]));
 }
 
+const expressionPanels = (texts: readonly string[]): Panel[] =>
+  // prettier-ignore
+  texts.map((text) => ({
+    id: `expression ${text}`, title: text, names: [text], family: "expressions", logY: false, zero: false,
+    sequence: false, left: 0,
+  }));
+
 /** Own panels name their series by a regular expression; the server matches it. */
 function useOwnPanels(state: LayoutState, runs: readonly Key[]): Panel[] {
   const [found, set] = useState<Panel[]>([]);
@@ -143,6 +184,7 @@ function useOwnPanels(state: LayoutState, runs: readonly Key[]): Panel[] {
     void Promise.all(
       state.layout.own.map(async (own): Promise<Panel> => {
         const base = { id: own.id, title: own.title, family: "own", logY: own.logY, zero: false };
+        if (own.expression) return { ...base, names: [own.match], sequence: false, left: 0 };
         try {
           const { names, total } = await getNames(run, own.match, OWN_MOST, control.signal);
           return { ...base, names, sequence: names.length > 12, left: (total ?? names.length) - names.length };
@@ -235,6 +277,7 @@ function Section(props: SectionProps) {
                 menu={(close) => (
                   <PanelMenu
                     panel={panel}
+                    group={group}
                     ids={ids}
                     state={state}
                     fixed={fixed}
@@ -254,6 +297,7 @@ function Section(props: SectionProps) {
 
 interface MenuProps {
   panel: Panel;
+  group: Group;
   ids: string[];
   state: LayoutState;
   fixed?: boolean;
@@ -261,7 +305,7 @@ interface MenuProps {
   close: () => void;
 }
 
-function PanelMenu({ panel, ids, state, fixed, onUnpick, close }: MenuProps) {
+function PanelMenu({ panel, group, ids, state, fixed, onUnpick, close }: MenuProps) {
   const { layout, change } = state;
   const entry = (says: string, run: () => void) => (
     <button
@@ -276,6 +320,21 @@ function PanelMenu({ panel, ids, state, fixed, onUnpick, close }: MenuProps) {
     </button>
   );
   if (panel.family === "picked") return onUnpick ? entry("Remove", () => panel.names.forEach(onUnpick)) : null;
+  if (panel.family === "expressions") {
+    const text = panel.title;
+    const remove = (): void => group.set({ expressions: group.settings.expressions.filter((one) => one !== text) });
+    const own = { id: `own ${text}`, title: text, match: text, logY: false, expression: true };
+    return (
+      <>
+        <hr />
+        {entry("Keep in the layout", () => {
+          change({ ...layout, own: [...layout.own.filter((one) => one.id !== own.id), own] });
+          remove();
+        })}
+        {entry("Remove this panel", remove)}
+      </>
+    );
+  }
   if (panel.family === "own")
     return entry("Delete this panel", () =>
       change({ ...layout, own: layout.own.filter((one) => one.id !== panel.id) }),
@@ -298,7 +357,7 @@ interface OneProps extends SectionProps {
   menu: (close: () => void) => preact.ComponentChildren;
 }
 
-function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneProps) {
+function One({ panel, runs, labels, group, groups, flags, menu, state }: OneProps) {
   const theme = useTheme();
   const colourOf = useColours(runs);
   const names = panel.names.join("\n");
@@ -317,6 +376,17 @@ function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneP
       }));
     }
     const several = panel.names.length > 1;
+    if (groups)
+      return groups.flatMap(({ key, label, colour, curve }) =>
+        panel.names.map((name) => ({
+          run: key,
+          name,
+          label: several ? `${label} · ${name}` : label,
+          colour,
+          interval: true,
+          source: (wish, signal) => curve(name, wish, signal),
+        })),
+      );
     return runs.flatMap((run) =>
       panel.names.map((name, at) => ({
         run,
@@ -325,10 +395,13 @@ function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneP
         colour: colourOf(run),
         dash: several && at > 0,
         interval: isGroup(run),
-        dim: highlight !== null && highlight !== undefined && runs.includes(highlight) && highlight !== run,
       })),
     );
-  }, [keys, names, theme, labels, highlight, colourOf]);
+  }, [keys, names, theme, labels, colourOf, groups]);
+  const about = useMemo(
+    () => flags?.filter((flag) => !flag.names || flag.names.some((name) => panel.names.includes(name))),
+    [flags, names],
+  );
   const most = 1000;
   const drawn = lines.length > most ? lines.slice(0, most) : lines;
   const left = panel.left + (lines.length - drawn.length);
@@ -346,11 +419,12 @@ function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneP
       x={group.settings.x}
       title={panel.title}
       unit={left > 0 ? `${whole(panel.names.length)} of ${whole(panel.names.length + left)} lines` : ""}
-      height={tall - (lines.length > 1 && lines.length <= 8 ? 22 : 0)}
+      height={tall}
+      legendInside
       logY={panel.logY}
       zero={panel.zero}
       group={group}
-      flags={flags}
+      flags={about}
       menu={menu}
     />
   );

@@ -30,6 +30,14 @@ export interface Inks {
   mark: string;
 }
 
+/** What a drawing needs of a canvas; the SVG of a chart has it too (`svg.ts`). */
+// prettier-ignore
+export type Pen = Pick<
+  CanvasRenderingContext2D,
+  | "save" | "restore" | "beginPath" | "closePath" | "moveTo" | "lineTo" | "arc" | "rect" | "clip" | "stroke" | "fill"
+  | "setLineDash" | "lineJoin" | "lineCap" | "lineWidth" | "globalAlpha"
+> & { strokeStyle: unknown; fillStyle: unknown };
+
 /** x (or y) → canvas pixels, as one multiplication and one addition. */
 export function along(frame: Frame): (x: number) => number {
   const [from, to] = frame.logX ? [Math.log10(frame.x[0]), Math.log10(frame.x[1])] : frame.x;
@@ -56,7 +64,7 @@ export function visible(columns: Columns, frame: Frame): [number, number] {
   return [start, end];
 }
 
-function line(context: CanvasRenderingContext2D, columns: Columns, values: Float64Array, frame: Frame): number {
+function line(context: Pen, columns: Columns, values: Float64Array, frame: Frame): number {
   const toX = along(frame);
   const toY = upward(frame);
   const [start, end] = visible(columns, frame);
@@ -80,7 +88,7 @@ function line(context: CanvasRenderingContext2D, columns: Columns, values: Float
 }
 
 /** Points by themselves: where there are few, so that what was logged can be distinguished from what lies between. */
-function dots(context: CanvasRenderingContext2D, columns: Columns, frame: Frame, radius: number): void {
+function dots(context: Pen, columns: Columns, frame: Frame, radius: number): void {
   const toX = along(frame);
   const toY = upward(frame);
   const [start, end] = visible(columns, frame);
@@ -98,29 +106,24 @@ function dots(context: CanvasRenderingContext2D, columns: Columns, frame: Frame,
 
 /** From minimum to maximum of each bucket: a surface, and a stroke for each, so that a narrow spike has its full ink;
  *  of an interval the surface alone. */
-function band(
-  context: CanvasRenderingContext2D,
-  columns: Columns,
-  frame: Frame,
-  alpha: number,
-  interval: boolean,
-): void {
+function band(context: Pen, columns: Columns, frame: Frame, alpha: number, interval: boolean): void {
   const toX = along(frame);
   const toY = upward(frame);
   const [start, end] = visible(columns, frame);
   const floor = frame.logY ? frame.y[0] : -Infinity;
-  const path = new Path2D();
-  const edges = new Path2D();
+  const edges: [number, number, number][] = [];
   let run: number[] = [];
+  context.beginPath();
   const close = (): void => {
     if (run.length > 1) {
       run.forEach((at, index) => {
         const [x, y] = [toX(columns.x[at] ?? 0), toY(columns.high[at] ?? 0)];
-        if (index) path.lineTo(x, y);
-        else path.moveTo(x, y);
+        if (index) context.lineTo(x, y);
+        else context.moveTo(x, y);
       });
-      for (const at of run.reverse()) path.lineTo(toX(columns.x[at] ?? 0), toY(Math.max(columns.low[at] ?? 0, floor)));
-      path.closePath();
+      for (const at of run.reverse())
+        context.lineTo(toX(columns.x[at] ?? 0), toY(Math.max(columns.low[at] ?? 0, floor)));
+      context.closePath();
     }
     run = [];
   };
@@ -134,28 +137,24 @@ function band(
     }
     run.push(at);
     const [px, top, bottom] = [toX(x), toY(high), toY(Math.max(low, floor))];
-    if (bottom - top > 0.5 && !interval) {
-      edges.moveTo(px, top);
-      edges.lineTo(px, bottom);
-    }
+    if (bottom - top > 0.5 && !interval) edges.push([px, top, bottom]);
   }
   close();
   context.globalAlpha = alpha * 0.6;
-  context.fill(path);
+  context.fill();
   context.globalAlpha = alpha;
-  context.stroke(edges);
+  context.beginPath();
+  for (const [x, top, bottom] of edges) {
+    context.moveTo(x, top);
+    context.lineTo(x, bottom);
+  }
+  context.stroke();
 }
 
 const MANY = 12; // curves from which on bands would hide each other
 
 /** moving: the range changes with each frame; of many curves only their lines are drawn until it stands. */
-export function paint(
-  context: CanvasRenderingContext2D,
-  drawn: readonly Drawn[],
-  frame: Frame,
-  inks: Inks,
-  moving = false,
-): void {
+export function paint(context: Pen, drawn: readonly Drawn[], frame: Frame, inks: Inks, moving = false): void {
   context.save();
   context.beginPath();
   const room = 3 * frame.ratio; // a point on the edge is seen whole
@@ -213,12 +212,47 @@ export function paint(
     }
     context.globalAlpha = 1;
   }
+  if (!moving || drawn.length <= MANY) beyond(context, drawn, frame);
   marks(context, drawn, frame, inks);
   context.restore();
 }
 
+/** A triangle at the edge wherever a curve goes on beyond the y axis: at the beginning of each such stretch. */
+function beyond(context: Pen, drawn: readonly Drawn[], frame: Frame): void {
+  const toX = along(frame);
+  const [low, high] = frame.y;
+  const size = 3.5 * frame.ratio;
+  const taken = new Set<number>();
+  for (const { curve, look } of drawn) {
+    const [start, end] = visible(curve, frame);
+    let side = 0;
+    for (let at = start; at < end; at++) {
+      const x = curve.x[at] ?? NaN;
+      if (!(x >= frame.x[0] && x <= frame.x[1])) continue;
+      const next = (curve.high[at] ?? NaN) > high ? 1 : (curve.low[at] ?? NaN) < low && !frame.logY ? -1 : 0;
+      const before = side;
+      side = next;
+      if (!next || next === before) continue;
+      const px = toX(x);
+      const place = next * (1 + Math.round(px / (2.5 * size)));
+      if (taken.has(place)) continue;
+      taken.add(place);
+      const tip = next > 0 ? frame.top : frame.top + frame.height;
+      context.fillStyle = look.colour;
+      context.globalAlpha = look.dim ? 0.3 : 1;
+      context.beginPath();
+      context.moveTo(px, tip);
+      context.lineTo(px + size, tip + next * 1.5 * size);
+      context.lineTo(px - size, tip + next * 1.5 * size);
+      context.closePath();
+      context.fill();
+    }
+  }
+  context.globalAlpha = 1;
+}
+
 /** NaN as ×, infinities as arrows, on the axis where they happened. */
-function marks(context: CanvasRenderingContext2D, drawn: readonly Drawn[], frame: Frame, inks: Inks): void {
+function marks(context: Pen, drawn: readonly Drawn[], frame: Frame, inks: Inks): void {
   const toX = along(frame);
   const size = 3.2 * frame.ratio;
   const bottom = frame.top + frame.height - size - 2 * frame.ratio;

@@ -9,13 +9,16 @@
  */
 
 import uPlot from "uplot";
-import { centre, extent, type Curve, type Extent } from "./curve.ts";
+import { centre, extent, placeOf, type Curve, type Extent } from "./curve.ts";
 import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
+import { fence } from "./robust.ts";
 import { COUNTS, logTicks, logTickText, SECONDS, secondsText, ticks, tickText } from "./ticks.ts";
 
 export interface Flag {
   x: number;
+  /** The series that it is about; without them it belongs to every chart. */
+  names?: readonly string[];
   kind: "critical" | "warning" | "info" | "checkpoint" | "resume" | "eval";
   label: string;
   href?: string;
@@ -25,8 +28,12 @@ export interface PlotOptions {
   x: string;
   logX: boolean;
   logY: boolean;
-  typical: boolean;
+  /** The y axis: true without the outermost hundredths, false with all values, null without what a curve that diverges
+   *  has beyond the others. */
+  typical: boolean | null;
   height: number;
+  /** Room at the right for labels, in CSS pixels. */
+  right?: number;
   /** An axis that begins at zero, as for shares and rates. */
   zero?: boolean;
   /** A line at zero, always in sight, as for differences. */
@@ -44,6 +51,11 @@ export interface PlotInks {
   grid: string;
   select: string;
   font: string;
+}
+
+export interface Tick {
+  at: number;
+  text: string;
 }
 
 export interface PlotCalls {
@@ -80,6 +92,10 @@ export class Plot {
   #moving = false;
   #shift = false;
   #compare: Range | null = null;
+  #inside = false;
+  #lastTick = 0; // half of the width of its text, in CSS pixels
+  #beyond = 0;
+  #fence: { curves: readonly Curve[]; logY: boolean; range: Range | null } | null = null;
   readonly #inksNow: () => PlotInks;
   #inks: PlotInks;
 
@@ -101,6 +117,11 @@ export class Plot {
     return { count: this.#extent.hidden, exact: this.#extent.hiddenExact };
   }
 
+  /** How many curves go on beyond the y axis. */
+  get beyond(): number {
+    return this.#beyond;
+  }
+
   get over(): HTMLElement | null {
     return this.#u?.over ?? null;
   }
@@ -116,6 +137,7 @@ export class Plot {
 
   #build(): void {
     this.#inks = this.#inksNow();
+    this.#lastTick = 0;
     this.#u?.destroy();
     const { logX, logY, x } = this.#options;
     const font = `11px ${this.#inks.font}`;
@@ -142,7 +164,7 @@ export class Plot {
     const options: uPlot.Options = {
       width: this.#width(),
       height: this.#options.height,
-      padding: [this.#options.top ?? 8, RIGHT, 0, 0],
+      padding: [this.#options.top ?? 8, () => this.#right(), 0, 0],
       legend: { show: false },
       scales: {
         x: { time: x === "time" && !logX, distr: logX ? 3 : 1, range: () => [...this.#rangeX()] as [number, number] },
@@ -161,7 +183,15 @@ export class Plot {
               : x === "time" && !logX
                 ? {}
                 : round(logX)),
-          ...(x === "time" && !logX ? {} : { values: (_u: uPlot, values: number[]) => this.#words(values, "x") }),
+          ...(x === "time" && !logX
+            ? {}
+            : {
+                values: (_u: uPlot, values: number[]) => {
+                  const texts = this.#words(values, "x");
+                  this.#lastTick = widest(texts.slice(-1), font) / 2;
+                  return texts;
+                },
+              }),
         },
         {
           ...shared(),
@@ -204,6 +234,14 @@ export class Plot {
       this.#host,
     );
     this.#u.root.setAttribute("aria-hidden", "true");
+    this.#inside = false;
+    this.#u.over.addEventListener("mouseenter", () => (this.#inside = true));
+    this.#u.over.addEventListener("mouseleave", () => (this.#inside = false));
+  }
+
+  /** The last tick's text is never cut. */
+  #right(): number {
+    return Math.max(RIGHT, this.#options.right ?? 0, Math.ceil(this.#lastTick) + 2);
   }
 
   #width(): number {
@@ -260,13 +298,32 @@ export class Plot {
     const found = extent(columns, from, to, logY);
     this.#extent = found;
     let { low, high } = found;
-    if (typical) {
-      const middle = centre(curves, from, to);
-      if (middle && (!logY || middle[0] > 0)) [low, high] = middle;
+    this.#beyond = 0;
+    const least = typical === false ? null : typical ? centre(curves, from, to) : this.#fenceOf(curves);
+    if (least && (!logY || least[0] > 0)) {
+      // of the range in view: where all of it is beyond, it is what is looked at
+      const [below, above] = typical ? least : [Math.max(low, least[0]), Math.min(high, least[1])];
+      if (below < above) {
+        this.#beyond = columns.filter((one) => {
+          const own = extent([one], from, to, logY);
+          return own.high > above || own.low < below;
+        }).length;
+        [low, high] = [below, above];
+      }
     }
     if (zero && !logY && low >= 0) [low, high] = [0, high > 0 ? high : 1];
     if (this.#options.zeroLine && !logY) [low, high] = [Math.min(low, 0), Math.max(high, 0)];
     return padded(low, high, logY);
+  }
+
+  /** Of the same curves once, not for each frame of a movement. */
+  #fenceOf(curves: readonly Curve[]): Range | null {
+    const { logY } = this.#options;
+    const known = this.#fence;
+    const held = known?.logY === logY && known.curves.length === curves.length;
+    if (known && held && curves.every((one, at) => one === known.curves[at])) return known.range;
+    this.#fence = { curves, logY, range: fence(curves, logY) };
+    return this.#fence.range;
   }
 
   #paint(u: uPlot): void {
@@ -300,7 +357,8 @@ export class Plot {
   }
 
   #moved(u: uPlot): void {
-    if (this.#silent) return;
+    // a chart that is drawn anew has a cursor too: only that under the pointer is a person's
+    if (this.#silent || !this.#inside) return;
     const left = u.cursor.left ?? -1;
     const top = u.cursor.top ?? -1;
     if (left < 0) this.#calls.onCursor(null, null);
@@ -333,6 +391,7 @@ export class Plot {
     this.#options = options;
     if (before.x !== options.x || before.logX !== options.logX || before.logY !== options.logY) this.#build();
     else if (before.height !== options.height) this.resize();
+    else if (before.right !== options.right) this.#u?.redraw(false, true);
     this.refresh();
   }
 
@@ -356,6 +415,9 @@ export class Plot {
       u.setScale("y", { min: low, max: high });
     });
     this.#silent = silent;
+    const left = u.cursor.left ?? -1;
+    // what is under a pointer that rests is another x now
+    if (this.#inside && left >= 0 && !silent && !this.#moving) this.#moved(u);
   }
 
   resize(): void {
@@ -396,8 +458,79 @@ export class Plot {
     return u ? u.valToPos(y, "y") + u.bbox.top / uPlot.pxRatio : 0;
   }
 
+  /** The height in CSS pixels at which each curve leaves the plot at its right, NaN where it has no value in sight. */
+  ends(): number[] {
+    const u = this.#u;
+    if (!u) return [];
+    const [from, to] = this.view;
+    const { top, bottom } = this.area;
+    return this.#drawn.map(({ curve }) => {
+      const source = curve.smooth.length ? curve.smooth : curve.y;
+      for (let at = placeOf(curve.x, to + Number.MIN_VALUE); at >= 0; at--) {
+        const x = curve.x[at] ?? NaN;
+        const value = source[at] ?? NaN;
+        if (x < from) break;
+        if (!(x <= to) || !Number.isFinite(value) || (this.#options.logY && value <= 0)) continue;
+        return Math.max(top, Math.min(bottom, u.valToPos(value, "y") + top));
+      }
+      return NaN;
+    });
+  }
+
+  /** What stands around the curves, in CSS pixels, for a drawing elsewhere. */
+  drawing(): {
+    frame: Frame;
+    drawn: readonly Drawn[];
+    x: Tick[];
+    y: Tick[];
+    width: number;
+    height: number;
+    inks: PlotInks;
+  } {
+    const u = this.#u;
+    const frame = this.#frame;
+    if (!u || !frame) throw new Error("the chart is not drawn yet");
+    const by = 1 / frame.ratio;
+    // prettier-ignore
+    const small = {
+      ...frame, ratio: 1,
+      left: frame.left * by, top: frame.top * by, width: frame.width * by, height: frame.height * by,
+    };
+    const ticks = (at: 0 | 1): Tick[] => {
+      const axis = u.axes[at] as { _splits?: number[]; _values?: (string | null)[] } | undefined;
+      return (axis?._splits ?? []).flatMap((value, place) => {
+        const text = axis?._values?.[place] ?? "";
+        return text ? [{ at: u.valToPos(value, at ? "y" : "x") + (at ? small.top : small.left), text }] : [];
+      });
+    };
+    return {
+      frame: small,
+      drawn: this.#drawn,
+      x: ticks(0),
+      y: ticks(1),
+      width: u.width,
+      height: u.height,
+      inks: this.#inks,
+    };
+  }
+
   valueAt(leftInOver: number): number {
     return this.#u?.posToVal(leftInOver, "x") ?? 0;
+  }
+
+  /** Where the plot is in its host, in CSS pixels. */
+  get area(): { top: number; bottom: number } {
+    const top = (this.#u?.bbox.top ?? 0) / uPlot.pxRatio;
+    return { top, bottom: top + (this.#u?.bbox.height ?? 0) / uPlot.pxRatio };
+  }
+
+  get hostWidth(): number {
+    return this.#width();
+  }
+
+  /** CSS pixels of the widest of some texts, as the axes are written. */
+  widest(texts: readonly string[]): number {
+    return widest(texts, `11px ${this.#inks.font}`);
   }
 
   get plotWidth(): number {

@@ -9,6 +9,8 @@ import { getSeries } from "../api/client.ts";
 import type { Axis } from "../api/values.ts";
 import type { Key } from "../api/types.ts";
 import { Chart } from "../chart/chart.tsx";
+import { useChartGroup } from "../chart/choice.ts";
+import { ChartToolbar, useSettings } from "../chart/toolbar.tsx";
 import { BandChart, type BandLine } from "./drawing.tsx";
 import { band, letter, onGrid } from "./reckon.ts";
 import type { Comparison } from "../api/types.ts";
@@ -20,7 +22,7 @@ interface Props {
   colours: readonly string[];
   metric: string;
   x: Axis;
-  smooth: number;
+  query: URLSearchParams;
 }
 
 const BUCKETS = 400; // wider than any screen shows of a band
@@ -30,7 +32,9 @@ const MOST_GROUPED = 60; // beyond, the bands alone are legible
 export const chartAxis = (axis: string | null): Axis =>
   axis === "time" ? "relative" : axis === "flops" || !axis ? "step" : axis;
 
-export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
+export function Curves({ made, keys, colours, metric, x: compared, query }: Props) {
+  const group = useChartGroup(query, "compare", { name: "along", axis: compared });
+  const { x, smooth } = useSettings(group);
   const grouped = keys.some((side) => side.length > 1);
   const runs = keys.flat();
   const series = useMemo(
@@ -51,9 +55,12 @@ export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
   );
   return (
     <div class="curves">
+      <div class="charts-bar">
+        <ChartToolbar group={group} expressions={false} axisLabel="Drawn over" />
+      </div>
       {grouped && <Groups made={made} keys={keys} colours={colours} metric={metric} x={x} smooth={smooth} />}
       {(!grouped || runs.length <= MOST_GROUPED) && (
-        <Chart series={series} x={x} smooth={smooth} title={metric} height={grouped ? 260 : 320} />
+        <Chart series={series} x={x} group={group} title={metric} height={grouped ? 260 : 320} />
       )}
       <DifferenceCurves made={made} colours={colours} />
     </div>
@@ -61,7 +68,7 @@ export function Curves({ made, keys, colours, metric, x, smooth }: Props) {
 }
 
 /** Each group's mean, with its smallest and largest as a band. */
-function Groups({ made, keys, colours, metric, x, smooth }: Props) {
+function Groups({ made, keys, colours, metric, x, smooth }: Omit<Props, "query"> & { smooth: string }) {
   const [found, set] = useState<{ lines: BandLine[]; error: string | null }>({ lines: [], error: null });
   const runs = keys.flat();
   useEffect(() => {
@@ -74,7 +81,7 @@ function Groups({ made, keys, colours, metric, x, smooth }: Props) {
         to: null,
         buckets: BUCKETS,
         branch: "live",
-        smooth,
+        smooth: smooth || 0,
       },
       stop.signal,
     )

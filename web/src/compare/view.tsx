@@ -8,7 +8,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { getJson } from "../api/client.ts";
 import type { Key, Row } from "../api/types.ts";
 import { varying } from "../runs/columns.ts";
-import { AxisChoice, Smoothing } from "../runs/charts.tsx";
+import { AxisChoice } from "../chart/toolbar.tsx";
 import { useRuns } from "../runs/store.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
 import { colourAt } from "../shell/colour.ts";
@@ -53,11 +53,10 @@ export function CompareView({ query }: { query: URLSearchParams }) {
   const colours = members.map((_, at) => (alone[at] !== undefined ? colourOf(alone[at], theme) : colourAt(at, theme)));
   const there = [...new Set(keys)].filter((key) => rows.has(key));
   if (keys.length < 2) return <TooFew keys={keys} rows={rows} />;
-  const smooth = Number(query.get("smooth") ?? 0) || 0;
   return (
     <div class="compare">
       <h1 class="unseen">Comparison of {count(keys.length, "run")}</h1>
-      <Controls query={query} made={made} rows={rows} keys={keys} smooth={smooth} />
+      <Controls query={query} made={made} rows={rows} keys={keys} />
       {error !== null && (
         <div class="panel block refused" role="alert">
           <h2>
@@ -105,7 +104,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
                 colours={colours}
                 metric={made.metric}
                 x={chartAxis(made.axis)}
-                smooth={smooth}
+                query={query}
               />
             </section>
           )}
@@ -150,10 +149,9 @@ interface ControlsProps {
   made: Comparison | null;
   rows: ReadonlyMap<Key, Row>;
   keys: readonly Key[];
-  smooth: number;
 }
 
-function Controls({ query, made, rows, keys, smooth }: ControlsProps) {
+function Controls({ query, made, rows, keys }: ControlsProps) {
   const chosen = keys.map((key) => rows.get(key)).filter((row): row is Row => row !== undefined);
   const shared = useMemo(() => {
     const all = chosen.map((row) => new Set(Object.keys(row.last)));
@@ -223,8 +221,6 @@ function Controls({ query, made, rows, keys, smooth }: ControlsProps) {
           ))}
         </select>
       </label>
-      <span class="grow" />
-      <Smoothing value={smooth} set={(value) => setQuery({ smooth: value || null }, true)} />
     </div>
   );
 }

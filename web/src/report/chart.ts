@@ -39,7 +39,7 @@ export class Chart {
       x: data.x === "seconds" ? "relative" : data.x,
       logX: false,
       logY: data.log,
-      typical: false,
+      typical: null,
       height: HEIGHT,
       zeroLine: data.zero,
       unit: data.unit,

@@ -110,6 +110,13 @@ const record = (value: unknown): Record<string, unknown> =>
   typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 
 /** What happened in a run, as flags: findings, checkpoints, resumes, rewinds and forks. */
+/** The metrics that a finding is about; the losses where it says none. */
+function metricsOf({ evidence }: Finding): string[] {
+  const said = [evidence.spark?.series, evidence["series"]];
+  const names = said.filter((one): one is string => typeof one === "string" && one !== "");
+  return names.length ? names : ["train/loss", "loss"];
+}
+
 export function flagsOf(run: Key, detail: RunDetail | null, diagnosis: Diagnosis | null): Flag[] {
   const flags: Flag[] = [];
   for (const finding of diagnosis?.findings ?? []) {
@@ -119,6 +126,7 @@ export function flagsOf(run: Key, detail: RunDetail | null, diagnosis: Diagnosis
       kind: finding.severity,
       label: `Step ${finding.step}: ${finding.message}`,
       href: storyOf(run, finding),
+      names: metricsOf(finding),
     });
   }
   for (const one of detail?.checkpoints ?? []) {

@@ -4,24 +4,16 @@
  * Out:  panels; the axis, the smoothing and how many runs are drawn, as a person sets them.
  */
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { groupLabel, isGroup, oneOf, runsOf } from "../api/groups.ts";
 import type { Key, Row } from "../api/types.ts";
+import { useChartGroup } from "../chart/choice.ts";
 import { Panels } from "../chart/multi.tsx";
-import { Pop } from "../shell/pop.tsx";
-import { Icon } from "../shell/icon.tsx";
+import { ChartToolbar } from "../chart/toolbar.tsx";
+import { useRoute } from "../shell/route.ts";
 import { count, whole } from "../shell/text.ts";
 import { labelsOf } from "./columns.ts";
-import { useLit } from "./highlight.ts";
-import { MOST, SMOOTHEST, type TableState } from "./state.ts";
-
-export const AXES: readonly [string, string][] = [
-  ["step", "step"],
-  ["relative", "time since start"],
-  ["time", "clock time"],
-  ["tokens", "tokens"],
-  ["samples", "samples"],
-];
+import { MOST, type TableState } from "./state.ts";
 
 interface Props {
   drawn: readonly Key[];
@@ -34,7 +26,7 @@ interface Props {
 }
 
 export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
-  const lit = useLit();
+  const group = useChartGroup(useRoute().query, "runs");
   const keys = drawn.join(" ");
   const runs = useMemo(() => [...drawn], [keys]);
   const told = labelsOf(runs.flatMap((key) => rows.get(key) ?? []));
@@ -82,8 +74,7 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
           </button>
         )}
         <span class="grow" />
-        <AxisChoice axis={state.axis} set={(axis) => update({ axis })} />
-        <Smoothing value={state.smooth} set={(smooth) => update({ smooth }, true)} />
+        <ChartToolbar group={group} />
       </div>
       <div class="charts-inside">
         {runs.length === 0 ? (
@@ -97,92 +88,11 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
           <Panels
             runs={runs}
             labels={labels}
-            x={state.axis}
-            smooth={state.smooth}
+            group={group}
             project={projects.size === 1 ? ([...projects][0] ?? "") : ""}
-            highlight={lit}
           />
         )}
       </div>
     </section>
-  );
-}
-
-export function AxisChoice({
-  axis,
-  set,
-  axes = AXES,
-}: {
-  axis: string;
-  set: (axis: string) => void;
-  axes?: readonly (readonly [string, string])[];
-}) {
-  const known = axes.some(([name]) => name === axis);
-  return (
-    <label class="labelled">
-      <span class="quiet">x-axis</span>
-      <select class="field" aria-label="x-axis" value={axis} onChange={(event) => set(event.currentTarget.value)}>
-        {axes.map(([name, says]) => (
-          <option key={name} value={name}>
-            {says}
-          </option>
-        ))}
-        {!known && <option value={axis}>{axis}</option>}
-      </select>
-    </label>
-  );
-}
-
-/** A slider that is finer near its end, where smoothing is felt. */
-export function Smoothing({ value, set }: { value: number; set: (value: number) => void }) {
-  const [own, setOwn] = useState(value);
-  const timer = useRef<ReturnType<typeof setTimeout>>();
-  useEffect(() => setOwn(value), [value]);
-  const place = own <= 0 ? 0 : 1 - Math.sqrt(Math.max(0, 1 - own / SMOOTHEST));
-  return (
-    <Pop
-      button={
-        <>
-          <Icon name="chart" /> {own > 0 ? `Smoothing ${own.toFixed(own > 0.99 ? 3 : 2)}` : "Smoothing"}
-        </>
-      }
-      label="Smoothing"
-      class={`button ${own > 0 ? "on" : ""}`}
-      paneClass="smoothing"
-    >
-      {() => (
-        <>
-          <label for="smoothing">Smoothing</label>
-          <input
-            id="smoothing"
-            type="range"
-            min="0"
-            max="1"
-            step="0.01"
-            value={String(place)}
-            aria-valuetext={own.toFixed(3)}
-            onInput={(event) => {
-              const at = Number(event.currentTarget.value);
-              const next = at <= 0 ? 0 : Math.round(SMOOTHEST * (1 - (1 - at) ** 2) * 1000) / 1000;
-              setOwn(next);
-              clearTimeout(timer.current);
-              timer.current = setTimeout(() => set(next), 120);
-            }}
-          />
-          <output>{own.toFixed(3)}</output>
-          <button
-            type="button"
-            class="button bare"
-            onClick={() => {
-              setOwn(0);
-              set(0);
-            }}
-          >
-            none
-          </button>
-          <p class="quiet small">A moving mean; the values stay behind it as a band.</p>
-        </>
-      )}
-    </Pop>
   );
 }

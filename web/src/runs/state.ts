@@ -1,10 +1,9 @@
-/** What the runs table shows, as its address says it.
+/** What the runs table shows, as its address says it; what its charts show is in `chart/choice.ts`.
  *
  * In:   the query of the address.
  * Out:  the state; the query for a changed state. What is as it is by default is not in the address.
  */
 
-import type { Axis } from "../api/values.ts";
 import type { Key } from "../api/types.ts";
 import { formatQuery, joinKeys, joinList, splitKeys, splitList, withQuery } from "../shell/address.ts";
 import { column, groupable, type ColumnId } from "./columns.ts";
@@ -27,20 +26,16 @@ export interface TableState {
   /** These alone are drawn; none: all that are not hidden. */
   only: ReadonlySet<Key>;
   layout: Layout;
-  axis: Axis;
-  smooth: number;
   /** How many runs are drawn at most. */
   most: number;
   archived: boolean;
 }
 
 export const MOST = [10, 25, 50, 100] as const;
-export const SMOOTHEST = 0.999;
 
 export function readState(query: URLSearchParams): TableState {
   const columns = query.get("cols");
   const layout = query.get("view");
-  const smooth = Number(query.get("smooth") ?? 0);
   const most = Number(query.get("most") ?? MOST[0]);
   return {
     filter: query.get("q") ?? "",
@@ -53,8 +48,6 @@ export function readState(query: URLSearchParams): TableState {
     hidden: new Set(splitKeys(query.get("hide"))),
     only: new Set(splitKeys(query.get("only"))),
     layout: layout === "table" || layout === "charts" ? layout : "split",
-    axis: query.get("x") || "step",
-    smooth: Number.isFinite(smooth) ? Math.min(SMOOTHEST, Math.max(0, smooth)) : 0,
     most: Number.isInteger(most) && most > 0 ? Math.min(most, 500) : MOST[0],
     archived: query.get("archived") === "1",
   };
@@ -79,28 +72,33 @@ export function writeState(changes: Partial<TableState>): Record<string, string 
   if (changes.hidden !== undefined) found.hide = joinKeys(changes.hidden) || null;
   if (changes.only !== undefined) found.only = joinKeys(changes.only) || null;
   if (changes.layout !== undefined) found.view = changes.layout === "split" ? null : changes.layout;
-  if (changes.axis !== undefined) found.x = changes.axis === "step" ? null : changes.axis;
-  if (changes.smooth !== undefined) found.smooth = changes.smooth > 0 ? String(changes.smooth) : null;
   if (changes.most !== undefined) found.most = changes.most === MOST[0] ? null : String(changes.most);
   if (changes.archived !== undefined) found.archived = changes.archived ? "1" : null;
   return found;
 }
 
-/** Parameters that a project may begin with, and of which a saved view is made. */
-export const SETTINGS = ["cols", "group", "sort", "view", "x", "smooth", "most"] as const;
+/** Parameters that a project may begin with. */
+export const SETTINGS: ReadonlySet<string> = new Set(
+  ["cols", "group", "sort", "view", "x", "smooth", "logx", "logy", "yrange", "expr", "most"], // prettier-ignore
+);
 const VIEW_LEFT_OUT = new Set(["project", "sel", "token"]);
 
-export function settingsOf(query: URLSearchParams): Record<string, string> {
-  return Object.fromEntries([...query].filter(([name]) => (SETTINGS as readonly string[]).includes(name)));
+/** Parameters as a saved view has them: what is there several times is lines of one text. */
+function saved(query: URLSearchParams, wanted: (name: string) => boolean): Record<string, string> {
+  const names = [...new Set(query.keys())].filter(wanted);
+  return Object.fromEntries(names.map((name) => [name, query.getAll(name).join("\n")]));
 }
 
+export const settingsOf = (query: URLSearchParams): Record<string, string> =>
+  saved(query, (name) => SETTINGS.has(name));
+
 /** The parameters of an address that make a view of a project. */
-export function viewOf(query: URLSearchParams): Record<string, string> {
-  return Object.fromEntries([...query].filter(([name]) => !VIEW_LEFT_OUT.has(name)));
-}
+export const viewOf = (query: URLSearchParams): Record<string, string> =>
+  saved(query, (name) => !VIEW_LEFT_OUT.has(name));
 
 /** The address of a project with these parameters; only texts are taken, since the file may be written by hand. */
 export function placeOfView(project: string, parameters: Record<string, unknown> = {}): string {
   const texts = Object.entries(parameters).filter((one): one is [string, string] => typeof one[1] === "string");
-  return `/${formatQuery(withQuery(new URLSearchParams(), { ...Object.fromEntries(texts), project }))}`;
+  const lists = texts.map(([name, text]): [string, string[]] => [name, text.split("\n")]);
+  return `/${formatQuery(withQuery(new URLSearchParams(), { ...Object.fromEntries(lists), project }))}`;
 }

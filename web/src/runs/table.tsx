@@ -7,11 +7,11 @@
 import { options } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Key } from "../api/types.ts";
+import { onPointed } from "../chart/highlight.ts";
 import { colourOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import type { Column } from "./columns.ts";
 import { Failed, GroupButton, GroupSwatch, GroupValue } from "./group.tsx";
-import { highlight } from "./highlight.ts";
 import { inSight, type GroupLine, type Sort } from "./order.ts";
 import { RunRow, type LinesProps } from "./row.tsx";
 
@@ -101,7 +101,7 @@ export function RunsTable(props: Props) {
       for (const line of box.current?.querySelectorAll(`tr[data-key="${CSS.escape(key)}"]`) ?? [])
         line.classList.add("lit");
     };
-    return highlight.subscribe(light);
+    return onPointed(light);
   }, []);
 
   const [from, to] = [Math.min(sight[0], lines.length), Math.min(sight[1], lines.length)];

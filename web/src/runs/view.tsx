@@ -8,6 +8,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getAbout } from "../api/client.ts";
 import { isGroup, setGroup } from "../api/groups.ts";
 import { announce } from "../api/live.ts";
+import { point } from "../chart/highlight.ts";
 import type { About, Key, Row } from "../api/types.ts";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { useColours } from "../shell/runcolours.ts";
@@ -30,7 +31,6 @@ import {
 } from "./columns.ts";
 import { Divider } from "./divider.tsx";
 import { NoMatch, NoRuns, Unreadable, Waiting } from "./empty.tsx";
-import { highlight } from "./highlight.ts";
 import { drawn as drawnOf, lineName, lines as linesOf, nextSort, shownOf, sortRows, type Line } from "./order.ts";
 import { ProjectList, ProjectMenu } from "./projects.tsx";
 import type { Editable, RowActions } from "./row.tsx";
@@ -133,7 +133,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
       if (what !== "name" && !narrow && !ids.includes(what)) update({ columns: [...ids, what] }, true);
     },
     cursor: setCursorKey,
-    hover: highlight.set,
+    hover: point,
   });
 
   const chosen = [...state.selected].filter((key) => rows.has(key));

@@ -1,32 +1,33 @@
 /** The colours of lines, one palette for the page, the report and the notebook.
  *
- * In:   places in the palette, how many lines there are, keys of runs and what they had before; the theme.
- * Out:  a colour for each place; places for runs, none of them twice among those drawn together. Pure.
+ * In:   what is drawn together, by its keys: runs, or the labels of groups; the theme.
+ * Out:  a colour for each, by the keys alone: the same in every browser and for everybody who opens a link, and none
+ *       twice among those drawn together. Pure.
  */
 
-import type { Theme } from "./theme.ts";
+import { theme, type Theme } from "./theme.ts";
 
 /** At least 3 : 1 against the panels of their theme. The first eight are those of every picture that Python draws
- *  (`views/draw/palette.py`), and stay apart for eyes that see few colours. */
+ *  (`views/draw/palette.py`). All twelve stay apart for eyes that see few colours: web/tests/shell-colour.test.ts. */
 // prettier-ignore
 export const PALETTE: Record<Theme, readonly string[]> = {
   light: [
     "#0e30cf", "#db6c09", "#00a478", "#9270ae", "#9c6a37", "#4777ff", "#823236", "#504761",
-    "#bd3f8a", "#0f7f86", "#84730a", "#548019",
+    "#481800", "#300c78", "#785490", "#000ca8",
   ],
   dark: [
     "#8276ff", "#f19756", "#32f8a6", "#af73ad", "#f0d228", "#98c9ff", "#e14e6d", "#bfc3c7",
-    "#ee88c2", "#4ac4ca", "#cc9876", "#a2cc5c",
+    "#248400", "#f0f0fc", "#8454b4", "#54a8f0",
   ],
 };
 
 // prettier-ignore
 export const COLOUR_NAMES: Record<Theme, readonly string[]> = {
   light: [
-    "blue", "orange", "green", "purple", "brown", "azure", "maroon", "slate", "pink", "teal", "ochre", "moss",
+    "blue", "orange", "green", "purple", "brown", "azure", "maroon", "slate", "umber", "indigo", "plum", "navy",
   ],
   dark: [
-    "violet", "orange", "green", "purple", "yellow", "sky", "red", "silver", "pink", "teal", "tan", "moss",
+    "violet", "orange", "green", "purple", "yellow", "sky", "red", "silver", "forest", "white", "grape", "azure",
   ],
 };
 
@@ -76,46 +77,49 @@ function oklch(lightness: number, chroma: number, hue: number): string {
   return `#${linear.map(byte).join("")}`;
 }
 
-/** The place that a run has by its key alone, in every browser the same (FNV-1a). */
+/** The place that a key has where it is drawn alone, in every browser the same (FNV-1a): one of the first eight. */
 export function placeByKey(key: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < key.length; at++) hash = Math.imul(hash ^ key.charCodeAt(at), 0x01000193);
-  return (hash >>> 0) % SIZE;
+  return (hash >>> 0) % FIRST;
 }
 
-/** Places for runs that are drawn together, none of them twice but where a person chose so.
+const FIRST = 8; // of the palette: those that differ most
+
+/** Places in the palette for what is drawn together, none of them twice but where a person chose so: each takes its own,
+ *  or the next of the first eight that is free, then the others in their order. The order of `keys` makes no difference.
  *
- *  chosen: what a person said. before: what they had: who has a place keeps it if nobody drawn holds it already. The
- *  others take the place of their key, or the next that is free; the order of `keys` makes no difference.
+ *  chosen: what a person said.
  */
 export function assign(
   keys: readonly string[],
-  chosen: (key: string) => number | undefined,
-  before: ReadonlyMap<string, number>,
+  chosen: (key: string) => number | undefined = () => undefined,
 ): Map<string, number> {
   const places = new Map<string, number>();
   const taken = new Set<number>();
+  const sorted = [...new Set(keys)].sort();
   const give = (key: string, place: number): void => {
     places.set(key, place);
     taken.add(place);
   };
-  const sorted = [...new Set(keys)].sort();
   for (const key of sorted) {
     const place = chosen(key);
     if (isPlace(place)) give(key, place);
   }
-  for (const key of sorted) {
-    const place = before.get(key);
-    if (!places.has(key) && place !== undefined && !taken.has(place)) give(key, place);
-  }
-  for (const key of sorted) {
-    if (places.has(key)) continue;
-    const first = placeByKey(key);
-    let place = first;
-    for (let tried = 1; taken.has(place); tried++) place = tried < SIZE ? (first + tried) % SIZE : tried;
-    give(key, place);
+  const open = sorted.filter((key) => !places.has(key));
+  // first those that get their own: who gives way takes it from nobody
+  for (const key of open) if (!taken.has(placeByKey(key))) give(key, placeByKey(key));
+  let next = 0;
+  for (const key of open.filter((key) => !places.has(key))) {
+    while (taken.has(next)) next++;
+    give(key, next);
   }
   return places;
+}
+
+/** The colours of what is drawn together, by key. */
+export function colours(keys: readonly string[], now: Theme = theme()): Map<string, string> {
+  return new Map([...assign(keys)].map(([key, place]) => [key, colourAt(place, now)]));
 }
 
 type Rgb = readonly [number, number, number];

@@ -3,8 +3,8 @@
  * In:   keys; which runs are drawn together; colours that a person chose, kept in this browser.
  * Out:  a place in the palette by key; the colour itself for the theme of the moment.
  *
- * Without a choice a run's colour follows from its key, so a link shows the same to everybody. Runs that are drawn
- * together never share one; who had to give way keeps what it got while the page is open.
+ * Without a choice the colours follow from the keys that are drawn together (`colour.ts`), so a link shows the same to
+ * everybody.
  */
 
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -13,7 +13,7 @@ import { assign, colourAt, isPlace, placeByKey } from "./colour.ts";
 import { keep, kept } from "./keep.ts";
 import { onTheme, type Theme, theme } from "./theme.ts";
 
-const places = new Map<Key, number>();
+let places: ReadonlyMap<Key, number> = new Map();
 let chosen: Record<Key, number> = kept("colours", {});
 const listeners = new Set<() => void>();
 
@@ -24,7 +24,7 @@ function choiceOf(key: Key): number | undefined {
 
 /** These runs are drawn together from now on. */
 export function drawTogether(keys: readonly Key[]): void {
-  for (const [key, place] of assign(keys, choiceOf, places)) if (choiceOf(key) === undefined) places.set(key, place);
+  if (keys.length) places = assign(keys, choiceOf);
 }
 
 export function placeOf(key: Key): number {

@@ -34,7 +34,7 @@ export class Chart {
     private readonly shared: Shared,
   ) {
     figure.append(this.caption, this.host);
-    const options = { x: panel.along, logX: false, logY: shared.log, typical: false, height: HIGH };
+    const options = { x: panel.along, logX: false, logY: shared.log, typical: null, height: HIGH };
     this.plot = new LocalChart(this.host, options, () => this.inks(), {
       onRange: ([low, high]) => shared.onRange(low, high),
       onReset: () => shared.onReset(),

@@ -73,7 +73,11 @@ def table(browser: Any, root: Path, runs: int) -> None:
 
         took = []
         for turn in range(TURNS):
-            took.append(clicked(page, lambda turn=turn: page.locator("#filter").fill(f"config.seed < {runs - 100 * (turn + 1)}")))
+            took.append(
+                clicked(
+                    page, lambda turn=turn: page.locator("#filter").fill(f"config.seed < {runs - 100 * (turn + 1)}")
+                )
+            )
         line("  filter, with 330 ms of waiting for more letters", *middle(took, 430))
         page.locator("#filter").fill("")
         for name, columns in (("lr", 7), ("seed", runs)):

@@ -279,10 +279,28 @@ def _diagnosis(run: StoredRun) -> dict[str, Any]:
     return diagnose(run)
 
 
+def _live(server: Server) -> Handler:
+    from starlette.responses import StreamingResponse
+
+    @_answering
+    async def live(request: Request) -> Response:
+        events = server.hub.stream(request.query_params.getlist("run") or None)
+        first = await anext(events)  # what is refused is refused before the answer begins
+
+        async def all_events() -> Any:
+            yield first
+            async for event in events:
+                yield event
+
+        return StreamingResponse(all_events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+    return live
+
+
 def _application(server: Server) -> Starlette:
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.responses import Response, StreamingResponse
+    from starlette.responses import Response
     from starlette.routing import Route
 
     of_run: dict[str, Callable[[Request, RunPlace], Response]] = {
@@ -324,18 +342,6 @@ def _application(server: Server) -> Starlette:
 
         return handled
 
-    @_answering
-    async def live(request: Request) -> Response:
-        events = server.hub.stream(request.query_params.getlist("run") or None)
-        first = await anext(events)  # what is refused is refused before the answer begins
-
-        async def all_events() -> Any:
-            yield first
-            async for event in events:
-                yield event
-
-        return StreamingResponse(all_events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
-
     def page(request: Request) -> Response:
         path = request.path_params["path"]
         if path == "favicon.ico":  # browsers ask for it whatever the page says
@@ -365,7 +371,7 @@ def _application(server: Server) -> Starlette:
             Route("/api/views", saving(server.put_views), methods=["PUT"]),
             Route("/api/trash", _threaded(server.trashed)),
             Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
-            Route("/api/live", live),
+            Route("/api/live", _live(server)),
             Route("/assets/{path:path}", _threaded(asset)),
             Route("/{path:path}", _threaded(page)),
         ]

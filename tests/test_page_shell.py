@@ -28,7 +28,7 @@ pytestmark = NEEDED
 
 
 def test_the_table_shows_every_run_with_its_state_in_words(page: Page, served: Served) -> None:
-    page.goto(served.url)
+    page.goto(f"{served.url}/?view=table")
     expect(page.locator("tr.run")).to_have_count(4)
     table = page.get_by_role("table").first
     expect(table).to_have_attribute("aria-rowcount", "5")
@@ -197,6 +197,7 @@ def test_an_empty_folder_says_what_to_type_and_shows_the_first_run_by_itself(pag
         expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
         for text in ("barograph demo", "import barograph", "barograph import PATH"):
             expect(page.get_by_text(text, exact=False).first).to_be_visible()
+        page.keyboard.press("v")  # the table alone, with the state in words
         run = barograph.init(project="gpt", name="first", dir=tmp_path, total_steps=100)
         run.log({"train/loss": 3.0}, step=10)
         expect(row(page, "first")).to_contain_text("training")

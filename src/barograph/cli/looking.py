@@ -22,6 +22,11 @@ def add(commands: Commands) -> None:
     parser.add_argument("--project", help="only this project's runs")
     parser.add_argument("--tag", help="only runs with this tag")
     parser.add_argument("--all", action="store_true", help="include archived runs")
+    parser.add_argument(
+        "--group",
+        metavar="KEY",
+        help="a row for each group of runs: keys such as lr or model.width,lr; project; 'all but seed'",
+    )
 
     parser = commands.add("show", _show, "look", "show one run: settings, status, segments, metrics")
     commands.common(parser)
@@ -75,6 +80,7 @@ def _ls(options: argparse.Namespace) -> int:
         project=options.project,
         tag=options.tag,
         archived=options.all,
+        group=options.group,
         as_json=options.json,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from barograph.core.record import parse_time
@@ -30,13 +31,13 @@ from barograph.query.ending import ending
 from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
+from barograph.query.groups import GroupedRuns, GroupStatistics
+from barograph.query.metrics import EVALUATIONS, LOSSES
 from barograph.query.stored import StoredRun
 from barograph.views.inside import expert_lines, flow_lines
 from barograph.views.lineage.command import page_lines
 
-_LOSSES = ("train/loss", "loss", "train_loss")
 _LONGEST_NAME = 24
-_EVALS = ("eval/loss", "val/loss", "val_loss", "eval_loss")
 
 
 def summary(run: StoredRun) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def summary(run: StoredRun) -> dict[str, Any]:
         "tags": run.tags,
         "dir": str(run.dir),
     }
-    for column, candidates in (("loss", _LOSSES), ("eval_loss", _EVALS)):
+    for column, candidates in (("loss", LOSSES), ("eval_loss", EVALUATIONS)):
         row[column] = next((final[name] for name in candidates if name in final), None)
     row["step"] = final.get("step")
     if row["step"] is None or row["loss"] is None:
@@ -64,7 +65,7 @@ def summary(run: StoredRun) -> dict[str, Any]:
 def _look(run: StoredRun, row: dict[str, Any]) -> None:
     """From the series themselves: for runs in progress or killed, and for names of the user's own."""
     known = set(run.names())
-    for column, candidates in (("loss", _LOSSES), ("eval_loss", _EVALS)):
+    for column, candidates in (("loss", LOSSES), ("eval_loss", EVALUATIONS)):
         name = next((name for name in candidates if name in known), None)
         if name is not None:
             series = run.series(name)
@@ -108,6 +109,37 @@ def table(rows: list[dict[str, Any]], width: int | None = None) -> str:
         ).rstrip()
         for line in [head, *lines]
     )
+
+
+def group_row(group: GroupedRuns) -> dict[str, Any]:
+    """One group: its values, its runs, what each of their metrics comes to."""
+    metrics = {name: {"last": group.last(name).as_dict(), "best": group.best(name).as_dict()} for name in group.metrics}
+    runs = [f"{run.project}/{run.id}" for run in group.runs]
+    return {"label": group.label, "values": group.values, "runs": runs, "failed": group.failed, "metrics": metrics}
+
+
+def group_table(found: Sequence[GroupedRuns]) -> str:
+    """Groups as aligned columns: mean and deviation of the last losses, the best that any run had."""
+    lines: list[tuple[str, ...]] = [("GROUP", "RUNS", "FAILED", "LOSS", "EVAL", "BEST")]
+    for group in found:
+        names = group.metrics
+        loss, evaluation = (next((name for name in wanted if name in names), None) for wanted in (LOSSES, EVALUATIONS))
+        each = ["" if name is None else _spread(group.last(name)) for name in (loss, evaluation)]
+        best = evaluation or loss
+        value = number(group.best(best).best) if best else ""
+        lines.append((short(group.label), str(len(group.runs)), str(group.failed or ""), *each, value))
+    sizes = [max(len(line[at]) for line in lines) for at in range(6)]
+    return "\n".join(
+        "  ".join(padded(cell, size, at > 0) for at, (cell, size) in enumerate(zip(line, sizes, strict=True))).rstrip()
+        for line in lines
+    )
+
+
+def _spread(found: GroupStatistics) -> str:
+    if found.mean is None:
+        return "nan" if found.not_finite else ""
+    beside = "" if found.deviation is None else f" ± {number(found.deviation, 2)}"
+    return number(found.mean) + beside + (f", {found.not_finite} NaN" if found.not_finite else "")
 
 
 def detail(run: StoredRun) -> dict[str, Any]:
@@ -295,7 +327,7 @@ def _interesting(names: list[str]) -> list[str]:
     def place(name: str) -> tuple[int, int, str]:
         family = next((at for at, lead in enumerate(families) if name.startswith(lead)), len(families))
         family = next((7 + at for at, lead in enumerate(itself) if name.startswith(lead)), family)
-        return (0 if name in _LOSSES + _EVALS else 1, family + (10 if name.count("/") > 1 else 0), name)
+        return (0 if name in LOSSES + EVALUATIONS else 1, family + (10 if name.count("/") > 1 else 0), name)
 
     return sorted(names, key=place)
 

@@ -1,4 +1,4 @@
-/** What the server answers, as types. Made from `schema.py` and `comparisons.py` of
+/** What the server answers, as types. Made from `schema.py`, `saved.py` and `comparisons.py` of
  *  `src/barograph/views/server`;
  *  change those, and write this file again: python -m barograph.views.server.typescript web/src/api/types.ts
  */
@@ -60,6 +60,29 @@ export interface Runs {
   stamp: string;
   /** Sentences about folders that are not served. */
   left_out: string[];
+}
+
+/** A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite. */
+export interface GroupStatistics {
+  count: number;
+  not_finite: number;
+  mean: number | null;
+  deviation: number | null;
+  best: number | null;
+}
+
+/** Runs that have the same values of the keys asked for. statistics: by column, such as `last:train/loss`. */
+export interface RunGroup {
+  label: string;
+  values: Record<string, unknown>;
+  runs: Key[];
+  failed: number;
+  statistics: Record<string, GroupStatistics>;
+}
+
+/** Groups in the order of their values. */
+export interface RunGroups {
+  groups: RunGroup[];
 }
 
 /** The server. */
@@ -417,7 +440,8 @@ export interface SeriesWanted {
 }
 
 /** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. smooth: a
- * factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x.
+ * factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x. groups: runs by the word
+ * that takes their place as `run` of a series: the curve is then their mean (`grouping`).
  */
 export interface SeriesQuery {
   series: SeriesWanted[];
@@ -429,6 +453,19 @@ export interface SeriesQuery {
   smooth?: number | string;
   places?: boolean;
   log?: boolean;
+  groups?: Record<string, string[]>;
+}
+
+/** What is saved: parameters of addresses, and those that hold where an address says nothing. */
+export interface SavedViews {
+  settings?: Record<string, string>;
+  views?: Record<string, Record<string, string>>;
+}
+
+/** What is to be another than it is; null takes a view or a setting away. */
+export interface ViewChanges {
+  settings?: Record<string, string | null>;
+  views?: Record<string, Record<string, string> | null>;
 }
 
 /** A run of a side; `key`: None where it is not served. */

@@ -7,6 +7,7 @@
 import { useEffect, useMemo, useReducer, useState } from "preact/hooks";
 import { getNames } from "../api/client.ts";
 import type { PanelsProps } from "../api/contract.ts";
+import { isGroup } from "../api/groups.ts";
 import type { Key } from "../api/types.ts";
 import { placeOf, useColours } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
@@ -362,7 +363,7 @@ function One({ panel, runs, labels, group, groups, flags, menu, state }: OneProp
   const names = panel.names.join("\n");
   const keys = runs.map((run) => `${run} ${placeOf(run)}`).join(" ");
   const lines = useMemo((): Line[] => {
-    if (runs.length === 1) {
+    if (runs.length === 1 && !isGroup(runs[0] ?? "")) {
       const run = runs[0] ?? "";
       const colours = panel.sequence
         ? sequence(panel.names.length, theme)
@@ -393,6 +394,7 @@ function One({ panel, runs, labels, group, groups, flags, menu, state }: OneProp
         label: several ? `${labels[run] ?? run} · ${name}` : (labels[run] ?? run),
         colour: colourOf(run),
         dash: several && at > 0,
+        interval: isGroup(run),
       })),
     );
   }, [keys, names, theme, labels, colourOf, groups]);

@@ -15,6 +15,8 @@ export interface Script {
   settings: Pick<Settings, "x" | "smooth" | "logX">;
   logY: boolean;
   view: View;
+  /** Lines of one label are the runs of a group: their mean is drawn, with the deviation as a band. */
+  grouped?: boolean;
 }
 
 /** A text as Python writes it. */
@@ -41,7 +43,13 @@ export function smoothed(name: string, smooth: string): string {
   return smooth ? `${kind}(${inner}, ${amount})` : name;
 }
 
-export function pythonOf({ root, title, lines, settings, logY, view }: Script): string {
+const GROUPED = [
+  '    over = part.groupby("x")["value"].agg(["mean", "std"])',
+  '    axes.plot(over.index, over["mean"], label=label)',
+  '    axes.fill_between(over.index, over["mean"] - over["std"], over["mean"] + over["std"], alpha=0.2)',
+];
+
+export function pythonOf({ root, title, lines, settings, logY, view, grouped }: Script): string {
   const { x, smooth, logX } = settings;
   const entry = (one: Script["lines"][number]): string => {
     const rank = one.rank === undefined ? "None" : String(one.rank);
@@ -65,7 +73,7 @@ export function pythonOf({ root, title, lines, settings, logY, view }: Script): 
     "",
     "figure, axes = plt.subplots()",
     'for label, part in frame.groupby("label", sort=False):',
-    '    axes.plot(part["x"], part["value"], label=label)',
+    ...(grouped ? GROUPED : ['    axes.plot(part["x"], part["value"], label=label)']),
     `axes.set(title=${quoted(title)}, xlabel=${quoted(x)})`,
     ...(logX ? ['axes.set_xscale("log")'] : []),
     ...(logY ? ['axes.set_yscale("log")'] : []),

@@ -5,6 +5,7 @@
  */
 
 import { getAbout, getPoints } from "../api/client.ts";
+import { isGroup, runsOf } from "../api/groups.ts";
 import { plainKey } from "../shell/address.ts";
 import type { Control } from "./control.ts";
 import type { Look } from "./curve.ts";
@@ -30,8 +31,12 @@ export async function savePoints(made: Control, title: string, format: "csv" | "
 export async function copyPython(made: Control, title: string): Promise<void> {
   const { root } = await getAbout();
   const { settings, view } = made.group;
-  const lines = linesOf(made).map(({ run, name, label, rank }) => ({ folder: plainKey(run), name, label, rank }));
-  const text = pythonOf({ root, title, lines, settings, logY: made.logY, view });
+  const shown = linesOf(made);
+  const lines = shown.flatMap(({ run, name, label, rank }) =>
+    runsOf(run).map((one) => ({ folder: plainKey(one), name, label, rank })),
+  );
+  const grouped = shown.some(({ run }) => isGroup(run));
+  const text = pythonOf({ root, title, lines, settings, logY: made.logY, view, grouped });
   if (!navigator.clipboard?.writeText) throw new Error("This browser gives no access to the clipboard here.");
   await navigator.clipboard.writeText(text);
 }

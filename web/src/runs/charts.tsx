@@ -5,38 +5,46 @@
  */
 
 import { useMemo } from "preact/hooks";
+import { groupLabel, isGroup, oneOf, runsOf } from "../api/groups.ts";
 import type { Key, Row } from "../api/types.ts";
 import { useChartGroup } from "../chart/choice.ts";
 import { Panels } from "../chart/multi.tsx";
 import { ChartToolbar } from "../chart/toolbar.tsx";
 import { useRoute } from "../shell/route.ts";
-import { whole } from "../shell/text.ts";
+import { count, whole } from "../shell/text.ts";
 import { labelsOf } from "./columns.ts";
 import { MOST, type TableState } from "./state.ts";
 
 interface Props {
   drawn: readonly Key[];
-  shownRuns: number;
+  /** How many runs or groups there are. */
+  of: number;
+  grouped: boolean;
   rows: ReadonlyMap<Key, Row>;
   state: TableState;
   update: (changes: Partial<TableState>, replace?: boolean) => void;
-  highlight: Key | null;
 }
 
-export function RunCharts({ drawn, shownRuns, rows, state, update, highlight }: Props) {
+export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
   const group = useChartGroup(useRoute().query, "runs");
   const keys = drawn.join(" ");
   const runs = useMemo(() => [...drawn], [keys]);
   const told = labelsOf(runs.flatMap((key) => rows.get(key) ?? []));
+  for (const key of runs) if (isGroup(key)) told.set(key, `${groupLabel(key)} (n = ${runsOf(key).length})`);
   const labels = useMemo(() => Object.fromEntries(told), [keys, [...told.values()].join("\n")]);
-  const projects = new Set(runs.map((key) => rows.get(key)?.project ?? ""));
+  const projects = new Set(runs.map((key) => rows.get(oneOf(key))?.project ?? ""));
   return (
     <section class="charts-pane" aria-label="Charts of the runs that are drawn">
       <div class="pane-bar">
-        <span class="soft">
-          {runs.length === 0 ? "No run is drawn" : `Drawing ${whole(runs.length)} of ${whole(shownRuns)}`}
+        <span
+          class="soft"
+          title={grouped ? "Mean over the runs of each group; the band is its standard deviation" : undefined}
+        >
+          {runs.length === 0
+            ? "Nothing is drawn"
+            : `Drawing ${whole(runs.length)} of ${grouped ? count(of, "group") : whole(of)}`}
         </span>
-        {shownRuns > MOST[0] && (
+        {of > MOST[0] && (
           <label class="labelled">
             <span class="unseen">Maximum runs drawn</span>
             <select
@@ -82,7 +90,6 @@ export function RunCharts({ drawn, shownRuns, rows, state, update, highlight }: 
             labels={labels}
             group={group}
             project={projects.size === 1 ? ([...projects][0] ?? "") : ""}
-            highlight={highlight}
           />
         )}
       </div>

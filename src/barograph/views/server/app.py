@@ -17,11 +17,13 @@ import msgspec
 
 import barograph
 from barograph.core.record import encode_fields, mark_non_finite
+from barograph.query.groups import split_keys
 from barograph.query.stored import StoredRun
-from barograph.views.server import details, edits, layers, names, points, series
+from barograph.views.server import details, edits, layers, names, points, saved, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
+from barograph.views.server.grouping import MOST_COLUMNS, grouped
 from barograph.views.server.memory import Memory
 from barograph.views.server.page import ASSETS, Page
 from barograph.views.server.places import Places, RunPlace, key_of
@@ -93,6 +95,16 @@ class Server:
         stamp = f"{self.access.edit_token[:6]}-{self.table.version}"
         body = rows_as_json(rows, stamp, self.places.left_out.values())
         return json_answer(request, body, etag=stamp if not said else "")
+
+    def groups(self, request: Request) -> Response:
+        asked = request.query_params
+        self.table.refresh()
+        project, archived = asked.get("project"), asked.get("archived") == "1"
+        rows = [row for row in self.table.rows() if archived or not row.data["archived"]]
+        rows = [row for row in rows if not project or row.data["project"] == project]
+        rows = select(rows, asked.get("filter", ""), self.places)
+        made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
+        return json_answer(request, {"groups": made})
 
     def run(self, request: Request, place: RunPlace) -> Response:
         row = self.table.whole_row(place.key)
@@ -230,6 +242,14 @@ class Server:
         folder = edits.project_folder(self.table, request.path_params["project"])
         return json_answer(request, edits.write_layout(folder, body))
 
+    def views(self, request: Request) -> Response:
+        folder = saved.folder_of(self.table, request.query_params.get("project", ""))
+        return json_answer(request, msgspec.to_builtins(saved.read(folder, self.places.root)))
+
+    def put_views(self, request: Request, body: bytes) -> Response:
+        folder = saved.folder_of(self.table, request.query_params.get("project", ""))
+        return json_answer(request, msgspec.to_builtins(saved.change(folder, self.places.root, body)))
+
     def edit(self, request: Request, place: RunPlace, body: bytes) -> Response:
         edits.edit(place, edits.parse(body))
         row = self.table.row(place.key)
@@ -283,10 +303,28 @@ def _diagnosis(run: StoredRun) -> dict[str, Any]:
     return diagnose(run)
 
 
+def _live(server: Server) -> Handler:
+    from starlette.responses import StreamingResponse
+
+    @_answering
+    async def live(request: Request) -> Response:
+        events = server.hub.stream(request.query_params.getlist("run") or None)
+        first = await anext(events)  # what is refused is refused before the answer begins
+
+        async def all_events() -> Any:
+            yield first
+            async for event in events:
+                yield event
+
+        return StreamingResponse(all_events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+    return live
+
+
 def _application(server: Server) -> Starlette:
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.responses import Response, StreamingResponse
+    from starlette.responses import Response
     from starlette.routing import Route
 
     of_run: dict[str, Callable[[Request, RunPlace], Response]] = {
@@ -314,22 +352,12 @@ def _application(server: Server) -> Starlette:
         with server.table.at_work():
             return await run_in_threadpool(server.curves, request, asked)
 
-    @_answering
-    async def save_layout(request: Request) -> Response:
-        body = await body_of(request)
-        return await run_in_threadpool(server.put_layout, request, body)
+    def saving(save: Callable[[Request, bytes], Response]) -> Handler:
+        @_answering
+        async def handled(request: Request) -> Response:
+            return await run_in_threadpool(save, request, await body_of(request))
 
-    @_answering
-    async def live(request: Request) -> Response:
-        events = server.hub.stream(request.query_params.getlist("run") or None)
-        first = await anext(events)  # what is refused is refused before the answer begins
-
-        async def all_events() -> Any:
-            yield first
-            async for event in events:
-                yield event
-
-        return StreamingResponse(all_events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        return handled
 
     def page(request: Request) -> Response:
         path = request.path_params["path"]
@@ -351,12 +379,15 @@ def _application(server: Server) -> Starlette:
             Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
             Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
             Route("/api/series", read_series, methods=["POST"]),
+            Route("/api/groups", _threaded(server.groups)),
             Route("/api/compare", _threaded(server.compare)),
             Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
-            Route("/api/projects/{project:path}/layout", save_layout, methods=["PUT"]),
+            Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),
+            Route("/api/views", _threaded(server.views), methods=["GET"]),
+            Route("/api/views", saving(server.put_views), methods=["PUT"]),
             Route("/api/trash", _threaded(server.trashed)),
             Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
-            Route("/api/live", live),
+            Route("/api/live", _live(server)),
             Route("/assets/{path:path}", _threaded(asset)),
             Route("/{path:path}", _threaded(page)),
         ]

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, cast
 
-from barograph.query import curation
 from barograph.query.filters import FilterError, matches, parse
 from barograph.query.stored import StoredRun
 from barograph.views.server.places import Places, served_run
@@ -49,22 +48,27 @@ def _text(row: RunRow) -> str:
 
 
 class _RowRun:
-    """A run as conditions see it, by what its row knows already."""
+    """A run as conditions see it: by what its row knows already, and by its files for the rest."""
 
     def __init__(self, row: RunRow, places: Places):
         data = row.data
         self.id, self.name, self.project = data["id"], data["name"], data["project"]
         self.status, self.tags = data["status"], data["tags"]
         self.dir = row.place.dir
-        self._run = served_run(row.place, places.root)
+        self._row, self._places = row, places
 
-    @cached_property
+    @property
     def manifest(self) -> dict[str, Any]:
-        return curation.over(self.dir, self._run.manifest)
+        return self._row.about
 
     @property
     def config(self) -> dict[str, Any]:
-        return self._run.config
+        config = self._row.about.get("config")
+        return config if isinstance(config, dict) else dict(self._run.config)
+
+    @cached_property
+    def _run(self) -> StoredRun:
+        return served_run(self._row.place, self._places.root)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)

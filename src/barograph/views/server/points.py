@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.views.server.axes import TIMED, Axis
 from barograph.views.server.reading import SeriesReading
-from barograph.views.server.series import Request, sentence
+from barograph.views.server.series import Request, of_runs, sentence
 
 if TYPE_CHECKING:
     import pyarrow
@@ -46,7 +46,7 @@ def _table(reading: SeriesReading, request: Request) -> pyarrow.Table:
     parts: list[Any] = []
     count, error = 0, None
     own_axis = request.x not in ("step", "time")
-    for wanted in request.series:
+    for wanted in of_runs(request):
         try:
             place = reading.places.find(wanted.run)
             state = reading.state(place)

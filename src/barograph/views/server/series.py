@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from barograph.core import columns
+from barograph.views.server import grouping
 from barograph.views.server.axes import TIMED, Axis
 from barograph.views.server.frames import Frame
 from barograph.views.server.memory import Memory
@@ -41,6 +42,7 @@ class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"})
     """What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are.
 
     smooth: a factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x.
+    groups: runs by the word that takes their place as `run` of a series: the curve is then their mean (`grouping`).
     """
 
     series: list[SeriesWanted]
@@ -52,6 +54,7 @@ class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"})
     smooth: float | str = 0.0
     places: bool = False
     log: bool = False
+    groups: dict[str, tuple[str, ...]] = {}
 
 
 def parse(body: bytes) -> Request:
@@ -75,6 +78,15 @@ def parse(body: bytes) -> Request:
     return request
 
 
+def of_runs(request: Request) -> list[SeriesWanted]:
+    """The series wanted with each group's runs in its place."""
+    result: list[SeriesWanted] = []
+    for item in request.series:
+        runs = request.groups.get(item.run)
+        result += [item] if runs is None else [SeriesWanted(run, item.name, item.rank) for run in runs]
+    return result
+
+
 class SeriesAnswers:
     """Makes frames of series. Any thread may call; several are at work on one request with several runs."""
 
@@ -93,13 +105,13 @@ class SeriesAnswers:
         if self._closed:
             raise StillWorking("the server is ending")
         if len(by_run) > 1:
-            jobs = [self._threads.submit(self._of_run, key, wanted, request, until) for key, wanted in by_run.items()]
+            jobs = [self._threads.submit(self._of_key, key, wanted, request, until) for key, wanted in by_run.items()]
             try:
                 parts = [job.result() for job in jobs]
             except CancelledError:
                 raise StillWorking("the server is ending") from None
         else:
-            parts = [self._of_run(key, wanted, request, until) for key, wanted in by_run.items()]
+            parts = [self._of_key(key, wanted, request, until) for key, wanted in by_run.items()]
         made = {wanted: item for part in parts for wanted, item in part.items()}
         frame = Frame()
         entries = [_entry(frame, wanted, made[wanted]) for wanted in request.series]
@@ -110,6 +122,14 @@ class SeriesAnswers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- inside ---------------------------------------------------------------------------------------
+
+    def _of_key(
+        self, key: str, wanted: list[SeriesWanted], request: Request, until: float
+    ) -> dict[SeriesWanted, dict[str, Any]]:
+        members = request.groups.get(key)
+        if members is None:
+            return self._of_run(key, wanted, request, until)
+        return grouping.curves(self._reading, members, wanted, request, until)
 
     def _of_run(
         self, key: str, wanted: list[SeriesWanted], request: Request, until: float

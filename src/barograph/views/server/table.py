@@ -10,6 +10,7 @@ values of runs that were killed) a thread fills in afterwards, the newest run fi
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,8 @@ _STATUS_SECONDS = 5.0  # how often it is looked whether the process of a run is 
 _OLD_STATUS_SECONDS = 60.0  # … and of one that wrote nothing for an hour
 _OLD_SECONDS = 3600.0
 _PATIENCE_SECONDS = 1.0
+_SHARE = 8  # a look at thousands of runs stays good for this many times what it took ...
+_LONGEST_SECONDS = 2.0  # ... but no longer than this
 
 
 class RunTable:
@@ -53,13 +56,15 @@ class RunTable:
         self._waiting: dict[str, None] = {}
         self._undiagnosed: dict[str, None] = {}
         self._filler: threading.Thread | None = None
-        self._looked = -FRESH_SECONDS
+        self._looked = -math.inf
+        self._cost = 0.0  # seconds that the last look took
         self._closed = False
 
     def refresh(self, force: bool = False) -> list[str]:
         """Look at every run; the keys of those whose rows are new, changed or gone."""
         with self._lock:
-            if not force and time.monotonic() - self._looked < FRESH_SECONDS:
+            begun = time.monotonic()
+            if not force and begun - self._looked < max(FRESH_SECONDS, min(_LONGEST_SECONDS, _SHARE * self._cost)):
                 return []
             found = self.places.scan()
             changed = [key for key in self._rows if key not in found]
@@ -75,6 +80,7 @@ class RunTable:
                 self._link(changed)
                 self.version += 1
             self._looked = time.monotonic()
+            self._cost = self._looked - begun
             self._fill_later(sorted(new, key=lambda key: -(self._rows[key].data["created"] or 0.0)))
             return changed
 

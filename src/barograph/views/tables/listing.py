@@ -12,6 +12,7 @@ from barograph.core.record import json_text
 from barograph.core.text import escape
 from barograph.query.catalog import find, runs
 from barograph.query.folders import place_name
+from barograph.query.groups import groups, split_keys
 from barograph.query.search import choose
 from barograph.training.blackbox.files import read_blackbox
 from barograph.views import overview
@@ -25,12 +26,18 @@ def run_ls(
     project: str | None = None,
     tag: str | None = None,
     archived: bool = False,
+    group: str | None = None,
     as_json: bool = False,
 ) -> int:
     """Print a row for each run; returns the exit code 0. words: only runs that have them all, or meet a condition.
-    archived: those too."""
+    archived: those too. group: a row for each group of runs that have the same values of these keys instead."""
     every = [run for run in runs(dir, project, tag=tag) if archived or not run.archived]
-    rows = [overview.summary(run) for run in (choose(every, words) if words else every)]
+    chosen = choose(every, words) if words else every
+    if group is not None and chosen:
+        found = groups(chosen, split_keys(group))
+        print(json_text([overview.group_row(one) for one in found]) if as_json else overview.group_table(found))
+        return 0
+    rows = [overview.summary(run) for run in chosen]
     if as_json:
         print(json_text(rows))
     elif not rows and every:

@@ -1,0 +1,118 @@
+"""The table of 5,000 runs in Chromium: milliseconds until it can be used, and from a click to the rows asked for.
+
+    python benchmarks/page/table.py [--keep DIR] [--runs 5000]
+
+Times are the page's own, from the navigation or the click to the frame after the rows are there. "server" is what the
+server itself takes for the same groups. Needs `playwright` and a Chromium; the page must be built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import made_runs
+from browser import CHROMIUM, middle, opened, wait
+from server import Served, line
+
+TURNS = 9
+
+# Notes when the rows in sight are others: one frame after the table changed.
+NOTE = """
+(() => {
+  const text = () => [...document.querySelectorAll('.runs-table tbody tr')].slice(0, 12)
+    .map((row) => row.dataset.key + row.className).join();
+  let before = text();
+  window.changed = 0;
+  new MutationObserver(() => {
+    const now = text();
+    if (now === before) return;
+    before = now;
+    requestAnimationFrame(() => { window.changed = performance.now(); });
+  }).observe(document.querySelector('#page, main, body'), {childList: true, subtree: true, attributes: true});
+  document.addEventListener('click', () => { window.asked = performance.now(); }, {capture: true});
+  document.addEventListener('input', () => { window.asked = performance.now(); }, {capture: true});
+})();
+"""
+ROWS = "document.querySelectorAll('tr.run .run-link').length > 5 && performance.now()"
+
+
+def clicked(page: Any, click: Any) -> float:
+    """From a click to the frame in which other rows are there."""
+    page.wait_for_timeout(400)
+    page.evaluate("window.changed = 0")
+    click()
+    return float(wait(page, "window.changed > window.asked && window.changed - window.asked"))
+
+
+def table(browser: Any, root: Path, runs: int) -> None:
+    place = made_runs.many(root, runs, 6, 200)
+    usable = []
+    for _ in range(3):
+        served = Served(place)
+        with opened(browser, 1440) as page:
+            page.goto(f"{served.http.base_url}?view=table")
+            usable.append(float(wait(page, ROWS)))
+        served.close()
+    line(f"{runs:,} runs: rows can be used, server just started", *middle(usable, 1000))
+
+    served = Served(place)
+    served.get("/api/runs")
+    while served.get("/api/runs").json()["runs"][0]["best"] == {}:  # until all rows are filled in
+        time.sleep(1)
+    with opened(browser, 1440) as page:
+        page.goto(f"{served.http.base_url}?view=table&cols=config:lr,config:seed,last:train/loss,best:train/loss")
+        usable = [float(wait(page, ROWS))]
+        line("  the same, server warm", *middle(usable, 1000))
+        page.evaluate(NOTE)
+        head = page.locator("thead .head", has_text="train/loss").first
+        line("  sort", *middle([clicked(page, head.click) for _ in range(TURNS)], 100))
+
+        took = []
+        for turn in range(TURNS):
+            took.append(
+                clicked(
+                    page, lambda turn=turn: page.locator("#filter").fill(f"config.seed < {runs - 100 * (turn + 1)}")
+                )
+            )
+        line("  filter, with 330 ms of waiting for more letters", *middle(took, 430))
+        page.locator("#filter").fill("")
+        for name, columns in (("lr", 7), ("seed", runs)):
+            took = []
+            for _ in range(TURNS):
+                page.get_by_role("button", name="Group", exact=True).click()
+                pick = page.locator(".pick", has_text=name).first
+                took.append(clicked(page, pick.click))
+                page.get_by_role("button", name="Grouped by").click()
+                clicked(page, page.locator(".pick", has_text="No groups").click)
+            line(f"  group by {name}: {columns:,} groups", *middle(took, 100))
+        asked = "/api/groups?by=config.lr&column=last:train/loss&column=best:train/loss"
+        took = []
+        for _ in range(TURNS):
+            began = time.perf_counter()
+            served.get(asked)
+            took.append(1000 * (time.perf_counter() - began))
+        line("  server: groups by lr", *middle(took, 60))
+    served.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="folder that keeps the runs for the next time")
+    parser.add_argument("--runs", type=int, default=5_000)
+    options = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        root = options.keep or Path(temporary)
+        root.mkdir(parents=True, exist_ok=True)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        table(browser, root, options.runs)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

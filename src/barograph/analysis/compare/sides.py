@@ -139,7 +139,8 @@ def _by_setup(everyone: list[ComparedMember]) -> list[Side] | None:
         commit = member.facts.values.get(("code", "commit"))
         for other, side in setups:
             here = side.members[0].facts.values.get(("code", "commit"))
-            if mine.keys() == other.keys() and all(same(mine[key], other[key]) for key in mine) and commit == here:
+            agree = commit == here or None in (commit, here)  # who was killed at its start has not said its code
+            if agree and mine.keys() == other.keys() and all(same(mine[key], other[key]) for key in mine):
                 side.members.append(member)
                 break
         else:

@@ -17,6 +17,7 @@ from barograph.analysis.compare.difference import Differences
 from barograph.analysis.compare.ends import SharedStretch
 from barograph.analysis.compare.keys import shown
 from barograph.analysis.compare.member import direction
+from barograph.analysis.compare.ranking import Ranking
 from barograph.analysis.compare.sides import Side
 from barograph.analysis.compare.words import letter
 from barograph.core.text import number, signed
@@ -32,7 +33,8 @@ ONE, SEVERAL, NONE, SEEDS, UNKNOWN = "one change", "several changes", "no change
 class Verdict:
     """attribution: what changed, as one of "one change", "several changes", "no change", "seeds only", "unknown".
 
-    changes: their names. sentences: attribution first, then one for each side against the baseline, with advice.
+    changes: their names. sentences: the best of several
+    first, then attribution, then one for each side against the baseline, with advice.
     """
 
     attribution: str
@@ -40,11 +42,15 @@ class Verdict:
     sentences: list[str] = field(default_factory=list)
 
 
-def judge(sides: Sequence[Side], differences: Differences, made: Sequence[Contrast]) -> Verdict:
+def judge(
+    sides: Sequence[Side], differences: Differences, made: Sequence[Contrast], ranking: Ranking | None = None
+) -> Verdict:
     """Put the verdict together, and give every contrast its sentence."""
     verdict = _attribution(sides, differences)
     for item in made:
         _say(item, sides, verdict)
+    if ranking is not None:
+        verdict.sentences.insert(0, ranking.sentence)
     told = made if len(made) <= _MOST_TOLD else [item for item in made if item.test is not None and item.test.settled]
     for item in told[:_MOST_SETTLED]:
         verdict.sentences.append(item.sentence)

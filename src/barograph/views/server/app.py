@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import barograph
+from barograph.analysis.compare.keys import flatten
 from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.stored import StoredRun
 from barograph.views.server import details, edits, layers, names, series
@@ -198,6 +199,25 @@ class Server:
 
         return json_answer(request, self.slow.get(("compare", tuple(keys), *options.items()), state, work))
 
+    def importance(self, request: Request) -> Response:
+        asked = request.query_params
+        metric, value = asked.get("metric", ""), asked.get("value", "last")
+        if not metric or value not in ("last", "best"):
+            raise ValueError("name a metric, and of its values the last or the best")
+        self.table.refresh()
+        rows = select(self.table.rows(), asked.get("filter", ""), self.places)
+        kept = [row.data for row in rows if "archived" in asked or not row.data["archived"]]
+        values = [None if (found := row[value].get(metric)) is None else float(found) for row in kept]
+
+        def work() -> bytes:
+            from barograph.analysis.importance.explain import explain
+
+            found = explain([flatten(row["config"]) for row in kept], values, metric)
+            return msgspec.json.encode(mark_non_finite(found.as_dict()))
+
+        state = tuple((row["key"], number) for row, number in zip(kept, map(str, values), strict=True))
+        return json_answer(request, self.slow.get(("importance", metric, value, asked.get("filter")), state, work))
+
     def layout(self, request: Request) -> Response:
         folder = edits.project_folder(self.table, request.path_params["project"])
         return json_answer(request, edits.read_layout(folder, self.places.root))
@@ -328,6 +348,7 @@ def _application(server: Server) -> Starlette:
             Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
             Route("/api/series", read_series, methods=["POST"]),
             Route("/api/compare", _threaded(server.compare)),
+            Route("/api/importance", _threaded(server.importance)),
             Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
             Route("/api/projects/{project:path}/layout", save_layout, methods=["PUT"]),
             Route("/api/trash", _threaded(server.trashed)),

@@ -1,4 +1,4 @@
-"""What `/api/compare` answers, as types: the JSON of `barograph compare --json`, with the runs' keys.
+"""What `/api/compare` and `/api/importance` answer, as types: the JSON of the commands, with the runs' keys.
 
 In:   nothing.
 Out:  structs, as in `schema`; amounts that are NaN are None.
@@ -134,3 +134,40 @@ class ComparisonJson(GivenJson, kw_only=True):
     level: float
     rows: list[TableRowJson]
     contrasts: list[ContrastJson]
+
+
+# -- importance ------------------------------------------------------------------------------------------------
+
+
+class KeyImportanceJson(GivenJson, kw_only=True):
+    """A key of the configuration: the share of the variation that it explains, its interval, p, and how it stands."""
+
+    key: str
+    outcome: str
+    share: float
+    low: float
+    high: float
+    p: float | None
+    levels: int
+    lacking: int
+    trend: str
+    best: str | None
+    beside: list[str]
+    together: dict[str, float]
+    sentence: str
+
+
+class ImportanceJson(GivenJson, kw_only=True):
+    """What explains a metric over some runs: `barograph importance --json`."""
+
+    metric: str
+    runs: int
+    configurations: int
+    diverged: int
+    missing: int
+    level: float
+    keys: list[KeyImportanceJson]
+    repeats: float | None
+    constant: list[str]
+    apart: list[str]
+    sentences: list[str]

@@ -40,6 +40,7 @@ from barograph.probes.stats.statistics import merge_statistics as merge_statisti
 from barograph.probes.stats.statistics import tensor_statistics as tensor_statistics
 from barograph.query.filters import runs as runs
 from barograph.query.frames import frame as frame
+from barograph.query.groups import groups as groups
 from barograph.query.sql import sql as sql
 from barograph.query.stored import StoredRun as StoredRun
 from barograph.trackers.aim import AimBackend as AimBackend

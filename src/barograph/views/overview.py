@@ -28,13 +28,12 @@ from barograph.core.text import (
 from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
+from barograph.query.metrics import EVALUATIONS, LOSSES
 from barograph.query.stored import StoredRun
 from barograph.views.inside import expert_lines, flow_lines
 from barograph.views.lineage.command import page_lines
 
-_LOSSES = ("train/loss", "loss", "train_loss")
 _LONGEST_NAME = 24
-_EVALS = ("eval/loss", "val/loss", "val_loss", "eval_loss")
 
 
 def summary(run: StoredRun) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def summary(run: StoredRun) -> dict[str, Any]:
         "tags": run.tags,
         "dir": str(run.dir),
     }
-    for column, candidates in (("loss", _LOSSES), ("eval_loss", _EVALS)):
+    for column, candidates in (("loss", LOSSES), ("eval_loss", EVALUATIONS)):
         row[column] = next((final[name] for name in candidates if name in final), None)
     row["step"] = final.get("step")
     if row["step"] is None or row["loss"] is None:
@@ -62,7 +61,7 @@ def summary(run: StoredRun) -> dict[str, Any]:
 def _look(run: StoredRun, row: dict[str, Any]) -> None:
     """From the series themselves: for runs in progress or killed, and for names of the user's own."""
     known = set(run.names())
-    for column, candidates in (("loss", _LOSSES), ("eval_loss", _EVALS)):
+    for column, candidates in (("loss", LOSSES), ("eval_loss", EVALUATIONS)):
         name = next((name for name in candidates if name in known), None)
         if name is not None:
             series = run.series(name)
@@ -279,7 +278,7 @@ def _interesting(names: list[str]) -> list[str]:
     def place(name: str) -> tuple[int, int, str]:
         family = next((at for at, lead in enumerate(families) if name.startswith(lead)), len(families))
         family = next((7 + at for at, lead in enumerate(itself) if name.startswith(lead)), family)
-        return (0 if name in _LOSSES + _EVALS else 1, family + (10 if name.count("/") > 1 else 0), name)
+        return (0 if name in LOSSES + EVALUATIONS else 1, family + (10 if name.count("/") > 1 else 0), name)
 
     return sorted(names, key=place)
 

@@ -60,6 +60,29 @@ export interface Runs {
   left_out: string[];
 }
 
+/** A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite. */
+export interface GroupStatistics {
+  count: number;
+  not_finite: number;
+  mean: number | null;
+  deviation: number | null;
+  best: number | null;
+}
+
+/** Runs that have the same values of the keys asked for. statistics: by column, such as `last:train/loss`. */
+export interface RunGroup {
+  label: string;
+  values: Record<string, unknown>;
+  runs: Key[];
+  failed: number;
+  statistics: Record<string, GroupStatistics>;
+}
+
+/** Groups in the order of their values. */
+export interface RunGroups {
+  groups: RunGroup[];
+}
+
 /** The server. */
 export interface About {
   version: string;
@@ -405,7 +428,8 @@ export interface SeriesWanted {
 }
 
 /** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. log:
- * buckets for a logarithmic axis of x.
+ * buckets for a logarithmic axis of x. groups: runs by the name that stands for them as `run` of a series, whose curve
+ * is then their mean with its deviation (`grouping`).
  */
 export interface SeriesQuery {
   series: SeriesWanted[];
@@ -417,6 +441,7 @@ export interface SeriesQuery {
   smooth?: number;
   places?: boolean;
   log?: boolean;
+  groups?: Record<string, string[]>;
 }
 
 /** A run of a side; `key`: None where it is not served. */

@@ -45,11 +45,13 @@ _LATE = 0.5
 
 @dataclass
 class Comparison:
-    """sides: the first is the baseline; of three or more the best one, where none was asked for. metric, axis: compared, None if nothing could be. place: the stretch of
+    """sides: the first is the baseline: of three or more the best one, where none was asked for. metric,
+    axis: compared, None if nothing could be. place: the stretch of
     the axis that the runs share.
 
     differences: what is not the same. refusals: what would have misled. cautions, notes: sentences. rows: the table.
-    contrasts: every side against the baseline. ranking: the best of three sides or more, and who is as good. verdict: the conclusion. target: the target value.
+    contrasts: every side against the baseline. ranking: the best of three sides or
+    more, and who is as good. verdict: the conclusion. target: the target value.
     equal: of two runs that should be equal, series by series; None where that was not asked. level: of all tests
     together.
     """
@@ -207,7 +209,8 @@ def compare(
     dir: where ids and names are looked for. x: "step", "tokens", "samples", "time" or "flops"; by default the first
     that does not mislead. metric: by default the evaluation's loss where all have one, else the training's.
     group: a key of the configuration; runs with the same value are a group. baseline: the run, its group or the
-    group's value that the others are set against; by default the first, of three sides or more the best. target: the value whose reaching is timed.
+    group's value that the others are set against; by default the first, of three sides or
+    more the best. target: the value whose reaching is timed.
     level: of all tests together (0.05: one false verdict in twenty comparisons of equals).
     equal: the runs should be equal; say where they begin not to be, beyond tolerance (relative) and in any bit.
     anyway: take an axis or a metric although it misleads; it is said that it does.

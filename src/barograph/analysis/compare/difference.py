@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barograph.analysis.compare.facts import RunFacts, shapes_training
-from barograph.analysis.compare.keys import part_of, same, shown
+from barograph.query.keys import part_of, same, shown
 
 ABSENT = "—"
 PARTS = ("config", "code", "packages", "hardware", "environment", "data")

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from barograph.analysis.compare.curves import ComparisonCurve, window_of
-from barograph.analysis.compare.keys import shown
 from barograph.analysis.compare.member import ComparedMember, is_evaluation
 from barograph.analysis.compare.sides import Side
 from barograph.core.text import number, percent
+from barograph.query.keys import shown
 
 # A run of a group that ended before this part of its group's median end was stopped early, and not by its group's plan
 _WHOLE = 0.9

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from barograph.analysis.compare.keys import flatten, normal, numbers_of, part_of, plain
 from barograph.log.read import records_from
+from barograph.query.groups import setup_of
+from barograph.query.keys import flatten, normal, numbers_of, part_of, plain
 
 if TYPE_CHECKING:
     from barograph.core.record import Record
@@ -83,8 +84,7 @@ class RunFacts:
 
     def setup(self) -> dict[str, Any]:
         """The configuration that makes runs repeats of each other: without seeds, names, folders, and consequences."""
-        left_out = ("seed", "bookkeeping", "consequence", "speed", "machine")
-        return {key: value for key, value in self.config().items() if part_of(key) not in left_out}
+        return setup_of(self.config())
 
 
 def gather(run: StoredRun, about: Mapping[str, Any] | None = None, head: bool = True) -> RunFacts:

@@ -20,6 +20,8 @@ from barograph.analysis.compare.facts import RunFacts, gather
 from barograph.core import liveness
 from barograph.core.aliases import Names
 from barograph.core.utilization import mfu_fraction
+from barograph.query.metrics import direction as direction
+from barograph.query.metrics import is_evaluation as is_evaluation
 from barograph.query.stored import Series
 
 if TYPE_CHECKING:
@@ -32,29 +34,6 @@ EVALUATIONS = ("eval/loss", "val/loss", "eval/bpb", "eval/bits_per_byte", "eval/
 # Measures of text that don't depend on how it is cut into tokens
 PER_BYTE = re.compile(r".*(?:bpb|bits?_per_(?:byte|char\w*)|bpc|nats_per_byte).*", re.IGNORECASE)
 _PER_TOKEN = re.compile(r".*(?:loss|ppl|perplexity|nll|cross_?entropy|(?<![a-z])ce)(?![a-z]).*", re.IGNORECASE)
-_RISING = re.compile(
-    r".*(?:acc(?:uracy)?|reward|score|bleu|rouge|f1|exact_match|win_?rate|pass_?at|pass@|centered|core_metric|hellaswag"
-    r"|mmlu|goodput|mfu|hfu|tokens_per_second|samples_per_second|utilization|correct)(?:[/_@.]?\w*)?",
-    re.IGNORECASE,
-)
-_FALLING = re.compile(
-    r".*(?:loss(?:es)?|perplexity|ppl|bpb|bpc|nll|bits_per_\w+|error|wer|cer|norm|duration_ms|_seconds|step_ms|mse|mae|rmse)"
-    r"(?:[/_.]\w*)?",
-    re.IGNORECASE,
-)
-_EVALUATED = re.compile(r"(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout|core)(?:[/_. ].*)?", re.IGNORECASE)
-
-
-def direction(metric: str) -> int:
-    """1 if larger is better, −1 if smaller is, 0 if the name does not tell."""
-    if _FALLING.fullmatch(metric):
-        return -1
-    return 1 if _RISING.fullmatch(metric) else 0
-
-
-def is_evaluation(metric: str) -> bool:
-    """Whether a metric is measured on data held out."""
-    return _EVALUATED.fullmatch(metric) is not None and not metric.lower().startswith("train")
 
 
 def is_per_token(metric: str) -> bool:

@@ -15,9 +15,9 @@ from typing import Any
 from barograph.analysis.compare import statistics
 from barograph.analysis.compare.ends import SharedStretch
 from barograph.analysis.compare.facts import RunFacts, gather
-from barograph.analysis.compare.keys import same
 from barograph.analysis.compare.member import ComparedMember
 from barograph.query import catalog
+from barograph.query.keys import same
 
 MOST_RUNS = 300
 MOST_REPEATS = 40

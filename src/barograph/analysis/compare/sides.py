@@ -6,16 +6,14 @@ Out:  sides with their runs, the first one the baseline; sentences about runs th
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from barograph.analysis.compare.keys import normal, part_of, same, shown
 from barograph.analysis.compare.member import ComparedMember
 from barograph.query.given import GivenRun, stored_runs
+from barograph.query.groups import ALL_BUT_SEED, Traits, full_keys, group_runs, split_keys
 from barograph.query.stored import StoredRun
 
 Given = GivenRun | Iterable[GivenRun]
@@ -86,74 +84,36 @@ def _place(run: StoredRun) -> Path:
     return run.dir.resolve() if (run.dir / "segments").is_dir() or not files else files[0].resolve()
 
 
+def _traits(member: ComparedMember) -> Traits:
+    facts = {"project": member.project, "status": member.status, "tags": member.run.tags}
+    return Traits(member.facts.config(), {**facts, "commit": member.facts.values.get(("code", "commit"))})
+
+
 def _by_key(everyone: list[ComparedMember], group: str, notes: list[str]) -> list[Side]:
-    """Runs with the same value of a key, the smallest value first where they are numbers."""
-    sides: list[tuple[Any, Side]] = []
-    left_out = []
-    key = find_key(everyone, group)
-    for member in everyone:
-        config = member.facts.config()
-        if key not in config:
-            left_out.append(member.name)
-            continue
-        value = config[key]
-        for other, side in sides:
-            if same(value, other):
-                side.members.append(member)
-                break
+    """Runs with the same values of the keys that are named, separated by commas."""
+    keys = full_keys(split_keys(group), [_traits(member) for member in everyone])
+    sides, left_out = [], []
+    for found in group_runs(everyone, keys, _traits):
+        if ALL_BUT_SEED not in keys and None in found.values.values():
+            left_out += [member.name for member in found.runs]
         else:
-            sides.append((value, Side(f"{key} = {shown(value)}", [member])))
+            sides.append(Side(found.label, found.runs))
     if left_out:
         shown_names = ", ".join(left_out[:3]) + ("" if len(left_out) <= 3 else f" and {len(left_out) - 3} more")
         notes.append(f"{shown_names}: no {group} in the configuration, so left out.")
-    numbers = all(isinstance(value, (int, float)) for value, _ in sides)
-    sides.sort(key=lambda item: (item[0], "") if numbers else (0, str(item[0])))
-    return [side for _, side in sides]
-
-
-def find_key(everyone: Sequence[ComparedMember], group: str) -> str:
-    """The full key that a person means. Raises KeyError with the nearest, or those that it may be."""
-    keys = sorted({key for member in everyone for key in member.facts.config()})
-    wanted = group.replace("/", ".")
-    if wanted in keys:
-        return wanted
-    ending = [key for key in keys if normal(key) == normal(wanted) or key.endswith(f".{wanted}")]
-    if len(ending) == 1:
-        return ending[0]
-    if ending:
-        raise KeyError(f"{group!r} is {len(ending)} keys of the configuration: {', '.join(ending[:5])}")
-    if not keys:
-        raise KeyError(f"these runs have no configuration, so they can't be grouped by {group!r}")
-    near = difflib.get_close_matches(wanted, keys, 1, 0.4)
-    hint = f"; the nearest is {near[0]!r}" if near else f"; there are {', '.join(keys[:8])}"
-    raise KeyError(f"no configuration has a key {group!r}{hint}")
+    return sides
 
 
 def _by_setup(everyone: list[ComparedMember]) -> list[Side] | None:
-    """Runs whose configuration is the same but for seeds; None if no two are, or some configuration is not known."""
-    setups: list[tuple[dict[str, Any], Side]] = []
-    for member in everyone:
-        if "config" not in member.facts.known:
-            return None
-        mine = member.facts.setup()
-        commit = member.facts.values.get(("code", "commit"))
-        for other, side in setups:
-            here = side.members[0].facts.values.get(("code", "commit"))
-            agree = commit == here or None in (commit, here)  # who was killed at its start has not said its code
-            if agree and mine.keys() == other.keys() and all(same(mine[key], other[key]) for key in mine):
-                side.members.append(member)
-                break
-        else:
-            setups.append((mine, Side("", [member])))
-    if len(setups) == len(everyone):
+    """Runs whose configuration is the same but for seeds, the first one's group first; None if no two are, or some
+    configuration is not known."""
+    if any("config" not in member.facts.known for member in everyone):
         return None
-    keys = sorted({key for setup, _ in setups for key in setup})
-    telling = [key for key in keys if any(not same(setups[0][0].get(key), setup.get(key)) for setup, _ in setups)]
-    telling.sort(key=lambda key: (part_of(key) != "plain", key))
-    for at, (setup, side) in enumerate(setups):
-        words = [f"{normal(key)} = {shown(setup.get(key))}" for key in telling[:2]]
-        side.label = ", ".join(words) or (f"setup {at + 1}" if len(setups) > 1 else "all runs")
-    return [side for _, side in setups]
+    found = group_runs(everyone, [ALL_BUT_SEED], _traits)
+    if len(found) == len(everyone):
+        return None
+    found.sort(key=lambda group: everyone.index(group.runs[0]))
+    return [Side(group.label, group.runs) for group in found]
 
 
 def _baseline(sides: list[Side], which: str | os.PathLike[str] | StoredRun, dir: str | os.PathLike[str] | None) -> int:

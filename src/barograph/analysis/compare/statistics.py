@@ -97,7 +97,8 @@ def contrast(
     """Test B against A by the rule above; None if nothing can be concluded from so few.
 
     paired: a[i] and b[i] are of the same seed. repeats: the spread from run to run and its degrees of freedom, known
-    from other runs. pooled: the same from all sides of the comparison, these two among them. level: of the test, 0.05 or, with m comparisons, 0.05 / m.
+    from other runs. pooled: the same from all sides of the comparison, these two among
+    them. level: of the test, 0.05 or, with m comparisons, 0.05 / m.
     """
     left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if not len(left) or not len(right):

@@ -15,12 +15,12 @@ from barograph.analysis.compare.axes import UNITS
 from barograph.analysis.compare.contrasts import Contrast
 from barograph.analysis.compare.difference import Differences
 from barograph.analysis.compare.ends import SharedStretch
-from barograph.analysis.compare.keys import shown
 from barograph.analysis.compare.member import direction
 from barograph.analysis.compare.ranking import Ranking
 from barograph.analysis.compare.sides import Side
 from barograph.analysis.compare.words import letter
 from barograph.core.text import number, signed
+from barograph.query.keys import shown
 
 _MOST_TOLD = 3  # contrasts told one by one
 _MOST_SETTLED = 8

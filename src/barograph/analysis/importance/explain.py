@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.analysis.compare.keys import flatten, part_of, plain, shown
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, direction
 from barograph.analysis.importance import statistics
 from barograph.analysis.importance.statistics import Factor, Floats
 from barograph.core import providers
 from barograph.core.text import count, listed, number, percent
 from barograph.query import filters, given
+from barograph.query.keys import flatten, part_of, plain, shown
 from barograph.query.stored import StoredRun
 
 LEVEL = 0.05

@@ -16,13 +16,13 @@ import numpy as np
 
 from barograph.analysis.compare.curves import window_of
 from barograph.analysis.compare.difference import differences
-from barograph.analysis.compare.keys import normal, shown
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, direction, is_evaluation
 from barograph.analysis.compare.refusals import metric_obstacle, obstacles, refused_metrics
 from barograph.analysis.compare.sides import Side
 from barograph.core.liveness import LOST
 from barograph.core.text import compact, number, percent
 from barograph.log.read import records_of
+from barograph.query.keys import normal, shown
 
 # names of a count of parameters, in the order of preference; each as `keys.normal` writes it
 _COUNT = re.compile(

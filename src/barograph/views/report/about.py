@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from barograph.analysis.compare.keys import plain
 from barograph.core import text
 from barograph.query.causes import CAUSES
+from barograph.query.keys import plain
 from barograph.views.report import figures
 from barograph.views.report.content import (
     Block,

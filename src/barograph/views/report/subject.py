@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from barograph.analysis.compare.keys import flatten, numbers_of
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, is_evaluation
 from barograph.core import liveness
 from barograph.core.record import Record
@@ -26,6 +25,7 @@ from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.channels import is_wanted
 from barograph.log.read import records_of
 from barograph.query.energy import Energy, Prices
+from barograph.query.keys import flatten, numbers_of
 from barograph.query.ranks import chosen_rank
 from barograph.query.stored import Series, StoredRun, at_one_moment
 

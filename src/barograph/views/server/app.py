@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import barograph
-from barograph.analysis.compare.keys import flatten
 from barograph.core.record import encode_fields, mark_non_finite
+from barograph.query.groups import split_keys
+from barograph.query.keys import flatten
 from barograph.query.stored import StoredRun
 from barograph.views.server import details, edits, layers, names, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
+from barograph.views.server.grouping import MOST_COLUMNS, grouped
 from barograph.views.server.memory import Memory
 from barograph.views.server.page import ASSETS, Page
 from barograph.views.server.places import Places, RunPlace, key_of
@@ -93,6 +95,15 @@ class Server:
         stamp = f"{self.access.edit_token[:6]}-{self.table.version}"
         body = rows_as_json(rows, stamp, self.places.left_out.values())
         return json_answer(request, body, etag=stamp if not said else "")
+
+    def groups(self, request: Request) -> Response:
+        asked = request.query_params
+        self.table.refresh()
+        rows = select(self.table.rows(), asked.get("filter", ""), self.places)
+        if asked.get("archived") != "1":
+            rows = [row for row in rows if not row.data["archived"]]
+        made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
+        return json_answer(request, {"groups": made})
 
     def run(self, request: Request, place: RunPlace) -> Response:
         row = self.table.whole_row(place.key)
@@ -347,6 +358,7 @@ def _application(server: Server) -> Starlette:
             Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
             Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
             Route("/api/series", read_series, methods=["POST"]),
+            Route("/api/groups", _threaded(server.groups)),
             Route("/api/compare", _threaded(server.compare)),
             Route("/api/importance", _threaded(server.importance)),
             Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),

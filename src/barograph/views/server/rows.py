@@ -15,25 +15,22 @@ from typing import Any
 
 import msgspec
 
-from barograph.analysis.compare.member import direction, is_evaluation
 from barograph.core import liveness, manifest, segments
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import format_time, mark_non_finite, parse_time
 from barograph.log.spool import best_copy
 from barograph.query import curation
 from barograph.query.findings import SEVERITIES
+from barograph.query.groups import Traits, facts_of
+from barograph.query.keys import flatten
 from barograph.query.leaves import flat
+from barograph.query.metrics import best_names, best_values, chosen, read_last_values
 from barograph.query.stored import StoredRun
 from barograph.views.server.places import RunPlace, served_run
 from barograph.views.server.progress import Progress, last_step, sidecar_logs
 
-MOST_METRICS = 40
 _MOST_CONFIG = 500  # values of a configuration in a row; the run's own page has them all
 _LONGEST_VALUE = 500  # characters
-_BEST = 8  # series whose best value is looked for in the columns of a run that has ended
-_LOSSES = ("train/loss", "loss", "train_loss")
-_EVALS = ("eval/loss", "val/loss", "val_loss", "eval_loss")
-_LAST_FAMILIES = ("goodput", "energy", "host", "gpu", "allocator", "span", "sol", "data", "memory", "ranks", "model")
 
 Signature = tuple[Any, ...]
 
@@ -56,6 +53,18 @@ class RunRow:
         self.written = 0.0
         self.progress: Progress | None = None
         self._about: dict[str, Any] = {}
+        self._traits: Traits | None = None
+
+    @property
+    def traits(self) -> Traits:
+        """What the run is grouped by, kept until the row is built again."""
+        data = self.data
+        if self._traits is None:
+            config = self._about.get("config")
+            facts = facts_of({**self._about, "tags": data["tags"]})
+            self._traits = Traits(flatten(config if isinstance(config, dict) else {}), facts)
+        self._traits.facts.update(project=data["project"], status=data["status"])
+        return self._traits
 
     def build(self, signature: Signature) -> None:
         """Read the manifest and what people edited; keeps what was found in the columns before."""
@@ -89,7 +98,7 @@ class RunRow:
             "step": final.get("step", step) if not self.live else step,
             "total_steps": about.get("total_steps"),
             "remaining_seconds": None,
-            "last": _chosen(final) if not self.live else before.get("last", {}),
+            "last": chosen(final) if not self.live else before.get("last", {}),
             "best": before.get("best", {}),
             "findings": before.get("findings", {"critical": 0, "warning": 0, "info": 0}),
             "parent": None,
@@ -99,6 +108,7 @@ class RunRow:
         if not self.data["last"]:
             self.data["last"] = before.get("last", {})
         self.signature = signature
+        self._traits = None
         self.is_filled = False
         self.encode()
 
@@ -119,10 +129,10 @@ class RunRow:
             progress.read_findings()
         self.data["findings"] = progress.findings.counts()
         if not self.data["last"]:
-            self.data["last"], step = _last_values(run)
+            self.data["last"], step = read_last_values(run)
             self.data["step"] = step if self.data["step"] is None else self.data["step"]
         if not self.live or not progress.whole or progress.segments > 1:
-            best = _best_values(run, self.data["last"])
+            best = best_values(run, best_names(self.data["last"]))
             self.data["best"] = best
             if self.live:
                 progress.best.update(best)
@@ -146,7 +156,7 @@ class RunRow:
             return False
         if progress.step is not None:
             data["step"] = progress.step
-        data["last"] = _chosen(progress.last)
+        data["last"] = chosen(progress.last)
         data["best"] = {name: progress.best[name] for name in data["last"] if name in progress.best}
         if progress.whole or progress.findings:
             data["findings"] = progress.findings.counts()
@@ -246,65 +256,4 @@ def _config(config: Any) -> dict[str, Any]:
         elif isinstance(value, list) and len(value) > 64:
             value = [*value[:64], "…"]
         result[name] = value
-    return result
-
-
-def interest(name: str) -> tuple[int, int, str]:
-    """What stands where in a row: losses, evaluations, norm, learning rate, speed, then the rest."""
-    family, _, leaf = name.rpartition("/")
-    if name in _LOSSES:
-        place = 0
-    elif name in _EVALS:
-        place = 1
-    elif "loss" in leaf:
-        place = 2
-    elif is_evaluation(name):
-        place = 3
-    elif leaf in ("norm", "grad_norm", "grad_norm_before"):
-        place = 4
-    elif leaf in ("lr", "learning_rate"):
-        place = 5
-    elif leaf in ("tokens_per_second", "mfu", "samples_per_second", "step_ms", "duration_ms"):
-        place = 6
-    elif family.split("/")[0] in _LAST_FAMILIES:
-        place = 8
-    else:
-        place = 7
-    return name.count("/") > 1, place, name
-
-
-def _chosen(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that a row has room for, the interesting ones first."""
-    plain = {name: value for name, value in values.items() if name != "step" and _is_number(value)}
-    return {name: plain[name] for name in sorted(plain, key=interest)[:MOST_METRICS]}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity")
-
-
-def _last_values(run: StoredRun) -> tuple[dict[str, float], int | None]:
-    """Last values, and the last step, of a run that was killed, or keeps its numbers in columns alone."""
-    import numpy
-
-    names = sorted((name for name in run.names() if name.count("/") < 2), key=interest)[:MOST_METRICS]
-    found: dict[str, float] = {}
-    last: int | None = None
-    for name, (step, moment, value, _, _) in run.points_of(names):
-        newest = int(numpy.lexsort((moment, step))[-1])
-        found[name] = float(value[newest])
-        last = max(int(step[newest]), last or 0)
-    return found, last
-
-
-def _best_values(run: StoredRun, last: dict[str, Any]) -> dict[str, float]:
-    """The lowest or highest finite value on the live branch, of the series of which it is known which is better."""
-    import numpy
-
-    wanted = [name for name in last if direction(name) and interest(name)[1] < 7][:_BEST]
-    result = {}
-    for name, (_, _, values, _, _) in run.points_of(wanted):
-        values = values[numpy.isfinite(values)]
-        if len(values):
-            result[name] = float(values.max() if direction(name) > 0 else values.min())
     return result

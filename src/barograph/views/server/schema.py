@@ -87,6 +87,32 @@ class RunsJson(AnswerJson, kw_only=True):
     left_out: Annotated[list[str], Meta(description="Sentences about folders that are not served.")]
 
 
+class GroupStatisticsJson(AnswerJson, kw_only=True):
+    """A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite."""
+
+    count: int
+    not_finite: int
+    mean: float | None
+    deviation: float | None
+    best: float | None
+
+
+class RunGroupJson(AnswerJson, kw_only=True):
+    """Runs that have the same values of the keys asked for. statistics: by column, such as `last:train/loss`."""
+
+    label: str
+    values: dict[str, Any]
+    runs: list[Key]
+    failed: int
+    statistics: dict[str, GroupStatisticsJson]
+
+
+class RunGroupsJson(AnswerJson, kw_only=True):
+    """Groups in the order of their values."""
+
+    groups: list[RunGroupJson]
+
+
 class AboutJson(AnswerJson, kw_only=True):
     """The server."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from barograph.core import columns
+from barograph.views.server import grouping
 from barograph.views.server.axes import TIMED, Axis
 from barograph.views.server.frames import Frame
 from barograph.views.server.memory import Memory
@@ -43,7 +44,8 @@ class SeriesWanted(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"}):
     """What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are.
 
-    log: buckets for a logarithmic axis of x.
+    log: buckets for a logarithmic axis of x. groups: runs by the name that stands for them as `run` of a series, whose
+    curve is then their mean with its deviation (`grouping`).
     """
 
     series: list[SeriesWanted]
@@ -55,6 +57,7 @@ class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"})
     smooth: float = 0.0
     places: bool = False
     log: bool = False
+    groups: dict[str, tuple[str, ...]] = {}
 
 
 def parse(body: bytes) -> Request:
@@ -97,13 +100,13 @@ class SeriesAnswers:
         if self._closed:
             raise StillWorking("the server is ending")
         if len(by_run) > 1:
-            jobs = [self._threads.submit(self._of_run, key, wanted, request, until) for key, wanted in by_run.items()]
+            jobs = [self._threads.submit(self._of_key, key, wanted, request, until) for key, wanted in by_run.items()]
             try:
                 parts = [job.result() for job in jobs]
             except CancelledError:
                 raise StillWorking("the server is ending") from None
         else:
-            parts = [self._of_run(key, wanted, request, until) for key, wanted in by_run.items()]
+            parts = [self._of_key(key, wanted, request, until) for key, wanted in by_run.items()]
         made = {wanted: item for part in parts for wanted, item in part.items()}
         frame = Frame()
         entries = [_entry(frame, wanted, made[wanted]) for wanted in request.series]
@@ -114,6 +117,14 @@ class SeriesAnswers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- inside ---------------------------------------------------------------------------------------
+
+    def _of_key(
+        self, key: str, wanted: list[SeriesWanted], request: Request, until: float
+    ) -> dict[SeriesWanted, dict[str, Any]]:
+        members = request.groups.get(key)
+        if members is None:
+            return self._of_run(key, wanted, request, until)
+        return grouping.curves(self._reading, members, wanted, request, until)
 
     def _of_run(
         self, key: str, wanted: list[SeriesWanted], request: Request, until: float

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from barograph.analysis.compare.difference import differences
 from barograph.analysis.compare.facts import RunFacts, gather
-from barograph.analysis.compare.keys import flatten, numbers_of, part_of, plain, same, shown
+from barograph.query.keys import flatten, numbers_of, part_of, plain, same, shown
 
 
 @pytest.mark.parametrize(

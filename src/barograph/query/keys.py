@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 # The parts, in the order in which they are looked for; the first that fits counts. "plain" is what is left.
@@ -72,6 +73,7 @@ def normal(key: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")
 
 
+@lru_cache(1 << 14)
 def part_of(key: str) -> str:
     """What a key is about: one of bookkeeping, seed, consequence, speed, machine, tokenizer, validation, data, batch,
     sequence, length, loss, layout, or plain."""

@@ -1,0 +1,281 @@
+"""Groups: runs that have the same values of some keys, and what a number comes to over them.
+
+In:   runs or rows of any kind with their traits; keys: of the configuration, facts such as `project`, "all but seed".
+Out:  groups in the order of their values, each with its runs; mean, deviation and best over them.
+
+This is the one definition. The page's table and charts, `barograph ls --group`, `barograph.groups` and the sides of a
+comparison are made of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from barograph.core import liveness
+from barograph.query import curation
+from barograph.query.given import GivenRun, stored_runs
+from barograph.query.keys import flatten, normal, part_of, same, shown
+from barograph.query.metrics import best_values, direction, last_values
+from barograph.query.stored import StoredRun
+
+Item = TypeVar("Item")
+
+ALL_BUT_SEED = "all but seed"
+FACTS = ("project", "status", "tags")
+CONFIG = "config."  # before a key of the configuration
+FAILED = ("failed", "diverged", *liveness.LOST)  # ended otherwise than planned
+_NOT_SETUP = ("seed", "bookkeeping", "consequence", "speed", "machine")
+_LABEL_KEYS = 6  # keys in the label of a setup at most
+
+
+@dataclass(eq=False)
+class Traits:
+    """What a run is grouped by. config: flat, plain values (`keys.flatten`). facts: those of `FACTS`, and commit."""
+
+    config: Mapping[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def setup(self) -> dict[str, Any]:
+        """The configuration that makes runs repeats of each other: without seeds, names, folders, and consequences."""
+        return setup_of(self.config)
+
+    @cached_property
+    def setup_identity(self) -> tuple[Any, Hashable]:
+        """Equal for runs of one setup and one commit: the commit, None where it is not known, and the setup."""
+        return self.facts.get("commit"), frozenset((key, _identity(value)) for key, value in self.setup.items())
+
+
+@dataclass(frozen=True)
+class GroupStatistics:
+    """A number over the runs of a group. count: runs with a finite value. not_finite: those whose value is not finite.
+
+    mean, deviation: of the finite values; deviation with count − 1, None for one run. best: None where it is not known
+    whether larger or smaller is better.
+    """
+
+    count: int
+    not_finite: int
+    mean: float | None = None
+    deviation: float | None = None
+    best: float | None = None
+
+
+@dataclass(eq=False)
+class RunGroup(Generic[Item]):
+    """values: key → plain value, None where the runs have none. runs: in the order given."""
+
+    label: str
+    values: dict[str, Any]
+    runs: list[Item]
+
+
+def setup_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A flat configuration without what makes no other training: seeds, names, folders, consequences."""
+    return {key: value for key, value in config.items() if part_of(key) not in _NOT_SETUP}
+
+
+def group_runs(items: Iterable[Item], keys: Sequence[str], traits: Callable[[Item], Traits]) -> list[RunGroup[Item]]:
+    """Groups by full keys, as `full_keys` has them, in the order of their values; what lacks a key stands last.
+
+    A run with several tags is in the group of each.
+    """
+    if ALL_BUT_SEED in keys:
+        return _by_setup(items, traits)
+    found: dict[tuple[Hashable, ...], tuple[tuple[Any, ...], list[Item]]] = {}
+    for item in items:
+        for values in _values_of(traits(item), keys):
+            found.setdefault(tuple(map(_identity, values)), (values, []))[1].append(item)
+    names = [key.removeprefix(CONFIG) for key in keys]
+    ordered = sorted(found.values(), key=lambda one: tuple(map(_order, one[0])))
+    return [RunGroup(_label(names, values), dict(zip(names, values, strict=True)), runs) for values, runs in ordered]
+
+
+def split_keys(text: str) -> list[str]:
+    """Keys separated by commas, as commands and addresses have them."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def full_keys(words: Iterable[str], everyone: Sequence[Traits]) -> list[str]:
+    """The full keys that a person means. Raises KeyError with the nearest, or those that it may be."""
+    return [word if word in (*FACTS, ALL_BUT_SEED) else CONFIG + find_key(everyone, word) for word in words]
+
+
+def find_key(everyone: Iterable[Traits], word: str) -> str:
+    """The full key of the configuration that is meant. Raises KeyError with the nearest, or those that it may be."""
+    keys = sorted({key for traits in everyone for key in traits.config})
+    wanted = word.replace("/", ".")
+    if wanted not in keys and wanted.startswith(CONFIG):
+        wanted = wanted.removeprefix(CONFIG)
+    if wanted in keys:
+        return wanted
+    ending = [key for key in keys if normal(key) == normal(wanted) or key.endswith(f".{wanted}")]
+    if len(ending) == 1:
+        return ending[0]
+    if ending:
+        raise KeyError(f"{word!r} is {len(ending)} keys of the configuration: {', '.join(ending[:5])}")
+    if not keys:
+        raise KeyError(f"these runs have no configuration, so they can't be grouped by {word!r}")
+    near = difflib.get_close_matches(wanted, keys, 1, 0.4)
+    hint = f"; the nearest is {near[0]!r}" if near else f"; there are {', '.join(keys[:8])}"
+    raise KeyError(f"no configuration has a key {word!r}{hint}")
+
+
+def statistics(values: Iterable[float], better: int = 0) -> GroupStatistics:
+    """A number over runs. better: 1 where larger is better, −1 where smaller is. The order makes no difference."""
+    every = list(values)
+    finite = [value for value in every if math.isfinite(value)]
+    count, lost = len(finite), len(every) - len(finite)
+    if not count:
+        return GroupStatistics(0, lost)
+    # sums without rounding: whoever adds up in another order has the same digits
+    mean = math.fsum(finite) / count
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (count - 1)) if count > 1 else None
+    return GroupStatistics(count, lost, mean, deviation, max(finite) if better > 0 else min(finite) if better else None)
+
+
+# -- stored runs -------------------------------------------------------------------------------------------
+
+
+class GroupedRuns(RunGroup[StoredRun]):
+    """A group of stored runs."""
+
+    @property
+    def failed(self) -> int:
+        """How many ended otherwise than planned."""
+        return sum(run.status in FAILED for run in self.runs)
+
+    def last(self, metric: str) -> GroupStatistics:
+        """The last value of a metric over the runs."""
+        every = [last_values(run).get(metric) for run in self.runs]
+        return statistics([value for value in every if value is not None], direction(metric))
+
+    def best(self, metric: str) -> GroupStatistics:
+        """The best value that each run had of a metric, over the runs."""
+        every = [best_values(run, [metric]).get(metric) for run in self.runs]
+        return statistics([value for value in every if value is not None], direction(metric))
+
+    def __repr__(self) -> str:
+        return f"<{self.label}: {len(self.runs)} runs>"
+
+
+def groups(
+    given: GivenRun | Iterable[GivenRun],
+    by: str | Sequence[str] = ALL_BUT_SEED,
+    *,
+    dir: str | os.PathLike[str] | None = None,
+) -> list[GroupedRuns]:
+    """Runs in groups that have the same values of some keys.
+
+    given: runs, or a folder of them. by: one key or several: "model.width", a key's end such as "lr", "project",
+    "status", "tags"; "all but seed" puts together runs whose configuration and commit differ in seeds, names and
+    folders alone. Groups stand in the order of their values; runs that lack a key are a group of their own, the last.
+    Raises KeyError for a key that no run has, naming the nearest.
+    """
+    every = [(run, traits_of(run)) for run in stored_runs(given, dir)]
+    keys = full_keys([by] if isinstance(by, str) else by, [traits for _, traits in every])
+    found = group_runs(every, keys, lambda item: item[1])
+    return [GroupedRuns(group.label, group.values, [run for run, _ in group.runs]) for group in found]
+
+
+def traits_of(run: StoredRun) -> Traits:
+    """What a stored run is grouped by."""
+    about = curation.over(run.dir, run.manifest)
+    return Traits(flatten(run.config), {**facts_of(about), "project": run.project, "status": run.status})
+
+
+def facts_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Tags and commit, as a manifest has them."""
+    git, tags = about.get("git"), about.get("tags")
+    commit = about.get("repo_commit") or (git.get("commit") if isinstance(git, Mapping) else None)
+    tags = [str(tag) for tag in tags] if isinstance(tags, list) else []
+    return {"tags": tags, "commit": str(commit)[:12] if commit else None}
+
+
+# -- inside ------------------------------------------------------------------------------------------------
+
+
+def _by_setup(items: Iterable[Item], traits: Callable[[Item], Traits]) -> list[RunGroup[Item]]:
+    """Runs whose configuration is the same but for seeds, named by the keys that differ between the groups."""
+    found: dict[Hashable, tuple[dict[str, Any], list[Item]]] = {}
+    every = [(item, traits(item)) for item in items]
+    commits: dict[Hashable, set[Any]] = {}
+    for _, of_run in every:
+        commits.setdefault(of_run.setup_identity[1], set()).add(of_run.setup_identity[0])
+    for item, of_run in every:
+        commit, setup = of_run.setup_identity
+        known = commits[setup] - {None}
+        if commit is None and len(known) == 1:
+            (commit,) = known  # a run that was killed at its start has not recorded its code
+        found.setdefault((commit, setup), (of_run.setup, []))[1].append(item)
+    setups = list(found.values())
+    telling = _telling([setup for setup, _ in setups])
+    many = len(telling) > 2 and len({_identities(setup, telling[:2]) for setup, _ in setups}) < len(setups)
+    used = telling[: _LABEL_KEYS if many else 2]
+    setups.sort(key=lambda one: tuple(_order(one[0].get(key)) for key in telling))
+    result = []
+    for at, (setup, runs) in enumerate(setups):
+        words = [f"{normal(key)} = {shown(setup.get(key))}" for key in used]
+        label = ", ".join(words) or (f"setup {at + 1}" if len(setups) > 1 else "all runs")
+        result.append(RunGroup(label, {key: setup.get(key) for key in used}, runs))
+    return result
+
+
+def _telling(setups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys that differ between setups, those of the training first."""
+    first = setups[0] if setups else {}
+    keys = {key for setup in setups for key in setup}
+    differing = [key for key in keys if any(not same(first.get(key), setup.get(key)) for setup in setups)]
+    return sorted(differing, key=lambda key: (part_of(key) != "plain", key))
+
+
+def _identities(setup: Mapping[str, Any], keys: Sequence[str]) -> tuple[Hashable, ...]:
+    return tuple(_identity(setup.get(key)) for key in keys)
+
+
+def _values_of(traits: Traits, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The values of some keys: one tuple, or one for each tag."""
+    result: list[tuple[Any, ...]] = [()]
+    for key in keys:
+        if key == "tags":
+            each = list(traits.facts.get("tags") or (None,))
+        elif key in FACTS:
+            each = [traits.facts.get(key)]
+        else:
+            each = [traits.config.get(key.removeprefix(CONFIG))]
+        result = [(*values, value) for values in result for value in each]
+    return result
+
+
+def _identity(value: Any) -> Hashable:
+    """Equal for plain values that `keys.same` finds equal."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return ("number", "NaN" if math.isnan(value) else value)
+    return (type(value).__name__, value)
+
+
+def _order(value: Any) -> tuple[Any, ...]:
+    """Numbers first, then words in natural order, then what is missing."""
+    if value is None:
+        return (3,)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return (1,) if math.isnan(value) else (0, value)
+    return (2, *natural(str(value)))
+
+
+def natural(text: str) -> tuple[tuple[int, int | str], ...]:
+    """A key to sort texts by, in which 10 stands behind 9."""
+    parts = re.split(r"(\d+)", text.lower())
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts if part)
+
+
+def _label(names: Sequence[str], values: Sequence[Any]) -> str:
+    words = ["none" if value is None else shown(value) for value in values]
+    return ", ".join(f"{name} = {word}" for name, word in zip(names, words, strict=True))

@@ -83,6 +83,12 @@ class Comparison:
         """The end that all runs have in common, on the axis."""
         return self.place.high if self.place is not None and self.place.is_whole else None
 
+    def order(self) -> list[int]:
+        """The sides as a table of many has them: the best first."""
+        if self.ranking is not None:
+            return [rank.side for rank in self.ranking.ranks]
+        return list(range(len(self.sides)))
+
     def equality_sentences(self) -> list[str]:
         return [] if self.equal is None else equality.sentences(self.equal, self.tolerance)
 

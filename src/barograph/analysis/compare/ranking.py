@@ -107,26 +107,27 @@ def _sentence(metric: str, ranks: Sequence[Rank]) -> str:
     value = number(first.value, 5)
     if first.low is not None and first.high is not None:
         value += f" ± {number((first.high - first.low) / 2, 2)}"
-    text = f"The best is {first.label}: {metric} {value}"
     alike = [item.label for item in rest if item.outcome == ALIKE]
     worse = sum(item.outcome == WORSE for item in rest)
     failed = sum(bool(item.why) for item in rest)
     undecided = sum(item.outcome == UNDECIDED and not item.why for item in rest)
-    if alike:
-        named = "; ".join(alike[:_MOST_NAMED]) + (
-            f"; and {len(alike) - _MOST_NAMED} more" if len(alike) > _MOST_NAMED else ""
-        )
-        text += f", not distinguishable from {named}"
     parts = []
-    if worse:
-        parts.append(f"{worse} {'is' if worse == 1 else 'are'} worse")
-    if failed:
-        parts.append(f"{failed} lost runs or {'has' if failed == 1 else 'have'} no final value")
-    if undecided:
-        why = (
-            ": one run each shows no variation between seeds"
-            if all(item.runs == 1 for item in ranks if item.runs)
-            else ""
+    if alike or worse:
+        text = f"The best is {first.label}: {metric} {value}"
+        if alike:
+            more = f"; and {len(alike) - _MOST_NAMED} more" if len(alike) > _MOST_NAMED else ""
+            text += f", not distinguishable from {'; '.join(alike[:_MOST_NAMED])}{more}"
+        if worse:
+            parts.append(f"{worse} {'is' if worse == 1 else 'are'} worse")
+        if undecided:
+            parts.append(f"of {undecided} nothing can be concluded")
+    else:
+        text = f"The {'highest' if direction(metric) > 0 else 'lowest'} {metric} is that of {first.label}, {value}"
+        single = all(item.runs == 1 for item in ranks if item.runs)
+        parts.append(
+            "whether the others are worse can't be concluded"
+            + (": one run each does not show the variation between seeds" if single else "")
         )
-        parts.append(f"of {undecided} nothing can be concluded{why}")
+    if failed:
+        parts.append(f"{failed} ended with NaN, infinity or without a value")
     return text + "".join(f"; {part}" for part in parts) + "."

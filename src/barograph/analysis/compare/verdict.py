@@ -52,6 +52,8 @@ def judge(
     if ranking is not None:
         verdict.sentences.insert(0, ranking.sentence)
     told = made if len(made) <= _MOST_TOLD else [item for item in made if item.test is not None and item.test.settled]
+    if ranking is not None and made and ranking.ranks[0].side == made[0].baseline and len(made) > _MOST_TOLD:
+        told = []  # the ranking has them all
     for item in told[:_MOST_SETTLED]:
         verdict.sentences.append(item.sentence)
         if item.advice:
@@ -166,7 +168,7 @@ def _say(contrast: Contrast, sides: Sequence[Side], verdict: Verdict) -> None:
     if contrast.repeats is not None:
         whose = "their setup" if contrast.repeats.own else "other setups in the project"
         how += f", {number(test.spread, 3)} among {contrast.repeats.runs} repeats of {whose}"
-    interval = f"{number(100 * (1 - test.level), 3)}% interval {signed(test.low, 4)} to {signed(test.high, 4)}"
+    interval = f"{number(100 * (1 - test.level), 4)}% interval {signed(test.low, 4)} to {signed(test.high, 4)}"
     if test.settled:
         word = {contrasts.BETTER: "better", contrasts.WORSE: "worse"}.get(contrast.outcome, "different")
         than = f"{word} than {base}" if word != "different" else f"different from {base}"

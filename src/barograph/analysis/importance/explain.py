@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.analysis.compare.member import EVALUATIONS, LOSSES, direction
+from barograph.analysis.compare.member import EVALUATIONS, LOSSES
 from barograph.analysis.importance import statistics
 from barograph.analysis.importance.statistics import Factor, Floats
 from barograph.core import providers
 from barograph.core.text import count, listed, number, percent
 from barograph.query import filters, given
-from barograph.query.keys import flatten, part_of, plain, shown
-from barograph.query.stored import StoredRun
+from barograph.query.groups import Traits
+from barograph.query.keys import flatten, plain, shown
+from barograph.query.metrics import best_values, direction, last_values
 
 LEVEL = 0.05
 FEWEST = 8  # configurations: of fewer a single unusual one decides
@@ -37,7 +38,6 @@ _TOGETHER = 0.7  # from here on keys are said to vary together
 _STRONG = 1e-12
 _MOST_IN_GRID = 300
 _MOST_FOUND = 5  # keys that are tested beside one another
-_LEFT_OUT = ("seed", "bookkeeping", "consequence")
 
 EXPLAINS, TOGETHER, NOT_SHOWN, CANNOT_TELL = "explains", "varies with another", "not shown", "cannot tell"
 
@@ -120,39 +120,22 @@ def importance(
     found = given.stored_runs(runs, dir) if runs else filters.runs(dir)
     if where is not None:
         found = filters.select(found, where)
-    chosen = metric or _usual([set(_finals(run)) for run in found])
-    way = direction(chosen)
-    values = [_value(run, chosen, value, way) for run in found]
+    last = [last_values(run) for run in found]
+    chosen = metric or _usual(last)
+    if value == "best":
+        last = [best_values(run, [chosen]) for run in found]
+    values = [item.get(chosen) for item in last]
     if found and all(item is None for item in values):
         raise KeyError(f"none of {count(len(found), 'run')} has a metric {chosen!r}")
     return explain([flatten(run.config) for run in found], values, chosen, level)
 
 
-def _finals(run: StoredRun) -> dict[str, Any]:
-    finals = run.manifest.get("final_metrics")
-    return finals if isinstance(finals, dict) and finals else dict.fromkeys(run.names())
-
-
-def _usual(owned: Sequence[set[str]]) -> str:
+def _usual(owned: Sequence[Mapping[str, float]]) -> str:
     """The loss that most of the runs have."""
     for name in (*EVALUATIONS, *LOSSES):
-        if owned and 2 * sum(name in names for names in owned) > len(owned):
+        if owned and 2 * sum(name in values for values in owned) > len(owned):
             return name
     raise KeyError("most of these runs have no loss: name a metric")
-
-
-def _value(run: StoredRun, metric: str, value: str, way: int) -> float | None:
-    final = _finals(run).get(metric)
-    if value == "last" and final is not None:
-        return float(final)
-    try:
-        points = run.series(metric).value
-    except KeyError:
-        return None
-    if value == "last" or not way:
-        return float(points[-1]) if len(points) else None
-    points = points[np.isfinite(points)]
-    return (float(points.max() if way > 0 else points.min()) if len(points) else math.nan) if way else None
 
 
 def explain(
@@ -167,9 +150,12 @@ def explain(
     ranks = statistics.ranked(
         np.array([math.inf if lost else -way * value for value, lost in zip(known, bad, strict=True)])
     )
-    keys = [key for key in dict.fromkeys(key for config in settings for key in config)
-            if part_of(key) not in _LEFT_OUT]  # fmt: skip
-    groups = _configurations(settings, keys)
+    traits = [Traits(config) for config in settings]
+    keys = list(dict.fromkeys(key for item in traits for key in item.setup))
+    repeats: dict[Hashable, list[int]] = {}
+    for at, item in enumerate(traits):
+        repeats.setdefault(item.setup_identity, []).append(at)
+    groups = list(repeats.values())
     found = Importance(metric, len(kept), len(groups), sum(bad), len(values) - len(kept), level)
     if len(groups) < 2:
         found.sentences = _sentences(found)
@@ -183,15 +169,6 @@ def explain(
         _judge(found, factors, heads, statistics.ranked(means), weights, way)
     found.sentences = _sentences(found)
     return found
-
-
-def _configurations(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[list[int]]:
-    """The runs of each configuration: those that agree in all keys but seeds and names."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for at, config in enumerate(settings):
-        signature = tuple(_identity(config[key]) if key in config else None for key in keys)
-        groups.setdefault(signature, []).append(at)
-    return list(groups.values())
 
 
 def _identity(value: Any) -> tuple[str, Any]:
@@ -240,8 +217,9 @@ def _of_numbers(values: Sequence[float | None]) -> Factor:
     ranks = statistics.ranked(numbers)
     good = ~np.isnan(ranks)
     distinct, codes = np.unique(numbers[good], return_inverse=True)
-    most = max(2, min(_MOST_LEVELS, int(good.sum()) // _EACH))
-    if len(distinct) > most:
+    many = int(good.sum())
+    if len(distinct) > max(2, min(_MOST_LEVELS, many // 2)):
+        most = max(2, min(_MOST_LEVELS, many // _EACH))
         # as many configurations in each, and equal values in one
         cuts = np.quantile(ranks[good], np.linspace(0, 1, most + 1)[1:-1])
         _, codes = np.unique(np.searchsorted(cuts, ranks[good], "left"), return_inverse=True)
@@ -302,9 +280,10 @@ def _test(
         item.beside = beside.get(name, []) if item.p < alone[name] else []
         able = statistics.smallest_p(factors[name], ranks, none) * len(both) <= found.level
         item.outcome = NOT_SHOWN if able or item.p <= found.level else CANNOT_TELL
-        if alone[name] <= found.level:
+        if item.p <= found.level:
             item.outcome = TOGETHER  # until it is found to stand by itself
-    explained = [name for name, value in grid.items() if value <= found.level]
+    shown_in_grid = [name for name, value in grid.items() if value <= found.level]
+    explained = [name for name in shown_in_grid if set(shown_in_grid) - {name} <= set(beside[name])]
     for name in explained:
         made[name].outcome = EXPLAINS
     while len(explained) < max(_MOST_FOUND, len(grid)):
@@ -317,7 +296,7 @@ def _test(
                 .tolist()
             ))
             if explained
-            else np.array([alone[name] for name in left])
+            else np.array([made[name].p for name in left])
         )  # fmt: skip
         best = min(range(len(left)), key=lambda at: (p[at], -made[left[at]].share))
         if p[best] > found.level:

@@ -555,3 +555,35 @@ export interface Comparison {
   rows: TableRow[];
   contrasts: Contrast[];
 }
+
+/** A key of the configuration: the share of the variation that it explains, its interval, p, and how it stands. */
+export interface KeyImportance {
+  key: string;
+  outcome: string;
+  share: number;
+  low: number;
+  high: number;
+  p: number | null;
+  levels: number;
+  lacking: number;
+  trend: string;
+  best: string | null;
+  beside: string[];
+  together: Record<string, number>;
+  sentence: string;
+}
+
+/** What explains a metric over some runs: `barograph importance --json`. */
+export interface Importance {
+  metric: string;
+  runs: number;
+  configurations: number;
+  diverged: number;
+  missing: number;
+  level: number;
+  keys: KeyImportance[];
+  repeats: number | null;
+  constant: string[];
+  apart: string[];
+  sentences: string[];
+}

@@ -58,6 +58,22 @@ def test_another_commit_is_another_setup() -> None:
     assert [len(group.runs) for group in group_runs(every, [ALL_BUT_SEED], lambda item: item)] == [2, 1]
 
 
+def test_a_run_whose_commit_is_not_known_goes_with_the_only_one_there_is() -> None:
+    def sizes(*commits: str | None) -> list[int]:
+        every = [traits({"lr": 1}, commit=commit) for commit in commits]
+        return [len(group.runs) for group in group_runs(every, [ALL_BUT_SEED], lambda item: item)]
+
+    assert sizes("a", None, "a", None) == [4]
+    assert sizes("a", None, "b") == [1, 1, 1], "of two nobody knows which"
+    assert sizes(None, None) == [2]
+
+
+def test_setups_of_several_commits_say_which() -> None:
+    every = [traits({"lr": lr}, commit=commit) for lr in (1, 2) for commit in ("a", "b")]
+    found = [group.label for group in group_runs(every, [ALL_BUT_SEED], lambda item: item)]
+    assert found == [f"lr = {lr}, commit = {commit}" for lr in (1, 2) for commit in ("a", "b")]
+
+
 def test_setups_are_named_by_as_many_keys_as_it_takes() -> None:
     configs = [{"a": a, "b": b, "c": c} for a in (1, 2) for b in (1, 2) for c in (1, 2)]
     found = [label for label, _ in labels(configs, ALL_BUT_SEED)]

@@ -124,6 +124,24 @@ def test_runs_that_log_at_other_steps_are_aligned(browser: Browser) -> None:
     np.testing.assert_allclose(columns["mean"][inner], wanted[inner], rtol=1e-9)
 
 
+def test_an_expression_and_smoothing_are_of_each_run(browser: Browser) -> None:
+    keys = [f"p/w64-s{seed}" for seed in range(3)]
+    options = {"groups": {"g": keys}, "buckets": 2000}
+    plain, twice, smooth = (
+        browser.series(("g", name), **options, smooth=factor)[0]["columns"]["mean"]
+        for name, factor in (("train/loss", 0), ("train/loss * 2", 0), ("train/loss", 0.9))
+    )
+    np.testing.assert_allclose(twice, 2 * plain, rtol=1e-12)
+    assert (smooth[1:] > plain[1:]).all(), "a falling line is followed from above"
+
+
+def test_the_points_of_a_group_as_a_file_are_those_of_its_runs(browser: Browser) -> None:
+    keys = [f"p/w64-s{seed}" for seed in range(3)]
+    asked = {"series": [{"run": "g", "name": "train/loss"}], "groups": {"g": keys}}
+    lines = browser.http.post("/api/series/points?format=csv", json=asked).text.splitlines()
+    assert len(lines) == 1 + 3 * STEPS and len({line.split(",")[0] for line in lines[1:]}) == 3
+
+
 def test_runs_beside_groups_and_what_no_run_has(browser: Browser) -> None:
     asked = [("g", "train/loss"), ("p/w64-s0", "train/loss"), ("g", "nothing"), ("h", "train/loss")]
     groups = {"g": ["p/w64-s0", "p/gone"], "h": []}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from served_runs import QUIET, Browser, finished, trained
 
 import barograph
+from barograph.core import columns
 from barograph.query.stored import StoredRun
 from barograph.store.seal import seal
 from barograph.views.server import series as series_module
@@ -206,3 +210,69 @@ def test_columns_are_packed_without_losing_a_bit() -> None:
     evenly = _Packed(False)
     evenly.add(np.arange(100_000), np.arange(100_000, dtype=np.float64), None)
     assert evenly.close().bytes < 100_000 * 4 + 1000, "single precision, and no steps"
+
+
+@pytest.mark.parametrize("text", ["train/loss - eval/loss", "ema(train/loss, 0.9) * 2", "eval/loss / train/loss"])
+@pytest.mark.parametrize("x", ["step", "time", "tokens", "eval/loss", "eval/loss * 2"])
+def test_expressions_are_those_of_the_query_layer(browser: Browser, root: Path, text: str, x: str) -> None:
+    (entry,) = browser.series(("p/sealed", text), x=x, buckets=2000)
+    wanted = StoredRun(root / "p" / "sealed").series(text, x=x)
+    good = np.isfinite(wanted.x)
+    order = np.argsort(wanted.x[good], kind="stable")
+    np.testing.assert_array_equal(entry["columns"]["x"], wanted.x[good][order])
+    np.testing.assert_array_equal(entry["columns"]["y"], wanted.value[good][order])
+    (narrow,) = browser.series(("p/sealed", text), x=x, buckets=3)
+    finite = wanted.value[good][np.isfinite(wanted.value[good])]
+    if not narrow["exact"]:
+        assert np.nanmin(narrow["columns"]["min"]) == finite.min()
+        assert np.nanmax(narrow["columns"]["max"]) == finite.max()
+
+
+def test_an_expression_that_can_not_be_read_is_a_sentence(browser: Browser) -> None:
+    bad, missing = browser.series(("p/sealed", "ema(train/loss"), ("p/sealed", "train/loss - nothing/here"))
+    assert "expected )" in bad["error"]
+    assert "no series 'nothing/here'" in missing["error"]
+
+
+@pytest.mark.parametrize("kind", ["mean:25", "gaussian:9", "0.9"])
+def test_kinds_of_smoothing_are_those_of_the_columns(browser: Browser, root: Path, kind: str) -> None:
+    (entry,) = browser.series(("p/sealed", "eval/loss"), smooth=kind)
+    (other,) = browser.series(("p/sealed", "train/loss"), smooth=kind, buckets=2000)
+    smoother = columns.smoother(kind)
+    assert smoother is not None
+    for made, name in ((entry, "eval/loss"), (other, "train/loss")):
+        wanted = smoother(StoredRun(root / "p" / "sealed").series(name).value)
+        np.testing.assert_array_equal(made["columns"]["smooth"], wanted)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("x", ["step", "tokens"])
+def test_the_points_of_a_chart_are_those_that_were_logged(browser: Browser, root: Path, kind: str, x: str) -> None:
+    low, high = (100, 700) if x == "step" else (900, 6000)
+    asked = {"series": [{"run": "p/sealed", "name": "train/loss"}], "x": x, "from": low, "to": high, "buckets": 10}
+    answer = browser.http.post(f"/api/series/points?format={kind}", json=asked)
+    assert answer.status_code == 200, answer.text
+    wanted = StoredRun(root / "p" / "sealed").series("train/loss", x=x)
+    inside = (wanted.x >= low) & (wanted.x <= high)
+    if kind == "parquet":
+        table = pyarrow.parquet.read_table(io.BytesIO(answer.content))
+        steps, values, times = (
+            table["step"].to_numpy(),
+            table["value"].to_numpy(),
+            table["time"].cast("int64").to_numpy(),
+        )
+        np.testing.assert_array_equal(times / 1e6, wanted.time[inside])
+    else:
+        rows = list(csv.DictReader(io.StringIO(answer.text)))
+        assert rows[0]["run"] == "p/sealed" and rows[0]["name"] == "train/loss"
+        assert rows[0]["time"].startswith("20") and (("x" in rows[0]) == (x != "step"))
+        steps, values = np.array([int(row["step"]) for row in rows]), np.array([float(row["value"]) for row in rows])
+    np.testing.assert_array_equal(steps, wanted.step[inside])
+    np.testing.assert_array_equal(values, wanted.value[inside])
+
+
+def test_points_of_nothing_are_refused_with_a_sentence(browser: Browser) -> None:
+    ask = {"series": [{"run": "p/sealed", "name": "no/such"}]}
+    missing = browser.http.post("/api/series/points", json=ask)
+    assert missing.status_code == 404 and "no series 'no/such'" in missing.json()["error"]
+    assert browser.http.post("/api/series/points?format=xls", json=ask).status_code == 400

@@ -63,7 +63,8 @@ test("the state of the table reads back from its address", () => {
   const written = writeState({
     filter: "config.lr > 1e-3",
     sort: { id: "last:a,b", down: true },
-    group: "config:a,b",
+    project: "a/b & c",
+    groups: ["config:a,b", "all but seed", "constructor"],
     columns,
     selected: new Set(["p/a", "p/b"]),
     hidden: new Set(["p/c"]),
@@ -77,7 +78,8 @@ test("the state of the table reads back from its address", () => {
   const state = readState(new URLSearchParams(formatQuery(withQuery(new URLSearchParams(), written))));
   assert.equal(state.filter, "config.lr > 1e-3");
   assert.deepEqual(state.sort, { id: "last:a,b", down: true });
-  assert.equal(state.group, "config:a,b");
+  assert.deepEqual(state.groups, ["config:a,b", "all but seed"]);
+  assert.equal(state.project, "a/b & c");
   assert.deepEqual(state.columns, columns);
   assert.deepEqual([...state.selected], ["p/a", "p/b"]);
   assert.deepEqual([...state.hidden], ["p/c"]);
@@ -100,6 +102,6 @@ test("what is so by default stands in no address, and nonsense is read as the de
   });
   assert.equal(formatQuery(withQuery(new URLSearchParams(), written)), "");
   const state = readState(new URLSearchParams("smooth=x&most=-3&view=what&group=nothing&cols=none&sort="));
-  assert.deepEqual([state.smooth, state.most, state.layout, state.group, state.columns], [0, 10, "split", null, []]);
+  assert.deepEqual([state.smooth, state.most, state.layout, state.groups.length, state.columns], [0, 10, "split", 0, []]);
   assert.equal(readState(new URLSearchParams("smooth=7&most=1e9")).smooth, 0.999);
 });

@@ -1,18 +1,21 @@
 /** The table's order, groups, columns, and which lines are in sight. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import type { Row } from "../src/api/types.ts";
+import { groupKey } from "../src/api/groups.ts";
+import type { Row, RunGroup } from "../src/api/types.ts";
 import {
   available,
   cell,
   column,
+  constants,
   defaultColumns,
   distinctions,
   fitted,
   labelsOf,
+  shortened,
   varying,
 } from "../src/runs/columns.ts";
-import { compareCells, drawn, inSight, lines, nextSort, NONE, parseSort, sortRows } from "../src/runs/order.ts";
+import { compareCells, drawn, inSight, lines, nextSort, parseSort, shownOf, sortRows } from "../src/runs/order.ts";
 import { tagsOf } from "../src/runs/edit.tsx";
 import { fits } from "../src/runs/picker.tsx";
 
@@ -65,47 +68,72 @@ test("a second click on a head turns the order round", () => {
   assert.equal(nextSort({ id: "name", down: false }, "findings").down, true);
 });
 
-test("groups hold every run once, closed ones show their head, runs without a value come last", () => {
-  const rows = [
-    row("a", { config: { lr: 2 } }),
-    row("b", { config: { lr: 1 } }),
-    row("c"),
-    row("d", { config: { lr: 1 } }),
+const group = (label: string, runs: string[], mean?: number): RunGroup => ({
+  label,
+  values: {},
+  runs,
+  failed: 0,
+  statistics: mean === undefined ? {} : { "last:l": { count: 1, not_finite: 0, mean, deviation: null, best: mean } },
+});
+
+test("groups are in the server's order, their runs in the table's, closed ones show their head", () => {
+  const rows = ["d", "b", "a", "c"].map((key) => row(key));
+  const groups = [group("1", ["a", "b"]), group("2", ["c", "gone"]), group("3", ["hidden by the filter"])];
+  const told = (closed: string[]): string[] =>
+    lines(rows, groups, new Set(closed)).map((line) =>
+      line.kind === "group" ? `${line.name}:${line.rows.length}:${line.open}` : line.row.key,
+    );
+  assert.deepEqual(told([]), ["1:2:true", "b", "a", "2:1:true", "c"]);
+  assert.deepEqual(told(["1"]), ["1:2:false", "2:1:true", "c"]);
+});
+
+test("groups sort by what their runs come to in the column, else by their values", () => {
+  const rows = ["a", "b", "c"].map((key) => row(key));
+  const groups = [group("1", ["a"], 5), group("2", ["b"]), group("3", ["c"], 4)];
+  const order = (id: string, down: boolean): string =>
+    lines(rows, groups, new Set(["1", "2", "3"]), { id, down })
+      .map((line) => (line.kind === "group" ? line.name : ""))
+      .join("");
+  assert.equal(order("last:l", false), "312");
+  assert.equal(order("last:l", true), "132");
+  assert.equal(order("created", true), "123");
+  assert.equal(order("name", true), "321");
+});
+
+test("what is drawn are the first runs that are not hidden, or groups with those of their runs", () => {
+  const rows = ["a", "b", "c", "d"].map((key) => row(key));
+  const none = new Set<string>();
+  const of = (groups: RunGroup[] | null, hidden: string[], only: string[], most: number): [string, string[]][] => [
+    ...drawn(lines(rows, groups, none), shownOf(new Set(hidden), new Set(only)), most),
   ];
-  const found = lines(rows, "config:lr", new Set());
   assert.deepEqual(
-    found.map((line) =>
-      line.kind === "group" ? `${line.name === NONE ? "none" : line.value}:${line.count}` : line.row.key,
-    ),
-    ["1:2", "b", "d", "2:1", "a", "none:1", "c"],
+    of(null, ["a"], [], 2).flatMap(([key]) => key),
+    ["b", "c"],
   );
-  const closed = lines(rows, "config:lr", new Set(["1", NONE]));
-  assert.deepEqual(
-    closed.map((line) => (line.kind === "group" ? line.open : line.row.key)),
-    [false, true, "a", false],
-  );
+  const groups = [group("1", ["a", "b"]), group("2", ["c", "d"])];
+  const [one, two] = [groupKey("1"), groupKey("2")];
+  assert.deepEqual(of(groups, ["b"], [], 9), [
+    [one, ["a"]],
+    [two, ["c", "d"]],
+  ]);
+  assert.deepEqual(of(groups, [one], [], 9), [[two, ["c", "d"]]]);
+  assert.deepEqual(of(groups, [], [one], 9), [[one, ["a", "b"]]]);
+  assert.deepEqual(of(groups, [], ["d"], 9), [[two, ["d"]]]);
+  assert.deepEqual(of(groups, [], [], 1), [[one, ["a", "b"]]]);
 });
 
-test("the text 1 and the number 1 are groups of their own, and a run with two tags is in both", () => {
-  assert.equal(
-    lines(
-      [row("a", { config: { k: "one" } }), row("b", { config: { k: 1 } }), row("c", { config: { k: true } })],
-      "config:k",
-      new Set(),
-    ).filter((line) => line.kind === "group").length,
-    3,
-  );
-  const tagged = lines([row("a", { tags: ["x", "y"] }), row("b", { tags: ["x"] })], "tags", new Set());
-  assert.deepEqual(
-    tagged.map((line) => (line.kind === "group" ? line.value : line.row.key)),
-    ["x", "a", "b", "y", "a"],
-  );
-});
-
-test("what is drawn are the first runs that are not hidden, also those of closed groups", () => {
-  const rows = ["a", "b", "c", "d"].map((key, at) => row(key, { config: { g: at < 2 ? 1 : 2 } }));
-  assert.deepEqual(drawn(lines(rows, null, new Set()), new Set(["a"]), 2), ["b", "c"]);
-  assert.deepEqual(drawn(lines(rows, "config:g", new Set(["1"])), new Set(["b"]), 9), ["a", "c", "d"]);
+test("settings that all runs share are listed once, and heads say the end of a name where that is enough", () => {
+  const rows = [1, 2].map((at) => row(`r${at}`, { config: { "a.lr": at, same: "x", list: [1], none: null } }));
+  assert.deepEqual(constants(rows), [
+    ["list", "[1]"],
+    ["same", "x"],
+  ]);
+  assert.deepEqual(constants([...rows, row("r3")]), []);
+  assert.deepEqual(constants(rows.slice(1)), []);
+  const titles = (...ids: string[]): string[] =>
+    shortened(ids.flatMap((id) => column(id) ?? [])).map((one) => one.title);
+  assert.deepEqual(titles("config:optimizer.lr", "last:a/lr"), ["lr", "a/lr"]);
+  assert.deepEqual(titles("config:a.lr", "config:b.lr"), ["a.lr", "b.lr"]);
 });
 
 test("lines in sight cover what is seen and stay within the table", () => {
@@ -123,8 +151,14 @@ test("ten thousand rows sort and group within a frame or two", () => {
   const rows = Array.from({ length: 10_000 }, (_, at) =>
     row(`r${at}`, { created: at, last: { l: Math.sin(at) }, config: { lr: at % 7 } }),
   );
+  const groups = [0, 1, 2, 3, 4, 5, 6].map((lr) =>
+    group(
+      String(lr),
+      rows.flatMap((one) => (one.config["lr"] === lr ? [one.key] : [])),
+    ),
+  );
   const before = performance.now();
-  const found = lines(sortRows(rows, { id: "last:l", down: false }), "config:lr", new Set());
+  const found = lines(sortRows(rows, { id: "last:l", down: false }), groups, new Set());
   assert.equal(found.length, 10_007);
   assert.ok(performance.now() - before < 500);
 });

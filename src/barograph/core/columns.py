@@ -12,6 +12,7 @@ same output: nothing is sampled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.lazy import lazy
@@ -193,7 +194,75 @@ def smooth(y: ArrayLike, factor: float) -> Floats:
     return result
 
 
+def running_mean(y: ArrayLike, points: int) -> Floats:
+    """The mean of the finite values among `points` places around each: as many behind as before, one more before where
+    the number is even; fewer at both ends. NaN and infinities stay where they are and don't count.
+
+    A value reaches no further than its window: each sum is put together from the values in it alone.
+    """
+    if points < 1:
+        raise ValueError(f"a window has at least one point, not {points}")
+    given = np.asarray(y, np.float64)
+    finite = np.isfinite(given)
+    width = min(points, 2 * len(given) + 1)
+    sums, counts = (_window_sums(part, width) for part in (np.where(finite, given, 0.0), finite.astype(np.float64)))
+    return np.where(finite, sums / np.maximum(counts, 1.0), given)
+
+
+def gaussian(y: ArrayLike, points: int) -> Floats:
+    """A bell-shaped mean of about `points` places around each: the running mean of a third of them, three times."""
+    result = np.asarray(y, np.float64)
+    for _ in range(3):
+        result = running_mean(result, max(1, -(-points // 3)))
+    return result
+
+
+SMOOTHERS = {"ema": smooth, "mean": running_mean, "gaussian": gaussian}
+
+
+def smoother(said: str | float) -> Callable[[ArrayLike], Floats] | None:
+    """The smoothing that a text means: "0.9" or "ema:0.9", "mean:25", "gaussian:25"; None for none: "", "0", "mean:1".
+
+    Raises ValueError with a sentence.
+    """
+    text = str(said).strip()
+    kind, _, amount = text.rpartition(":")
+    try:
+        value = float(amount or 0)
+    except ValueError:
+        value = float("nan")
+    kind = kind or "ema"
+    if kind == "ema" and 0.0 <= value <= 0.9999:
+        return (lambda y: smooth(y, value)) if value else None
+    if kind in ("mean", "gaussian") and 1 <= value <= 100_000 and value == int(value):
+        made = SMOOTHERS[kind]
+        return (lambda y: made(y, int(value))) if value > 1 else None
+    raise ValueError(
+        f"smoothing is a factor from 0 to 0.9999, or mean:POINTS or gaussian:POINTS with 1 to 100,000 points, "
+        f"not {text[:40]!r}"
+    )
+
+
 # -- inside -----------------------------------------------------------------------------------------
+
+
+def _window_sums(values: Floats, width: int) -> Floats:
+    """The sum of `width` places around each, zero beyond the ends.
+
+    Blocks as long as the window: a window is the end of one block and the beginning of the next, so each sum has the
+    values of its own window alone, and what is huge elsewhere costs it no digit.
+    """
+    count = len(values)
+    before = width // 2
+    blocks = -(-(count + width) // width)
+    padded = np.zeros(blocks * width)
+    padded[before : before + count] = values
+    table = padded.reshape(blocks, width)
+    ahead = np.cumsum(table, axis=1).ravel()
+    behind = np.cumsum(table[:, ::-1], axis=1)[:, ::-1].ravel()
+    start = np.arange(count)
+    last = start + width - 1
+    return np.where(start % width == 0, behind[start], behind[start] + ahead[last])
 
 
 def _running(values: Floats, factor: float) -> Floats:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.core.columns import align
+from barograph.query import axes
+from barograph.query.expressions import ExpressionError, Node, expression, names_in
 from barograph.query.given import GivenRun, stored_runs
 from barograph.query.leaves import sound
 from barograph.query.stored import Rank, Series, StoredRun
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("wide", "long")
 LIBRARIES = ("pandas", "polars", "arrow")
-_AXES = ("step", "time", "relative", "tokens")
+_AXES = ("step", "time", "relative", "tokens", "samples")
 
 
 def frame(
@@ -42,10 +44,10 @@ def frame(
 ) -> Any:
     """Series of one run, or of several with a column `run`, as a data frame.
 
-    names: series as `run.series` takes them, or patterns such as `train/*`; None: every series. Of several runs,
-    those that lack a name have no values there; a name that no run has raises KeyError with the nearest.
-    x: "step", "time", "relative" (seconds), "tokens", or a series; other than step and time it is a column more,
-    called like the x.
+    names: series or expressions as `run.series` takes them, or patterns such as `train/*`; None: every series. Of
+    several runs, those that lack a name have no values there; a name that no run has raises KeyError with the nearest.
+    x: "step", "time", "relative" (seconds), "tokens", "samples", or a series; other than step and time it is a column
+    more, called like the x.
     layout: "wide" gives `step`, `time`, x, then a column a series, sorted by step; "long" gives `name`, `step`,
     `time`, x, `value`, `segment`, `rank`.
     library: "pandas", "polars" or "arrow". branch: "all" has what a resume or rewind superseded too.
@@ -80,18 +82,31 @@ def _names(runs: Sequence[StoredRun], wanted: Sequence[str] | None) -> list[list
     for item in wanted:
         hit = False
         for run, names, found in zip(runs, result, chosen, strict=True):
-            if any(char in item for char in "*?[") and item not in names:
+            pattern = any(char in item for char in "*?[")
+            if pattern and item not in names:
                 fitting = [name for name in names if fnmatch.fnmatchcase(name, item)]
             else:
                 fitting = [name] if (name := _full_name(names, item)) is not None else []
+            if not fitting and (tree := _expression(item, pattern)) is not None:
+                fitting = [item] if all(_full_name(names, name) for name in names_in(tree)) else []
             found.update(dict.fromkeys(fitting))
             hit = hit or bool(fitting)
-            if not fitting and len(runs) == 1 and not any(char in item for char in "*?["):
+            if not fitting and len(runs) == 1 and not pattern:
                 run.series(item)  # raises the sentence with the nearest name
         if not hit:
             near = difflib.get_close_matches(item, sorted({name for names in result for name in names}), 1, 0.4)
             raise KeyError(f"no run has a series {item!r}" + (f"; the nearest is {near[0]!r}" if near else ""))
     return [list(found) for found in chosen]
+
+
+def _expression(item: str, pattern: bool) -> Node | None:
+    """The expression that a name is; what is no expression may be a pattern."""
+    try:
+        return expression(item)
+    except ExpressionError:
+        if pattern:
+            return None
+        raise
 
 
 def _full_name(known: Sequence[str], name: str) -> str | None:
@@ -168,9 +183,10 @@ def _axis(run: StoredRun, x: str, branch: str, step: Any, time: Any) -> Any:
         return numpy.where(time > 0, time - (known.min() if len(known) else 0.0), numpy.nan)
     if x in ("name", "value", "segment", "rank", "run"):
         raise ValueError(f"x is {x!r}, but it is one of {', '.join(_AXES)} or a series")
+    if x in axes.SEEN and (counts := axes.of_run(x, lambda name: run.series(name, branch=branch), run.names())):
+        return axes.at(step, counts)
     other = run.series("train/step_tokens" if x == "tokens" else x, branch=branch)
-    values = numpy.cumsum(other.value) if x == "tokens" else other.value
-    return align(step, other.step, values)
+    return align(step, other.step, other.value)
 
 
 def _moments(seconds: Any) -> Any:

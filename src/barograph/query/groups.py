@@ -13,6 +13,7 @@ import difflib
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,9 +49,9 @@ class Traits:
         return setup_of(self.config)
 
     @cached_property
-    def setup_identity(self) -> tuple[Any, Hashable]:
-        """Equal for runs of one setup and one commit: the commit, None where it is not known, and the setup."""
-        return self.facts.get("commit"), frozenset((key, _identity(value)) for key, value in self.setup.items())
+    def setup_identity(self) -> Hashable:
+        """Equal for runs of one setup."""
+        return frozenset((key, _identity(value)) for key, value in self.setup.items())
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def groups(
 
     given: runs, or a folder of them. by: one key or several: "model.width", a key's end such as "lr", "project",
     "status", "tags"; "all but seed" puts together runs whose configuration and commit differ in seeds, names and
-    folders alone. Groups stand in the order of their values; runs that lack a key are a group of their own, the last.
+    folders alone. Groups are in the order of their values; runs that lack a key are a group of their own, the last.
     Raises KeyError for a key that no run has, naming the nearest.
     """
     every = [(run, traits_of(run)) for run in stored_runs(given, dir)]
@@ -203,28 +204,36 @@ def facts_of(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_setup(items: Iterable[Item], traits: Callable[[Item], Traits]) -> list[RunGroup[Item]]:
-    """Runs whose configuration is the same but for seeds, named by the keys that differ between the groups."""
-    found: dict[Hashable, tuple[dict[str, Any], list[Item]]] = {}
+    """Runs whose configuration is the same but for seeds, named by the keys that differ between the groups.
+
+    Another commit is another group. A run whose commit is not known, as of one that was killed early, goes with those
+    of the only commit that there is.
+    """
+    found: dict[Hashable, dict[str | None, list[int]]] = {}
     every = [(item, traits(item)) for item in items]
-    commits: dict[Hashable, set[Any]] = {}
-    for _, of_run in every:
-        commits.setdefault(of_run.setup_identity[1], set()).add(of_run.setup_identity[0])
-    for item, of_run in every:
-        commit, setup = of_run.setup_identity
-        known = commits[setup] - {None}
-        if commit is None and len(known) == 1:
-            (commit,) = known  # a run that was killed at its start has not recorded its code
-        found.setdefault((commit, setup), (of_run.setup, []))[1].append(item)
-    setups = list(found.values())
-    telling = _telling([setup for setup, _ in setups])
-    many = len(telling) > 2 and len({_identities(setup, telling[:2]) for setup, _ in setups}) < len(setups)
+    for at, (_, of_run) in enumerate(every):
+        commits = found.setdefault(of_run.setup_identity, {})
+        commits.setdefault(of_run.facts.get("commit"), []).append(at)
+    setups: list[tuple[dict[str, Any], str | None, list[int]]] = []
+    for commits in found.values():
+        if None in commits and len(commits) == 2:
+            commit = next(commit for commit in commits if commit is not None)
+            commits = {commit: sorted(at for places in commits.values() for at in places)}
+        setups += [(every[places[0]][1].setup, commit, places) for commit, places in commits.items()]
+    telling = _telling([setup for setup, _, _ in setups])
+    many = len(telling) > 2 and len({_identities(setup, telling[:2]) for setup, _, _ in setups}) < len(setups)
     used = telling[: _LABEL_KEYS if many else 2]
     setups.sort(key=lambda one: tuple(_order(one[0].get(key)) for key in telling))
+    alike = Counter(_identities(setup, used) for setup, _, _ in setups)
     result = []
-    for at, (setup, runs) in enumerate(setups):
-        words = [f"{normal(key)} = {shown(setup.get(key))}" for key in used]
-        label = ", ".join(words) or (f"setup {at + 1}" if len(setups) > 1 else "all runs")
-        result.append(RunGroup(label, {key: setup.get(key) for key in used}, runs))
+    for number, (setup, commit, places) in enumerate(setups, 1):
+        values = {key: setup.get(key) for key in used}
+        words = [f"{normal(key)} = {shown(value)}" for key, value in values.items()]
+        if words and alike[_identities(setup, used)] > 1:
+            values["commit"] = commit
+            words.append(f"commit = {commit or 'unknown'}")
+        label = ", ".join(words) or (f"setup {number}" if len(setups) > 1 else "all runs")
+        result.append(RunGroup(label, values, [every[at][0] for at in places]))
     return result
 
 

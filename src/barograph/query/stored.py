@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from barograph.core import liveness, providers, segments
-from barograph.core.columns import align, strides, thin_indices
+from barograph.core.columns import align, thin_indices
 from barograph.core.record import Record
 from barograph.core.segments import Segment
 from barograph.log.files import Owner
 from barograph.log.read import read_log, records_from, records_of
+from barograph.query import axes, expressions
 from barograph.query.files import FixedFiles, StoredFiles
 from barograph.store.branch import BEFORE_FORK
 
@@ -196,35 +197,60 @@ class StoredRun:
     ) -> Series:
         """One series, sorted by step.
 
-        name: as logged; `loss` finds `train/loss` if there is just one of that ending.
+        name: as logged; `loss` finds `train/loss` if there is just one of that ending. Or an expression of series, such
+            as `train/loss - eval/loss` or `ema(train/loss, 0.99)` (`query/expressions.py`), of the live branch.
         x: "step", "time" (seconds since 1970), "relative" (seconds since the run's first point of this
-            series), "tokens" (tokens trained on so far), or the name of another series.
+            series), "tokens", "samples" (what was trained on so far), or another series or expression.
         max_points: at most this many points, with every bucket's exact minimum and maximum and every
             NaN and infinity among them.
         branch: "live", or "all" to see what a resume or rewind superseded too.
         rank: that rank's points alone; None: rank 0's, or those of the lowest rank that has the series; "all".
-        Raises KeyError naming the nearest series if there is none of that name.
+        Raises KeyError naming the nearest series if there is none of that name, and for an expression that can't be
+        read (`ExpressionError`).
         """
-        look = self._files.look()
-        points = self._points(look, name, branch, rank)
-        if not len(points[0]) and not look.has(name):
-            name = _full_name(name, self.names(), self.id)
-            points = self._points(look, name, branch, rank)
-        step, time, value, segment, ranks = points if not _unsorted(points[0]) else _by_step(points)
+        name, points = self._named(self._files.look(), name, branch, rank)
+        step, time, value, segment, ranks = points
+        counts = x in axes.SEEN and axes.of_run(x, lambda one: self.series(one, branch=branch, rank=rank), self.names())
         if x == "step":
             along = step
         elif x in ("time", "relative"):
             along = (time - (time.min() if x == "relative" and len(time) else 0)) / 1e6
+        elif counts:
+            along = axes.at(step, counts)
         else:
             other = self.series("train/step_tokens" if x == "tokens" else x, branch=branch, rank=rank)
-            # a row that is logged each ten steps stands for ten
-            values = (other.value * strides(other.step)).cumsum() if x == "tokens" else other.value
-            along = align(step, other.step, values)
+            along = align(step, other.step, other.value)
         if max_points is not None and len(value) > max_points:
             keep = thin_indices(value, max_points, along)
             along, step, time, value = along[keep], step[keep], time[keep], value[keep]
             segment, ranks = segment[keep], ranks[keep]
         return Series(name, along, value, step, time / 1e6, segment, ranks)
+
+    def _named(self, look: Look, name: str, branch: str, rank: Rank) -> tuple[str, Ranked]:
+        """The full name and the points, by step, of a series or an expression that a person names."""
+        points = self._points(look, name, branch, rank)
+        if not len(points[0]) and not look.has(name):
+            known = self.names()
+            tree = None if name in known else expressions.expression(name)
+            if tree is not None:
+                return name, self._evaluated(look, tree, branch, rank)
+            name = _full_name(name, known, self.id)
+            points = self._points(look, name, branch, rank)
+        return name, points if not _unsorted(points[0]) else _by_step(points)
+
+    def _evaluated(self, look: Look, tree: expressions.Node, branch: str, rank: Rank) -> Ranked:
+        if branch == "all" or rank == "all":
+            raise expressions.ExpressionError(
+                "an expression is of the live branch and of one rank; ask for its series one by one"
+            )
+
+        def read(name: str) -> expressions.Points:
+            step, time, value, segment, ranks = self._named(look, name, branch, rank)[1]
+            return expressions.Points(step, value, (time, segment, ranks))
+
+        made = expressions.evaluate(tree, read)
+        time, segment, ranks = made.rest
+        return made.step, time, made.value, segment, ranks
 
     def columns(self, name: str, branch: str = "live", rank: Rank | Chooser = None) -> Columns:
         """step, time (µs since 1970), value, segment of one series by its full name, as `series` has them but

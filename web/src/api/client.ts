@@ -5,9 +5,22 @@
  */
 
 import { decodeFrame, type Frame } from "./frame.ts";
+import { groupsAmong, oneOf } from "./groups.ts";
 import { ApiError } from "./values.ts";
-import type { About, Deleted, Detail, Diagnosis, Edits, Key, Names, Row, Runs } from "./types.ts";
-import type { SeriesFrame, SeriesQuery, Tree } from "./types.ts";
+import type {
+  About,
+  Deleted,
+  Detail,
+  Diagnosis,
+  Edits,
+  Key,
+  Names,
+  Row,
+  RunGroups,
+  Runs,
+  SavedViews,
+} from "./types.ts";
+import type { SeriesFrame, SeriesQuery, Tree, ViewChanges } from "./types.ts";
 
 export { ApiError };
 
@@ -69,7 +82,8 @@ export async function getFrame<Header>(path: string, signal?: AbortSignal): Prom
 
 /** Many series in one answer, in the order asked. */
 export async function getSeries(query: SeriesQuery, signal?: AbortSignal): Promise<Frame<SeriesFrame>> {
-  const body = JSON.stringify(query);
+  const groups = groupsAmong(query.series.map((one) => one.run));
+  const body = JSON.stringify({ ...query, groups });
   const headers = { "Content-Type": "application/json" };
   return decodeFrame(await (await ask("/api/series", { method: "POST", body, headers, signal })).arrayBuffer());
 }
@@ -93,6 +107,10 @@ export function getRuns(filter = "", signal?: AbortSignal): Promise<Runs> {
   return getJson(filter ? `/api/runs?filter=${encodeURIComponent(filter)}` : "/api/runs", signal);
 }
 
+export function getGroups(query: URLSearchParams, signal?: AbortSignal): Promise<RunGroups> {
+  return getJson(`/api/groups?${query}`, signal);
+}
+
 export const runPath = (key: Key, rest = ""): string => `/api/runs/${key}${rest}`;
 
 export function getRun(key: Key, signal?: AbortSignal): Promise<Detail> {
@@ -103,11 +121,11 @@ export function getNames(key: Key, match?: string, limit?: number, signal?: Abor
   const query = new URLSearchParams();
   if (match !== undefined) query.set("match", match);
   if (limit !== undefined) query.set("limit", String(limit));
-  return getJson(runPath(key, `/names${query.size ? `?${query}` : ""}`), signal);
+  return getJson(runPath(oneOf(key), `/names${query.size ? `?${query}` : ""}`), signal);
 }
 
 export function getTree(key: Key, prefix: string, signal?: AbortSignal): Promise<Tree> {
-  return getJson(runPath(key, `/names?tree=${encodeURIComponent(prefix)}`), signal);
+  return getJson(runPath(oneOf(key), `/names?tree=${encodeURIComponent(prefix)}`), signal);
 }
 
 /** The answer of `barograph doctor --json` holds a list of one run. */
@@ -155,4 +173,14 @@ export function getLayout<T>(project: string): Promise<T> {
 
 export async function putLayout(project: string, layout: unknown): Promise<void> {
   await edit(`/api/projects/${encodeURIComponent(project)}/layout`, "PUT", layout);
+}
+
+/** project: "" for the views of the folder that is served. */
+export function getViews(project: string): Promise<SavedViews> {
+  return getJson(`/api/views?project=${encodeURIComponent(project)}`);
+}
+
+/** Only what is in the changes changes; what others saved meanwhile stays, and is in the answer. */
+export async function changeViews(project: string, changes: ViewChanges): Promise<SavedViews> {
+  return (await (await edit(`/api/views?project=${encodeURIComponent(project)}`, "PUT", changes)).json()) as SavedViews;
 }

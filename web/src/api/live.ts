@@ -8,6 +8,7 @@
  */
 
 import { tellServer } from "./client.ts";
+import { openRunsOf } from "./groups.ts";
 import type { Key, PointsEvent, Row, RowsEvent } from "./types.ts";
 
 export interface Listener {
@@ -52,7 +53,7 @@ function soon(milliseconds: number): void {
 
 function address(): string {
   const keys = new Set<Key>();
-  for (const one of listeners) for (const key of one.runs ?? []) keys.add(key);
+  for (const one of listeners) for (const key of one.runs ?? []) for (const run of openRunsOf(key)) keys.add(run);
   const wanted = keys.size ? [...keys].sort() : [NOBODY];
   return `/api/live?${wanted.map((key) => `run=${encodeURIComponent(key)}`).join("&")}`;
 }
@@ -88,7 +89,7 @@ function connect(): void {
   mine.addEventListener("points", (event) => {
     const points = JSON.parse((event as MessageEvent<string>).data) as PointsEvent;
     for (const one of [...listeners]) {
-      if (one.runs?.includes(points.run)) one.onPoints?.(points.run, points.step);
+      for (const key of one.runs ?? []) if (openRunsOf(key).includes(points.run)) one.onPoints?.(key, points.step);
     }
   });
   mine.addEventListener("error", () => {
@@ -100,6 +101,11 @@ function connect(): void {
     failures += 1;
     soon(seconds * 1000);
   });
+}
+
+/** What is drawn for a key is to be read again: a group has other runs than before. */
+export function announce(key: Key): void {
+  for (const one of [...listeners]) if (one.runs?.includes(key)) one.onPoints?.(key, null);
 }
 
 /** Try again now, as a person asked for it. */

@@ -1,4 +1,4 @@
-/** What the server answers, as types. Made from `schema.py` and `comparisons.py` of
+/** What the server answers, as types. Made from `schema.py`, `saved.py` and `comparisons.py` of
  *  `src/barograph/views/server`;
  *  change those, and write this file again: python -m barograph.views.server.typescript web/src/api/types.ts
  */
@@ -355,7 +355,7 @@ export interface SeriesHeader extends SeriesPart {
 /** Many series of many runs. */
 export interface SeriesFrame {
   x: string;
-  smooth: number;
+  smooth: number | string;
   branch: string;
   series: SeriesHeader[];
 }
@@ -427,9 +427,9 @@ export interface SeriesWanted {
   rank?: number | null;
 }
 
-/** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. log:
- * buckets for a logarithmic axis of x. groups: runs by the name that stands for them as `run` of a series, whose curve
- * is then their mean with its deviation (`grouping`).
+/** What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are. smooth: a
+ * factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x. groups: runs by the word
+ * that takes their place as `run` of a series: the curve is then their mean (`grouping`).
  */
 export interface SeriesQuery {
   series: SeriesWanted[];
@@ -438,10 +438,22 @@ export interface SeriesQuery {
   to?: number | null;
   buckets?: number;
   branch?: string;
-  smooth?: number;
+  smooth?: number | string;
   places?: boolean;
   log?: boolean;
   groups?: Record<string, string[]>;
+}
+
+/** What is saved: parameters of addresses, and those that hold where an address says nothing. */
+export interface SavedViews {
+  settings?: Record<string, string>;
+  views?: Record<string, Record<string, string>>;
+}
+
+/** What is to be another than it is; null takes a view or a setting away. */
+export interface ViewChanges {
+  settings?: Record<string, string | null>;
+  views?: Record<string, Record<string, string> | null>;
 }
 
 /** A run of a side; `key`: None where it is not served. */

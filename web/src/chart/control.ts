@@ -18,6 +18,8 @@ import { same, type Range, type View } from "./range.ts";
 
 export interface Line extends ChartSeries {
   dash?: boolean;
+  /** The mean of a group, with its deviation as a band. */
+  interval?: boolean;
   rank?: number;
 }
 

@@ -7,6 +7,7 @@
 import { useEffect, useMemo, useReducer, useState } from "preact/hooks";
 import { getNames } from "../api/client.ts";
 import type { PanelsProps } from "../api/contract.ts";
+import { isGroup } from "../api/groups.ts";
 import type { Key } from "../api/types.ts";
 import { placeOf, useColours } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
@@ -303,7 +304,7 @@ function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneP
   const names = panel.names.join("\n");
   const keys = runs.map((run) => `${run} ${placeOf(run)}`).join(" ");
   const lines = useMemo((): Line[] => {
-    if (runs.length === 1) {
+    if (runs.length === 1 && !isGroup(runs[0] ?? "")) {
       const run = runs[0] ?? "";
       const colours = panel.sequence
         ? sequence(panel.names.length, theme)
@@ -323,6 +324,7 @@ function One({ panel, runs, labels, group, flags, highlight, menu, state }: OneP
         label: several ? `${labels[run] ?? run} · ${name}` : (labels[run] ?? run),
         colour: colourOf(run),
         dash: several && at > 0,
+        interval: isGroup(run),
         dim: highlight !== null && highlight !== undefined && runs.includes(highlight) && highlight !== run,
       })),
     );

@@ -10,8 +10,9 @@ import { runPlace } from "../shell/address.ts";
 import { colourOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
-import { ago, plain, number, title, whole } from "../shell/text.ts";
-import { cell, column, type Column } from "./columns.ts";
+import { ago, number, title } from "../shell/text.ts";
+import { cell, type Column } from "./columns.ts";
+import { Failed, GroupButton, GroupSwatch, Statistic } from "./group.tsx";
 import type { Line } from "./order.ts";
 import { Eye, RowMenu, type LinesProps, FullName } from "./row.tsx";
 import { Edit, tagsOf } from "./edit.tsx";
@@ -53,9 +54,8 @@ function valuesOf(row: Row, columns: readonly Column[]): [Column, string | numbe
 export function RunCards({
   lines,
   columns,
-  group,
   selected,
-  hidden,
+  visible,
   drawn,
   cursor,
   editing,
@@ -84,17 +84,20 @@ export function RunCards({
           if (line.kind === "group") {
             return (
               <li key={`group ${line.name}`} class="card-group" style={place}>
-                <button
-                  type="button"
-                  class="group-button"
-                  aria-expanded={line.open}
-                  onClick={() => toggleGroup(line.name)}
-                >
-                  <Icon name={line.open ? "down" : "right"} />
-                  <span class="quiet">{group && column(group)?.title}</span>
-                  <strong>{line.value === null ? "none" : plain(line.value)}</strong>
-                  <span class="count">{whole(line.count)}</span>
-                </button>
+                <GroupSwatch
+                  line={line}
+                  drawn={drawn.has(line.key)}
+                  hidden={!visible.group(line.key)}
+                  hide={actions.hide}
+                />
+                <GroupButton line={line} toggle={toggleGroup} />
+                <Failed group={line.group} />
+                <span class="grow" />
+                {told
+                  .slice(0, 3)
+                  .map(
+                    (one) => line.group.statistics[one.id] && <Statistic key={one.id} group={line.group} id={one.id} />,
+                  )}
               </li>
             );
           }
@@ -120,9 +123,9 @@ export function RunCards({
                 />
                 <Eye
                   row={row}
-                  colour={colourOf(row.key)}
-                  drawn={drawn.has(row.key)}
-                  hidden={hidden.has(row.key)}
+                  colour={colourOf(line.group ?? row.key)}
+                  drawn={drawn.has(line.group ?? row.key) && visible.run(row.key)}
+                  hidden={!visible.run(row.key)}
                   actions={actions}
                 />
                 <Edit
@@ -146,7 +149,7 @@ export function RunCards({
                   </a>
                 </Edit>
                 {row.pinned && <Icon name="pin" label="pinned" />}
-                <RowMenu row={row} hidden={hidden.has(row.key)} actions={actions} />
+                <RowMenu row={row} hidden={!visible.run(row.key)} actions={actions} />
               </div>
               <div class="card-line">
                 <RowStatus row={row} />

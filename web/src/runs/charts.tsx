@@ -5,12 +5,14 @@
  */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { groupLabel, isGroup, oneOf, runsOf } from "../api/groups.ts";
 import type { Key, Row } from "../api/types.ts";
 import { Panels } from "../chart/multi.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { Icon } from "../shell/icon.tsx";
-import { whole } from "../shell/text.ts";
+import { count, whole } from "../shell/text.ts";
 import { labelsOf } from "./columns.ts";
+import { useLit } from "./highlight.ts";
 import { MOST, SMOOTHEST, type TableState } from "./state.ts";
 
 export const AXES: readonly [string, string][] = [
@@ -23,26 +25,32 @@ export const AXES: readonly [string, string][] = [
 
 interface Props {
   drawn: readonly Key[];
-  shownRuns: number;
+  /** How many runs or groups there are. */
+  of: number;
+  grouped: boolean;
   rows: ReadonlyMap<Key, Row>;
   state: TableState;
   update: (changes: Partial<TableState>, replace?: boolean) => void;
-  highlight: Key | null;
 }
 
-export function RunCharts({ drawn, shownRuns, rows, state, update, highlight }: Props) {
+export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
+  const lit = useLit();
   const keys = drawn.join(" ");
   const runs = useMemo(() => [...drawn], [keys]);
   const told = labelsOf(runs.flatMap((key) => rows.get(key) ?? []));
+  for (const key of runs) if (isGroup(key)) told.set(key, `${groupLabel(key)} (n = ${runsOf(key).length})`);
   const labels = useMemo(() => Object.fromEntries(told), [keys, [...told.values()].join("\n")]);
-  const projects = new Set(runs.map((key) => rows.get(key)?.project ?? ""));
+  const projects = new Set(runs.map((key) => rows.get(oneOf(key))?.project ?? ""));
   return (
     <section class="charts-pane" aria-label="Charts of the runs that are drawn">
       <div class="pane-bar">
-        <span class="soft">
-          {runs.length === 0 ? "No run is drawn" : `Drawing ${whole(runs.length)} of ${whole(shownRuns)}`}
+        <span
+          class="soft"
+          title={grouped ? "Mean over the runs of each group; the band is its standard deviation" : undefined}
+        >
+          {runs.length === 0 ? "Nothing is drawn" : `${whole(runs.length)} of ${count(of, grouped ? "group" : "run")}`}
         </span>
-        {shownRuns > MOST[0] && (
+        {of > MOST[0] && (
           <label class="labelled">
             <span class="unseen">Maximum runs drawn</span>
             <select
@@ -90,7 +98,7 @@ export function RunCharts({ drawn, shownRuns, rows, state, update, highlight }: 
             x={state.axis}
             smooth={state.smooth}
             project={projects.size === 1 ? ([...projects][0] ?? "") : ""}
-            highlight={highlight}
+            highlight={lit}
           />
         )}
       </div>

@@ -16,6 +16,8 @@ export interface Column {
   id: ColumnId;
   /** What stands at its head. */
   title: string;
+  /** The whole name, where the title is its end. */
+  full?: string;
   /** A word before the title: config, last, best, min, max. */
   kind: "fact" | "config" | "last" | "best";
   /** In pixels. */
@@ -41,6 +43,17 @@ const FACTS: Record<string, [title: string, width: number, numeric: boolean]> = 
 export const FACT_IDS: readonly ColumnId[] = Object.keys(FACTS).filter((id) => id !== "name");
 const METRIC_KINDS = ["last", "best"] as const;
 
+export const GROUP_FACTS: readonly ColumnId[] = ["project", "status", "tags"];
+/** As `query/groups.py` has it. */
+export const ALL_BUT_SEED = "all but seed";
+
+/** Whether runs can be grouped by a column. */
+export const groupable = (id: ColumnId): boolean =>
+  id === ALL_BUT_SEED || GROUP_FACTS.includes(id) || column(id)?.kind === "config";
+
+/** A column as the server names it as a key of groups. */
+export const keyOf = (id: ColumnId): string => (id.startsWith("config:") ? `config.${id.slice(7)}` : id);
+
 export function column(id: ColumnId): Column | null {
   const fact = Object.hasOwn(FACTS, id) ? FACTS[id] : undefined;
   if (fact) return { id, title: fact[0], kind: "fact", width: fact[1], numeric: fact[2] };
@@ -48,9 +61,9 @@ export function column(id: ColumnId): Column | null {
   const kind = id.slice(0, cut);
   const title = id.slice(cut + 1);
   if (cut < 0 || !title) return null;
-  if (kind === "config") return { id, title, kind, width: widthOf(title, 92), numeric: false };
+  if (kind === "config") return { id, title, kind, width: widthOf(title, 76), numeric: false };
   for (const one of METRIC_KINDS)
-    if (one === kind) return { id, title, kind: one, width: widthOf(title, 96) + 26, numeric: true };
+    if (one === kind) return { id, title, kind: one, width: widthOf(title, 92) + 18, numeric: true };
   return null;
 }
 
@@ -131,6 +144,18 @@ export function fitted(id: ColumnId, rows: readonly Row[]): Column | null {
 
 const ENOUGH = 200;
 
+/** Settings by the last part of their names, where no other column has the same. */
+export function shortened(columns: readonly Column[]): Column[] {
+  const leaf = (one: Column): string => (one.kind === "config" ? (one.title.split(/[./]/).pop() ?? "") : one.title);
+  const count = new Map<string, number>();
+  for (const one of columns) count.set(leaf(one), (count.get(leaf(one)) ?? 0) + 1);
+  return columns.map((one) => {
+    const title = leaf(one);
+    if (one.kind !== "config" || !title || title === one.title || count.get(title) !== 1) return one;
+    return { ...one, title, full: one.title, width: widthOf(title, 76) };
+  });
+}
+
 /** Names that tell runs apart: the project stands before a name that several have, and the id where that is not enough. */
 export function labelsOf(rows: readonly Row[]): Map<string, string> {
   const count = (texts: string[]): Map<string, number> => {
@@ -200,20 +225,22 @@ const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 export const byName = (a: string, b: string): number => names.compare(a, b);
 
 const LOSSES = ["eval/loss", "val/loss", "validation/loss", "train/loss", "loss"];
-const VARYING_MOST = 3;
+const VARYING_MOST = 5;
 const SAMPLE = 2000; // rows looked at for what varies: enough to see it, and no wait with ten thousand
 
-/** What to show when nobody chose: state, losses, and the configuration that tells the runs apart. */
-export function defaultColumns(rows: readonly Row[]): ColumnId[] {
-  const some = rows.slice(0, SAMPLE);
-  const ids: ColumnId[] = ["status", "findings"];
+/** What to show when nobody chose: what tells the runs apart, the losses, then the rest. The state has a column where
+ *  there is room for one, else it is before the name. */
+export function defaultColumns(rows: readonly Row[], tight = false): ColumnId[] {
+  const some = sampled(rows);
   const has = (name: string): boolean => some.some((row) => Object.hasOwn(row.last, name));
   const train = has("train/loss") ? "train/loss" : LOSSES.slice(3).find(has);
   const evaluation = LOSSES.slice(0, 3).find(has);
-  if (evaluation) ids.push(`best:${evaluation}`);
-  if (train) ids.push(`last:${train}`);
+  const losses: ColumnId[] = [];
+  if (evaluation) losses.push(`best:${evaluation}`);
+  if (train) losses.push(`last:${train}`);
+  const settings = varying(some).map((name) => `config:${name}`);
+  const ids = tight ? [...settings, ...losses, "findings"] : ["status", "findings", ...settings, ...losses];
   ids.push("progress");
-  ids.push(...varying(some).map((name) => `config:${name}`));
   if (some.some((row) => row.tags.length)) ids.push("tags");
   // a project that stands before the names already needs no column
   const told = new Set(some.map(title)).size < some.length;
@@ -221,6 +248,26 @@ export function defaultColumns(rows: readonly Row[]): ColumnId[] {
   ids.push("created", "duration");
   if (some.some((row) => row.notes)) ids.push("notes");
   return ids;
+}
+
+/** Rows from all over the list. */
+function sampled(rows: readonly Row[]): readonly Row[] {
+  const stride = Math.ceil(rows.length / SAMPLE);
+  return stride > 1 ? rows.filter((_, at) => at % stride === 0) : rows;
+}
+
+/** Settings that all rows have, with one value, by name; none for a single row. */
+export function constants(rows: readonly Row[]): [name: string, value: string | number][] {
+  const [first, ...others] = rows;
+  if (!first || !others.length) return [];
+  const left = new Map(Object.keys(first.config).map((name) => [name, cell(first, `config:${name}`)]));
+  for (const row of others) {
+    for (const [name, value] of left) if (!Object.is(cell(row, `config:${name}`), value)) left.delete(name);
+    if (!left.size) break;
+  }
+  return [...left]
+    .filter((one): one is [string, string | number] => one[1] !== null)
+    .sort((a, b) => byName(a[0], b[0]));
 }
 
 /** Keys of the configuration that differ, the telling ones first: learning rate, batch, size, seed. */

@@ -11,7 +11,7 @@ const LEAST = 20;
 const MOST = 80;
 
 export function Divider() {
-  const [share, setShare] = useState(() => Math.min(MOST, Math.max(LEAST, Number(kept("share", 46)) || 46)));
+  const [share, setShare] = useState(() => Math.min(MOST, Math.max(LEAST, Number(kept("share", 52)) || 52)));
   const line = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     line.current?.parentElement?.style.setProperty("--table-share", `${share}%`);

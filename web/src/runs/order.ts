@@ -4,7 +4,8 @@
  * Out:  the lines of the table, one after another; pure, and fast enough for 10,000 rows at each change.
  */
 
-import type { Key, Row } from "../api/types.ts";
+import { groupKey, isGroup } from "../api/groups.ts";
+import type { Key, Row, RunGroup } from "../api/types.ts";
 import { byName, cell, type Cell, type ColumnId } from "./columns.ts";
 
 export interface Sort {
@@ -55,47 +56,55 @@ export function sortRows(rows: readonly Row[], sort: Sort): Row[] {
 
 export interface GroupLine {
   kind: "group";
-  /** Tells it from the others: the value as text. */
+  /** Tells it from the others: its label. */
   name: string;
-  value: Cell;
-  count: number;
+  /** Stands for the group in charts. */
+  key: Key;
+  group: RunGroup;
   open: boolean;
-  keys: Key[];
+  /** Its runs in the order of the table. */
+  rows: Row[];
 }
 
 export interface RunLine {
   kind: "run";
   row: Row;
+  /** The group that it is in. */
+  group: Key | null;
 }
 
 export type Line = GroupLine | RunLine;
 
-/** The name of the group of runs that have no such value. */
-export const NONE = "\u0000none";
+export const lineName = (line: Line): string => (line.kind === "run" ? line.row.key : `group ${line.name}`);
 
-export const groupName = (value: Cell): string =>
-  value === null ? NONE : typeof value === "number" ? String(value) : `=${value}`;
+/** What groups sort by in a column: the best where it shows the best, else the mean. */
+export function groupCell(group: RunGroup, id: ColumnId): Cell {
+  const found = Object.hasOwn(group.statistics, id) ? group.statistics[id] : undefined;
+  return (id.startsWith("best:") ? found?.best : found?.mean) ?? null;
+}
 
-/** Lines in order. closed: names of groups that show their head alone. Groups stand by their value. */
-export function lines(rows: readonly Row[], group: ColumnId | null, closed: ReadonlySet<string>): Line[] {
-  if (!group) return rows.map((row) => ({ kind: "run", row }));
-  const groups = new Map<string, { value: Cell; rows: Row[] }>();
-  for (const row of rows) {
-    const values = group === "tags" && row.tags.length > 1 ? row.tags : [cell(row, group)];
-    for (const value of values) {
-      const name = groupName(value);
-      const found = groups.get(name);
-      if (found) found.rows.push(row);
-      else groups.set(name, { value, rows: [row] });
-    }
-  }
+/** Lines in order. groups: as the server has them, null for none. closed: names of groups that show their head alone.
+ *  Groups are in the order of their values, or of what they come to in the column that is sorted by. */
+export function lines(
+  rows: readonly Row[],
+  groups: readonly RunGroup[] | null,
+  closed: ReadonlySet<string>,
+  sort: Sort = parseSort(null),
+): Line[] {
+  if (!groups) return rows.map((row) => ({ kind: "run", row, group: null }));
+  const place = new Map(rows.map((row, at) => [row.key, at]));
+  let ordered = groups;
+  if (groups.some((group) => groupCell(group, sort.id) !== null)) {
+    ordered = [...groups].sort((a, b) => compareCells(groupCell(a, sort.id), groupCell(b, sort.id), sort.down));
+  } else if (sort.id === "name" && sort.down) ordered = [...groups].reverse();
   const found: Line[] = [];
-  for (const [name, { value, rows: members }] of [...groups].sort((a, b) =>
-    compareCells(a[1].value, b[1].value, false),
-  )) {
-    const open = !closed.has(name);
-    found.push({ kind: "group", name, value, count: members.length, open, keys: members.map((row) => row.key) });
-    if (open) for (const row of members) found.push({ kind: "run", row });
+  for (const group of ordered) {
+    const places = group.runs.flatMap((key) => place.get(key) ?? []).sort((a, b) => a - b);
+    const members = places.flatMap((at) => rows[at] ?? []);
+    if (!members.length) continue;
+    const [key, open] = [groupKey(group.label), !closed.has(group.label)];
+    found.push({ kind: "group", name: group.label, key, group, open, rows: members });
+    if (open) for (const row of members) found.push({ kind: "run", row, group: key });
   }
   return found;
 }
@@ -107,16 +116,32 @@ export function inSight(top: number, height: number, line: number, total: number
   return [Math.min(from, total), Math.max(to, Math.min(from, total))];
 }
 
-/** The runs that are drawn: in the table's order, without the hidden, no more than this many. */
-export function drawn(shown: readonly Line[], hidden: { has(key: Key): boolean }, most: number): Key[] {
-  const keys = new Set<Key>();
+/** What a person hid, or left alone, of runs and groups. */
+export interface Shown {
+  group: (key: Key) => boolean;
+  run: (key: Key) => boolean;
+}
+
+/** only: these alone, if there are any; runs among them choose within their groups. */
+export function shownOf(hidden: ReadonlySet<Key>, only: ReadonlySet<Key>): Shown {
+  const groups = [...only].some(isGroup);
+  const runs = [...only].some((key) => !isGroup(key));
+  return {
+    group: (key) => (groups ? only.has(key) : !hidden.has(key)),
+    run: (key) => (runs ? only.has(key) : !hidden.has(key)),
+  };
+}
+
+/** What is drawn: groups with the runs of each, or runs, in the table's order, no more than this many. */
+export function drawn(shown: readonly Line[], visible: Shown, most: number): Map<Key, Key[]> {
+  const found = new Map<Key, Key[]>();
   for (const line of shown) {
-    if (keys.size >= most) break;
-    if (line.kind === "run" && !hidden.has(line.row.key)) keys.add(line.row.key);
-    // a closed group shows nothing of its runs, and they are drawn all the same
-    if (line.kind === "group" && !line.open) {
-      for (const key of line.keys) if (keys.size < most && !hidden.has(key)) keys.add(key);
-    }
+    if (found.size >= most) break;
+    if (line.kind === "group") {
+      // a closed group shows nothing of its runs, and is drawn all the same
+      const runs = line.rows.map((row) => row.key).filter(visible.run);
+      if (visible.group(line.key) && runs.length) found.set(line.key, runs);
+    } else if (line.group === null && visible.run(line.row.key)) found.set(line.row.key, [line.row.key]);
   }
-  return [...keys];
+  return found;
 }

@@ -9,7 +9,7 @@ import type { Row } from "../api/types.ts";
 import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { whole } from "../shell/text.ts";
-import { available, column, varying, type ColumnId } from "./columns.ts";
+import { ALL_BUT_SEED, available, column, GROUP_FACTS, varying, type ColumnId } from "./columns.ts";
 
 const MOST_SHOWN = 60; // of a group: more are found by typing
 
@@ -156,59 +156,50 @@ function Choice({ id, on, toggle }: { id: ColumnId; on: boolean; toggle: (id: Co
   );
 }
 
-const GROUP_FACTS = ["project", "status", "tags"];
+const KEYS_MOST = 3; // keys that runs are grouped by at once
 
-export function GroupPicker({
-  rows,
-  group,
-  set,
-}: {
+interface GroupProps {
   rows: readonly Row[];
-  group: ColumnId | null;
-  set: (id: ColumnId | null) => void;
-}) {
-  const title = group ? (column(group)?.title ?? group) : "";
+  groups: readonly ColumnId[];
+  set: (ids: ColumnId[]) => void;
+}
+
+const nameOf = (id: ColumnId): string => column(id)?.title ?? id;
+
+export function GroupPicker(props: GroupProps) {
+  const { groups } = props;
+  const title = groups.map(nameOf).join(", ");
   return (
     <Pop
       button={
         <>
-          <Icon name="group" /> <span class={group ? "" : "wide"}>{group ? title : "Group"}</span>
+          <Icon name="group" /> <span class={title ? "cut" : "wide"}>{title || "Group"}</span>
         </>
       }
-      label={group ? `Grouped by ${title}` : "Group"}
-      class={`button ${group ? "on" : ""}`}
+      label={title ? `Grouped by ${title}` : "Group"}
+      class={`button ${title ? "on" : ""}`}
       paneClass="picker narrow"
     >
-      {(close) => (
-        <GroupPane
-          rows={rows}
-          group={group}
-          set={(id) => {
-            close();
-            set(id);
-          }}
-        />
-      )}
+      {(close) => <GroupPane {...props} close={close} />}
     </Pop>
   );
 }
 
-function GroupPane({
-  rows,
-  group,
-  set,
-}: {
-  rows: readonly Row[];
-  group: ColumnId | null;
-  set: (id: ColumnId | null) => void;
-}) {
+function GroupPane({ rows, groups, set, close }: GroupProps & { close: () => void }) {
   const [search, setSearch] = useState("");
   const [telling, rest] = useMemo(() => {
     const differ = varying(rows, 40).map((name) => `config:${name}`);
     const all = available(rows).find((one) => one.title === "Configuration")?.ids ?? [];
-    return [[...GROUP_FACTS, ...differ], all.filter((id) => !differ.includes(id))];
+    return [[ALL_BUT_SEED, ...differ, ...GROUP_FACTS], all.filter((id) => !differ.includes(id))];
   }, [rows]);
   const ids = [...telling, ...(search ? rest : [])].filter((id) => fits(id, search)).slice(0, MOST_SHOWN);
+  const pick = (id: ColumnId): void => {
+    close();
+    set([id]);
+  };
+  const add = (id: ColumnId): void =>
+    set(groups.includes(id) ? groups.filter((one) => one !== id) : [...groups, id].slice(-KEYS_MOST));
+  const several = !groups.includes(ALL_BUT_SEED);
   return (
     <>
       <input
@@ -221,9 +212,16 @@ function GroupPane({
       />
       <div class="picker-lists">
         <ul>
-          {group && (
+          {groups.length > 0 && (
             <li>
-              <button type="button" class="pick" onClick={() => set(null)}>
+              <button
+                type="button"
+                class="pick"
+                onClick={() => {
+                  close();
+                  set([]);
+                }}
+              >
                 No groups
               </button>
             </li>
@@ -232,13 +230,24 @@ function GroupPane({
             <li key={id}>
               <button
                 type="button"
-                class={`pick ${id === group ? "on" : ""}`}
-                aria-pressed={id === group}
-                onClick={() => set(id)}
+                class={`pick ${groups.includes(id) ? "on" : ""}`}
+                aria-pressed={groups.includes(id)}
+                onClick={() => pick(id)}
               >
                 {id.startsWith("config:") && <span class="kind">config </span>}
-                <span class={id.startsWith("config:") ? "mono" : ""}>{column(id)?.title ?? id}</span>
+                <span class={id.startsWith("config:") ? "mono" : ""}>{nameOf(id)}</span>
               </button>
+              {groups.length > 0 && several && id !== ALL_BUT_SEED && (
+                <button
+                  type="button"
+                  class="button bare icon-only"
+                  aria-label={groups.includes(id) ? `Do not group by ${nameOf(id)}` : `Group also by ${nameOf(id)}`}
+                  title={groups.includes(id) ? "Remove this key" : "Group also by this key"}
+                  onClick={() => add(id)}
+                >
+                  <Icon name={groups.includes(id) ? "close" : "plus"} />
+                </button>
+              )}
             </li>
           ))}
         </ul>

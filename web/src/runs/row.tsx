@@ -18,7 +18,7 @@ import { ago, duration, moment, plain, number, title, whole } from "../shell/tex
 import { remove, toggleArchive, togglePin } from "./actions.ts";
 import { cell, type Column, type Distinction } from "./columns.ts";
 import { Edit, tagsOf } from "./edit.tsx";
-import type { Line } from "./order.ts";
+import type { Line, Shown } from "./order.ts";
 import { change } from "./store.ts";
 
 /** What is edited in place. */
@@ -37,10 +37,11 @@ export interface RowActions {
 export interface LinesProps {
   lines: readonly Line[];
   columns: readonly Column[];
-  group: string | null;
+  /** A run may be in several groups. */
+  several: boolean;
   selected: ReadonlySet<Key>;
-  hidden: { has(key: Key): boolean };
-  drawn: ReadonlySet<Key>;
+  visible: Shown;
+  drawn: ReadonlyMap<Key, readonly Key[]>;
   cursor: number;
   editing: { key: Key; what: Editable } | null;
   actions: RowActions;
@@ -64,6 +65,8 @@ interface Props {
   /** Names that several runs have. */
   shared: ReadonlyMap<Key, Distinction>;
   colour: string;
+  /** What is drawn for it: itself, or its group. */
+  drawnAs: Key;
 }
 
 export const RunRow = steady(function RunRow(props: Props) {
@@ -74,7 +77,7 @@ export const RunRow = steady(function RunRow(props: Props) {
       class={`run ${selected ? "selected" : ""} ${current ? "current" : ""} ${row.archived ? "archived" : ""}`}
       aria-rowindex={index + 2}
       tabIndex={current ? 0 : -1}
-      onMouseEnter={() => actions.hover(row.key)}
+      onMouseEnter={() => actions.hover(props.drawnAs)}
       onMouseLeave={() => actions.hover(null)}
       onClick={() => actions.cursor(row.key)}
       onFocus={(event) => event.target === event.currentTarget && actions.cursor(row.key)}

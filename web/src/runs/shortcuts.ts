@@ -9,7 +9,7 @@ import { useKeys } from "../shell/keys.ts";
 import { toast } from "../shell/toast.tsx";
 import { statusWords } from "../shell/states.ts";
 import { remove, toggleArchive, togglePin } from "./actions.ts";
-import type { Line } from "./order.ts";
+import { lineName, type Line } from "./order.ts";
 import type { RowActions } from "./row.tsx";
 import type { Layout, TableState } from "./state.ts";
 import { rowOf } from "./store.ts";
@@ -39,7 +39,7 @@ export function useRunKeys(given: Given): void {
 
   const to = (at: number): void => {
     const next = lines[Math.max(0, Math.min(lines.length - 1, at))];
-    if (next) setCursor(next.kind === "run" ? next.row.key : `group ${next.name}`);
+    if (next) setCursor(lineName(next));
   };
   const move = (by: number) => () => to(cursor < 0 ? 0 : cursor + by);
   const withRun = (run: (key: Key) => void) => () => (key ? run(key) : false);
@@ -76,8 +76,16 @@ export function useRunKeys(given: Given): void {
       says: "compare the selected",
       run: () => (chosen.length >= 2 ? compare() : toast({ text: "Select two runs or more with x, then press c." })),
     },
-    { keys: "h", says: "hide or show in the charts", run: withRun(actions.hide) },
-    { keys: "o", says: "show only this run", run: withRun(actions.only) },
+    {
+      keys: "h",
+      says: "hide or show in the charts",
+      run: () => (line ? actions.hide(line.kind === "run" ? line.row.key : line.key) : false),
+    },
+    {
+      keys: "o",
+      says: "show only this run",
+      run: () => (line ? actions.only(line.kind === "run" ? line.row.key : line.key) : false),
+    },
     { keys: "p", says: "pin", run: () => (meant.length ? togglePin(meant) : false) },
     { keys: "e", says: "rename", run: withRun((one) => actions.edit(one, "name")) },
     { keys: "t", says: "edit tags", run: withRun((one) => actions.edit(one, "tags")) },

@@ -6,16 +6,19 @@
 
 import type { Axis } from "../api/values.ts";
 import type { Key } from "../api/types.ts";
-import { joinKeys, joinList, splitKeys, splitList } from "../shell/address.ts";
-import { column, type ColumnId } from "./columns.ts";
+import { formatQuery, joinKeys, joinList, splitKeys, splitList, withQuery } from "../shell/address.ts";
+import { column, groupable, type ColumnId } from "./columns.ts";
 import { formatSort, parseSort, type Sort } from "./order.ts";
 
 export type Layout = "split" | "table" | "charts";
 
 export interface TableState {
   filter: string;
+  /** "": of all projects. */
+  project: string;
   sort: Sort;
-  group: ColumnId | null;
+  /** Keys that the runs are grouped by; none: no groups. */
+  groups: readonly ColumnId[];
   closed: ReadonlySet<string>;
   /** null: those that suit the runs. */
   columns: ColumnId[] | null;
@@ -37,13 +40,13 @@ export const SMOOTHEST = 0.999;
 export function readState(query: URLSearchParams): TableState {
   const columns = query.get("cols");
   const layout = query.get("view");
-  const group = query.get("group");
   const smooth = Number(query.get("smooth") ?? 0);
   const most = Number(query.get("most") ?? MOST[0]);
   return {
     filter: query.get("q") ?? "",
+    project: query.get("project") ?? "",
     sort: parseSort(query.get("sort")),
-    group: group && column(group) ? group : null,
+    groups: splitList(query.get("group")).filter(groupable),
     closed: new Set(splitList(query.get("closed"))),
     columns: columns === null ? null : splitList(columns).filter((id) => id !== "name" && column(id) !== null),
     selected: new Set(splitKeys(query.get("sel"))),
@@ -61,11 +64,15 @@ export function readState(query: URLSearchParams): TableState {
 export function writeState(changes: Partial<TableState>): Record<string, string | null> {
   const found: Record<string, string | null> = {};
   if (changes.filter !== undefined) found.q = changes.filter || null;
+  if (changes.project !== undefined) found.project = changes.project || null;
   if (changes.sort !== undefined) {
     const text = formatSort(changes.sort);
     found.sort = text === "-created" ? null : text;
   }
-  if (changes.group !== undefined) Object.assign(found, { group: changes.group, closed: null });
+  if (changes.groups !== undefined) {
+    // what was chosen among the groups of before is no choice among others
+    Object.assign(found, { group: joinList(changes.groups) || null, closed: null, only: null });
+  }
   if (changes.closed !== undefined) found.closed = joinList(changes.closed) || null;
   if (changes.columns !== undefined) found.cols = changes.columns === null ? null : joinList(changes.columns) || "none";
   if (changes.selected !== undefined) found.sel = joinKeys(changes.selected) || null;
@@ -77,4 +84,23 @@ export function writeState(changes: Partial<TableState>): Record<string, string 
   if (changes.most !== undefined) found.most = changes.most === MOST[0] ? null : String(changes.most);
   if (changes.archived !== undefined) found.archived = changes.archived ? "1" : null;
   return found;
+}
+
+/** Parameters that a project may begin with, and of which a saved view is made. */
+export const SETTINGS = ["cols", "group", "sort", "view", "x", "smooth", "most"] as const;
+const VIEW_LEFT_OUT = new Set(["project", "sel", "token"]);
+
+export function settingsOf(query: URLSearchParams): Record<string, string> {
+  return Object.fromEntries([...query].filter(([name]) => (SETTINGS as readonly string[]).includes(name)));
+}
+
+/** The parameters of an address that make a view of a project. */
+export function viewOf(query: URLSearchParams): Record<string, string> {
+  return Object.fromEntries([...query].filter(([name]) => !VIEW_LEFT_OUT.has(name)));
+}
+
+/** The address of a project with these parameters; what is no text, as in a file by hand, is left out. */
+export function placeOfView(project: string, parameters: Record<string, unknown> = {}): string {
+  const texts = Object.entries(parameters).filter((one): one is [string, string] => typeof one[1] === "string");
+  return `/${formatQuery(withQuery(new URLSearchParams(), { ...Object.fromEntries(texts), project }))}`;
 }

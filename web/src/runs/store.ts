@@ -5,11 +5,12 @@
  */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { editRun, getRuns } from "../api/client.ts";
+import { editRun, getGroups, getRuns } from "../api/client.ts";
 import { listen } from "../api/live.ts";
 import { ApiError } from "../api/values.ts";
-import type { Edits, Key, Row } from "../api/types.ts";
+import type { Edits, Key, Row, RunGroup } from "../api/types.ts";
 import { toast } from "../shell/toast.tsx";
+import { keyOf, type ColumnId } from "./columns.ts";
 
 interface State {
   rows: ReadonlyMap<Key, Row>;
@@ -107,57 +108,109 @@ export function useRuns(): State {
   return state;
 }
 
-export interface Matched {
-  /** null: all. */
-  keys: ReadonlySet<Key> | null;
-  /** The server's sentence about a filter that cannot be read. */
+const TYPING_MILLISECONDS = 150;
+const FRESH_MILLISECONDS = 3000; // what was asked is asked again when rows change, but not oftener
+
+interface Answer<T> {
+  /** What was answered last, and to which question. */
+  found: { question: string; value: T } | null;
   error: string | null;
   busy: boolean;
 }
 
-const TYPING_MILLISECONDS = 150;
-const FRESH_MILLISECONDS = 3000; // a filter is asked again when rows change, but not oftener
-
-/** Which runs a filter lets through. A filter that cannot be read leaves the runs of before. */
-export function useFilter(text: string, version: number): Matched {
-  const [found, setFound] = useState<Matched>({ keys: null, error: null, busy: false });
-  const wanted = text.trim();
+/** Asks when the question is another one, and again when rows change. An answer stays until the next has come. */
+function useAsked<T>(
+  question: string,
+  version: number,
+  wait: number,
+  ask: (signal: AbortSignal) => Promise<T>,
+): Answer<T> {
+  const [answer, set] = useState<Answer<T>>({ found: null, error: null, busy: false });
   const asking = useRef<{ at: number; timer?: ReturnType<typeof setTimeout>; stop: AbortController } | null>(null);
 
-  const ask = (): void => {
+  const send = (): void => {
     const mine = asking.current;
     if (!mine) return;
     mine.timer = undefined;
     mine.at = Date.now();
-    getRuns(wanted, mine.stop.signal)
-      .then(({ runs }) => setFound({ keys: new Set(runs.map((row) => row.key)), error: null, busy: false }))
+    ask(mine.stop.signal)
+      .then((value) => set({ found: { question, value }, error: null, busy: false }))
       .catch((error: Error) => {
         if (error.name === "AbortError") return;
         const refused = error instanceof ApiError && error.status >= 400 && error.status < 500;
-        setFound((now) => ({ keys: now.keys, error: refused ? error.message : null, busy: false }));
+        set(({ found }) => ({ found, error: refused ? error.message : null, busy: false }));
       });
   };
+  const latest = useRef(send);
+  latest.current = send;
 
   useEffect(() => {
-    if (!wanted) {
-      setFound({ keys: null, error: null, busy: false });
+    if (!question) {
+      set({ found: null, error: null, busy: false });
       return;
     }
-    setFound((now) => ({ ...now, busy: true }));
-    const mine = { at: Date.now(), timer: setTimeout(ask, TYPING_MILLISECONDS), stop: new AbortController() };
+    set((now) => ({ ...now, busy: true }));
+    const mine = { at: Date.now(), timer: setTimeout(() => latest.current(), wait), stop: new AbortController() };
     asking.current = mine;
     return () => {
       clearTimeout(mine.timer);
       mine.stop.abort();
       asking.current = null;
     };
-  }, [wanted]);
+  }, [question]);
 
   useEffect(() => {
     const mine = asking.current;
     if (!mine || mine.timer !== undefined) return;
-    mine.timer = setTimeout(ask, Math.max(0, mine.at + FRESH_MILLISECONDS - Date.now()));
+    mine.timer = setTimeout(() => latest.current(), Math.max(0, mine.at + FRESH_MILLISECONDS - Date.now()));
   }, [version]);
 
-  return found;
+  return answer;
+}
+
+export interface Matched {
+  /** null: all. */
+  keys: ReadonlySet<Key> | null;
+  /** The filter that these are of. */
+  answer: string;
+  /** The server's sentence about a filter that cannot be read. */
+  error: string | null;
+  busy: boolean;
+}
+
+/** Which runs a filter lets through. A filter that cannot be read leaves the runs of before. */
+export function useFilter(text: string, version: number): Matched {
+  const wanted = text.trim();
+  const { found, error, busy } = useAsked(wanted, version, TYPING_MILLISECONDS, async (signal) => {
+    const { runs } = await getRuns(wanted, signal);
+    return new Set(runs.map((row) => row.key));
+  });
+  const known = wanted ? found : null;
+  return { keys: known?.value ?? null, answer: known?.question ?? "", error, busy };
+}
+
+/** Groups of the runs that a table shows. columns: what is wanted of each. null while nothing is known of these keys. */
+export function useGroups(
+  by: readonly ColumnId[],
+  within: { filter: string; project: string; archived: boolean },
+  columns: readonly ColumnId[],
+  version: number,
+): { groups: RunGroup[] | null; error: string | null; busy: boolean } {
+  const query = new URLSearchParams();
+  if (by.length) {
+    query.set("by", by.map(keyOf).join(","));
+    if (within.filter.trim()) query.set("filter", within.filter.trim());
+    if (within.project) query.set("project", within.project);
+    if (within.archived) query.set("archived", "1");
+    for (const id of columns) if (!id.startsWith("config:")) query.append("column", id);
+  }
+  const question = query.toString();
+  const { found, error, busy } = useAsked(
+    question,
+    version,
+    0,
+    async (signal) => (await getGroups(query, signal)).groups,
+  );
+  const same = found !== null && new URLSearchParams(found.question).get("by") === query.get("by");
+  return { groups: same ? found.value : null, error, busy };
 }

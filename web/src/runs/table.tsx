@@ -9,12 +9,13 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Key } from "../api/types.ts";
 import { colourOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
-import { plain, whole } from "../shell/text.ts";
-import { column, type Column } from "./columns.ts";
+import type { Column } from "./columns.ts";
+import { Failed, GroupButton, GroupSwatch, GroupValue } from "./group.tsx";
+import { highlight } from "./highlight.ts";
 import { inSight, type GroupLine, type Sort } from "./order.ts";
 import { RunRow, type LinesProps } from "./row.tsx";
 
-export const ROW_PIXELS = 30; // --row of style/tokens.css
+export const ROW_PIXELS = 34; // --row of .table-box in style/runs.css
 
 interface Props extends LinesProps {
   sort: Sort;
@@ -26,7 +27,7 @@ interface Props extends LinesProps {
   nameWidth: number;
 }
 
-const HEAD_PIXELS = 30;
+const HEAD_PIXELS = 34;
 
 const PRINTED_MOST = 3000; // rows on paper: sixty pages
 
@@ -92,6 +93,17 @@ export function RunsTable(props: Props) {
     }
   }, [cursor, sight]);
 
+  // what is under the pointer in a chart is lit here, without drawing the table again
+  useEffect(() => {
+    const light = (key: Key | null): void => {
+      for (const lit of box.current?.querySelectorAll("tr.lit") ?? []) lit.classList.remove("lit");
+      if (key === null) return;
+      for (const line of box.current?.querySelectorAll(`tr[data-key="${CSS.escape(key)}"]`) ?? [])
+        line.classList.add("lit");
+    };
+    return highlight.subscribe(light);
+  }, []);
+
   const [from, to] = [Math.min(sight[0], lines.length), Math.min(sight[1], lines.length)];
   const stateInName = !columns.some((one) => one.id === "status");
   const width = props.nameWidth + columns.reduce((sum, one) => sum + one.width, 0);
@@ -120,7 +132,7 @@ export function RunsTable(props: Props) {
             </th>
             {columns.map((one) => (
               <th key={one.id} scope="col" class={one.numeric ? "number" : ""} aria-sort={ariaSort(sort, one.id)}>
-                <Head id={one.id} title={one.title} kind={one.kind} sort={sort} setSort={setSort} />
+                <Head id={one.id} title={one.title} full={one.full} kind={one.kind} sort={sort} setSort={setSort} />
               </th>
             ))}
             <td aria-hidden="true" />
@@ -141,14 +153,15 @@ export function RunsTable(props: Props) {
                 />
               ) : (
                 <RunRow
-                  key={`${line.row.key} ${props.group === "tags" ? from + at : ""}`}
+                  key={`${line.row.key} ${props.several ? from + at : ""}`}
                   row={line.row}
                   columns={columns}
                   index={from + at}
                   selected={props.selected.has(line.row.key)}
-                  hidden={props.hidden.has(line.row.key)}
-                  drawn={props.drawn.has(line.row.key)}
-                  colour={colourOf(line.row.key)}
+                  hidden={!props.visible.run(line.row.key)}
+                  drawn={props.drawn.has(line.group ?? line.row.key) && props.visible.run(line.row.key)}
+                  drawnAs={line.group ?? line.row.key}
+                  colour={colourOf(line.group ?? line.row.key)}
                   current={from + at === cursor}
                   editing={props.editing?.key === line.row.key ? props.editing.what : null}
                   actions={props.actions}
@@ -203,19 +216,20 @@ const ariaSort = (sort: Sort, id: string): "ascending" | "descending" | "none" =
 interface HeadProps {
   id: string;
   title: string;
+  full?: string;
   kind?: Column["kind"];
   sort: Sort;
   setSort: (id: string) => void;
 }
 
-function Head({ id, title, kind, sort, setSort }: HeadProps) {
+function Head({ id, title, full, kind, sort, setSort }: HeadProps) {
   const own = sort.id === id;
   const prefix = kind && kind !== "fact" && kind !== "config" ? kind : "";
   return (
     <button
       type="button"
       class={`head ${own ? "on" : ""}`}
-      title={`${prefix ? `${prefix} ` : ""}${title}: sort`}
+      title={`${prefix ? `${prefix} ` : ""}${full ?? title}: sort`}
       onClick={() => setSort(id)}
     >
       {prefix && <span class="kind">{prefix} </span>}
@@ -226,32 +240,40 @@ function Head({ id, title, kind, sort, setSort }: HeadProps) {
 }
 
 function GroupRow({ line, index, current, ...props }: Props & { line: GroupLine; index: number; current: boolean }) {
-  const title = (props.group && column(props.group)?.title) || props.group || "";
-  const value = line.value === null ? "none" : plain(line.value);
-  const some = line.keys.filter((key) => props.selected.has(key)).length;
+  const keys = line.rows.map((row) => row.key);
+  const some = keys.filter((key) => props.selected.has(key)).length;
   return (
-    <tr class={`group ${current ? "current" : ""}`} aria-rowindex={index + 2} tabIndex={current ? 0 : -1}>
-      <th scope="rowgroup" class="name" colSpan={1}>
+    <tr
+      data-key={line.key}
+      class={`group ${current ? "current" : ""}`}
+      aria-rowindex={index + 2}
+      tabIndex={current ? 0 : -1}
+      onMouseEnter={() => props.actions.hover(line.key)}
+      onMouseLeave={() => props.actions.hover(null)}
+    >
+      <th scope="rowgroup" class="name">
         <span class="name-inside">
           <AllBox
-            chosen={[some, line.count]}
-            set={() => props.selectGroup(line.keys)}
-            label={`Select all of ${title} ${value}`}
+            chosen={[some, keys.length]}
+            set={() => props.selectGroup(keys)}
+            label={`Select all of ${line.name}`}
           />
-          <button
-            type="button"
-            class="group-button"
-            aria-expanded={line.open}
-            onClick={() => props.toggleGroup(line.name)}
-          >
-            <Icon name={line.open ? "down" : "right"} />
-            <span class="quiet">{title}</span>
-            <strong>{value}</strong>
-            <span class="count">{whole(line.count)}</span>
-          </button>
+          <GroupSwatch
+            line={line}
+            drawn={props.drawn.has(line.key)}
+            hidden={!props.visible.group(line.key)}
+            hide={props.actions.hide}
+          />
+          <GroupButton line={line} toggle={props.toggleGroup} />
+          {!props.columns.some((one) => one.id === "status") && <Failed group={line.group} />}
         </span>
       </th>
-      <td colSpan={props.columns.length + 1} />
+      {props.columns.map((one) => (
+        <td key={one.id} class={one.numeric ? "number" : ""}>
+          <GroupValue line={line} column={one} />
+        </td>
+      ))}
+      <td />
     </tr>
   );
 }

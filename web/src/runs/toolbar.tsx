@@ -4,6 +4,7 @@
  * Out:  changes of the state.
  */
 
+import type { ComponentChildren } from "preact";
 import type { Key, Row } from "../api/types.ts";
 import { Icon, type IconName } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
@@ -28,6 +29,8 @@ interface Props {
   ids: readonly ColumnId[];
   layout: Layout;
   narrow: boolean;
+  /** The choice of a project, where it is not at the left. */
+  projects: ComponentChildren;
 }
 
 const LAYOUTS: [Layout, IconName, string][] = [
@@ -41,17 +44,30 @@ const SORTS: [string, string][] = [
   ["-created", "newest first"], ["created", "oldest first"], ["name", "by name"], ["status", "by status"], ["-findings", "by findings"], ["-progress", "by progress"],
 ];
 
-export function Toolbar({ state, update, matched, rows, shown, archived, leftOut, ids, layout, narrow }: Props) {
+export function Toolbar({
+  state,
+  update,
+  matched,
+  rows,
+  shown,
+  archived,
+  leftOut,
+  ids,
+  layout,
+  narrow,
+  projects,
+}: Props) {
   return (
     <div class="toolbar" role="toolbar" aria-label="Table">
+      {projects}
       <FilterBox text={state.filter} set={(filter) => update({ filter }, true)} matched={matched} rows={rows} />
       <Count shown={shown} all={rows.length} archived={archived} state={state} matched={matched} update={update} />
       {leftOut.length > 0 && <LeftOut sentences={leftOut} />}
       <span class="grow" />
       {narrow && <SortChoice state={state} update={update} ids={ids} />}
-      <GroupPicker rows={rows} group={state.group} set={(group) => update({ group })} />
+      <GroupPicker rows={shown} groups={state.groups} set={(groups) => update({ groups })} />
       <ColumnPicker
-        rows={rows}
+        rows={shown}
         shown={ids}
         set={(columns) => update({ columns }, true)}
         custom={state.columns !== null}
@@ -131,7 +147,7 @@ function Count({
 }: { shown: readonly Row[]; all: number; archived: number } & Pick<Props, "state" | "matched" | "update">) {
   const training = shown.filter((row) => statusWords(row.status).open).length;
   const critical = shown.filter((row) => (row.findings.critical ?? 0) > 0).length;
-  const filtered = matched.keys !== null;
+  const filtered = matched.keys !== null || state.project !== "";
   return (
     <div class="counts" role="status">
       <span>{filtered ? `${whole(shown.length)} of ${count(all, "run")}` : count(shown.length, "run")}</span>

@@ -6,23 +6,36 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getAbout } from "../api/client.ts";
+import { isGroup, setGroup } from "../api/groups.ts";
+import { announce } from "../api/live.ts";
 import type { About, Key, Row } from "../api/types.ts";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { useColours } from "../shell/runcolours.ts";
 import { go, setQuery } from "../shell/route.ts";
 import { useSteady } from "../shell/steady.ts";
 import { useNarrow } from "../shell/width.ts";
-import { title } from "../shell/text.ts";
+import { statusWords } from "../shell/states.ts";
+import { plain, title, whole } from "../shell/text.ts";
 import { RunCards } from "./cards.tsx";
 import { RunCharts } from "./charts.tsx";
-import { defaultColumns, distinctions, fitted, type Column, type Distinction } from "./columns.ts";
+import {
+  constants,
+  defaultColumns,
+  distinctions,
+  fitted,
+  shortened,
+  type Column,
+  type Distinction,
+} from "./columns.ts";
 import { Divider } from "./divider.tsx";
 import { NoMatch, NoRuns, Unreadable, Waiting } from "./empty.tsx";
-import { drawn as drawnOf, lines as linesOf, nextSort, sortRows } from "./order.ts";
+import { highlight } from "./highlight.ts";
+import { drawn as drawnOf, lineName, lines as linesOf, nextSort, shownOf, sortRows, type Line } from "./order.ts";
+import { ProjectList, ProjectMenu } from "./projects.tsx";
 import type { Editable, RowActions } from "./row.tsx";
 import { useRunKeys } from "./shortcuts.ts";
 import { readState, writeState, type TableState } from "./state.ts";
-import { readRuns, useFilter, useRuns } from "./store.ts";
+import { readRuns, useFilter, useGroups, useRuns } from "./store.ts";
 import { RunsTable } from "./table.tsx";
 import { Selection, Toolbar } from "./toolbar.tsx";
 
@@ -40,49 +53,57 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   const state = useMemo(() => readState(query), [text]);
   const matched = useFilter(state.filter, version);
   const narrow = useNarrow(700);
+  const tight = useNarrow(1100);
 
   const [about, setAbout] = useState<About | null>(null);
   useEffect(() => void getAbout().then(setAbout, () => undefined), []);
 
   const all = useMemo(() => [...rows.values()], [rows]);
   const fitting = useMemo(() => {
-    const kept = matched.keys === null ? all : all.filter((row) => matched.keys?.has(row.key));
+    const within = state.project ? all.filter((row) => row.project === state.project) : all;
+    const kept = matched.keys === null ? within : within.filter((row) => matched.keys?.has(row.key));
     return {
       shown: kept.filter((row) => state.archived || !row.archived),
       archived: kept.filter((row) => row.archived).length,
     };
-  }, [all, matched.keys, state.archived]);
-  const sorted = useMemo(() => sortRows(fitting.shown, state.sort), [fitting, state.sort.id, state.sort.down]);
-  const lines = useMemo(() => linesOf(sorted, state.group, state.closed), [sorted, state.group, state.closed]);
-  const hidden = useMemo(
-    () => (state.only.size ? { has: (key: Key) => !state.only.has(key) } : state.hidden),
-    [state.only, state.hidden],
+  }, [all, matched.keys, state.archived, state.project]);
+  const suited = useDefaultColumns(
+    fitting.shown,
+    `${state.project}\n${state.layout}\n${matched.answer}`,
+    state.layout === "split",
   );
-  const drawn = useMemo(() => drawnOf(lines, hidden, state.most), [lines, hidden, state.most]);
-  useColours(drawn);
-  const drawnSet = useMemo(() => new Set(drawn), [drawn]);
-  const shared = useMemo(() => distinctions(all, state.group === "project"), [all, state.group]);
-  const longest = useMemo(() => nameWidth(all, shared), [all, shared]);
-  const suited = useDefaultColumns(all);
   const ids = state.columns ?? suited;
-  // the column that the table is grouped by would say the same in every row of a group
-  const columns = useMemo(
-    () =>
-      ids
-        .filter((id) => id !== state.group)
-        .map((id) => fitted(id, all))
-        .filter((one): one is Column => one !== null),
-    [ids.join("\n"), state.group, all],
+  const grouped = useGroups(state.groups, state, ids, version);
+  const by = state.groups.length > 0 && grouped.error === null;
+  const sorted = useMemo(() => sortRows(fitting.shown, state.sort), [fitting, state.sort.id, state.sort.down]);
+  const lines = useMemo(
+    () => linesOf(sorted, by ? (grouped.groups ?? []) : null, state.closed, state.sort),
+    [sorted, by, grouped.groups, state.closed, state.sort.id, state.sort.down],
   );
+  const visible = useMemo(() => shownOf(state.hidden, state.only), [state.hidden, state.only]);
+  const drawn = useMemo(() => drawnOf(lines, visible, state.most), [lines, visible, state.most]);
+  const drawnKeys = useMemo(() => [...drawn.keys()], [drawn]);
+  useColours(drawnKeys);
+  useGroupCurves(drawn, rows);
+  const oneProject = state.project !== "" || state.groups.includes("project");
+  const shared = useMemo(() => distinctions(fitting.shown, oneProject), [fitting, oneProject]);
+  const longest = useMemo(() => nameWidth(fitting.shown, shared, lines), [fitting, shared, lines]);
+  const same = useMemo(() => constants(fitting.shown), [fitting]);
+  // the column that the table is grouped by would say the same in every row of a group
+  const columns = useMemo(() => {
+    const shown = ids.filter((id) => !by || !state.groups.includes(id)).map((id) => fitted(id, fitting.shown));
+    const found = shortened(shown.filter((one): one is Column => one !== null));
+    return by
+      ? found.map((one) =>
+          one.id.includes(":") && one.kind !== "config" ? { ...one, width: one.width + STATISTIC_PIXELS } : one,
+        )
+      : found;
+  }, [ids.join("\n"), state.groups, by, fitting]);
 
   const [cursorKey, setCursorKey] = useState<Key | null>(null);
   const [editing, setEditing] = useState<{ key: Key; what: Editable } | null>(null);
-  const [highlight, setHighlight] = useState<Key | null>(null);
   const anchor = useRef<Key | null>(null);
-  const cursor = useMemo(
-    () => lines.findIndex((line) => (line.kind === "run" ? line.row.key : `group ${line.name}`) === cursorKey),
-    [lines, cursorKey],
-  );
+  const cursor = useMemo(() => lines.findIndex((line) => lineName(line) === cursorKey), [lines, cursorKey]);
 
   const order = useMemo(() => lines.flatMap((line) => (line.kind === "run" ? [line.row.key] : [])), [lines]);
   const actions: RowActions = useSteady({
@@ -106,7 +127,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
       if (what !== "name" && !narrow && !ids.includes(what)) update({ columns: [...ids, what] }, true);
     },
     cursor: setCursorKey,
-    hover: setHighlight,
+    hover: highlight.set,
   });
 
   const chosen = [...state.selected].filter((key) => rows.has(key));
@@ -139,14 +160,15 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   if (!loaded) return error ? <Unreadable error={error} again={() => void readRuns()} /> : <Waiting />;
   if (rows.size === 0) return <NoRuns about={about} />;
 
+  const aside = !tight && new Set(all.map((row) => row.project)).size > 1;
   const layout = narrow && state.layout === "split" ? "table" : state.layout;
   const share = {
     lines,
     columns,
-    group: state.group,
+    several: state.groups.includes("tags"),
     selected: state.selected,
-    hidden,
-    drawn: drawnSet,
+    visible,
+    drawn,
     cursor,
     editing,
     actions,
@@ -167,11 +189,23 @@ export function RunsView({ query }: { query: URLSearchParams }) {
         ids={ids}
         layout={layout}
         narrow={narrow}
+        projects={
+          aside ? null : <ProjectMenu rows={all} project={state.project} archived={state.archived} query={query} />
+        }
       />
+      {grouped.error !== null && (
+        <p class="grouping-error" role="alert">
+          {grouped.error}
+        </p>
+      )}
       <div class="split" id="split">
+        {aside && <ProjectList rows={all} project={state.project} archived={state.archived} query={query} />}
         {layout !== "charts" && (
           <section class="table-pane">
-            {lines.length === 0 ? (
+            <Same settings={same} runs={fitting.shown.length} />
+            {by && grouped.groups === null ? (
+              <Waiting />
+            ) : lines.length === 0 ? (
               <NoMatch
                 filter={state.filter}
                 archived={fitting.archived}
@@ -188,7 +222,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
                 selectAll={(on) => update({ selected: on ? new Set([...state.selected, ...order]) : new Set() }, true)}
                 chosen={[inTable, order.length]}
                 selectGroup={selectGroup}
-                nameWidth={Math.min(layout === "split" ? 300 : 420, longest)}
+                nameWidth={Math.min(layout === "split" ? 260 : 420, longest)}
               />
             )}
           </section>
@@ -196,12 +230,12 @@ export function RunsView({ query }: { query: URLSearchParams }) {
         {layout === "split" && <Divider />}
         {layout !== "table" && (
           <RunCharts
-            drawn={drawn}
-            shownRuns={new Set(order).size || fitting.shown.length}
+            drawn={drawnKeys}
+            of={by ? lines.filter((line) => line.kind === "group").length : fitting.shown.length}
+            grouped={by}
             rows={rows}
             state={state}
             update={update}
-            highlight={highlight}
           />
         )}
       </div>
@@ -210,28 +244,68 @@ export function RunsView({ query }: { query: URLSearchParams }) {
   );
 }
 
-/** Room for the longest name, behind the box and the colour. */
-function nameWidth(rows: readonly Row[], shared: ReadonlyMap<Key, Distinction>): number {
+/** Room for the longest name, or the longest label of a group, behind the box and the colour. */
+function nameWidth(rows: readonly Row[], shared: ReadonlyMap<Key, Distinction>, lines: readonly Line[]): number {
   let longest = "";
+  const take = (text: string): void => {
+    if (text.length > longest.length) longest = text;
+  };
   for (const row of rows) {
     const beside = shared.get(row.key);
-    const text = `${beside?.before ?? ""}${title(row)} ${beside?.behind ?? ""}`;
-    if (text.length > longest.length) longest = text;
+    take(`${beside?.before ?? ""}${title(row)} ${beside?.behind ?? ""}`);
   }
+  for (const line of lines) if (line.kind === "group") take(`${line.name} 1,000 9 failed`);
   const pen = document.createElement("canvas").getContext("2d");
   const { fontSize, fontFamily } = getComputedStyle(document.body);
   if (pen) pen.font = `${fontSize} ${fontFamily}`;
   return Math.max(190, 82 + Math.ceil(pen ? pen.measureText(longest).width : longest.length * 8));
 }
 
-/** Columns that suit the runs; they don't change under a person's eyes when a run comes. */
-function useDefaultColumns(all: readonly Row[]): string[] {
-  const found = useRef<{ count: number; ids: string[] }>({ count: 0, ids: [] });
+/** Columns that suit the runs shown. They don't change under a person's eyes when a run comes, but when other runs are
+ *  asked for: `question` says which. */
+function useDefaultColumns(shown: readonly Row[], question: string, tight: boolean): string[] {
+  const found = useRef<{ count: number; question: string; ids: string[] }>({ count: 0, question: "", ids: [] });
   return useMemo(() => {
     const now = found.current;
-    if (now.ids.length === 0 || (now.count < 3 && all.length !== now.count) || all.length > now.count * 2) {
-      found.current = { count: all.length, ids: defaultColumns(all) };
+    const few = now.count < 3 && shown.length !== now.count;
+    if (!now.ids.length || now.question !== question || few || shown.length > now.count * 2) {
+      found.current = { count: shown.length, question, ids: defaultColumns(shown, tight) };
     }
     return found.current.ids;
-  }, [all]);
+  }, [shown, question]);
 }
+
+/** Says which runs the curve of each group is of, and has it read again when these are others. */
+function useGroupCurves(drawn: ReadonlyMap<Key, readonly Key[]>, rows: ReadonlyMap<Key, Row>): void {
+  useMemo(() => {
+    for (const [key, runs] of drawn) {
+      if (!isGroup(key)) continue;
+      const open = runs.filter((run) => statusWords(rows.get(run)?.status ?? "").open);
+      // the run that went furthest has the names that all have
+      const step = (run: Key): number => rows.get(run)?.step ?? -1;
+      const first = runs.reduce((best, run) => (step(run) > step(best) ? run : best));
+      const ordered = [first, ...runs.filter((run) => run !== first)];
+      if (setGroup(key, ordered, open.slice(0, LIVE_MOST))) setTimeout(() => announce(key), 0);
+    }
+  }, [drawn]);
+}
+
+/** Settings that are the same in all runs: one line, which opens. */
+function Same({ settings, runs }: { settings: readonly [string, string | number][]; runs: number }) {
+  const [open, setOpen] = useState(false);
+  if (!settings.length) return null;
+  return (
+    <button type="button" class={`same ${open ? "open" : ""}`} aria-expanded={open} onClick={() => setOpen(!open)}>
+      <span class="quiet">Same in all {whole(runs)}:</span>
+      {settings.slice(0, open ? undefined : SAME_MOST).map(([name, value]) => (
+        <span key={name} title={`${name} = ${value}`}>
+          {name} <b>{typeof value === "number" ? plain(value) : value}</b>
+        </span>
+      ))}
+    </button>
+  );
+}
+
+const SAME_MOST = 12; // settings in the closed line
+const STATISTIC_PIXELS = 74; // beside a value: the deviation and the best
+const LIVE_MOST = 50; // runs of a group whose new points are listened to

@@ -24,6 +24,7 @@ const PATHS = {
   pin: "M5.5 2h5l-.7 4.5L12.5 9h-9l2.7-2.5ZM8 9v5",
   more: "M3.5 8v.01M8 8v.01M12.5 8v.01",
   close: "M4 4l8 8M12 4l-8 8",
+  plus: "M8 3v10M3 8h10",
   search: "M7 2.5a4.5 4.5 0 1 1 0 9 4.5 4.5 0 0 1 0-9ZM10.3 10.3 14 14",
   down: "M4 6l4 4 4-4",
   right: "M6 4l4 4-4 4",

@@ -20,7 +20,7 @@ from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.groups import split_keys
 from barograph.query.keys import flatten
 from barograph.query.stored import StoredRun
-from barograph.views.server import details, edits, layers, names, series
+from barograph.views.server import details, edits, layers, names, points, saved, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
@@ -99,9 +99,10 @@ class Server:
     def groups(self, request: Request) -> Response:
         asked = request.query_params
         self.table.refresh()
-        rows = select(self.table.rows(), asked.get("filter", ""), self.places)
-        if asked.get("archived") != "1":
-            rows = [row for row in rows if not row.data["archived"]]
+        project, archived = asked.get("project"), asked.get("archived") == "1"
+        rows = [row for row in self.table.rows() if archived or not row.data["archived"]]
+        rows = [row for row in rows if not project or row.data["project"] == project]
+        rows = select(rows, asked.get("filter", ""), self.places)
         made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
         return json_answer(request, {"groups": made})
 
@@ -237,6 +238,14 @@ class Server:
         folder = edits.project_folder(self.table, request.path_params["project"])
         return json_answer(request, edits.write_layout(folder, body))
 
+    def views(self, request: Request) -> Response:
+        folder = saved.folder_of(self.table, request.query_params.get("project", ""))
+        return json_answer(request, msgspec.to_builtins(saved.read(folder, self.places.root)))
+
+    def put_views(self, request: Request, body: bytes) -> Response:
+        folder = saved.folder_of(self.table, request.query_params.get("project", ""))
+        return json_answer(request, msgspec.to_builtins(saved.change(folder, self.places.root, body)))
+
     def edit(self, request: Request, place: RunPlace, body: bytes) -> Response:
         edits.edit(place, edits.parse(body))
         row = self.table.row(place.key)
@@ -322,9 +331,18 @@ def _application(server: Server) -> Starlette:
             return frame_answer(request, await run_in_threadpool(server.series.answer, asked))
 
     @_answering
-    async def save_layout(request: Request) -> Response:
-        body = await body_of(request)
-        return await run_in_threadpool(server.put_layout, request, body)
+    async def read_points(request: Request) -> Response:
+        asked, kind = series.parse(await body_of(request)), request.query_params.get("format", "csv")
+        with server.table.at_work():
+            body = await run_in_threadpool(points.points_file, server.reading, asked, kind)
+        return Response(body, 200, {"content-disposition": f'attachment; filename="points.{kind}"'}, points.MEDIA[kind])
+
+    def saving(save: Callable[[Request, bytes], Response]) -> Handler:
+        @_answering
+        async def handled(request: Request) -> Response:
+            return await run_in_threadpool(save, request, await body_of(request))
+
+        return handled
 
     @_answering
     async def live(request: Request) -> Response:
@@ -359,10 +377,13 @@ def _application(server: Server) -> Starlette:
             Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
             Route("/api/series", read_series, methods=["POST"]),
             Route("/api/groups", _threaded(server.groups)),
+            Route("/api/series/points", read_points, methods=["POST"]),
             Route("/api/compare", _threaded(server.compare)),
             Route("/api/importance", _threaded(server.importance)),
             Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
-            Route("/api/projects/{project:path}/layout", save_layout, methods=["PUT"]),
+            Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),
+            Route("/api/views", _threaded(server.views), methods=["GET"]),
+            Route("/api/views", saving(server.put_views), methods=["PUT"]),
             Route("/api/trash", _threaded(server.trashed)),
             Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
             Route("/api/live", live),

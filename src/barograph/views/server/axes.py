@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from barograph.analysis.compare.member import ComparedMember
-from barograph.core.columns import align, strides
+from barograph.core.columns import align
+from barograph.query import axes
 from barograph.views.server.places import RunPlace
 from barograph.views.server.reading import SeriesPoints, SeriesReading, State
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TIMED = ("time", "relative")
-_SEEN = {
-    "tokens": ("data/tokens_seen", "train/tokens_seen"),
-    "samples": ("data/samples_seen", "train/samples_seen", "samples_seen", "consumed_samples"),
-}
 
 
 class Axis:
@@ -33,8 +30,6 @@ class Axis:
 
     def of(self, points: SeriesPoints) -> NDArray[Any]:
         """x [n] of points. `relative` counts from the first points that were asked for."""
-        import numpy
-
         if self._x == "step":
             return points.step
         if self._x in TIMED:
@@ -45,39 +40,25 @@ class Axis:
                 self._start = int(points.time.min()) if len(points) else 0
             return (points.time - self._start) / 1e6  # whole µs first: the difference of seconds loses digits
         steps, values = self._pairs()
-        if self._x in _SEEN:  # a count that goes on: on the line between what is known, as comparisons have it
-            return numpy.interp(points.step, steps, values) if len(steps) else numpy.full(len(points), numpy.nan)
-
+        if self._x in axes.SEEN:  # as comparisons have it
+            return axes.at(points.step, (steps, values))
         return align(points.step, steps, values)
 
     def _pairs(self) -> tuple[NDArray[Any], NDArray[Any]]:
         if self._known is None:
-            self._known = self._counted() if self._x in _SEEN else self._series(self._x)
+            self._known = self._counted() if self._x in axes.SEEN else self._series(self._x)
         return self._known
 
     def _series(self, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        found = self._reading.series(self._place, [name], self._rank, False, self._state).get(name)
-        if found is None:
-            name = self._reading.resolve(self._place, name)
-            found = self._reading.series(self._place, [name], self._rank, False, self._state)[name]
-        live = found.live()
+        live = self._reading.named(self._place, name, self._rank, False, self._state)[1].live()
         return live.step, live.value
 
     def _counted(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Tokens or samples so far, as they were logged; else as `comparing` counts them."""
-        import numpy
-
-        names = [*_SEEN[self._x], *(["train/step_tokens"] if self._x == "tokens" else [])]
-        for name, found in self._reading.series(self._place, names, self._rank, False, self._state).items():
-            live = found.live()
-            good = numpy.isfinite(live.value)
-            steps, values = live.step[good], live.value[good]
-            if not len(steps):
-                continue
-            if name == "train/step_tokens":  # a row that is logged each ten steps stands for ten
-                return steps, numpy.cumsum(values * strides(steps))
-            return steps, numpy.maximum.accumulate(values)
-        return self._compared()
+        """Tokens or samples so far, as they were logged; else as comparisons count them."""
+        found = self._reading.series(self._place, axes.names_of(self._x), self._rank, False, self._state)
+        parts = ((name, item.live()) for name, item in found.items())
+        known = axes.counted(self._x, ((name, (live.step, live.value)) for name, live in parts))
+        return self._compared() if known is None else known
 
     def _compared(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Where the configuration alone says how many there are in each step."""

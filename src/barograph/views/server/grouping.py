@@ -16,11 +16,10 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from barograph.analysis.compare.curves import ComparisonCurve
-from barograph.core.columns import smooth
+from barograph.core.columns import smoother
 from barograph.query.groups import FAILED, RunGroup, full_keys, group_runs, statistics
 from barograph.query.leaves import number_in
 from barograph.query.metrics import direction
@@ -207,14 +206,11 @@ def _members(
 ) -> Iterator[tuple[SeriesWanted, GroupMember]]:
     """One run's parts in the series of its group that it has."""
     state, timed = reading.state(place), request.x in TIMED
-    for rank, items in groupby(wanted, key=lambda item: item.rank):
-        some = list(items)
-        found = reading.series(place, [item.name for item in some], rank, timed, state)
-        for item in some:
-            if item.name not in found:
-                continue
-            points = found[item.name].live()
-            y = smooth(points.value, request.smooth) if request.smooth > 0 else points.value
-            with contextlib.suppress(KeyError):  # the run lacks the axis
-                axis = Axis(reading, place, request.x, rank, state)  # time since start counts from each series' start
-                yield item, GroupMember(axis.of(points), y, points.step)
+    smoothed = smoother(request.smooth)
+    reading.series(place, [item.name for item in wanted], wanted[0].rank, timed, state)  # in one look
+    for item in wanted:
+        with contextlib.suppress(KeyError):  # the run lacks the series or the axis
+            points = reading.named(place, item.name, item.rank, timed, state)[1].live()
+            y = points.value if smoothed is None else smoothed(points.value)
+            axis = Axis(reading, place, request.x, item.rank, state)  # time since start counts from each series' start
+            yield item, GroupMember(axis.of(points), y, points.step)

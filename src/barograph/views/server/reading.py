@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.core import segments
 from barograph.log.files import is_log_name
+from barograph.query import expressions
 from barograph.query.stored import Rank, StoredRun
 from barograph.views.server.memory import Memory
 from barograph.views.server.places import Places, RunPlace, served_run
@@ -146,6 +147,20 @@ class FoundSeries:
         return bool(self.total or self._old)
 
 
+class MadeSeries:
+    """A series that an expression makes, with what `FoundSeries` has: of the live branch alone."""
+
+    def __init__(self, points: expressions.Points):
+        self._points = points
+        self.total = len(points.step)
+
+    def live(self) -> SeriesPoints:
+        return SeriesPoints(self._points.step, self._points.value, *self._points.rest)
+
+    def old(self) -> list[SeriesPoints]:
+        return []
+
+
 class SeriesReading:
     """Reads series of the served runs. Any thread may call."""
 
@@ -226,6 +241,27 @@ class SeriesReading:
             if made:
                 result[name] = made
         return result
+
+    def named(
+        self, place: RunPlace, name: str, rank: int | None, timed: bool, state: State
+    ) -> tuple[str, FoundSeries | MadeSeries]:
+        """The full name and the points of a series or an expression that a person names. Raises KeyError."""
+        found = self.series(place, [name], rank, timed, state).get(name)
+        if found is not None:
+            return name, found
+        tree = None if name in self.names(place) else expressions.expression(name)
+        if tree is None:
+            name = self.resolve(place, name)
+            found = self.series(place, [name], rank, timed, state).get(name)
+            if found is None:
+                raise KeyError(f"run {place.dir.name} has no point of {name!r}")
+            return name, found
+
+        def read(one: str) -> expressions.Points:
+            live = self.named(place, one, rank, timed, state)[1].live()
+            return expressions.Points(live.step, live.value, () if live.time is None else (live.time,))
+
+        return name, MadeSeries(expressions.evaluate(tree, read))
 
     def names(self, place: RunPlace, histograms: bool = False) -> list[str]:
         """Every series of a run, or every histogram, sorted. Kept for the runs asked for last: not to be changed."""

@@ -423,7 +423,7 @@ class SeriesFrameJson(AnswerJson, kw_only=True):
     """Many series of many runs."""
 
     x: str
-    smooth: float
+    smooth: float | str
     branch: str
     series: list[SeriesHeaderJson]
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -23,9 +23,6 @@ from barograph.views.server.memory import Memory
 from barograph.views.server.reading import SeriesPoints, SeriesReading, State
 from barograph.views.server.sampling import Sampled, sampled
 from barograph.views.server.slow import StillWorking
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_SERIES = 500
 MOST_BUCKETS = 4_000
@@ -44,8 +41,8 @@ class SeriesWanted(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"}):
     """What is asked for. low, high: the range of x, None: to its end. places: also where minima and maxima are.
 
-    log: buckets for a logarithmic axis of x. groups: runs by the name that stands for them as `run` of a series, whose
-    curve is then their mean with its deviation (`grouping`).
+    smooth: a factor, or what `core.columns.smoother` reads. log: buckets for a logarithmic axis of x.
+    groups: runs by the word that takes their place as `run` of a series: the curve is then their mean (`grouping`).
     """
 
     series: list[SeriesWanted]
@@ -54,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, rename={"low": "from", "high": "to"})
     high: float | None = None
     buckets: int = 400
     branch: str = "live"
-    smooth: float = 0.0
+    smooth: float | str = 0.0
     places: bool = False
     log: bool = False
     groups: dict[str, tuple[str, ...]] = {}
@@ -74,12 +71,20 @@ def parse(body: bytes) -> Request:
         raise ValueError(f"{len(request.series)} series of {request.buckets} buckets are too much for one answer")
     if request.branch not in ("live", "all"):
         raise ValueError(f"a branch is live or all, not {request.branch[:40]!r}")
-    if not 0.0 <= request.smooth <= 0.9999:
-        raise ValueError(f"a smoothing factor is 0 to 0.9999, not {request.smooth}")
+    columns.smoother(request.smooth)  # raises the sentence
     for edge in (request.low, request.high):
         if edge is not None and not math.isfinite(edge):
             raise ValueError("a range goes from one number to another")
     return request
+
+
+def of_runs(request: Request) -> list[SeriesWanted]:
+    """The series wanted with each group's runs in its place."""
+    result: list[SeriesWanted] = []
+    for item in request.series:
+        runs = request.groups.get(item.run)
+        result += [item] if runs is None else [SeriesWanted(run, item.name, item.rank) for run in runs]
+    return result
 
 
 class SeriesAnswers:
@@ -168,10 +173,7 @@ class SeriesAnswers:
             try:
                 name, got = item.name, found.get(item.name)
                 if got is None:
-                    name = self._reading.resolve(place, item.name)
-                    got = self._reading.series(place, [name], rank, timed, state).get(name)
-                if got is None:
-                    raise KeyError(f"run {place.dir.name} has no point of {name!r}")
+                    name, got = self._reading.named(place, item.name, rank, timed, state)
                 if request.x == "relative":  # counts from each series' own first point
                     axis = Axis(self._reading, place, request.x, rank, state)
                 live = got.live()
@@ -198,9 +200,8 @@ def _answer_key(wanted: SeriesWanted, request: Request) -> Any:
 
 
 def _sampled(points: SeriesPoints, axis: Axis, request: Request) -> Sampled:
-    smoothed: NDArray[Any] | None = None
-    if request.smooth > 0.0:
-        smoothed = columns.smooth(points.value, request.smooth)  # of the whole column, so that a zoom changes nothing
+    smoother = columns.smoother(request.smooth)
+    smoothed = None if smoother is None else smoother(points.value)  # of the whole column: a zoom changes nothing
     low, high, most = request.low, request.high, request.buckets
     return sampled(axis.of(points), points.value, points.step, smoothed, low, high, most, request.places, request.log)
 

@@ -1,6 +1,6 @@
 """The server's answers as TypeScript.
 
-In:   the structs of `schema` and `comparisons`.
+In:   the structs of `schema`, `saved` and `comparisons`.
 Out:  `web/src/api/types.ts`, written by `python -m barograph.views.server.typescript PATH`; without a path, printed.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from barograph.views.server import comparisons, schema
+from barograph.views.server import comparisons, saved, schema
 from barograph.views.server.series import Request, SeriesWanted
 
 SUFFIX = "Json"
 _BASES = (schema.AnswerJson, schema.GivenJson, schema.OpenJson, msgspec.Struct)
 _NAMES = {"Request": "SeriesQuery"}
-_HEADER = """/** What the server answers, as types. Made from `schema.py` and `comparisons.py` of
+_HEADER = """/** What the server answers, as types. Made from `schema.py`, `saved.py` and `comparisons.py` of
  *  `src/barograph/views/server`;
  *  change those, and write this file again: python -m barograph.views.server.typescript web/src/api/types.ts
  */
@@ -30,7 +30,7 @@ def source() -> str:
     """The whole file."""
     parts: list[str] = []
     named: dict[str, str] = {}
-    for structs in (_structs(schema), [SeriesWanted, Request], _structs(comparisons)):
+    for structs in (_structs(schema), [SeriesWanted, Request], _structs(saved), _structs(comparisons)):
         _, components = msgspec.json.schema_components(structs, ref_template="{name}")
         parts += [_interface(struct, components, named) for struct in structs]
     return "\n".join([_HEADER, *named.values(), *parts])

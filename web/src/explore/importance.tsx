@@ -4,34 +4,48 @@
  * Out:  the view; the key that a person wants to see.
  */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { getJson } from "../api/client.ts";
 import type { Importance } from "../api/types.ts";
 import type { ColumnId } from "../runs/columns.ts";
 import { count, number, percent } from "../shell/text.ts";
 
+const FRESH_MS = 10_000;
+
 interface Props {
   metric: ColumnId;
-  filter: string;
-  archived: boolean;
-  /** Changes when the runs do. */
-  version: string;
+  /** Which runs it is asked of. */
+  within: { filter: string; project: string; archived: boolean };
+  /** Grows when runs change. */
+  version: number;
   show: (id: ColumnId) => void;
 }
 
-export function ImportanceView({ metric, filter, archived, version, show }: Props) {
+export function ImportanceView({ metric, within, version, show }: Props) {
   const [found, set] = useState<{ made: Importance | null; error: string | null }>({ made: null, error: null });
   const cut = metric.indexOf(":");
+  const asked = new URLSearchParams({ metric: metric.slice(cut + 1), value: metric.slice(0, cut) });
+  if (within.filter.trim()) asked.set("filter", within.filter.trim());
+  if (within.project) asked.set("project", within.project);
+  if (within.archived) asked.set("archived", "1");
+  const question = asked.toString();
+  const at = useRef({ question: "", time: 0 });
   useEffect(() => {
     const stop = new AbortController();
-    const asked = new URLSearchParams({ metric: metric.slice(cut + 1), value: metric.slice(0, cut) });
-    if (filter) asked.set("filter", filter);
-    if (archived) asked.set("archived", "1");
-    getJson<Importance>(`/api/importance?${asked}`, stop.signal)
-      .then((made) => set({ made, error: null }))
-      .catch((error: Error) => error.name !== "AbortError" && set({ made: null, error: error.message }));
-    return () => stop.abort();
-  }, [metric, filter, archived, version]);
+    const ask = (): void => {
+      at.current = { question, time: Date.now() };
+      getJson<Importance>(`/api/importance?${question}`, stop.signal)
+        .then((made) => set({ made, error: null }))
+        .catch((error: Error) => error.name !== "AbortError" && set({ made: null, error: error.message }));
+    };
+    // live runs change all the time
+    const wait = at.current.question === question ? Math.max(0, at.current.time + FRESH_MS - Date.now()) : 0;
+    const timer = setTimeout(ask, wait);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [question, version]);
   const { made, error } = found;
   if (error) return <p class="tone-bad">{error}</p>;
   if (!made) return <span class="skeleton tall" aria-busy="true" />;

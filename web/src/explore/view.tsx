@@ -4,10 +4,10 @@
  * Out:  the view; every choice is in the address.
  */
 
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { getJson } from "../api/client.ts";
-import type { Key, Row, RunGroups } from "../api/types.ts";
-import { available, cell, column, defaultColumns, varying, type ColumnId } from "../runs/columns.ts";
+import { useMemo } from "preact/hooks";
+import type { Row } from "../api/types.ts";
+import { ALL_BUT_SEED, available, cell, column, defaultColumns, varying, type ColumnId } from "../runs/columns.ts";
+import { useGroups } from "../runs/store.ts";
 import { runPlace } from "../shell/address.ts";
 import { setQuery } from "../shell/route.ts";
 import { count } from "../shell/text.ts";
@@ -21,7 +21,11 @@ import "../style/explore.css";
 
 interface Props {
   rows: readonly Row[];
+  /** Which runs these are. */
+  state: { filter: string; project: string; archived: boolean };
   query: URLSearchParams;
+  /** Grows when runs change. */
+  version: number;
 }
 
 const PLOTS = [
@@ -41,7 +45,7 @@ export function nameOf(id: ColumnId): string {
   return cut < 0 ? (column(id)?.title ?? id) : `${SHORT[id.slice(0, cut)] ?? ""}${id.slice(cut + 1)}`;
 }
 
-export function Explore({ rows, query }: Props) {
+export function Explore({ rows, state, query, version }: Props) {
   const offered = useMemo(() => available(rows), [rows]);
   const metrics = useMemo(() => offered.flatMap(({ ids }) => ids.filter((id) => /^(last|best):/.test(id))), [offered]);
   const configs = useMemo(() => varying(rows, 40).map((name) => `config:${name}`), [rows]);
@@ -67,8 +71,7 @@ export function Explore({ rows, query }: Props) {
     setQuery({ plog: `${next.x ? "x" : ""}${next.y ? "y" : ""}` || "none" }, true);
   };
   const repeats = query.get("seeds") === "mean";
-  const filter = query.get("q") ?? "";
-  const groups = useRepeats(rows, repeats && plot === "scatter", filter, query.get("archived") === "1");
+  const groups = useRepeats({ rows, state, version }, repeats && plot === "scatter");
   const axes = useMemo(() => {
     const asked = (query.get("pk") ?? "")
       .split(",")
@@ -190,13 +193,7 @@ export function Explore({ rows, query }: Props) {
       )}
       {plot === "importance" &&
         (isMetric ? (
-          <ImportanceView
-            metric={y}
-            filter={filter}
-            archived={query.get("archived") === "1"}
-            version={`${rows.length} ${rows.filter((row) => row.status === "finished").length}`}
-            show={(id) => setQuery({ plot: null, px: id })}
-          />
+          <ImportanceView metric={y} within={state} version={version} show={(id) => setQuery({ plot: null, px: id })} />
         ) : (
           <p class="quiet">Choose a metric that keys may explain.</p>
         ))}
@@ -330,23 +327,11 @@ function AxisPicker({ axes, offered }: { axes: readonly ColumnId[]; offered: Cho
 }
 
 /** Runs that differ in the seed alone, as the server's groups have them; null while they are not asked for or known. */
-function useRepeats(rows: readonly Row[], wanted: boolean, filter: string, archived: boolean): Row[][] | null {
-  const [found, set] = useState<Key[][] | null>(null);
-  const many = rows.length;
-  useEffect(() => {
-    if (!wanted) return;
-    const stop = new AbortController();
-    const asked = new URLSearchParams({ by: "all but seed" });
-    if (filter) asked.set("filter", filter);
-    if (archived) asked.set("archived", "1");
-    getJson<RunGroups>(`/api/groups?${asked}`, stop.signal)
-      .then(({ groups }) => set(groups.map((group) => group.runs)))
-      .catch((error: Error) => error.name !== "AbortError" && set(null));
-    return () => stop.abort();
-  }, [wanted, filter, archived, many]);
+function useRepeats({ rows, state, version }: Omit<Props, "query">, wanted: boolean): Row[][] | null {
+  const { groups } = useGroups(wanted ? [ALL_BUT_SEED] : [], state, [], version);
   return useMemo(() => {
-    if (!wanted || !found) return null;
+    if (!wanted || !groups) return null;
     const own = new Map(rows.map((row) => [row.key, row]));
-    return found.map((keys) => keys.flatMap((key) => own.get(key) ?? [])).filter((lot) => lot.length > 0);
-  }, [wanted, found, rows]);
+    return groups.map(({ runs }) => runs.flatMap((key) => own.get(key) ?? [])).filter((lot) => lot.length > 0);
+  }, [wanted, groups, rows]);
 }

@@ -30,6 +30,7 @@ from barograph.views.server.page import ASSETS, Page
 from barograph.views.server.places import Places, RunPlace, key_of
 from barograph.views.server.reading import SeriesReading
 from barograph.views.server.requests import PAGES, TABS, answer_to, body_of, number_of, run_and_action
+from barograph.views.server.rows import RunRow
 from barograph.views.server.security import Access, Guard
 from barograph.views.server.slow import SlowAnswers
 from barograph.views.server.table import RunTable, rows_as_json
@@ -98,13 +99,18 @@ class Server:
 
     def groups(self, request: Request) -> Response:
         asked = request.query_params
+        rows = self._rows_within(request)
+        made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
+        return json_answer(request, {"groups": made})
+
+    def _rows_within(self, request: Request) -> list[RunRow]:
+        """The rows that a view shows: those of a project, of a filter, without the archived ones."""
+        asked = request.query_params
         self.table.refresh()
         project, archived = asked.get("project"), asked.get("archived") == "1"
         rows = [row for row in self.table.rows() if archived or not row.data["archived"]]
         rows = [row for row in rows if not project or row.data["project"] == project]
-        rows = select(rows, asked.get("filter", ""), self.places)
-        made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
-        return json_answer(request, {"groups": made})
+        return select(rows, asked.get("filter", ""), self.places)
 
     def run(self, request: Request, place: RunPlace) -> Response:
         row = self.table.whole_row(place.key)
@@ -216,9 +222,7 @@ class Server:
         metric, value = asked.get("metric", ""), asked.get("value", "last")
         if not metric or value not in ("last", "best"):
             raise ValueError("name a metric, and of its values the last or the best")
-        self.table.refresh()
-        rows = select(self.table.rows(), asked.get("filter", ""), self.places)
-        kept = [row.data for row in rows if "archived" in asked or not row.data["archived"]]
+        kept = [row.data for row in self._rows_within(request)]
         values = [None if (found := row[value].get(metric)) is None else float(found) for row in kept]
 
         def work() -> bytes:
@@ -228,7 +232,10 @@ class Server:
             return msgspec.json.encode(mark_non_finite(found.as_dict()))
 
         state = tuple((row["key"], number) for row, number in zip(kept, map(str, values), strict=True))
-        return json_answer(request, self.slow.get(("importance", metric, value, asked.get("filter")), state, work))
+        return json_answer(
+            request,
+            self.slow.get(("importance", metric, value, asked.get("project"), asked.get("filter")), state, work),
+        )
 
     def layout(self, request: Request) -> Response:
         folder = edits.project_folder(self.table, request.path_params["project"])

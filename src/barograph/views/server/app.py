@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import barograph
+from barograph.analysis.compare.similar import similar
 from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.groups import split_keys
 from barograph.query.keys import flatten
@@ -217,6 +218,16 @@ class Server:
 
         return json_answer(request, self.slow.get(("compare", tuple(keys), *options.items()), state, work))
 
+    def similar(self, request: Request) -> Response:
+        self.table.refresh()
+        run = self.table.row(request.query_params.get("run", ""))
+        others = [row for row in self.table.rows() if row is not run and not row.data["archived"]]
+        found = [
+            {"key": others[item.at].data["key"], "keys": item.keys}
+            for item in similar(run.traits, [row.traits for row in others])
+        ]
+        return json_answer(request, {"similar": found})
+
     def importance(self, request: Request) -> Response:
         asked = request.query_params
         metric, value = asked.get("metric", ""), asked.get("value", "last")
@@ -386,6 +397,7 @@ def _application(server: Server) -> Starlette:
             Route("/api/groups", _threaded(server.groups)),
             Route("/api/series/points", read_points, methods=["POST"]),
             Route("/api/compare", _threaded(server.compare)),
+            Route("/api/similar", _threaded(server.similar)),
             Route("/api/importance", _threaded(server.importance)),
             Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
             Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),

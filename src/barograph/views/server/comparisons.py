@@ -113,11 +113,36 @@ class VerdictJson(GivenJson, kw_only=True):
     sentences: list[str]
 
 
+class RankJson(GivenJson, kw_only=True):
+    """A side's place: its final value with its interval, and how it stands to the best."""
+
+    side: int
+    label: str
+    value: float | None
+    low: float | None
+    high: float | None
+    runs: int
+    of: int
+    outcome: str
+    difference: float | None
+    p: float | None
+    why: str
+
+
+class RankingJson(GivenJson, kw_only=True):
+    """Three sides or more, the best first."""
+
+    metric: str
+    sentence: str
+    ranks: list[RankJson]
+
+
 class ComparisonJson(GivenJson, kw_only=True):
     """Runs compared."""
 
     sides: list[SideJson]
     verdict: VerdictJson
+    ranking: RankingJson | None
     differences: list[DifferenceJson]
     varies_within_sides: dict[str, str]
     same: list[str]
@@ -171,3 +196,19 @@ class ImportanceJson(GivenJson, kw_only=True):
     constant: list[str]
     apart: list[str]
     sentences: list[str]
+
+
+# -- similar runs ----------------------------------------------------------------------------------------------
+
+
+class SimilarJson(GivenJson, kw_only=True):
+    """A run to compare with: the keys in which it differs, with its values; none for a repeat."""
+
+    key: Key
+    keys: dict[str, str]
+
+
+class SimilarRunsJson(GivenJson, kw_only=True):
+    """Runs that differ in little, repeats first."""
+
+    similar: list[SimilarJson]

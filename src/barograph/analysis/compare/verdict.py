@@ -52,14 +52,17 @@ def judge(
     if ranking is not None:
         verdict.sentences.insert(0, ranking.sentence)
     told = made if len(made) <= _MOST_TOLD else [item for item in made if item.test is not None and item.test.settled]
-    if ranking is not None and made and ranking.ranks[0].side == made[0].baseline and len(made) > _MOST_TOLD:
-        told = []  # the ranking has them all
-    for item in told[:_MOST_SETTLED]:
+    ranked = ranking is not None and made and ranking.ranks[0].side == made[0].baseline and len(made) > _MOST_TOLD
+    for item in () if ranked else told[:_MOST_SETTLED]:  # the ranking has them all
         verdict.sentences.append(item.sentence)
         if item.advice:
             verdict.sentences.append(item.advice)
-    if len(made) > _MOST_TOLD:
+    if len(made) > _MOST_TOLD and not ranked:
         verdict.sentences.append(_together(made, sides))
+    if len(made) > _MOST_TOLD and _are_ungrouped(made, sides):
+        verdict.sentences.append(
+            "Runs without a configuration can't be grouped: put those of one setup into a folder, and name folders."
+        )
     return verdict
 
 
@@ -76,12 +79,12 @@ def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
     each = (
         f" (each tested at {number(level, 2)}, so that the level holds for all together)" if level is not None else ""
     )
-    sentence = f"Of {len(made)} sides compared with {_call(sides, 0)}: {listed}{each}."
-    if all(item.runs == (1, 1) for item in made) and any("config" not in side.members[0].facts.known for side in sides):
-        sentence += (
-            " Runs without a configuration can't be grouped: put those of one setup into a folder, and name folders."
-        )
-    return sentence
+    return f"Of {len(made)} sides compared with {_call(sides, 0)}: {listed}{each}."
+
+
+def _are_ungrouped(made: Sequence[Contrast], sides: Sequence[Side]) -> bool:
+    unknown = any("config" not in side.members[0].facts.known for side in sides)
+    return unknown and all(item.runs == (1, 1) for item in made)
 
 
 def _attribution(sides: Sequence[Side], differences: Differences) -> Verdict:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import barograph
-from barograph.analysis.compare.similar import similar
 from barograph.core.record import encode_fields, mark_non_finite
 from barograph.query.groups import split_keys
-from barograph.query.keys import flatten
 from barograph.query.stored import StoredRun
 from barograph.views.server import details, edits, layers, names, points, saved, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
+from barograph.views.server.conclusions import Conclusions
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
 from barograph.views.server.grouping import MOST_COLUMNS, grouped
@@ -40,12 +39,12 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
 
     Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 COLUMN_BYTES = 96 << 20  # columns kept, packed
 ANSWER_BYTES = 32 << 20  # buckets kept: 600 series of 400 take 13 MB
-MOST_COMPARED = 500
 _NAME_BYTES = 8 << 20  # packed lists of names
 _FIRST_ROWS_SECONDS = 0.25  # what rows are waited for when they are first asked for; the rest comes as events
 
@@ -61,6 +60,7 @@ class Server:
         self.slow = SlowAnswers()  # seconds: findings, comparisons, reports
         self.quick = SlowAnswers(4)  # less than that: overviews don't wait behind the others
         self.table = RunTable(self.places, diagnose=_diagnosis, opened=self.reading.opened)
+        self.conclusions = Conclusions(self.places, self.reading, self.table, self.slow, self._rows_within)
         self.hub = Hub(self.table)
         self.table.changed = self.hub.rows_changed
         self.page = Page(assets)
@@ -189,65 +189,6 @@ class Server:
         }
         return Response(body, 200, headers, "text/html; charset=utf-8")
 
-    def compare(self, request: Request) -> Response:
-        asked = request.query_params
-        keys = list(dict.fromkeys(asked.getlist("run")))
-        if len(keys) > MOST_COMPARED:
-            raise ValueError(f"{len(keys)} runs are too many to compare at once; {MOST_COMPARED} are allowed")
-        places = [self.places.find(key) for key in keys]
-        options = {name: asked.get(name) or None for name in ("metric", "x", "group", "baseline")}
-        state = tuple(self.reading.state(place) for place in places)
-
-        def work() -> bytes:
-            from barograph.analysis.compare.comparison import compare
-
-            runs = [self.reading.run(place) for place in places]
-            baseline: Any = options["baseline"]
-            if baseline in keys:
-                baseline = runs[keys.index(baseline)]
-            elif baseline is not None and ("/" in baseline or baseline.startswith((".", "~"))):
-                raise KeyError(f"the baseline {baseline[:200]!r} is not one of the runs")
-            made = compare(
-                *runs, metric=options["metric"], x=options["x"], group=options["group"], baseline=baseline
-            ).as_dict()
-            folders = {str(place.dir): place.key for place in places}
-            for side in made["sides"]:
-                for item in side["runs"]:
-                    item["key"] = folders.get(item["dir"])
-            return msgspec.json.encode(mark_non_finite(made))
-
-        return json_answer(request, self.slow.get(("compare", tuple(keys), *options.items()), state, work))
-
-    def similar(self, request: Request) -> Response:
-        self.table.refresh()
-        run = self.table.row(request.query_params.get("run", ""))
-        others = [row for row in self.table.rows() if row is not run and not row.data["archived"]]
-        found = [
-            {"key": others[item.at].data["key"], "keys": item.keys}
-            for item in similar(run.traits, [row.traits for row in others])
-        ]
-        return json_answer(request, {"similar": found})
-
-    def importance(self, request: Request) -> Response:
-        asked = request.query_params
-        metric, value = asked.get("metric", ""), asked.get("value", "last")
-        if not metric or value not in ("last", "best"):
-            raise ValueError("name a metric, and of its values the last or the best")
-        kept = [row.data for row in self._rows_within(request)]
-        values = [None if (found := row[value].get(metric)) is None else float(found) for row in kept]
-
-        def work() -> bytes:
-            from barograph.analysis.importance.explain import explain
-
-            found = explain([flatten(row["config"]) for row in kept], values, metric)
-            return msgspec.json.encode(mark_non_finite(found.as_dict()))
-
-        state = tuple((row["key"], number) for row, number in zip(kept, map(str, values), strict=True))
-        return json_answer(
-            request,
-            self.slow.get(("importance", metric, value, asked.get("project"), asked.get("filter")), state, work),
-        )
-
     def layout(self, request: Request) -> Response:
         folder = edits.project_folder(self.table, request.path_params["project"])
         return json_answer(request, edits.read_layout(folder, self.places.root))
@@ -374,6 +315,47 @@ def _application(server: Server) -> Starlette:
 
         return StreamingResponse(all_events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
+    def asset(request: Request) -> Response:
+        return server.page.file(request, request.path_params["path"])
+
+    return Starlette(
+        routes=[
+            *_quick_routes(server),
+            Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
+            Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
+            Route("/api/series", read_series, methods=["POST"]),
+            Route("/api/series/points", read_points, methods=["POST"]),
+            Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),
+            Route("/api/views", saving(server.put_views), methods=["PUT"]),
+            Route("/api/live", live),
+            Route("/assets/{path:path}", _threaded(asset)),
+            Route("/{path:path}", _page(server)),
+        ]
+    )
+
+
+def _quick_routes(server: Server) -> list[Route]:
+    """Those that a function of the server answers by itself."""
+    from starlette.routing import Route
+
+    return [
+        Route("/api/about", _threaded(server.about)),
+        Route("/api/runs", _threaded(server.runs)),
+        Route("/api/groups", _threaded(server.groups)),
+        Route("/api/compare", _threaded(server.conclusions.compare)),
+        Route("/api/similar", _threaded(server.conclusions.similar)),
+        Route("/api/importance", _threaded(server.conclusions.importance)),
+        Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
+        Route("/api/views", _threaded(server.views), methods=["GET"]),
+        Route("/api/trash", _threaded(server.trashed)),
+        Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
+    ]
+
+
+def _page(server: Server) -> Handler:
+    """The page, at every address that a view may have."""
+    from starlette.responses import Response
+
     def page(request: Request) -> Response:
         path = request.path_params["path"]
         if path == "favicon.ico":  # browsers ask for it whatever the page says
@@ -384,29 +366,4 @@ def _application(server: Server) -> Starlette:
             server.reading.read_ahead(run_and_action(server.places, request, PAGES, TABS)[0])
         return server.page.index(request)
 
-    def asset(request: Request) -> Response:
-        return server.page.file(request, request.path_params["path"])
-
-    return Starlette(
-        routes=[
-            Route("/api/about", _threaded(server.about)),
-            Route("/api/runs", _threaded(server.runs)),
-            Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
-            Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
-            Route("/api/series", read_series, methods=["POST"]),
-            Route("/api/groups", _threaded(server.groups)),
-            Route("/api/series/points", read_points, methods=["POST"]),
-            Route("/api/compare", _threaded(server.compare)),
-            Route("/api/similar", _threaded(server.similar)),
-            Route("/api/importance", _threaded(server.importance)),
-            Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
-            Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),
-            Route("/api/views", _threaded(server.views), methods=["GET"]),
-            Route("/api/views", saving(server.put_views), methods=["PUT"]),
-            Route("/api/trash", _threaded(server.trashed)),
-            Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
-            Route("/api/live", live),
-            Route("/assets/{path:path}", _threaded(asset)),
-            Route("/{path:path}", _threaded(page)),
-        ]
-    )
+    return _threaded(page)

@@ -36,6 +36,8 @@ _providers.provide({
     "comparison as text": "barograph.views.compare.tables:page",
     "comparison as Markdown": "barograph.views.compare.markdown:document",
     "comparison as HTML": "barograph.views.compare.webpage:document",
+    "importance as text": "barograph.views.importance:page",
+    "importance as Markdown": "barograph.views.importance:markdown",
     "scaling law as text": "barograph.views.compare.scaling_page:page",
     "width check as text": "barograph.views.widths:check_text",
     "width check as PNG": "barograph.views.widths:check_png",

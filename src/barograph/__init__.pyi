@@ -6,6 +6,7 @@ from barograph.analysis.forecast import forecast as forecast
 from barograph.analysis.forecast import forecast_columns as forecast_columns
 from barograph.analysis.forecast import forecast_sentences as forecast_sentences
 from barograph.analysis.forecast import plateau as plateau
+from barograph.analysis.importance.explain import importance as importance
 from barograph.analysis.lineage import lineage as lineage
 from barograph.analysis.lineage import stretches as stretches
 from barograph.analysis.scaling.fit import fit_scaling as fit_scaling

@@ -15,7 +15,7 @@ from barograph.core.options import load
 
 def add(commands: Commands) -> None:
     """Declare them."""
-    for declare in (_add_doctor, _add_scaling, _add_compare, _add_report, _add_forecast, _add_alerts):
+    for declare in (_add_doctor, _add_scaling, _add_compare, _add_importance, _add_report, _add_forecast, _add_alerts):
         declare(commands)
 
 
@@ -106,6 +106,21 @@ def _add_compare(commands: Commands) -> None:
         "--to", choices=("text", "md", "html", "json"), default="text", help="the format (default text)"
     )
     parser.add_argument("--out", metavar="FILE", help="write there instead of printing")
+    commands.common(parser, run=False)
+
+
+def _add_importance(commands: Commands) -> None:
+    parser = commands.add(
+        "importance", _importance, "understand", "which configuration keys explain a metric, and how sure that is"
+    )
+    parser.add_argument("paths", nargs="*", metavar="RUN", help="runs, folders of runs, logs (default: all runs)")
+    parser.add_argument("--metric", metavar="NAME", help="the metric to explain (default: the evaluation's loss)")
+    parser.add_argument("--value", choices=("last", "best"), default="last", help="its last value, or its best")
+    parser.add_argument("--filter", metavar="CONDITION", help="only runs that match, such as 'project = sweep'")
+    parser.add_argument(
+        "--level", type=float, default=0.05, metavar="P", help="significance level of all keys together (default 0.05)"
+    )
+    parser.add_argument("--to", choices=("text", "md", "json"), default="text", help="the format (default text)")
     commands.common(parser, run=False)
 
 
@@ -201,6 +216,20 @@ def _compare(options: argparse.Namespace) -> int:
         anyway=options.anyway,
         to="json" if options.json else options.to,
         out=options.out,
+    )
+
+
+def _importance(options: argparse.Namespace) -> int:
+    from barograph.views.importance import run_importance
+
+    return run_importance(
+        options.paths,
+        dir=options.dir,
+        metric=options.metric,
+        value=options.value,
+        condition=options.filter,
+        level=options.level,
+        to="json" if options.json else options.to,
     )
 
 

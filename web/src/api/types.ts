@@ -558,10 +558,33 @@ export interface Verdict {
   sentences: string[];
 }
 
+/** A side's place: its final value with its interval, and how it stands to the best. */
+export interface Rank {
+  side: number;
+  label: string;
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  runs: number;
+  of: number;
+  outcome: string;
+  difference: number | null;
+  p: number | null;
+  why: string;
+}
+
+/** Three sides or more, the best first. */
+export interface Ranking {
+  metric: string;
+  sentence: string;
+  ranks: Rank[];
+}
+
 /** Runs compared. */
 export interface Comparison {
   sides: Side[];
   verdict: Verdict;
+  ranking: Ranking | null;
   differences: Difference[];
   varies_within_sides: Record<string, string>;
   same: string[];
@@ -578,4 +601,47 @@ export interface Comparison {
   level: number;
   rows: TableRow[];
   contrasts: Contrast[];
+}
+
+/** A key of the configuration: the share of the variation that it explains, its interval, p, and how it stands. */
+export interface KeyImportance {
+  key: string;
+  outcome: string;
+  share: number;
+  low: number;
+  high: number;
+  p: number | null;
+  levels: number;
+  lacking: number;
+  trend: string;
+  best: string | null;
+  beside: string[];
+  together: Record<string, number>;
+  sentence: string;
+}
+
+/** What explains a metric over some runs: `barograph importance --json`. */
+export interface Importance {
+  metric: string;
+  runs: number;
+  configurations: number;
+  diverged: number;
+  missing: number;
+  level: number;
+  keys: KeyImportance[];
+  repeats: number | null;
+  constant: string[];
+  apart: string[];
+  sentences: string[];
+}
+
+/** A run to compare with: the keys in which it differs, with its values; none for a repeat. */
+export interface Similar {
+  key: Key;
+  keys: Record<string, string>;
+}
+
+/** Runs that differ in little, repeats first. */
+export interface SimilarRuns {
+  similar: Similar[];
 }

@@ -11,6 +11,7 @@ import type { Key } from "../api/types.ts";
 import { Chart } from "../chart/chart.tsx";
 import { useChartGroup } from "../chart/choice.ts";
 import { ChartToolbar, useSettings } from "../chart/toolbar.tsx";
+import { Lazy } from "../chart/lazy.tsx";
 import { BandChart, type BandLine } from "./drawing.tsx";
 import { band, letter, onGrid } from "./reckon.ts";
 import type { Comparison } from "../api/types.ts";
@@ -67,8 +68,37 @@ export function Curves({ made, keys, colours, metric, x: compared, query }: Prop
   );
 }
 
+const FIRST_METRICS = 12;
+const SMALL = 170;
+
+/** All other metrics that the sides have in common, each in a small chart that is read when it comes into sight. */
+export function OtherMetrics({ names, query, ...rest }: Omit<Props, "metric"> & { names: readonly string[] }) {
+  const smooth = query.get("smooth") ?? "0";
+  const [most, setMost] = useState(FIRST_METRICS);
+  if (names.length === 0) return null;
+  return (
+    <section class="panel block">
+      <h2>Other metrics</h2>
+      <div class="small-multiples">
+        {names.slice(0, most).map((name) => (
+          <Lazy key={name} height={SMALL + 44}>
+            <Groups {...rest} metric={name} smooth={smooth} small />
+          </Lazy>
+        ))}
+      </div>
+      {names.length > most && (
+        <p class="buttons">
+          <button type="button" class="button" onClick={() => setMost(names.length)}>
+            {names.length - most} more
+          </button>
+        </p>
+      )}
+    </section>
+  );
+}
+
 /** Each group's mean, with its smallest and largest as a band. */
-function Groups({ made, keys, colours, metric, x, smooth }: Omit<Props, "query"> & { smooth: string }) {
+function Groups({ made, keys, colours, metric, x, smooth, small = false }: Omit<Props, "query"> & { smooth: string; small?: boolean }) {
   const [found, set] = useState<{ lines: BandLine[]; error: string | null }>({ lines: [], error: null });
   const runs = keys.flat();
   useEffect(() => {
@@ -116,37 +146,75 @@ function Groups({ made, keys, colours, metric, x, smooth }: Omit<Props, "query">
   if (found.lines.length === 0) return null;
   return (
     <BandChart
-      title={`${metric}: each group's mean, from its smallest to its largest`}
+      title={small ? metric : `${metric}: each group's mean, from its smallest to its largest`}
       lines={found.lines}
       x={x}
-      height={300}
+      height={small ? SMALL : 300}
+      plain={small}
     />
   );
 }
 
+const FEW_DIFFERENCES = 5; // with more bands over each other none can be read
+
+/** The difference of each side from the baseline: of many sides the best ones at first. */
 function DifferenceCurves({ made, colours }: { made: Comparison; colours: readonly string[] }) {
-  const lines = useMemo(() => differences(made, colours), [made, colours.join(" ")]);
-  if (lines.length === 0) return null;
+  const all = useMemo(() => differences(made, colours), [made, colours.join(" ")]);
+  const order = (made.ranking?.ranks ?? []).map((rank) => rank.side);
+  const first = [...all].sort((a, b) => order.indexOf(a.side) - order.indexOf(b.side)).slice(0, FEW_DIFFERENCES);
+  const [picked, setPicked] = useState<ReadonlySet<number> | null>(null);
+  useEffect(() => setPicked(null), [made]);
+  const shown = picked ?? new Set(first.map((line) => line.side));
+  const lines = useMemo(() => all.filter((line) => shown.has(line.side)), [all, [...shown].join(" ")]);
+  if (all.length === 0) return null;
   const baseline = made.contrasts[0]?.baseline ?? 0;
   const banded = lines.some((line) => line.low);
+  const toggle = (side: number): void => {
+    const next = new Set(shown);
+    if (!next.delete(side)) next.add(side);
+    setPicked(next);
+  };
   return (
-    <BandChart
-      title={`${made.metric ?? "the metric"}: difference from ${letter(baseline)}${banded ? ", with its interval" : ""}`}
-      lines={lines}
-      x={made.axis === "time" ? "relative" : (made.axis ?? "step")}
-      zero
-      height={220}
-    />
+    <div>
+      <BandChart
+        title={`${made.metric ?? "the metric"}: difference from ${letter(baseline)}${banded ? ", with its interval" : ""}`}
+        lines={lines}
+        x={chartAxis(made.axis)}
+        zero
+        height={220}
+      />
+      {all.length > FEW_DIFFERENCES && (
+        <div class="buttons" role="group" aria-label="Differences that are drawn">
+          {all.map(({ side, label, colour }) => (
+            <button
+              key={side}
+              type="button"
+              class="button"
+              title={label}
+              aria-pressed={shown.has(side)}
+              onClick={() => toggle(side)}
+            >
+              <i class="key" style={{ color: colour }} /> {letter(side)}
+            </button>
+          ))}
+        </div>
+      )}
+    </div>
   );
 }
 
-function differences(made: Comparison, colours: readonly string[]): BandLine[] {
+interface Difference extends BandLine {
+  side: number;
+}
+
+function differences(made: Comparison, colours: readonly string[]): Difference[] {
   const numbers = (values: (number | null)[]): Float64Array => Float64Array.from(values, (value) => value ?? NaN);
-  return made.contrasts.flatMap(({ curve, side }): BandLine[] => {
+  return made.contrasts.flatMap(({ curve, side }): Difference[] => {
     if (!curve || curve.x.length < 2) return [];
     const known = curve.low.some((value) => value !== null);
     return [
       {
+        side,
         label: `${letter(side)} ${made.sides[side]?.label ?? ""}`,
         colour: colours[side] ?? "#888888",
         x: numbers(curve.x),

@@ -19,8 +19,11 @@ import { useReturns } from "../shell/returns.ts";
 import { go, setQuery } from "../shell/route.ts";
 import { useTheme } from "../shell/theme.ts";
 import { count } from "../shell/text.ts";
-import { chartAxis, Curves } from "./curves.tsx";
+import { Beside } from "./beside.tsx";
+import { chartAxis, Curves, OtherMetrics } from "./curves.tsx";
 import { Differences, Figures, Letter } from "./facts.tsx";
+import { RankingTable } from "./ranking.tsx";
+import { ChooseRuns } from "./similar.tsx";
 import { refusalSentence } from "./reckon.ts";
 import type { Comparison, Side } from "../api/types.ts";
 
@@ -52,11 +55,15 @@ export function CompareView({ query }: { query: URLSearchParams }) {
   useColours(alone);
   const colours = members.map((_, at) => (alone[at] !== undefined ? colourOf(alone[at], theme) : colourAt(at, theme)));
   const there = [...new Set(keys)].filter((key) => rows.has(key));
-  if (keys.length < 2) return <TooFew keys={keys} rows={rows} />;
+  const shared = useMemo(() => {
+    const all = rowsOf(keys, rows).map((row) => new Set(Object.keys(row.last)));
+    return [...(all[0] ?? [])].filter((name) => all.every((names) => names.has(name)));
+  }, [keys.join(" "), rows]);
+  if (keys.length < 2) return <ChooseRuns keys={keys} rows={rows} />;
   return (
     <div class="compare">
       <h1 class="unseen">Comparison of {count(keys.length, "run")}</h1>
-      <Controls query={query} made={made} rows={rows} keys={keys} />
+      <Controls query={query} made={made} rows={rows} keys={keys} shared={shared} />
       {error !== null && (
         <div class="panel block refused" role="alert">
           <h2>
@@ -94,6 +101,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
         <div class={busy ? "stale" : ""}>
           <Sides made={made} members={members} colours={colours} />
           <Verdict made={made} />
+          <RankingTable made={made} colours={colours} />
           <Differences made={made} colours={colours} />
           {made.metric && members.some((side) => side.length > 0) && (
             <section class="panel block">
@@ -109,6 +117,15 @@ export function CompareView({ query }: { query: URLSearchParams }) {
             </section>
           )}
           <Figures made={made} colours={colours} />
+          {made.sides.length > 1 && <Beside made={made} members={members} />}
+          <OtherMetrics
+            made={made}
+            keys={members}
+            colours={colours}
+            names={shared.filter((name) => name !== made.metric)}
+            x={chartAxis(made.axis)}
+            query={query}
+          />
         </div>
       )}
     </div>
@@ -127,36 +144,20 @@ export function keysOf(side: Side, keys: readonly Key[], rows: ReadonlyMap<Key, 
   });
 }
 
-function TooFew({ keys, rows }: { keys: readonly Key[]; rows: ReadonlyMap<Key, Row> }) {
-  const [only] = keys;
-  return (
-    <div class="message">
-      <h1>Select at least two runs</h1>
-      <p class="soft">
-        {only ? `“${rows.get(only)?.name || plainKey(only)}” is one. ` : ""}
-        Select runs in the table with <kbd>x</kbd> or their boxes, then press <kbd>c</kbd>. In a terminal:{" "}
-        <code>barograph compare A B</code>
-      </p>
-      <p>
-        <a href={only ? `/?sel=${encodeURIComponent(only)}` : "/"}>Choose runs</a>
-      </p>
-    </div>
-  );
-}
-
 interface ControlsProps {
   query: URLSearchParams;
   made: Comparison | null;
   rows: ReadonlyMap<Key, Row>;
   keys: readonly Key[];
+  /** Metrics that all have. */
+  shared: readonly string[];
 }
 
-function Controls({ query, made, rows, keys }: ControlsProps) {
-  const chosen = keys.map((key) => rows.get(key)).filter((row): row is Row => row !== undefined);
-  const shared = useMemo(() => {
-    const all = chosen.map((row) => new Set(Object.keys(row.last)));
-    return [...(all[0] ?? [])].filter((name) => all.every((names) => names.has(name))).sort();
-  }, [keys.join(" "), chosen.length]);
+const rowsOf = (keys: readonly Key[], rows: ReadonlyMap<Key, Row>): Row[] =>
+  keys.map((key) => rows.get(key)).filter((row): row is Row => row !== undefined);
+
+function Controls({ query, made, rows, keys, shared }: ControlsProps) {
+  const chosen = rowsOf(keys, rows);
   const groups = useMemo(() => varying(chosen, 40), [keys.join(" "), chosen.length]);
   const metric = query.get("metric") ?? "";
   const group = query.get("group") ?? "";
@@ -177,7 +178,7 @@ function Controls({ query, made, rows, keys }: ControlsProps) {
           onChange={(event) => setQuery({ metric: event.currentTarget.value })}
         >
           <option value="">{!metric && made?.metric ? made.metric : "default"}</option>
-          {[...new Set([...shared, ...(metric ? [metric] : [])])].map((name) => (
+          {[...new Set([...[...shared].sort(), ...(metric ? [metric] : [])])].map((name) => (
             <option key={name} value={name}>
               {name}
             </option>
@@ -213,7 +214,7 @@ function Controls({ query, made, rows, keys }: ControlsProps) {
           value={query.get("baseline") ?? ""}
           onChange={(event) => setQuery({ baseline: event.currentTarget.value })}
         >
-          <option value="">the first</option>
+          <option value="">{made && made.sides.length > 2 ? "the best" : "the first"}</option>
           {keys.map((key) => (
             <option key={key} value={key}>
               {rows.get(key)?.name || plainKey(key)}

@@ -12,7 +12,6 @@ import { ApiError } from "../api/values.ts";
 import type { Detail, Diagnosis, Finding, Key, Row } from "../api/types.ts";
 import type { Flag } from "../chart/plot.ts";
 import { runPlace } from "../shell/address.ts";
-import { seriesOf } from "../doctor/evidence.ts";
 import { useReturns } from "../shell/returns.ts";
 
 export interface Answer<T> {
@@ -110,7 +109,6 @@ export const storyOf = (run: Key, finding: Pick<Finding, "rule" | "step">): stri
 const record = (value: unknown): Record<string, unknown> =>
   typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 
-/** What happened in a run, as flags: findings, checkpoints, resumes, rewinds and forks. */
 /** The metrics that a finding is about; the losses where it says none. */
 function metricsOf({ evidence }: Finding): string[] {
   const said = [evidence.spark?.series, evidence["series"]];
@@ -118,13 +116,13 @@ function metricsOf({ evidence }: Finding): string[] {
   return names.length ? names : ["train/loss", "loss"];
 }
 
+/** What happened in a run, as flags: findings, checkpoints, resumes, rewinds and forks. */
 export function flagsOf(run: Key, detail: RunDetail | null, diagnosis: Diagnosis | null): Flag[] {
   const flags: Flag[] = [];
   for (const finding of diagnosis?.findings ?? []) {
     if (finding.severity === "info") continue; // they would cover what is wrong
     flags.push({
       x: finding.step,
-      names: [seriesOf(finding)],
       kind: finding.severity,
       label: `Step ${finding.step}: ${finding.message}`,
       href: storyOf(run, finding),

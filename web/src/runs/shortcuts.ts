@@ -27,7 +27,7 @@ interface Given {
   open: (key: Key) => void;
 }
 
-const NEXT_LAYOUT: Record<Layout, Layout> = { split: "table", table: "charts", charts: "split" };
+const NEXT_LAYOUT: Record<Layout, Layout> = { split: "table", table: "charts", charts: "explore", explore: "split" };
 const PAGE = 15; // lines that Shift+J and Shift+K pass
 
 export function useRunKeys(given: Given): void {
@@ -100,7 +100,7 @@ export function useRunKeys(given: Given): void {
         if (ended.length) void remove(ended);
       },
     },
-    { keys: "v", says: "table, charts, both", run: () => update({ layout: NEXT_LAYOUT[state.layout] }) },
+    { keys: "v", says: "table, charts, both, explore", run: () => update({ layout: NEXT_LAYOUT[state.layout] }) },
     {
       keys: "Escape",
       says: "clear the selection, then the filter",

@@ -9,7 +9,7 @@ import { formatQuery, joinKeys, joinList, splitKeys, splitList, withQuery } from
 import { column, groupable, type ColumnId } from "./columns.ts";
 import { formatSort, parseSort, type Sort } from "./order.ts";
 
-export type Layout = "split" | "table" | "charts";
+export type Layout = "split" | "table" | "charts" | "explore";
 
 export interface TableState {
   filter: string;
@@ -47,7 +47,7 @@ export function readState(query: URLSearchParams): TableState {
     selected: new Set(splitKeys(query.get("sel"))),
     hidden: new Set(splitKeys(query.get("hide"))),
     only: new Set(splitKeys(query.get("only"))),
-    layout: layout === "table" || layout === "charts" ? layout : "split",
+    layout: layout === "table" || layout === "charts" || layout === "explore" ? layout : "split",
     most: Number.isInteger(most) && most > 0 ? Math.min(most, 500) : MOST[0],
     archived: query.get("archived") === "1",
   };

@@ -37,6 +37,7 @@ const LAYOUTS: [Layout, IconName, string][] = [
   ["table", "table", "Table"],
   ["split", "split", "Table and charts"],
   ["charts", "chart", "Charts"],
+  ["explore", "scatter", "Explore"],
 ];
 
 // prettier-ignore

@@ -10,6 +10,7 @@ import { isGroup, setGroup } from "../api/groups.ts";
 import { announce } from "../api/live.ts";
 import { point } from "../chart/highlight.ts";
 import type { About, Key, Row } from "../api/types.ts";
+import { Explore } from "../explore/view.tsx";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { useColours } from "../shell/runcolours.ts";
 import { go, setQuery } from "../shell/route.ts";
@@ -207,7 +208,8 @@ export function RunsView({ query }: { query: URLSearchParams }) {
       )}
       <div class="split" id="split">
         {aside && <ProjectList rows={all} project={state.project} archived={state.archived} query={query} />}
-        {layout !== "charts" && (
+        {layout === "explore" && <Explore rows={fitting.shown} state={state} query={query} version={version} />}
+        {layout !== "charts" && layout !== "explore" && (
           <section class="table-pane">
             <Same settings={same} runs={fitting.shown.length} />
             {pending || (by && grouped.groups === null) ? (
@@ -235,7 +237,7 @@ export function RunsView({ query }: { query: URLSearchParams }) {
           </section>
         )}
         {layout === "split" && <Divider />}
-        {layout !== "table" && (
+        {layout !== "table" && layout !== "explore" && (
           <RunCharts
             drawn={drawnKeys}
             of={by ? lines.filter((line) => line.kind === "group").length : fitting.shown.length}

@@ -33,6 +33,7 @@ const PATHS = {
   group: "M2 3h12M5 8h9M5 13h9",
   compare: "M5 2v12M5 2 2.5 4.5M5 2l2.5 2.5M11 14V2M11 14l-2.5-2.5M11 14l2.5-2.5",
   chart: "M2 2v12h12M4.5 10.5l3-4 2.5 2L14 3.5",
+  scatter: "M2 2v12h12M5.5 10.5v.01M7.5 6.5v.01M10 8.5v.01M12 4v.01M12.5 10v.01",
   table: "M2 3h12v10H2ZM2 6.5h12M6 3v10",
   split: "M2 3h12v10H2ZM7 3v10",
   sun: "M8 5a3 3 0 1 1 0 6 3 3 0 0 1 0-6ZM8 1v1.5M8 13.5V15M1 8h1.5M13.5 8H15M3 3l1 1M12 12l1 1M13 3l-1 1M4 12l-1 1",

@@ -23,6 +23,8 @@ from barograph.analysis.compare.difference import Differences, differences
 from barograph.analysis.compare.ends import SharedStretch, stretch
 from barograph.analysis.compare.measures import MeasureRow, measure
 from barograph.analysis.compare.member import EVALUATIONS, LOSSES, ComparedMember, direction
+from barograph.analysis.compare.pooled import PooledDeviation, pooled_deviation
+from barograph.analysis.compare.ranking import Ranking, best_side, rank
 from barograph.analysis.compare.refusals import (
     Refusal,
     doubtful,
@@ -43,11 +45,13 @@ _LATE = 0.5
 
 @dataclass
 class Comparison:
-    """sides: the first is the baseline. metric, axis: compared, None if nothing could be. place: the stretch of
+    """sides: the first is the baseline: of three or more the best one, where none was asked for. metric,
+    axis: compared, None if nothing could be. place: the stretch of
     the axis that the runs share.
 
     differences: what is not the same. refusals: what would have misled. cautions, notes: sentences. rows: the table.
-    contrasts: every side against the baseline. verdict: the conclusion. target: the target value.
+    contrasts: every side against the baseline. ranking: the best of three sides or
+    more, and who is as good. verdict: the conclusion. target: the target value.
     equal: of two runs that should be equal, series by series; None where that was not asked. level: of all tests
     together.
     """
@@ -64,6 +68,7 @@ class Comparison:
     notes: list[str] = field(default_factory=list)
     rows: list[MeasureRow] = field(default_factory=list)
     contrasts: list[Contrast] = field(default_factory=list)
+    ranking: Ranking | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(NONE, []))
     equal: list[equality.Equality] | None = None
     tolerance: float = equality.TOLERANCE
@@ -77,6 +82,12 @@ class Comparison:
     def at(self) -> float | None:
         """The end that all runs have in common, on the axis."""
         return self.place.high if self.place is not None and self.place.is_whole else None
+
+    def order(self) -> list[int]:
+        """The sides as a table of many has them: the best first."""
+        if self.ranking is not None:
+            return [rank.side for rank in self.ranking.ranks]
+        return list(range(len(self.sides)))
 
     def equality_sentences(self) -> list[str]:
         return [] if self.equal is None else equality.sentences(self.equal, self.tolerance)
@@ -117,6 +128,7 @@ class Comparison:
                 for side in self.sides
             ],
             "verdict": asdict(self.verdict),
+            "ranking": None if self.ranking is None else self.ranking.as_dict(),
             "differences": [item.as_dict() for item in self.differences.between],
             "varies_within_sides": self.differences.within,
             "same": self.differences.same,
@@ -203,7 +215,8 @@ def compare(
     dir: where ids and names are looked for. x: "step", "tokens", "samples", "time" or "flops"; by default the first
     that does not mislead. metric: by default the evaluation's loss where all have one, else the training's.
     group: a key of the configuration; runs with the same value are a group. baseline: the run, its group or the
-    group's value that the others are set against; by default the first. target: the value whose reaching is timed.
+    group's value that the others are set against; by default the first, of three sides or
+    more the best. target: the value whose reaching is timed.
     level: of all tests together (0.05: one false verdict in twenty comparisons of equals).
     equal: the runs should be equal; say where they begin not to be, beyond tolerance (relative) and in any bit.
     anyway: take an axis or a metric although it misleads; it is said that it does.
@@ -217,7 +230,7 @@ def compare(
         raise ValueError(f"a level is between 0 and 1, such as 0.05, not {level}")
     notes: list[str] = []
     sides = gather_sides(runs, dir=dir, group=group, baseline=baseline, notes=notes)
-    found = differences([[member.facts for member in side.members] for side in sides])
+    found = _differences(sides)
     comparison = Comparison(sides, found, level=level, notes=notes, tolerance=tolerance)
     _note_members(sides, found, notes)
     reason = obstacles(sides, found)
@@ -227,10 +240,24 @@ def compare(
     axis = _axis(sides, x, comparison, reason, anyway) if chosen is not None else None
     if chosen is not None and axis is not None:
         comparison.metric, comparison.axis = chosen, axis
-        comparison.place = stretch(sides, chosen, axis, notes)
-        comparison.rows, comparison.target = measure(sides, comparison.place, target)
-        comparison.contrasts = _contrasts(comparison, comparison.place, anyway)
-    comparison.verdict = judge(sides, found, comparison.contrasts)
+        best = best_side(stretch(sides, chosen, axis, [])) if len(sides) > 2 else None
+        if baseline is None and best:
+            sides.insert(0, sides.pop(best))
+            found = comparison.differences = _differences(sides)
+            best = 0
+        place = comparison.place = stretch(sides, chosen, axis, notes)
+        pooled = pooled_deviation(place)
+        ends = (pooled.spread, pooled.dof) if pooled is not None else None
+        comparison.rows, comparison.target = measure(sides, place, target, ends)
+        pairs = len(sides) * (len(sides) - 1) // 2  # the best was chosen among all
+        others = pairs if best == 0 and baseline is None else len(sides) - 1
+        comparison.contrasts = _contrasts(comparison, place, 0, others, pooled, anyway)
+        if best is not None:
+            against = comparison.contrasts
+            if best != 0 or others != pairs:
+                against = _contrasts(comparison, place, best, pairs, pooled, anyway, again=True)
+            comparison.ranking = rank(sides, place, comparison.rows[0], against)
+    comparison.verdict = judge(sides, found, comparison.contrasts, comparison.ranking)
     if chosen is None and comparison.refusals:
         comparison.verdict.sentences += [
             refusal.sentence for refusal in comparison.refusals if refusal.kind == "metric"
@@ -242,6 +269,10 @@ def compare(
         names = None if equal else [item for item in (*EVALUATIONS, *LOSSES, "train/norm") if item in shared]
         comparison.equal = equality.compare_values(pair[0], pair[1], names, tolerance)
     return comparison
+
+
+def _differences(sides: Sequence[Side]) -> Differences:
+    return differences([[member.facts for member in side.members] for side in sides])
 
 
 def _note_members(sides: Sequence[Side], found: Differences, notes: list[str]) -> None:
@@ -391,19 +422,26 @@ def _axis(sides: Sequence[Side], asked: str | None, comparison: Comparison, reas
     return chosen
 
 
-def _contrasts(comparison: Comparison, place: SharedStretch, anyway: bool) -> list[Contrast]:
-    """Every side against the first, each pair over the stretch that the two share."""
-    others = range(1, len(comparison.sides))
-    level = comparison.level / max(1, len(others))  # Bonferroni: all verdicts together keep the level
+def _contrasts(
+    comparison: Comparison, place: SharedStretch, baseline: int, tests: int, pooled: PooledDeviation | None,
+    anyway: bool, again: bool = False,
+) -> list[Contrast]:  # fmt: skip
+    """Every side against one, each pair over the stretch that the two share. tests: that share the level (Bonferroni).
+    again: what is said of the sides was said before."""
+    sides = comparison.sides
+    others = [at for at in range(len(sides)) if at != baseline]
+    level = comparison.level / max(1, tests)
     same_plan = "config" not in comparison.differences.unknown and "length" not in comparison.differences.roles()
     result = []
     for at in others:
-        shared = place if len(others) == 1 else place.between(0, at)
-        pair = [item.member for side in (shared.sides[0], shared.sides[at]) for item in side]
-        alone = min(len(shared.sides[0]), len(shared.sides[at])) == 1 and len(comparison.differences.changes) > 0
-        repeats = find_repeats(pair, shared) if alone and len(pair) == 2 else None
-        doubt = doubtful(place.metric, comparison.sides, comparison.differences, 0, at)
-        if doubt is not None and anyway:
+        shared = place if len(others) == 1 else place.between(baseline, at)
+        pair = [item.member for side in (shared.sides[baseline], shared.sides[at]) for item in side]
+        alone = min(len(shared.sides[baseline]), len(shared.sides[at])) == 1
+        alone = alone and len(comparison.differences.changes) > 0
+        repeats = find_repeats(pair, shared) if alone and len(pair) == 2 and pooled is None else None
+        doubt = doubtful(place.metric, sides, comparison.differences, baseline, at)
+        if doubt is not None and anyway and not again:
             comparison.cautions.append(f"{doubt[0].upper()}{doubt[1:]}.")
-        result.append(contrasts.contrast(shared, 0, at, level, repeats, same_plan, None if anyway else doubt))
+        doubt = None if anyway else doubt
+        result.append(contrasts.contrast(shared, baseline, at, level, repeats, same_plan, doubt, pooled))
     return result

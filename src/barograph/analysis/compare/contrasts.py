@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from barograph.analysis.compare import curves, statistics
 from barograph.analysis.compare.ends import Placed, SharedStretch, unlike
 from barograph.analysis.compare.member import direction
+from barograph.analysis.compare.pooled import PooledDeviation
 from barograph.analysis.compare.repeats import Repeats
 from barograph.analysis.compare.student import quantile
 
@@ -78,10 +79,11 @@ def contrast(
     repeats: Repeats | None,
     same_plan: bool,
     doubt: str | None = None,
+    pooled: PooledDeviation | None = None,
 ) -> Contrast:
     """Compare two sides over what they share (`SharedStretch.between`). level: of the test; repeats: what seeds do
     elsewhere in the project; same_plan: whether the configurations are known to plan the same length; doubt: why no
-    verdict may be given.
+    verdict may be given; pooled: what seeds do in all sides of the comparison.
     """
     left, right = stretch.sides[baseline], stretch.sides[side]
     result = Contrast(side, baseline, (len(left), len(right)), doubt=doubt, place=stretch)
@@ -98,13 +100,14 @@ def contrast(
     result.difference = float(np.mean(b)) - before
     result.percent = 100 * result.difference / abs(before) if before else None
     spread = (repeats.spread, repeats.dof) if repeats is not None else None
-    result.test = statistics.contrast(a, b, paired=pairs is not None, level=level, repeats=spread)
+    result.test = statistics.contrast(a, b, paired=pairs is not None, level=level, repeats=spread,
+                                       pooled=(pooled.spread, pooled.dof) if pooled is not None else None)  # fmt: skip
     result.repeats = repeats if result.test is not None and min(len(a), len(b)) == 1 else None
     scatter = None
     if len(left) == len(right) == 1:
         scatter = curves.noise(left[0].curve, right[0].curve, stretch.low, stretch.high, stretch.window)
         result.noise = float(scatter[1][-1]) if scatter is not None else None
-    result.curve = _curve(stretch, left, right, pairs is not None, level, scatter)
+    result.curve = _curve(stretch, left, right, pairs is not None, level, scatter, pooled)
     result.unlike = unlike(stretch, baseline, side, same_plan)
     if result.unlike is not None or doubt is not None:
         result.outcome = CANNOT_TELL
@@ -140,6 +143,7 @@ def _curve(
     paired: bool,
     level: float,
     scatter: tuple[Floats, Floats, float] | None,
+    pooled: PooledDeviation | None,
 ) -> DifferenceCurve | None:
     """The difference on a grid of the common range; where evaluations are compared, at their own places."""
     if stretch.high <= stretch.low:
@@ -159,6 +163,9 @@ def _curve(
         gaps, number = rows[1] - rows[0], len(left)
         reach = quantile(1 - level / 2, number - 1) * gaps.std(0, ddof=1) / math.sqrt(number)
         kind = "seeds"
+    elif pooled is not None and min(len(left), len(right)) < statistics.FEW:
+        error = math.sqrt(1 / len(left) + 1 / len(right))
+        reach, kind = quantile(1 - level / 2, pooled.dof) * error * pooled.along(x, stretch.window), "seeds"
     elif min(len(left), len(right)) >= 2:
         reach, kind = _welch_reach(rows[0], rows[1], level), "seeds"
     elif scatter is not None:

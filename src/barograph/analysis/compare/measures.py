@@ -63,11 +63,11 @@ class MeasureRow:
 
 
 def measure(
-    sides: Sequence[Side], stretch: SharedStretch, target: float | None
+    sides: Sequence[Side], stretch: SharedStretch, target: float | None, pooled: tuple[float, float] | None = None
 ) -> tuple[list[MeasureRow], float | None]:
-    """All rows, and the target value."""
+    """All rows, and the target value. pooled: the deviation of the metric from run to run, from all sides."""
     few = sum(len(side.members) for side in sides) <= MANY
-    rows = _ends(sides, stretch)
+    rows = _ends(sides, stretch, pooled)
     goal, reached = _reaching(sides, stretch, target, few)
     rows += reached
     rows += _totals(sides, few)
@@ -75,23 +75,24 @@ def measure(
     return [row for row in rows if any(cell is not None for cell in row.cells)], goal
 
 
-def _cell(values: Sequence[float | None], of: int) -> Cell | None:
+def _cell(values: Sequence[float | None], of: int, pooled: tuple[float, float] | None = None) -> Cell | None:
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return None
-    interval = statistics.mean_interval(finite)
+    interval = statistics.mean_interval(finite, pooled=pooled)
     low, high = interval if interval is not None else (None, None)
     return Cell(float(np.mean(finite)), low, high, len(finite), of)
 
 
 def _row(
-    name: str, unit: str, way: int, sides: Sequence[Side], value: Callable[[ComparedMember], float | None]
+    name: str, unit: str, way: int, sides: Sequence[Side], value: Callable[[ComparedMember], float | None],
+    pooled: tuple[float, float] | None = None,
 ) -> MeasureRow:  # fmt: skip
-    cells = [_cell([value(member) for member in side.members], len(side.members)) for side in sides]
+    cells = [_cell([value(member) for member in side.members], len(side.members), pooled) for side in sides]
     return MeasureRow(name, unit, way, tuple(cells))
 
 
-def _ends(sides: Sequence[Side], stretch: SharedStretch) -> list[MeasureRow]:
+def _ends(sides: Sequence[Side], stretch: SharedStretch, pooled: tuple[float, float] | None) -> list[MeasureRow]:
     metric, way = stretch.metric, direction(stretch.metric)
     placed = {id(item.member): item for side in stretch.sides for item in side}
 
@@ -99,9 +100,9 @@ def _ends(sides: Sequence[Side], stretch: SharedStretch) -> list[MeasureRow]:
         one = placed.get(id(member))
         return one.curve.end(float(one.curve.x[-1]), stretch.window) if one is not None else None
 
-    rows = [_row(f"{metric}, final", "", way, sides, own_end)]
+    rows = [_row(f"{metric}, final", "", way, sides, own_end, pooled)]
     if stretch.is_whole:
-        common = tuple(_cell(stretch.values(at), len(side.members)) for at, side in enumerate(sides))
+        common = tuple(_cell(stretch.values(at), len(side.members), pooled) for at, side in enumerate(sides))
         if any(not _same(item, two) for item, two in zip(common, rows[0].cells, strict=True)):
             unit = UNITS[stretch.axis]
             rows.append(MeasureRow(f"{metric} at {_many(stretch.high, unit)}", "", way, common))

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from barograph.analysis.compare.member import ComparedMember
+from barograph.analysis.compare.similar import similar
+from barograph.query import catalog
 from barograph.query.given import GivenRun, stored_runs
-from barograph.query.groups import ALL_BUT_SEED, Traits, full_keys, group_runs, split_keys
+from barograph.query.groups import ALL_BUT_SEED, Traits, full_keys, group_runs, split_keys, traits_of
 from barograph.query.stored import StoredRun
 
+_MOST_SIMILAR = 5
 Given = GivenRun | Iterable[GivenRun]
 
 
@@ -48,7 +51,7 @@ def gather_sides(
     lots = _short_labels([(label, runs) for label, runs in lots if runs])
     count = sum(len(runs) for _, runs in lots)
     if count < 2:
-        raise ValueError("a comparison needs two runs; name another one, or a folder of them")
+        raise ValueError(f"a comparison needs two runs; name another one, or a folder of them{_similar_runs(lots)}")
     head = (
         count <= 40
     )  # the beginning of a log is read for what the manifest lacks; of many runs it would take too long
@@ -64,6 +67,19 @@ def gather_sides(
     if baseline is not None:
         sides.insert(0, sides.pop(_baseline(sides, baseline, dir)))
     return sides
+
+
+def _similar_runs(lots: Sequence[tuple[str, list[StoredRun]]]) -> str:
+    """Runs beside the only one that it could be compared with, as the end of a sentence."""
+    for _, runs in lots:
+        others = [run for run in catalog.runs(runs[0].dir.resolve().parent) if run.id != runs[0].id]
+        found = similar(traits_of(runs[0]), [traits_of(run) for run in others])[:_MOST_SIMILAR]
+        words = []
+        for one in found:
+            differs = ", ".join(f"{key} = {value}" for key, value in one.keys.items())
+            words.append(f"{others[one.at].id} ({differs or 'a repeat'})")
+        return f"; similar runs: {', '.join(words)}" if words else ""
+    return ""
 
 
 def _lot(one: Given, dir: str | os.PathLike[str] | None) -> tuple[str, list[StoredRun]]:

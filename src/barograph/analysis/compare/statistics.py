@@ -6,6 +6,8 @@ Out:  a `SignificanceTest`: the difference B − A with its interval, and what d
 The rule is fixed before the values are seen, so that the level holds:
 
     same seeds on both sides, three or more  → Student's t of the differences, seed by seed
+    fewer than four on a side, three sides   → Student's t with the standard deviation of all sides together
+        or more with repeats
     two or more on each side                 → Welch's t; with only two on a side, the larger p of his and Student's
     one on a side, repeats elsewhere         → Student's t with the standard deviation of the repeats
     else                                     → no test: nothing can be concluded
@@ -35,6 +37,7 @@ LEVEL = 0.05
 POWER = 0.8
 MOST_ARRANGEMENTS = 50_000  # nine against nine; with more runs than that Welch's t needs no second opinion
 MOST_SEEDS = 1_000
+FEW = 4  # runs on a side: of fewer their own deviation is known badly
 # A permutation test that can reject this part of the level's share of the time is fine enough to be asked.
 _FINE = 0.8
 # The smallest spread that is one: below it runs are equal but for the last digits of a float.
@@ -68,11 +71,16 @@ class SignificanceTest:
     detectable: float | None = None
 
 
-def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """Student's interval of the mean; None for fewer than two values."""
+def mean_interval(
+    values: Sequence[float], level: float = LEVEL, pooled: tuple[float, float] | None = None
+) -> tuple[float, float] | None:
+    """Student's interval of the mean; None for fewer than two values, but where other sides say what seeds do."""
+    array = np.asarray(values, np.float64)
+    if pooled is not None and 0 < len(values) < FEW:
+        reach = quantile(1 - level / 2, pooled[1]) * pooled[0] / math.sqrt(len(array))
+        return float(array.mean()) - reach, float(array.mean()) + reach
     if len(values) < 2:
         return None
-    array = np.asarray(values, np.float64)
     reach = quantile(1 - level / 2, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
     return float(array.mean()) - reach, float(array.mean()) + reach
 
@@ -84,17 +92,21 @@ def contrast(
     paired: bool = False,
     level: float = LEVEL,
     repeats: tuple[float, float] | None = None,
+    pooled: tuple[float, float] | None = None,
 ) -> SignificanceTest | None:
     """Test B against A by the rule above; None if nothing can be concluded from so few.
 
     paired: a[i] and b[i] are of the same seed. repeats: the spread from run to run and its degrees of freedom, known
-    from other runs. level: of the test, 0.05 or, with m comparisons, 0.05 / m.
+    from other runs. pooled: the same from all sides of the comparison, these two among
+    them. level: of the test, 0.05 or, with m comparisons, 0.05 / m.
     """
     left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if not len(left) or not len(right):
         return None
     if paired and len(left) == len(right) >= 3:
         return _paired(left, right, level)
+    if pooled is not None and min(len(left), len(right)) < FEW:
+        return _with_spread(left, right, level, *pooled, "Student's t with the standard deviation of all sides")
     if min(len(left), len(right)) >= 2:
         return _welch(left, right, level) if _deviation(left) or _deviation(right) else None
     return _student(left, right, level, repeats)
@@ -156,10 +168,14 @@ def _student(a: Floats, b: Floats, level: float, repeats: tuple[float, float] | 
     if dof < 2 or not any(deviation for _, deviation in known):
         return None
     spread = math.sqrt(sum(item * deviation**2 for item, deviation in known) / dof)
+    return _with_spread(a, b, level, spread, dof, "Student's t with the standard deviation of repeats")
+
+
+def _with_spread(a: Floats, b: Floats, level: float, spread: float, dof: float, name: str) -> SignificanceTest:
     difference = float(b.mean() - a.mean())
     error = spread * math.sqrt(1 / len(a) + 1 / len(b))
     return _made(
-        "Student's t with the standard deviation of repeats",
+        name,
         difference, error, dof, two_sided(difference / error, dof), level,
         spread=spread,
         effect=_hedges(difference, spread, dof),

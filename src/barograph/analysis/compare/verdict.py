@@ -16,6 +16,7 @@ from barograph.analysis.compare.contrasts import Contrast
 from barograph.analysis.compare.difference import Differences
 from barograph.analysis.compare.ends import SharedStretch
 from barograph.analysis.compare.member import direction
+from barograph.analysis.compare.ranking import Ranking
 from barograph.analysis.compare.sides import Side
 from barograph.analysis.compare.words import letter
 from barograph.core.text import number, signed
@@ -32,7 +33,8 @@ ONE, SEVERAL, NONE, SEEDS, UNKNOWN = "one change", "several changes", "no change
 class Verdict:
     """attribution: what changed, as one of "one change", "several changes", "no change", "seeds only", "unknown".
 
-    changes: their names. sentences: attribution first, then one for each side against the baseline, with advice.
+    changes: their names. sentences: the best of several
+    first, then attribution, then one for each side against the baseline, with advice.
     """
 
     attribution: str
@@ -40,18 +42,27 @@ class Verdict:
     sentences: list[str] = field(default_factory=list)
 
 
-def judge(sides: Sequence[Side], differences: Differences, made: Sequence[Contrast]) -> Verdict:
+def judge(
+    sides: Sequence[Side], differences: Differences, made: Sequence[Contrast], ranking: Ranking | None = None
+) -> Verdict:
     """Put the verdict together, and give every contrast its sentence."""
     verdict = _attribution(sides, differences)
     for item in made:
         _say(item, sides, verdict)
+    if ranking is not None:
+        verdict.sentences.insert(0, ranking.sentence)
     told = made if len(made) <= _MOST_TOLD else [item for item in made if item.test is not None and item.test.settled]
-    for item in told[:_MOST_SETTLED]:
+    ranked = ranking is not None and made and ranking.ranks[0].side == made[0].baseline and len(made) > _MOST_TOLD
+    for item in () if ranked else told[:_MOST_SETTLED]:  # the ranking has them all
         verdict.sentences.append(item.sentence)
         if item.advice:
             verdict.sentences.append(item.advice)
-    if len(made) > _MOST_TOLD:
+    if len(made) > _MOST_TOLD and not ranked:
         verdict.sentences.append(_together(made, sides))
+    if len(made) > _MOST_TOLD and _are_ungrouped(made, sides):
+        verdict.sentences.append(
+            "Runs without a configuration can't be grouped: put those of one setup into a folder, and name folders."
+        )
     return verdict
 
 
@@ -68,12 +79,12 @@ def _together(made: Sequence[Contrast], sides: Sequence[Side]) -> str:
     each = (
         f" (each tested at {number(level, 2)}, so that the level holds for all together)" if level is not None else ""
     )
-    sentence = f"Of {len(made)} sides compared with {_call(sides, 0)}: {listed}{each}."
-    if all(item.runs == (1, 1) for item in made) and any("config" not in side.members[0].facts.known for side in sides):
-        sentence += (
-            " Runs without a configuration can't be grouped: put those of one setup into a folder, and name folders."
-        )
-    return sentence
+    return f"Of {len(made)} sides compared with {_call(sides, 0)}: {listed}{each}."
+
+
+def _are_ungrouped(made: Sequence[Contrast], sides: Sequence[Side]) -> bool:
+    unknown = any("config" not in side.members[0].facts.known for side in sides)
+    return unknown and all(item.runs == (1, 1) for item in made)
 
 
 def _attribution(sides: Sequence[Side], differences: Differences) -> Verdict:
@@ -160,7 +171,7 @@ def _say(contrast: Contrast, sides: Sequence[Side], verdict: Verdict) -> None:
     if contrast.repeats is not None:
         whose = "their setup" if contrast.repeats.own else "other setups in the project"
         how += f", {number(test.spread, 3)} among {contrast.repeats.runs} repeats of {whose}"
-    interval = f"{number(100 * (1 - test.level), 3)}% interval {signed(test.low, 4)} to {signed(test.high, 4)}"
+    interval = f"{number(100 * (1 - test.level), 4)}% interval {signed(test.low, 4)} to {signed(test.high, 4)}"
     if test.settled:
         word = {contrasts.BETTER: "better", contrasts.WORSE: "worse"}.get(contrast.outcome, "different")
         than = f"{word} than {base}" if word != "different" else f"different from {base}"

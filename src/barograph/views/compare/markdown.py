@@ -89,7 +89,7 @@ def _figure_table(comparison: Comparison) -> str:
     there = () if alike else ("at", "A there", "there")
     heads = ["", "side", *(words(row.name) for row in comparison.rows[:6]), *there, "vs A", "p", "outcome"]
     rows = []
-    for at in sides:
+    for at in comparison.order():
         one = by_side.get(at)
         test = one.test if one is not None else None
         rows.append(

@@ -191,8 +191,8 @@ def _list(comparison: Comparison, columns: int) -> Iterator[str]:
     alike = ends_alike(comparison.contrasts)
     there = () if alike else ("AT", "A THERE", "THERE")
     rows = [("", "SIDE", "RUNS", escape(final.name, 28), *there, "VS A", "P", "")]
-    for at, side in enumerate(comparison.sides):
-        one = by_side.get(at)
+    for at in comparison.order():
+        side, one = comparison.sides[at], by_side.get(at)
         test = one.test if one is not None else None
         rows.append(
             (

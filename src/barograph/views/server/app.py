@@ -21,6 +21,7 @@ from barograph.query.groups import split_keys
 from barograph.query.stored import StoredRun
 from barograph.views.server import details, edits, layers, names, points, saved, series
 from barograph.views.server.answers import error_answer, frame_answer, gzipped, json_answer, packed_before
+from barograph.views.server.conclusions import Conclusions
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
 from barograph.views.server.grouping import MOST_COLUMNS, grouped
@@ -29,6 +30,7 @@ from barograph.views.server.page import ASSETS, Page
 from barograph.views.server.places import Places, RunPlace, key_of
 from barograph.views.server.reading import SeriesReading
 from barograph.views.server.requests import PAGES, TABS, answer_to, body_of, number_of, run_and_action
+from barograph.views.server.rows import RunRow
 from barograph.views.server.security import Access, Guard
 from barograph.views.server.slow import SlowAnswers
 from barograph.views.server.table import RunTable, rows_as_json
@@ -37,12 +39,12 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import Route
 
     Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 COLUMN_BYTES = 96 << 20  # columns kept, packed
 ANSWER_BYTES = 32 << 20  # buckets kept: 600 series of 400 take 13 MB
-MOST_COMPARED = 500
 _NAME_BYTES = 8 << 20  # packed lists of names
 _FIRST_ROWS_SECONDS = 0.25  # what rows are waited for when they are first asked for; the rest comes as events
 
@@ -58,6 +60,7 @@ class Server:
         self.slow = SlowAnswers()  # seconds: findings, comparisons, reports
         self.quick = SlowAnswers(4)  # less than that: overviews don't wait behind the others
         self.table = RunTable(self.places, diagnose=self.diagnosis, opened=self.reading.opened)
+        self.conclusions = Conclusions(self.places, self.reading, self.table, self.slow, self._rows_within)
         self.hub = Hub(self.table)
         self.table.changed = self.hub.rows_changed
         self.page = Page(assets)
@@ -98,13 +101,18 @@ class Server:
 
     def groups(self, request: Request) -> Response:
         asked = request.query_params
+        rows = self._rows_within(request)
+        made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
+        return json_answer(request, {"groups": made})
+
+    def _rows_within(self, request: Request) -> list[RunRow]:
+        """The rows that a view shows: those of a project, of a filter, without the archived ones."""
+        asked = request.query_params
         self.table.refresh()
         project, archived = asked.get("project"), asked.get("archived") == "1"
         rows = [row for row in self.table.rows() if archived or not row.data["archived"]]
         rows = [row for row in rows if not project or row.data["project"] == project]
-        rows = select(rows, asked.get("filter", ""), self.places)
-        made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
-        return json_answer(request, {"groups": made})
+        return select(rows, asked.get("filter", ""), self.places)
 
     def run(self, request: Request, place: RunPlace) -> Response:
         row = self.table.whole_row(place.key)
@@ -205,35 +213,6 @@ class Server:
         body = points.points_file(self.reading, asked, kind)
         return Response(body, 200, {"content-disposition": f'attachment; filename="points.{kind}"'}, points.MEDIA[kind])
 
-    def compare(self, request: Request) -> Response:
-        asked = request.query_params
-        keys = list(dict.fromkeys(asked.getlist("run")))
-        if len(keys) > MOST_COMPARED:
-            raise ValueError(f"{len(keys)} runs are too many to compare at once; {MOST_COMPARED} are allowed")
-        places = [self.places.find(key) for key in keys]
-        options = {name: asked.get(name) or None for name in ("metric", "x", "group", "baseline")}
-        state = tuple(self.reading.state(place) for place in places)
-
-        def work() -> bytes:
-            from barograph.analysis.compare.comparison import compare
-
-            runs = [self.reading.run(place) for place in places]
-            baseline: Any = options["baseline"]
-            if baseline in keys:
-                baseline = runs[keys.index(baseline)]
-            elif baseline is not None and ("/" in baseline or baseline.startswith((".", "~"))):
-                raise KeyError(f"the baseline {baseline[:200]!r} is not one of the runs")
-            made = compare(
-                *runs, metric=options["metric"], x=options["x"], group=options["group"], baseline=baseline
-            ).as_dict()
-            folders = {str(place.dir): place.key for place in places}
-            for side in made["sides"]:
-                for item in side["runs"]:
-                    item["key"] = folders.get(item["dir"])
-            return msgspec.json.encode(mark_non_finite(made))
-
-        return json_answer(request, self.slow.get(("compare", tuple(keys), *options.items()), state, work))
-
     def layout(self, request: Request) -> Response:
         folder = edits.project_folder(self.table, request.path_params["project"])
         return json_answer(request, edits.read_layout(folder, self.places.root))
@@ -324,7 +303,6 @@ def _live(server: Server) -> Handler:
 def _application(server: Server) -> Starlette:
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.responses import Response
     from starlette.routing import Route
 
     of_run: dict[str, Callable[[Request, RunPlace], Response]] = {
@@ -359,6 +337,46 @@ def _application(server: Server) -> Starlette:
 
         return handled
 
+    def asset(request: Request) -> Response:
+        return server.page.file(request, request.path_params["path"])
+
+    return Starlette(
+        routes=[
+            *_quick_routes(server),
+            Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
+            Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
+            Route("/api/series", read_series, methods=["POST"]),
+            Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),
+            Route("/api/views", saving(server.put_views), methods=["PUT"]),
+            Route("/api/live", _live(server)),
+            Route("/assets/{path:path}", _threaded(asset)),
+            Route("/{path:path}", _page(server)),
+        ]
+    )
+
+
+def _quick_routes(server: Server) -> list[Route]:
+    """Those that a function of the server answers by itself."""
+    from starlette.routing import Route
+
+    return [
+        Route("/api/about", _threaded(server.about)),
+        Route("/api/runs", _threaded(server.runs)),
+        Route("/api/groups", _threaded(server.groups)),
+        Route("/api/compare", _threaded(server.conclusions.compare)),
+        Route("/api/similar", _threaded(server.conclusions.similar)),
+        Route("/api/importance", _threaded(server.conclusions.importance)),
+        Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
+        Route("/api/views", _threaded(server.views), methods=["GET"]),
+        Route("/api/trash", _threaded(server.trashed)),
+        Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
+    ]
+
+
+def _page(server: Server) -> Handler:
+    """The page, at every address that a view may have."""
+    from starlette.responses import Response
+
     def page(request: Request) -> Response:
         path = request.path_params["path"]
         if path == "favicon.ico":  # browsers ask for it whatever the page says
@@ -369,26 +387,4 @@ def _application(server: Server) -> Starlette:
             server.reading.read_ahead(run_and_action(server.places, request, PAGES, TABS)[0])
         return server.page.index(request)
 
-    def asset(request: Request) -> Response:
-        return server.page.file(request, request.path_params["path"])
-
-    return Starlette(
-        routes=[
-            Route("/api/about", _threaded(server.about)),
-            Route("/api/runs", _threaded(server.runs)),
-            Route("/api/runs/{path:path}", _threaded(read_run), methods=["GET"]),
-            Route("/api/runs/{path:path}", edit_run, methods=["PUT", "DELETE"]),
-            Route("/api/series", read_series, methods=["POST"]),
-            Route("/api/groups", _threaded(server.groups)),
-            Route("/api/compare", _threaded(server.compare)),
-            Route("/api/projects/{project:path}/layout", _threaded(server.layout), methods=["GET"]),
-            Route("/api/projects/{project:path}/layout", saving(server.put_layout), methods=["PUT"]),
-            Route("/api/views", _threaded(server.views), methods=["GET"]),
-            Route("/api/views", saving(server.put_views), methods=["PUT"]),
-            Route("/api/trash", _threaded(server.trashed)),
-            Route("/api/trash/{entry}/restore", _threaded(server.restore), methods=["POST"]),
-            Route("/api/live", _live(server)),
-            Route("/assets/{path:path}", _threaded(asset)),
-            Route("/{path:path}", _threaded(page)),
-        ]
-    )
+    return _threaded(page)

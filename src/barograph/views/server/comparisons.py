@@ -1,4 +1,4 @@
-"""What `/api/compare` answers, as types: the JSON of `barograph compare --json`, with the runs' keys.
+"""What `/api/compare` and `/api/importance` answer, as types: the JSON of the commands, with the runs' keys.
 
 In:   nothing.
 Out:  structs, as in `schema`; amounts that are NaN are None.
@@ -113,11 +113,36 @@ class VerdictJson(GivenJson, kw_only=True):
     sentences: list[str]
 
 
+class RankJson(GivenJson, kw_only=True):
+    """A side's place: its final value with its interval, and how it stands to the best."""
+
+    side: int
+    label: str
+    value: float | None
+    low: float | None
+    high: float | None
+    runs: int
+    of: int
+    outcome: str
+    difference: float | None
+    p: float | None
+    why: str
+
+
+class RankingJson(GivenJson, kw_only=True):
+    """Three sides or more, the best first."""
+
+    metric: str
+    sentence: str
+    ranks: list[RankJson]
+
+
 class ComparisonJson(GivenJson, kw_only=True):
     """Runs compared."""
 
     sides: list[SideJson]
     verdict: VerdictJson
+    ranking: RankingJson | None
     differences: list[DifferenceJson]
     varies_within_sides: dict[str, str]
     same: list[str]
@@ -134,3 +159,56 @@ class ComparisonJson(GivenJson, kw_only=True):
     level: float
     rows: list[TableRowJson]
     contrasts: list[ContrastJson]
+
+
+# -- importance ------------------------------------------------------------------------------------------------
+
+
+class KeyImportanceJson(GivenJson, kw_only=True):
+    """A key of the configuration: the share of the variation that it explains, its interval, p, and how it stands."""
+
+    key: str
+    outcome: str
+    share: float
+    low: float
+    high: float
+    p: float | None
+    levels: int
+    lacking: int
+    trend: str
+    best: str | None
+    beside: list[str]
+    together: dict[str, float]
+    sentence: str
+
+
+class ImportanceJson(GivenJson, kw_only=True):
+    """What explains a metric over some runs: `barograph importance --json`."""
+
+    metric: str
+    runs: int
+    configurations: int
+    diverged: int
+    missing: int
+    level: float
+    keys: list[KeyImportanceJson]
+    repeats: float | None
+    constant: list[str]
+    apart: list[str]
+    sentences: list[str]
+
+
+# -- similar runs ----------------------------------------------------------------------------------------------
+
+
+class SimilarJson(GivenJson, kw_only=True):
+    """A run to compare with: the keys in which it differs, with its values; none for a repeat."""
+
+    key: Key
+    keys: dict[str, str]
+
+
+class SimilarRunsJson(GivenJson, kw_only=True):
+    """Runs that differ in little, repeats first."""
+
+    similar: list[SimilarJson]

@@ -1,0 +1,304 @@
+/** Parallel coordinates: an axis a column, a line a run; a brush on an axis narrows the runs.
+ *
+ * In:   rows, columns, brushes of the address.
+ * Out:  a canvas; brushes when a person has drawn them; how many runs are within.
+ */
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Row } from "../api/types.ts";
+import { cell, type ColumnId } from "../runs/columns.ts";
+import { runPlace } from "../shell/address.ts";
+import { go } from "../shell/route.ts";
+import { title, whole } from "../shell/text.ts";
+import { useTheme } from "../shell/theme.ts";
+import { cutText, pen, token, useWidth } from "./canvas.ts";
+import { inksOf } from "./colours.ts";
+import { scaleOf, suitsLog, within, type Brush, type Brushes } from "./data.ts";
+
+interface Props {
+  rows: readonly Row[];
+  ids: readonly ColumnId[];
+  nameOf: (id: ColumnId) => string;
+  colour: ColumnId | null;
+  brushes: Brushes;
+  setBrushes: (brushes: Brushes) => void;
+}
+
+const HEIGHT = 420;
+const EDGE = { left: 48, right: 48, top: 34, bottom: 16 };
+const HALF = 14; // pixels to each side of an axis that belong to it
+const SAMPLE = 700; // lines while a brush moves: the rest comes when it rests
+const REST_MS = 120;
+const GROUND = 1500; // grey lines behind
+
+export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Props) {
+  const host = useRef<HTMLDivElement>(null);
+  const [ground, front] = [useRef<HTMLCanvasElement>(null), useRef<HTMLCanvasElement>(null)];
+  const width = useWidth(host);
+  const theme = useTheme();
+  const axes = useMemo(
+    () =>
+      ids.map((id) => {
+        const values = rows.map((row) => cell(row, id));
+        const scale = scaleOf(values, suitsLog(values), 8);
+        return { id, scale, places: Float64Array.from(values, (value) => scale.at(value)) };
+      }),
+    [rows, ids.join("\n")],
+  );
+  const inks = useMemo(() => {
+    const values = colour === null ? [] : rows.map((row) => cell(row, colour));
+    const scale = colour === null ? null : scaleOf(values, suitsLog(values));
+    const made = inksOf(scale, theme, token("--accent"));
+    return { ...made, each: rows.map((_, at) => made.of(values[at] ?? null)) };
+  }, [rows, colour, theme]);
+
+  /** The brush that is drawn now; it is in the address when the pointer is let go. */
+  const [moving, setMoving] = useState<{ id: ColumnId; from: number; to: number } | null>(null);
+  const [over, setOver] = useState(-1);
+  const bounds = useMemo(
+    () =>
+      axes.map(({ id, scale }): readonly [number, number] | null => {
+        if (moving?.id === id) return [Math.min(moving.from, moving.to), Math.max(moving.from, moving.to)];
+        const brush = brushes.get(id);
+        if (!brush) return null;
+        const [a, b] = [scale.at(brush[0]), scale.at(brush[1])];
+        return Number.isNaN(a) || Number.isNaN(b) ? null : [Math.min(a, b), Math.max(a, b)];
+      }),
+    [axes, brushes, moving],
+  );
+  const chosen = useMemo(
+    () =>
+      within(
+        axes.map((axis) => axis.places),
+        bounds,
+      ),
+    [axes, bounds],
+  );
+  const number = useMemo(() => chosen.reduce((sum, one) => sum + one, 0), [chosen]);
+
+  const high = HEIGHT - EDGE.top - EDGE.bottom;
+  const xOf = (at: number): number =>
+    EDGE.left + (axes.length < 2 ? 0.5 : at / (axes.length - 1)) * (width - EDGE.left - EDGE.right);
+  const yOf = (share: number): number => EDGE.top + (1 - share) * high;
+
+  const trace = (ink: CanvasRenderingContext2D, row: number): void => {
+    let on = false;
+    axes.forEach(({ places }, at) => {
+      const place = places[row] as number;
+      if (Number.isNaN(place)) on = false;
+      else if (on) ink.lineTo(xOf(at), yOf(place));
+      else {
+        ink.moveTo(xOf(at), yOf(place));
+        on = true;
+      }
+    });
+  };
+  useEffect(() => {
+    const ink = pen(ground.current, width, HEIGHT);
+    if (!ink) return;
+    const every = Math.max(1, Math.ceil(rows.length / GROUND));
+    ink.strokeStyle = token("--rule-2");
+    ink.globalAlpha = rows.length > 300 ? 0.25 : 0.5;
+    for (let row = 0; row < rows.length; row += every) {
+      ink.beginPath();
+      trace(ink, row);
+      ink.stroke();
+    }
+    ink.globalAlpha = 1;
+  }, [axes, width, theme]);
+
+  const paint = (most: number): void => {
+    const ink = pen(front.current, width, HEIGHT);
+    if (!ink) return;
+    const every = Math.max(1, Math.ceil(number / most));
+    ink.globalAlpha = number > 1000 ? 0.25 : number > 100 ? 0.5 : 0.85;
+    ink.lineWidth = number > 100 ? 1 : 1.5;
+    let seen = 0;
+    for (let row = 0; row < rows.length; row++) {
+      if (!chosen[row] || seen++ % every) continue;
+      ink.strokeStyle = inks.each[row] ?? "";
+      ink.beginPath();
+      trace(ink, row);
+      ink.stroke();
+    }
+    ink.globalAlpha = 1;
+    if (over >= 0) {
+      ink.strokeStyle = token("--ink");
+      ink.lineWidth = 3;
+      ink.beginPath();
+      trace(ink, over);
+      ink.stroke();
+    }
+    axes.forEach((axis, at) => paintAxis(ink, axis, at));
+  };
+  const paintAxis = (ink: CanvasRenderingContext2D, axis: (typeof axes)[number], at: number): void => {
+    const x = xOf(at);
+    ink.lineWidth = 1;
+    ink.strokeStyle = token("--chart-axis");
+    ink.beginPath();
+    ink.moveTo(x, EDGE.top);
+    ink.lineTo(x, EDGE.top + high);
+    ink.stroke();
+    const room = (width - EDGE.left - EDGE.right) / Math.max(1, axes.length - 1) - 12;
+    ink.textAlign = at === 0 ? "left" : at === axes.length - 1 ? "right" : "center";
+    const shift = at === 0 ? -EDGE.left + 4 : at === axes.length - 1 ? EDGE.right - 4 : 0;
+    ink.fillStyle = token("--ink");
+    ink.fillText(cutText(ink, nameOf(axis.id), Math.max(40, room)), x + shift, 14);
+    ink.textAlign = at === axes.length - 1 ? "left" : "right";
+    const paper = token("--panel");
+    for (const tick of axis.scale.ticks) {
+      const [left, y] = [x + (at === axes.length - 1 ? 5 : -5), yOf(tick.at) + 4];
+      const text = cutText(ink, tick.text, at === 0 || at === axes.length - 1 ? EDGE.left - 8 : Math.max(30, room / 2));
+      ink.lineWidth = 3;
+      ink.strokeStyle = paper;
+      ink.strokeText(text, left, y); // legible over the lines
+      ink.fillStyle = token("--chart-axis");
+      ink.fillText(text, left, y);
+    }
+    const bound = bounds[at];
+    if (!bound) return;
+    ink.fillStyle = token("--chart-select");
+    ink.strokeStyle = token("--accent");
+    ink.lineWidth = 1.5;
+    ink.beginPath();
+    ink.rect(x - 7, yOf(bound[1]), 14, Math.max(2, yOf(bound[0]) - yOf(bound[1])));
+    ink.fill();
+    ink.stroke();
+  };
+  useEffect(() => {
+    const frame = requestAnimationFrame(() => paint(number > SAMPLE ? SAMPLE : rows.length));
+    const rest = number > SAMPLE ? setTimeout(() => paint(rows.length), REST_MS) : undefined;
+    return () => {
+      cancelAnimationFrame(frame);
+      clearTimeout(rest);
+    };
+  }, [axes, chosen, inks, over, width, theme]);
+
+  const where = (event: PointerEvent): { axis: number; share: number; x: number; y: number } => {
+    const box = front.current?.getBoundingClientRect();
+    const [x, y] = [event.clientX - (box?.left ?? 0), event.clientY - (box?.top ?? 0)];
+    const axis = axes.findIndex((_, at) => Math.abs(x - xOf(at)) <= HALF);
+    return { axis, x, y, share: Math.min(1, Math.max(0, 1 - (y - EDGE.top) / high)) };
+  };
+  /** The run whose line passes nearest to a point between two axes. */
+  const lineAt = (x: number, y: number): number => {
+    let found = -1;
+    let best = 6;
+    for (let at = 0; at + 1 < axes.length; at++) {
+      const [left, right] = [xOf(at), xOf(at + 1)];
+      if (x < left || x > right) continue;
+      const part = (x - left) / (right - left);
+      const [a, b] = [axes[at]?.places, axes[at + 1]?.places];
+      for (let row = 0; a && b && row < rows.length; row++) {
+        if (!chosen[row]) continue;
+        const share = (a[row] as number) * (1 - part) + (b[row] as number) * part;
+        const distance = Math.abs(yOf(share) - y);
+        if (distance < best) [best, found] = [distance, row];
+      }
+    }
+    return found;
+  };
+  const settle = (): void => {
+    if (!moving) return;
+    const axis = axes.find(({ id }) => id === moving.id);
+    const next = new Map<ColumnId, Brush>(brushes);
+    const [low, high] = [Math.min(moving.from, moving.to), Math.max(moving.from, moving.to)];
+    if (axis && high - low > 0.01) next.set(moving.id, [axis.scale.back(low), axis.scale.back(high)]);
+    else next.delete(moving.id);
+    setMoving(null);
+    setBrushes(next);
+  };
+  const row = rows[over];
+  return (
+    <figure class="explore-chart">
+      <p class="explore-count" role="status">
+        <strong>{whole(number)}</strong> of {whole(rows.length)} runs
+        {brushes.size > 0 && (
+          <button type="button" class="button" onClick={() => setBrushes(new Map())}>
+            Clear brushes
+          </button>
+        )}
+        <span class="quiet">
+          {" "}
+          {row ? title(row) : "Drag along an axis to narrow the runs; a click on it clears its brush."}
+        </span>
+      </p>
+      <div ref={host} class="explore-host" style={{ height: `${HEIGHT}px` }}>
+        <canvas ref={ground} class="layer" aria-hidden="true" />
+        <canvas
+          ref={front}
+          class="layer"
+          role="img"
+          aria-label={`${ids.map(nameOf).join(", ")} of ${number} runs; the table below has the same data`}
+          style={{ cursor: over >= 0 ? "pointer" : "crosshair", touchAction: "none" }}
+          onPointerDown={(event) => {
+            const { axis, share } = where(event);
+            const id = axes[axis]?.id;
+            if (id === undefined) return;
+            event.currentTarget.setPointerCapture(event.pointerId);
+            setOver(-1);
+            setMoving({ id, from: share, to: share });
+          }}
+          onPointerMove={(event) => {
+            const { axis, share, x, y } = where(event);
+            if (moving) setMoving({ ...moving, to: share });
+            else setOver(axis >= 0 ? -1 : lineAt(x, y));
+          }}
+          onPointerUp={settle}
+          onPointerCancel={() => setMoving(null)}
+          onPointerLeave={() => setOver(-1)}
+          onClick={() => row && go(runPlace(row.key))}
+        />
+      </div>
+      <Ranges axes={axes} nameOf={nameOf} brushes={brushes} setBrushes={setBrushes} />
+      <ul class="chart-legend">
+        {inks.legend.length > 0 && colour && <li class="quiet">{nameOf(colour)}</li>}
+        {inks.legend.map((entry) => (
+          <li key={entry.text}>
+            <i class="key" style={{ color: entry.colour }} /> {entry.text}
+          </li>
+        ))}
+      </ul>
+    </figure>
+  );
+}
+
+/** The brushes as fields, for those who do not draw. */
+function Ranges({
+  axes,
+  nameOf,
+  brushes,
+  setBrushes,
+}: Pick<Props, "nameOf" | "brushes" | "setBrushes"> & { axes: { id: ColumnId; scale: ReturnType<typeof scaleOf> }[] }) {
+  const set = (id: ColumnId, side: 0 | 1, text: string): void => {
+    const axis = axes.find((one) => one.id === id);
+    if (!axis) return;
+    const value = axis.scale.kind === "words" ? text : Number(text);
+    const before = brushes.get(id) ?? [axis.scale.back(0), axis.scale.back(1)];
+    const next = new Map<ColumnId, Brush>(brushes);
+    if (text === "" || (typeof value === "number" && Number.isNaN(value))) next.delete(id);
+    else next.set(id, side === 0 ? [value, before[1]] : [before[0], value]);
+    setBrushes(next);
+  };
+  return (
+    <details class="explore-table">
+      <summary>Ranges</summary>
+      <ul class="explore-ranges">
+        {axes.map(({ id }) => (
+          <li key={id}>
+            <span>{nameOf(id)}</span>
+            {([0, 1] as const).map((side) => (
+              <input
+                key={side}
+                class="field"
+                aria-label={`${nameOf(id)}, ${side === 0 ? "from" : "to"}`}
+                value={String(brushes.get(id)?.[side] ?? "")}
+                onChange={(event) => set(id, side, event.currentTarget.value.trim())}
+              />
+            ))}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}

@@ -3,7 +3,7 @@
 In:   three sides or more of two runs or more.
 Out:  the deviation at the ends, and along the axis, with its degrees of freedom.
 
-Two runs say little about their own deviation (one degree of freedom); fifteen pairs of them say it well, if seeds do
+Two runs say little about their own deviation (a single degree of freedom); fifteen pairs of them say it well, if seeds do
 about the same in all, which is what the analysis of variance takes too (Tukey 1949, Hsu 1996).
 """
 

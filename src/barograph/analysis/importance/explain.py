@@ -181,12 +181,12 @@ def _identity(value: Any) -> tuple[str, Any]:
 def _within(ranks: Floats, groups: Sequence[Sequence[int]]) -> float | None:
     """The share of the variance of single runs that is between repeats of one configuration."""
     repeated = [ranks[group] for group in groups if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in repeated)
+    dof = sum(len(group) - 1 for group in repeated)
     whole = float(ranks.var(ddof=1)) if len(ranks) > 1 else 0.0
-    if not freedom or whole <= _STRONG:
+    if not dof or whole <= _STRONG:
         return None
     inner = float(sum(((group - group.mean()) ** 2).sum() for group in repeated))
-    return min(1.0, inner / freedom / whole)
+    return min(1.0, inner / dof / whole)
 
 
 def _factors(heads: Sequence[Mapping[str, Any]], keys: Sequence[str], found: Importance) -> dict[str, Factor]:
@@ -281,7 +281,7 @@ def _test(
         able = statistics.smallest_p(factors[name], ranks, none) * len(both) <= found.level
         item.outcome = NOT_SHOWN if able or item.p <= found.level else CANNOT_TELL
         if item.p <= found.level:
-            item.outcome = TOGETHER  # until it is found to stand by itself
+            item.outcome = TOGETHER  # until it is found to hold by itself
     shown_in_grid = [name for name, value in grid.items() if value <= found.level]
     explained = [name for name in shown_in_grid if set(shown_in_grid) - {name} <= set(beside[name])]
     for name in explained:

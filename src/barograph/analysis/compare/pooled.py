@@ -3,7 +3,7 @@
 In:   three sides or more of two runs or more.
 Out:  the deviation at the ends, and along the axis, with its degrees of freedom.
 
-Two runs say little about their own deviation (one degree of freedom); fifteen pairs of them say it well, if seeds do
+Two runs say little about their own deviation (dof 1); fifteen pairs of them say it well, if seeds do
 about the same in all, which is what the analysis of variance takes too (Tukey 1949, Hsu 1996).
 """
 
@@ -32,7 +32,7 @@ class PooledDeviation:
         """The deviation at each place of the axis; NaN where no side has two runs."""
         key = float(x[0]), float(x[-1]), len(x)
         if key not in self._along:
-            squares, freedom = np.zeros(len(x)), np.zeros(len(x))
+            squares, dof = np.zeros(len(x)), np.zeros(len(x))
             for side in self._stretch.sides:
                 if len(side) < 2:
                     continue
@@ -42,9 +42,9 @@ class PooledDeviation:
                 ])  # fmt: skip
                 whole = np.isfinite(rows).all(0)
                 squares[whole] += rows[:, whole].var(0, ddof=1) * (len(side) - 1)
-                freedom[whole] += len(side) - 1
+                dof[whole] += len(side) - 1
             with np.errstate(invalid="ignore", divide="ignore"):
-                self._along[key] = np.sqrt(squares / freedom)
+                self._along[key] = np.sqrt(squares / dof)
         return self._along[key]
 
 

@@ -1,4 +1,4 @@
-"""Which side is best, and from which it can't be told apart.
+"""Which side is best, and from which it can't be distinguished.
 
 In:   sides with their final values, and each one's contrast with the best.
 Out:  a `Ranking`: the sides in their order, one sentence.
@@ -85,7 +85,8 @@ def rank(sides: Sequence[Side], stretch: SharedStretch, final: MeasureRow, made:
         ranks.append(
             Rank(
                 at, side.label,
-                *((cell.value, cell.low, cell.high, cell.runs) if cell is not None else (None, None, None, 0)),
+                cell.value if cell is not None else None, cell.low if cell is not None else None,
+                cell.high if cell is not None else None, cell.runs if cell is not None else 0,
                 len(side.members), BEST if at == best else _outcome(item),
                 None if item is None or math.isnan(item.difference) else item.difference,
                 item.test.p if item is not None and item.test is not None else None,

@@ -1,7 +1,7 @@
 """`barograph.importance`: which keys of the configuration explain a metric, and how sure that is.
 
 In:   runs, or their flat configurations, and one value of the metric for each.
-Out:  an `Importance`: for each key its share of the variation, an interval, p, what it can't be told apart from.
+Out:  an `Importance`: for each key its share of the variation, an interval, p, what it can't be distinguished from.
 
 Repeats (runs that differ in the seed alone) count as one configuration: ten seeds of two settings are two settings.
 Keys are added one at a time: the surest first, the others then tested among configurations that agree in it. So a key
@@ -181,12 +181,12 @@ def _identity(value: Any) -> tuple[str, Any]:
 def _within(ranks: Floats, groups: Sequence[Sequence[int]]) -> float | None:
     """The share of the variance of single runs that is between repeats of one configuration."""
     repeated = [ranks[group] for group in groups if len(group) > 1]
-    freedom = sum(len(group) - 1 for group in repeated)
+    dof = sum(len(group) - 1 for group in repeated)
     whole = float(ranks.var(ddof=1)) if len(ranks) > 1 else 0.0
-    if not freedom or whole <= _STRONG:
+    if not dof or whole <= _STRONG:
         return None
     inner = float(sum(((group - group.mean()) ** 2).sum() for group in repeated))
-    return min(1.0, inner / freedom / whole)
+    return min(1.0, inner / dof / whole)
 
 
 def _factors(heads: Sequence[Mapping[str, Any]], keys: Sequence[str], found: Importance) -> dict[str, Factor]:
@@ -201,7 +201,7 @@ def _factors(heads: Sequence[Mapping[str, Any]], keys: Sequence[str], found: Imp
             found.constant.append(key)
             continue
         if all(item is None or item[0] == "number" for item in distinct):
-            factors[key] = _of_numbers([None if item is None else float(value)
+            factors[key] = _of_numbers([None if item is None or value is None else float(value)
                                         for item, value in zip(identities, values, strict=True)])  # fmt: skip
             continue
         if len(distinct) > len(heads) / 2 and len(distinct) > 2:
@@ -239,7 +239,7 @@ def _judge(
     bounds = statistics.intervals(lots, ranks, found.level, random)
     made = {
         name: KeyImportance(
-            name, CANNOT_TELL, max(0.0, float(alone[at])), *map(float, bounds[at]), None,
+            name, CANNOT_TELL, max(0.0, float(alone[at])), float(bounds[at][0]), float(bounds[at][1]), None,
             len({_identity(config[name]) for config in heads if name in config}),
             sum(weight for weight, config in zip(weights, heads, strict=True) if name not in config),
         )
@@ -281,7 +281,7 @@ def _test(
         able = statistics.smallest_p(factors[name], ranks, none) * len(both) <= found.level
         item.outcome = NOT_SHOWN if able or item.p <= found.level else CANNOT_TELL
         if item.p <= found.level:
-            item.outcome = TOGETHER  # until it is found to stand by itself
+            item.outcome = TOGETHER  # until it is found to hold by itself
     shown_in_grid = [name for name, value in grid.items() if value <= found.level]
     explained = [name for name in shown_in_grid if set(shown_in_grid) - {name} <= set(beside[name])]
     for name in explained:
@@ -361,7 +361,7 @@ def _sentence(item: KeyImportance, found: Importance) -> str:
         keys = [other.key for other in found.keys if other.outcome == EXPLAINS] or list(item.together)
         apart = listed([name for name in item.together if name in keys] or list(item.together) or keys, 3)
         why = f": it varies together with {apart}" if apart else ": it shows nothing beside the keys above"
-        return f"{item.key} alone would explain {explains}, and can't be told apart{why}."
+        return f"{item.key} alone would explain {explains}, and can't be distinguished{why}."
     if item.outcome == NOT_SHOWN:
         return f"{item.key}: no effect is shown{p}."
     return f"{item.key}: too few configurations to tell."

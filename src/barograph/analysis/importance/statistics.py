@@ -92,13 +92,13 @@ def _shares(factors: list[Factor], ranks: Floats, weight: Floats) -> Floats:
 
 
 def _centred_values(factor: Factor) -> Floats:
-    """The ranks of a factor's numbers about their mean; who lacks the key stands in the middle."""
+    """The ranks of a factor's numbers about their mean; who lacks the key is in the middle."""
     assert factor.ranks is not None
     return np.nan_to_num(factor.ranks - np.nanmean(factor.ranks))
 
 
-def _beyond_chance(share: Floats, freedom: NDArray[np.int64] | int, distinct: NDArray[np.int64]) -> Floats:
-    chance = np.minimum(freedom / np.maximum(distinct - 1, 1), 1.0)
+def _beyond_chance(share: Floats, dof: NDArray[np.int64] | int, distinct: NDArray[np.int64]) -> Floats:
+    chance = np.minimum(dof / np.maximum(distinct - 1, 1), 1.0)
     return np.where(chance < 1, (share - chance) / np.where(chance < 1, 1 - chance, 1), 0.0)
 
 

@@ -57,7 +57,7 @@ class RowJson(AnswerJson, kw_only=True):
     status: Annotated[
         str,
         Meta(
-            description="running, silent, stuck, stalled, hung, crashed, diverged, finished, failed, or what a run was ended with."
+            description="running, silent, stuck, stalled, hung, crashed, diverged, finished, or what a run was ended with."
         ),
     ]
     status_since: float | None

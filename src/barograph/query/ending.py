@@ -26,7 +26,7 @@ _STACKS = "stacks-r*.txt"  # written by the interpreter as a fatal signal came
 _MOST_TRACE = 20_000  # characters
 
 
-class Ending(NamedTuple):
+class KnownEnding(NamedTuple):
     """status: as `StoredRun.status`. step: the last one, None where it is not known. reason: in words, may be empty.
 
     lines: the last ones of the output. traceback: empty where there is none.
@@ -44,11 +44,11 @@ class Ending(NamedTuple):
         return self.status in (*liveness.FAILED, "hung", "terminated")
 
 
-def ending(run: StoredRun) -> Ending:
+def ending(run: StoredRun) -> KnownEnding:
     """How a run stands. Of a run that does well the last lines are not read."""
     status, about = run.status, run.manifest
     why = "the last training loss is not a finite number" if status == liveness.DIVERGED else liveness.reason(about)
-    blank = Ending(status, None, why, (), "")
+    blank = KnownEnding(status, None, why, (), "")
     if not blank.needs_somebody:
         return blank
     found: Mapping[str, Any] = {}
@@ -66,7 +66,7 @@ def ending(run: StoredRun) -> Ending:
     trace = str(problem.get("traceback") or "") if isinstance(problem, Mapping) else ""
     told = f"{problem.get('type')}: {problem.get('message')}" if isinstance(problem, Mapping) else ""
     reason = blank.reason or told or str(found.get("reason") or found.get("summary") or "")
-    return Ending(status, step, reason, tuple(lines[-LINES:]), (trace or _stacks(run.dir))[-_MOST_TRACE:])
+    return KnownEnding(status, step, reason, tuple(lines[-LINES:]), (trace or _stacks(run.dir))[-_MOST_TRACE:])
 
 
 def line_of(record: Record) -> str:

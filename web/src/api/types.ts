@@ -26,7 +26,7 @@ export interface Row {
   project: string;
   id: string;
   name: string;
-  /** running, silent, stuck, stalled, hung, crashed, diverged, finished, failed, or what a run was ended with. */
+  /** running, silent, stuck, stalled, hung, crashed, diverged, finished, or as it was ended. */
   status: string;
   status_since: number | null;
   /** What a live run is at, beside its steps. */

@@ -56,9 +56,7 @@ class RowJson(AnswerJson, kw_only=True):
     name: str
     status: Annotated[
         str,
-        Meta(
-            description="running, silent, stuck, stalled, hung, crashed, diverged, finished, failed, or another end."
-        ),
+        Meta(description="running, silent, stuck, stalled, hung, crashed, diverged, finished, or as it was ended."),
     ]
     status_since: float | None
     phase: Annotated[Literal["eval"] | UnsetType, Meta(description="What a live run is at, beside its steps.")] = UNSET

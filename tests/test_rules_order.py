@@ -35,8 +35,8 @@ GROUPS = {
               "ranks/loss/non_finite", "ranks/loss/max_rank"),
     "moe": tuple(f"moe/h.0/load/{expert}" for expert in range(4)),
     "memory": ("memory/num_alloc_retries", "memory/total_gb", "host/memory_limit", "memory/limit_bytes"),
-    "rl": ("train/reward", "train/kl", "train/frac_reward_zero_std", "train/sampling_logp_difference/mean",
-           "train/completions/clipped_ratio"),
+    "rl": ("train/reward", "train/kl", "train/frac_reward_zero_std",
+           "train/sampling/sampling_logp_difference/mean", "train/completions/clipped_ratio"),
     "speed": ("speed/step_ms", "sol/tps"),
     "optimizer": ("model/update_p50", "model/param_norm"),
 }  # fmt: skip

@@ -85,13 +85,17 @@ def series_of(rule: type[Rule]) -> tuple[list[str], list[str], list[str]]:
     return list(dict.fromkeys(names)), tables, events
 
 
-def log_of(rule: type[Rule], seed: int) -> list[Row]:
-    """A log: random columns, the names of a step in up to three records, evaluations in time or late."""
+def log_of(rule: type[Rule], seed: int, long: bool = False) -> list[Row]:
+    """A log: random columns, the names of a step in up to three records, evaluations in time or late.
+
+    long: of more rows than channels of layers keep, with tables at each step.
+    """
     dice = random.Random(seed)
     names, tables, kinds = series_of(rule)
     zero = [name for name in names if name.rsplit("/", 1)[-1] in COUNTERS]
+    shape: dict[str, Any] = {"counts": (900,), "every": 1} if long else {}
     columns: dict[str, dict[int, float]] = {}
-    for name, column in random_columns(seed, names, tables, zero).items():
+    for name, column in random_columns(seed, names, tables, zero, **shape).items():
         steps, values = column if isinstance(column, tuple) else (range(len(column)), column)
         columns[name] = dict(zip(map(int, steps), map(float, values), strict=True))
     count = 1 + max((max(column, default=0) for column in columns.values()), default=0)

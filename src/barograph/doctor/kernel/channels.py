@@ -200,8 +200,8 @@ class RunHistory:
         self._together: dict[tuple[str, ...], list[Channel | None]] = {}  # the channels of series that come together
 
     def as_of(self, time: int | None = None) -> None:
-        """From now on `role`, `channel`, and what `curve.before` and `curve.between` give, end at this time: a rule sets
-        it to that of its row, so that what it finds there does not depend on what else has come by then. None: no end.
+        """From now on `role`, `channel`, and what `curve.before` and `curve.between` give, end at this time: a rule
+        sets it to that of its row, so that what it finds does not depend on what else has come by then. None: no end.
         """
         self.clock.now = _ALWAYS if time is None else int(time)
 

@@ -133,12 +133,14 @@ class ThroughputDrop(Rule):
         shifts = self._shifts.get(f"{channel.name} half")
         return shifts.looked if shifts is not None else -1
 
-    def _is_erratic(self, history: RunHistory, shift: Shift) -> bool:
-        """Whether the rows that confirm a change scatter far more than those before it."""
+    def _is_erratic(self, history: RunHistory, shift: Shift, found: int) -> bool:
+        """Whether the rows behind a change, up to a step, scatter far more than those before it."""
         channel, _ = pace_of(history)
         assert channel is not None
-        rows = channel.rows(max(shift.first - 64, 0), shift.last + 1)
-        behind = _deviation(rows.value[shift.first - rows.first :])
+        rows = channel.rows(max(shift.first - 64, 0))
+        later = slice(shift.first - rows.first, None)
+        here = (rows.segment[later] == shift.segment) & (rows.step[later] <= found)
+        behind = _deviation(rows.value[later][here])
         return behind > max(self.at["erratic"], 1.5 * _deviation(rows.value[: shift.first - rows.first]))
 
     def _say(self, history: RunHistory, shift: Shift, key: str, sign: int) -> Finding:
@@ -148,7 +150,7 @@ class ThroughputDrop(Rule):
         cost = 2 - len(self._open[key][1]) - (shift.back is not None)
         severity = "info" if cost < 1 else "critical" if cost > 1 and share < self.at["red"] else "warning"
         whole = sign > 0 and abs(1 / share / max(2, round(1 / share)) - 1) < 0.03
-        erratic = self._is_erratic(history, shift)
+        erratic = self._is_erratic(history, shift, found)
         if grade == "slight" or whole or erratic:
             severity = "info"
         what = "Throughput" if sign < 0 else "Speed"

@@ -21,13 +21,13 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
         r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl))"
-        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|x_?ent(?:ropy)?|cross_?entropy|log_perplexity))"
+        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity))"
         r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|ce|"
-        r"x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
+        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|"
+        r"ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),

@@ -177,3 +177,15 @@ def test_a_rule_finds_the_same_however_its_records_are_cut_and_handed_over(
     assert findings(rule, rows, cuts, random.Random(seed)) == whole
     if seed % 5 == 0:
         assert findings(rule, rows, list(range(1, len(rows))), None) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("sampling_mismatch", 362861), ("clipped_completions", 362861), ("gradient_spread", 15), ("non_finite_loss", 79),
+     ("non_finite_loss", 82), ("dead_expert", 94)],
+)  # fmt: skip
+def test_logs_that_once_gave_other_findings_in_pieces(name: str, seed: int) -> None:
+    rows = log_of(RULES[name], seed)
+    whole = findings(RULES[name], rows, [], None)
+    for cuts, pieces in (([1], random.Random(seed)), (list(range(1, len(rows))), None)):
+        assert findings(RULES[name], rows, cuts, pieces) == whole

@@ -76,14 +76,19 @@ STRANGE = (0.0, -1.0, float("nan"), float("inf"), 1e300, 1e-300, 500.0, 1e-9, 29
 
 
 def random_columns(
-    seed: int, names: Iterable[str], tables: Iterable[str] = (), zero: Iterable[str] = ()
+    seed: int,
+    names: Iterable[str],
+    tables: Iterable[str] = (),
+    zero: Iterable[str] = (),
+    counts: tuple[int, ...] = (1, 2, 20, 100, 300),
+    every: int = 10,
 ) -> dict[str, Column]:
-    """Columns of up to 300 steps with strange values in them; tables come every tenth step, some with rows left out.
+    """Columns with strange values in them; tables come every tenth step or so, some with rows left out.
 
     zero: names whose usual value is 0.
     """
     dice = random.Random(seed)
-    count = dice.choice((1, 2, 20, 100, 300))
+    count = dice.choice(counts)
     columns: dict[str, Column] = {}
     for name in names:
         if dice.random() < 0.2:
@@ -96,7 +101,7 @@ def random_columns(
             times = dice.choice((1, 3, 30, 300))
             values[place : place + times] = strange if dice.random() < 0.7 else values[place : place + times] * 12
         columns[name] = values
-    rounds = max(1, count // 10)
+    rounds = max(1, count // every)
     for name in tables:
         values = noisy(rounds, 0.5, 0.2, seed + len(name))
         for _ in range(dice.randrange(5)):
@@ -106,7 +111,7 @@ def random_columns(
             there = there[dice.randrange(rounds) :]
         elif dice.random() < 0.3:
             there = there[: dice.randrange(rounds) + 1]
-        columns[name] = (there * 10, values[there])
+        columns[name] = (there * every, values[there])
     return columns
 
 

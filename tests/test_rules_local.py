@@ -161,11 +161,15 @@ def test_layers_are_kept_where_a_rule_looks_at_them_and_only_the_newest_rows() -
     assert is_wanted("gradients/h.0/norm") and is_wanted("train/loss") and is_wanted("moe/h.0/load/3")
     assert not is_wanted("gradients/h.0/p99") and not is_wanted("weights/h.0/max")
     seen = RunHistory()
-    for step in range(1000):
+    for step in range(10_000):
         seen.add("gradients/h.0/norm", step, 1.0)
         seen.add("gradients/h.0/p99", step, 1.0)
-    (layer,) = seen.layers("gradients", "norm").values()
-    assert layer.end == 1000 and len(layer.rows()) <= 4 * KEEP_LAYER and list(seen.channels) == ["gradients/h.0/norm"]
+        if step == 5000:
+            (layer,) = seen.layers("gradients", "norm").values()
+            assert len(layer.rows()) == 5001  # nobody has looked yet: nothing is lost
+        elif step % 100 == 0 and step > 5000:
+            assert len(layer.rows(step - 100)) == 101
+    assert layer.end == 10_000 and len(layer.rows()) <= 4 * KEEP_LAYER and list(seen.channels) == ["gradients/h.0/norm"]
 
 
 @pytest.mark.parametrize("size", [1, 16, 700, KEEP + 1])

@@ -35,8 +35,8 @@ GROUPS = {
               "ranks/loss/non_finite", "ranks/loss/max_rank"),
     "moe": tuple(f"moe/h.0/load/{expert}" for expert in range(4)),
     "memory": ("memory/num_alloc_retries", "memory/total_gb", "host/memory_limit", "memory/limit_bytes"),
-    "rl": ("train/reward", "train/kl", "train/frac_reward_zero_std", "train/sampling_logp_difference/mean",
-           "train/completions/clipped_ratio"),
+    "rl": ("train/reward", "train/kl", "train/frac_reward_zero_std",
+           "train/sampling/sampling_logp_difference/mean", "train/completions/clipped_ratio"),
     "speed": ("speed/step_ms", "sol/tps"),
     "optimizer": ("model/update_p50", "model/param_norm"),
 }  # fmt: skip
@@ -85,13 +85,17 @@ def series_of(rule: type[Rule]) -> tuple[list[str], list[str], list[str]]:
     return list(dict.fromkeys(names)), tables, events
 
 
-def log_of(rule: type[Rule], seed: int) -> list[Row]:
-    """A log: random columns, the names of a step in up to three records, evaluations in time or late."""
+def log_of(rule: type[Rule], seed: int, long: bool = False) -> list[Row]:
+    """A log: random columns, the names of a step in up to three records, evaluations in time or late.
+
+    long: of more rows than channels of layers keep, with tables at each step.
+    """
     dice = random.Random(seed)
     names, tables, kinds = series_of(rule)
     zero = [name for name in names if name.rsplit("/", 1)[-1] in COUNTERS]
+    shape: dict[str, Any] = {"counts": (900,), "every": 1} if long else {}
     columns: dict[str, dict[int, float]] = {}
-    for name, column in random_columns(seed, names, tables, zero).items():
+    for name, column in random_columns(seed, names, tables, zero, **shape).items():
         steps, values = column if isinstance(column, tuple) else (range(len(column)), column)
         columns[name] = dict(zip(map(int, steps), map(float, values), strict=True))
     count = 1 + max((max(column, default=0) for column in columns.values()), default=0)
@@ -173,3 +177,15 @@ def test_a_rule_finds_the_same_however_its_records_are_cut_and_handed_over(
     assert findings(rule, rows, cuts, random.Random(seed)) == whole
     if seed % 5 == 0:
         assert findings(rule, rows, list(range(1, len(rows))), None) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("sampling_mismatch", 362861), ("clipped_completions", 362861), ("gradient_spread", 15), ("non_finite_loss", 79),
+     ("non_finite_loss", 82), ("dead_expert", 94)],
+)  # fmt: skip
+def test_logs_that_once_gave_other_findings_in_pieces(name: str, seed: int) -> None:
+    rows = log_of(RULES[name], seed)
+    whole = findings(RULES[name], rows, [], None)
+    for cuts, pieces in (([1], random.Random(seed)), (list(range(1, len(rows))), None)):
+        assert findings(RULES[name], rows, cuts, pieces) == whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -76,3 +77,29 @@ def test_a_percentage_of_a_bar_is_no_step(tmp_path: Path) -> None:
     for source, found in identify(path):
         for item in source.read(found):
             assert not isinstance(item, ImportedPoints) or item.x != "step"
+
+
+def test_a_mark_behind_a_number_of_a_table_costs_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "small.log"
+    rows = "".join(f"| {step} | {5 - step / 50:.2f}{'*' * (step % 3 > 0)} | 3e-4 |\n" for step in range(40))
+    path.write_text("| Step | token_loss | LR |\n|---:|---:|---:|\n" + rows)
+    assert read(path).series["token_loss"] == [(step, pytest.approx(5 - step / 50)) for step in range(40)]
+
+
+@pytest.mark.parametrize("name", ["xe", "train_xe", "train/xe"])
+def test_a_cross_entropy_in_short_is_a_loss(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "small.log"
+    path.write_text("".join(f"step {step} {name}={'nan' if step > 30 else 2.5}\n" for step in range(60)))
+    (stored,) = barograph.read(str(path))
+    assert diagnose(stored)["findings"][0]["rule"] == "non_finite_loss"
+
+
+def test_a_doctor_of_a_log_loads_no_pandas(tmp_path: Path) -> None:
+    path = tmp_path / "small.log"
+    path.write_text("".join(f"step {step} loss={2 + 1 / (1 + step):.4f} lr=1e-3\n" for step in range(300)))
+    program = (
+        "import sys; from barograph.cli import main; code = main(['doctor', sys.argv[1]]); "
+        "assert 'pandas' not in sys.modules; raise SystemExit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr

@@ -21,13 +21,13 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
         r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl))"
-        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|x_?ent(?:ropy)?|cross_?entropy|log_perplexity))"
+        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity))"
         r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|ce|"
-        r"x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
+        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|"
+        r"ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
@@ -55,6 +55,12 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         ("train/clip_ratio", "clip_ratio"),
         r"(?!.*(?:grad|norm))(?:.*[^a-z])?clip(?:_ratio|frac|_fraction)(?:/.*mean)?",
     ),
+    "equal_rewards": (("train/frac_reward_zero_std", "frac_reward_zero_std"), r".*frac_reward_zero_std.*"),
+    "sampling_difference": (
+        ("train/sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/mean"),
+        r".*sampling_logp_difference(?:/mean)?",
+    ),
+    "truncated": (("train/completions/clipped_ratio", "completions/clipped_ratio"), r".*completions?/clipped_ratio.*"),
 }
 
 # canonical name → other spellings of the same, in the same unit
@@ -68,6 +74,17 @@ _SPELLINGS: dict[str, list[str]] = {
 def _plain(name: str) -> str:
     """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`."""
     return normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
+
+
+def may_play(name: str) -> bool:
+    """Whether a series of that name may play any role."""
+    plain = _plain(name)
+    return any(
+        name in canonical
+        or any(plain in _SPELLINGS.get(item, ()) for item in canonical)
+        or (pattern and re.fullmatch(pattern, plain))
+        for canonical, pattern in ROLES.values()
+    )
 
 
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:

@@ -7,6 +7,7 @@ Out:  blocks, which sealing sorts and readers search.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.lazy import lazy
@@ -76,6 +77,24 @@ def plain(chunk: Any) -> Array:
     if not len(chunk):
         return np.empty(0, kind)
     return np.frombuffer(chunk.buffers()[1], kind, len(chunk), chunk.offset * width)
+
+
+def chunk_of(values: Any, kind: Any) -> Any:
+    """An Arrow array of that type, of numbers over their memory: `plain` the other way round.
+
+    `pa.array` gives the same, and imports pandas where there is one.
+    """
+    if not isinstance(values, np.ndarray) or pa.types.is_nested(kind):
+        return pa.array(values, kind)
+    numbers = np.ascontiguousarray(values, f"<{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}")
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def names_of(names: Sequence[str]) -> Any:
+    """An Arrow array of strings; without `pa.array` for the same reason."""
+    texts = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
 
 
 def each(value: int | Array, rows: int) -> Array:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.core.lazy import lazy
-from barograph.store.columns import Array
+from barograph.store.columns import Array, chunk_of, names_of
 from barograph.store.part import pack_index
 from barograph.store.schema import FORMAT, GROUP_ROWS, META_KEY, SERIES_KEY, sealed_schema
 
@@ -128,8 +128,8 @@ class PartWriter:
         for start in range(0, rows, self._group):
             group = codes[start : min(start + self._group, rows)]
             # only the names in this row group: Arrow writes the whole dictionary it is given
-            names = pa.array(self._names[group[0] : group[-1] + 1], pa.string())
-            column = pa.DictionaryArray.from_arrays(pa.array(group - group[0]), names)
+            names = names_of(self._names[group[0] : group[-1] + 1])
+            column = pa.DictionaryArray.from_arrays(chunk_of(group - group[0], pa.int32()), names)
             self._writer.write_table(table.slice(start, len(group)).add_column(0, field, column))
         self._waiting = [(codes[rows:], table.slice(rows))] if rows < len(codes) else []
         self._waiting_rows = len(codes) - rows

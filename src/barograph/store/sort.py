@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.lazy import lazy
-from barograph.store.columns import Array, Block, HistogramsBlock, PointsBlock, each, plain
+from barograph.store.columns import Array, Block, HistogramsBlock, PointsBlock, chunk_of, each, plain
 from barograph.store.part import Part
 from barograph.store.schema import sealed_schema
 
@@ -171,7 +171,7 @@ def rows_table(table: str, **columns: Any) -> Any:
     for field in list(schema)[1:]:
         values = columns[field.name]
         arrays.append(
-            pa.array(values, pa.int64()).view(field.type) if field.name == "time" else pa.array(values, field.type)
+            chunk_of(values, pa.int64()).view(field.type) if field.name == "time" else chunk_of(values, field.type)
         )
     return pa.table(arrays, schema=pa.schema(list(schema)[1:]))
 
@@ -235,7 +235,7 @@ def _merged(parts: Sequence[Part], table: str, names: list[str], counts: Array) 
         rows = pa.concat_tables(pieces).combine_chunks()
         if len(series) > 1:
             step, segment = (plain(rows.column(name).chunk(0)) for name in ("step", "segment"))
-            rows = rows.take(pa.array(_order(np.concatenate(series), segment, step)))
+            rows = rows.take(chunk_of(_order(np.concatenate(series), segment, step), pa.int64()))
         yield Slice(names[low:high], counts[:, low:high].sum(axis=0).tolist(), rows)
 
 

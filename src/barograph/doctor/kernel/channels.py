@@ -17,17 +17,19 @@ import numpy
 from barograph.core.record import Record
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import Local
-from barograph.query.roles import candidates
+from barograph.query.roles import candidates, may_play
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 KEEP = 32_768  # rows of a channel; the longest window of a rule is far shorter
-KEEP_LAYER = 128  # rows of a channel of a layer, of which there may be many thousands
+KEEP_LAYER = 128  # rows of a channel of a table of layers, of which there may be many thousands
+ROUNDS = 32  # rows of such a channel for which rules wait at most
 _MESSAGES = 20_000
 _DECIDED = 64  # rows after which the one of several series that plays a role is chosen
 _TOGETHER = 1000  # sets of series that come together
+_ALWAYS = (1 << 63) - 1  # µs; later than any row
 _WAITING = 64  # blocks of a channel that wait for somebody to look
 LAYERED = {
     "gradients": {"norm", "std", "mean", "nan", "inf", "zeros"},
@@ -50,6 +52,20 @@ LAYERED = {
     "shape": {"modes", "kurtosis", "shift", "zero"},
 }
 """Tables of layers, and the quantities that rules look at; the others are not kept."""
+_SERIES = {
+    "data",
+    "eval",
+    "gpu",
+    "host",
+    "memory",
+    "model",
+    "ranks",
+    "span",
+    "speed",
+    "test",
+    "train",
+    "val",
+}  # families
 
 
 class ChannelRows(NamedTuple):
@@ -70,18 +86,27 @@ class ChannelRows(NamedTuple):
         return ChannelRows(self.first + low, step[low:high], value[low:high], time[low:high], segment[low:high])
 
 
+class Clock:
+    """Up to when a rule may know: the time of the row that it looks at, in µs since 1970."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = _ALWAYS
+
+
 class Channel:
     """One series, growing. `end`: how many rows there ever were.
 
     Blocks are put into columns when somebody looks: of many series nobody ever does.
     """
 
-    def __init__(self, name: str, keep: int = KEEP):
-        self.name = name
+    def __init__(self, name: str, keep: int = KEEP, unread: int = 0, clock: Clock | None = None):
+        self.name, self.keep, self.clock = name, keep, clock or Clock()
         self.end = 0
         self.first = float("nan")  # its first value
-        self.began = 0, 0  # segment and step of its first row
-        self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep)
+        self.began = 0, 0  # step and time of its first row
+        self._columns = Growing((numpy.int64, numpy.float64, numpy.int64, numpy.int32), keep, unread)
         self._waiting: list[tuple[Any, Any, Any, Any, Any]] = []  # count, step, value, time, segment of each block
 
     @property
@@ -98,8 +123,8 @@ class Channel:
         waiting = self._waiting
         waiting.append((count, step, value, time, segment))
         if not self.end and count:
-            self.first, first_step, first_segment = (float(numpy.ravel(item)[0]) for item in (value, step, segment))
-            self.began = int(first_segment), int(first_step)
+            self.first = float(numpy.ravel(value)[0])
+            self.began = int(numpy.ravel(step)[0]), int(numpy.ravel(time)[0])
         self.end = end = self.end + count
         if len(waiting) >= _WAITING:
             self._known()
@@ -116,7 +141,9 @@ class Channel:
 
     def rows(self, first: int = 0, last: int | None = None) -> ChannelRows:
         """Rows `first` to `last` (not with it), as far as they are kept. Views: not to be changed."""
-        return ChannelRows(*(self._known() if self._waiting else self._columns).views(first, last))
+        columns = self._known() if self._waiting else self._columns
+        columns.read = columns.end
+        return ChannelRows(*columns.views(first, last))
 
     @property
     def last(self) -> float:
@@ -156,10 +183,12 @@ class RunHistory:
 
     def __init__(self, facts: dict[str, Any] | None = None):
         self.facts: dict[str, Any] = facts or {}
+        self.clock = Clock()
         self.events: list[Record] = []
         self.kinds: set[str] = set()  # of these events
         self.channels: dict[str, Channel] = {}
         self.rows = 0  # of the longest channel
+        self.rounds = 0  # of the longest one of a table of layers
         self._messages = 0
         self.catching_up = False  # rules look at all there is, however little that is
         self._longest: Channel | None = None
@@ -170,15 +199,19 @@ class RunHistory:
         self._locals: dict[tuple[str, bool, int], Local] = {}
         self._together: dict[tuple[str, ...], list[Channel | None]] = {}  # the channels of series that come together
 
+    def as_of(self, time: int | None = None) -> None:
+        """From now on `role`, `channel`, and what `curve.before` and `curve.between` give, end at this time: a rule
+        sets it to that of its row, so that what it finds does not depend on what else has come by then. None: no end.
+        """
+        self.clock.now = _ALWAYS if time is None else int(time)
+
     # -- filling -------------------------------------------------------------------------------------
 
     def add(self, name: str, step: Any, value: Any, time: Any = 0, segment: Any = 1) -> None:
         """Rows of a series: arrays [n], or one row."""
         channel = self._channel_for(name)
         if channel is not None:
-            channel.add(step, value, time, segment)
-            if channel.end > self.rows:
-                self.rows, self._longest = channel.end, channel
+            self._grow(channel, step, value, time, segment)
 
     def add_block(self, names: tuple[str, ...], step: Any, values: Any, time: Any, segment: Any) -> None:
         """Rows [n] of several series, each of which is there once; values: [series, n]."""
@@ -189,17 +222,20 @@ class RunHistory:
             channels = self._together[names] = [self._channel_for(name) for name in names]
         for channel, value in zip(channels, values, strict=True):
             if channel is not None:
-                channel.add(step, value, time, segment)
-                if channel.end > self.rows:
-                    self.rows, self._longest = channel.end, channel
+                self._grow(channel, step, value, time, segment)
+
+    def _grow(self, channel: Channel, step: Any, value: Any, time: Any, segment: Any) -> None:
+        channel.add(step, value, time, segment)
+        if channel.keep == KEEP_LAYER and channel.end > self.rounds:
+            self.rounds = channel.end
+        if channel.end > self.rows:
+            self.rows, self._longest = channel.end, channel
 
     def _channel_for(self, name: str) -> Channel | None:
         """The channel of a series, a new one if need be; None for one that no rule looks at."""
         channel = self.channels.get(name)
         if channel is None and is_wanted(name):
-            # phases have names as long as a layer's, and are few
-            keep = KEEP_LAYER if name.count("/") > 1 and not name.startswith("speed/") else KEEP
-            channel = self.channels[name] = Channel(name, keep)
+            channel = self.channels[name] = _channel_of(name, self.clock)
         return channel
 
     def happened(self, event: Record) -> None:
@@ -236,7 +272,10 @@ class RunHistory:
 
     def channel(self, name: str) -> Channel | None:
         """The series of that name, None if it has no row."""
-        return self.channels.get(name)
+        return self._begun(self.channels.get(name))
+
+    def _begun(self, channel: Channel | None) -> Channel | None:
+        return None if channel is None or channel.began[1] > self.clock.now else channel
 
     def role(self, role: str) -> Channel | None:
         """The series that plays a part, by the names it may have (`roles.ROLES`); None if there is none.
@@ -247,7 +286,7 @@ class RunHistory:
         known = self._roles.get(role)
         if known is None or known.channels != len(self.channels) or not (known.decided or self._waits(known)):
             known = self._roles[role] = self._decide(role)
-        return known.channel
+        return self._begun(known.channel)
 
     def _waits(self, role: _Role) -> bool:
         """Whether nothing has come that decides who plays a role."""
@@ -316,3 +355,12 @@ def is_wanted(name: str) -> bool:
     family, _, rest = name.partition("/")
     wanted = LAYERED.get(family)
     return wanted is None or "/" not in rest or rest.rpartition("/")[2] in wanted
+
+
+def _channel_of(name: str, clock: Clock) -> Channel:
+    """An empty channel, which keeps as much as rules look back in a series of that name."""
+    family, _, rest = name.partition("/")
+    if "/" in rest and (family in LAYERED or family == "moe"):
+        return Channel(name, KEEP_LAYER, KEEP, clock)
+    alone = "/" not in rest or family in _SERIES or may_play(name)
+    return Channel(name, KEEP if alone else KEEP_LAYER, 0, clock)

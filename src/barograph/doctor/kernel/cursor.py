@@ -40,6 +40,11 @@ def known(channel: Channel | None, step: int, time: int, segment: int) -> float:
     return float(newest(channel, step, time, segment, 1)[0]) if channel is not None else float("nan")
 
 
+def came_by(channel: Channel | None, time: int) -> bool:
+    """Whether a channel had a row at that time."""
+    return channel is not None and channel.end > 0 and channel.began[1] <= time
+
+
 def newest(channel: Channel, step: int, time: int, segment: int, count: int) -> Any:
     """The newest `count` values [count] known at that moment, oldest first, NaN in front where there are fewer."""
     result = numpy.full(count, numpy.nan)

@@ -172,10 +172,10 @@ def before(channel: Channel | None, step: int, segment: int) -> float:
     if channel is None:
         return float("nan")
     rows = channel.rows()
-    mine = (rows.segment == segment) & (rows.step < step) & numpy.isfinite(rows.value)
-    places = numpy.flatnonzero(mine)
+    able = (rows.step < step) & numpy.isfinite(rows.value) & (rows.time <= channel.clock.now)
+    places = numpy.flatnonzero(able & (rows.segment == segment))
     if not len(places):
-        places = numpy.flatnonzero((rows.segment < segment) & (rows.step < step) & numpy.isfinite(rows.value))
+        places = numpy.flatnonzero(able & (rows.segment < segment))
     return float(rows.value[places[-1]]) if len(places) else float("nan")
 
 
@@ -184,7 +184,7 @@ def between(channel: Channel | None, low: int, high: int, segment: int, *, finit
     if channel is None:
         return numpy.empty(0)
     rows = channel.rows()
-    here = (rows.segment == segment) & (rows.step >= low) & (rows.step < high)
+    here = (rows.segment == segment) & (rows.step >= low) & (rows.step < high) & (rows.time <= channel.clock.now)
     picked: NDArray[Any] = rows.value[here & numpy.isfinite(rows.value)] if finite else rows.value[here]
     return picked
 

@@ -11,19 +11,18 @@ from typing import Any
 
 import msgspec
 
-from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.channels import ROUNDS, RunHistory
 from barograph.doctor.kernel.curve import has_vanished
 from barograph.doctor.kernel.facts import excluded_causes
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.registry import make_rules
-from barograph.doctor.kernel.rule import Rule, has_any, in_words, missing
+from barograph.doctor.kernel.rule import Rule, in_words, missing
 from barograph.doctor.kernel.story import tell
 
 _MOST = 2000  # findings kept of one rule; later ones are counted
 _PATIENT_FROM = 256  # rows from which on rules that may wait do
 _WAIT = 512  # rows that they wait for at most
 _OF_THE_LOSS = frozenset({"loss", "gradient", "eval"})  # families that speak of a loss, or of what follows from it
-_ASLEEP = 4096  # rows after which rules are asked that have nothing to look at; channels keep many times that
 
 
 class Examiner:
@@ -34,24 +33,25 @@ class Examiner:
         self.rules = list(make_rules() if rules is None else rules)
         self.failed: dict[str, str] = {}
         self._findings: dict[str, dict[tuple[str, str, int, int], Finding]] = {rule.name: {} for rule in self.rules}
-        self._asleep = set(self.rules)  # those for which nothing is there
+        self._asleep = set(self.rules)  # those that lack something they need
         self._awake: list[Rule] = []
         self._prompt: list[Rule] = []  # of those that are awake
         self._there: tuple[int, ...] = ()  # how much there was when that was found out
-        self._looked = self._looked_all = 0  # rows at the last look of rules that are awake, and of all
+        self._looked = self._rounds = 0  # rows, and rows of tables, at the last look
 
     def examine(self, urgent: bool = False) -> bool:
         """Let rules look at what is new; whether any finding came or changed.
 
-        In a run of some length rules that may wait are asked when `Seen.patience` says, when it is over, and when it
-        is urgent; rules of whose needs nothing is there once in a while. A rule's findings don't depend on how rows
-        are cut, so this saves work and changes no finding.
+        In a run of some length rules that may wait are asked when `RunHistory.patience` says, when it is over, and when
+        it is urgent. A rule that lacks something it needs is not asked; from when all is there on it is, from the first
+        row. A rule's findings don't depend on how rows are cut, so waiting saves work and changes no finding.
         """
         changed = False
         for rule in self._due(urgent):
             if rule.name in self.failed:
                 continue
             known = self._findings[rule.name]
+            self.seen.as_of(None)
             try:
                 for finding in rule.examine(self.seen):
                     finding = self._with_a_floor(finding)
@@ -60,6 +60,7 @@ class Examiner:
                         changed = True
             except Exception as error:
                 self.failed[rule.name] = f"{type(error).__name__}: {error}"
+        self.seen.as_of(None)
         return changed
 
     def _with_a_floor(self, finding: Finding) -> Finding:
@@ -86,15 +87,16 @@ class Examiner:
         there = (len(seen.channels), len(seen.kinds), len(seen.facts))
         if there != self._there:
             self._there = there
-            self._asleep = {rule for rule in self._asleep if not has_any(rule, seen)}
+            self._asleep = {rule for rule in self._asleep if missing(rule, seen)}
             self._awake = [rule for rule in self.rules if rule not in self._asleep]
             self._prompt = [rule for rule in self._awake if rule.prompt]
-        if finished or seen.catching_up or seen.rows - self._looked_all >= _ASLEEP:
-            self._looked = self._looked_all = seen.rows
-            return self.rules
-        if seen.rows > _PATIENT_FROM and not urgent and seen.rows - self._looked < seen.patience(_WAIT):
-            return self._prompt
-        self._looked = seen.rows
+        if finished or seen.catching_up:
+            return self._all_awake()
+        waits = seen.rows - self._looked < seen.patience(_WAIT) and seen.rounds - self._rounds < ROUNDS
+        return self._prompt if waits and seen.rows > _PATIENT_FROM and not urgent else self._all_awake()
+
+    def _all_awake(self) -> list[Rule]:
+        self._looked, self._rounds = self.seen.rows, self.seen.rounds
         return self._awake
 
     @property

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class Growing:
     """Columns of one length. `start`: the oldest row kept; `end`: how many rows there ever were.
 
-    keep: at least this many of the newest rows stay; at most about twice that are held.
+    keep: at least this many of the newest rows stay, and this many before those that nobody has read; at most about
+    twice as many are held. unread: this many rows wait to be read at most. `read`: the first row that was not.
     """
 
-    def __init__(self, types: tuple[Any, ...], keep: int):
-        self.start = self.end = 0
-        self._keep = keep
+    def __init__(self, types: tuple[Any, ...], keep: int, unread: int = 0):
+        self.start = self.end = self.read = 0
+        self._keep, self._unread = keep, unread
         self._columns: list[NDArray[Any]] = [numpy.zeros(min(keep, 64), kind) for kind in types]
 
     def add(self, count: int, *values: Any) -> None:
@@ -52,7 +53,9 @@ class Growing:
         """Make room for this many rows; how many there are before them."""
         result = self.end - self.start
         if result + count > len(self._columns[0]):
-            gone = max(0, min(result, result + count - self._keep))
+            newest = self.end + count
+            gone = min(newest - self._keep, max(self.read - self._keep, newest - self._unread)) - self.start
+            gone = max(0, min(result, gone))
             room = max(2 * (result - gone + count), 64)
             for at, old in enumerate(self._columns):
                 new = numpy.zeros(room, old.dtype)

@@ -41,6 +41,7 @@ class SeriesRule(Rule):
         return history.channel(self.series[1:]) if self.series.startswith("=") else history.role(self.series)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        history.as_of(None)
         channel = self.channel(history)
         if channel is None:
             return
@@ -59,6 +60,7 @@ class SeriesRule(Rule):
         self._next_row = end
         if len(rows):
             yield from self.look(history, channel, rows)
+        history.as_of(None)
         if finished:
             yield from self.end(history, channel)
 

@@ -13,7 +13,7 @@ from typing import Any
 from barograph.importing.textlogs import forms
 
 _COUNT = rb"(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch)"
-_MEASURE = rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])ce(?![a-z])|acc(?:uracy)?|reward|bpb"
+_MEASURE = rb"loss|nll|ppl|perplexity|x-?ent|cross.?entropy|(?<![a-z])[cx]e(?![a-z])|acc(?:uracy)?|reward|bpb"
 _HEADING = re.compile(
     rb"(?im)(?<![\w./])" + _COUNT + rb"[ \t|,]{1,40}(?=[a-z][^\n=:{}\"]{1,500}$)"
     rb"(?=[^\n]{0,400}?(?:" + _MEASURE + rb"))"
@@ -74,5 +74,6 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
         first, _, cells[0] = cells[0].rpartition(b" ")  # a bar or a tab of the logger's own is left out with the rest
     if len(cells) != count or not cells[0].isdigit() or len(cells[0]) > 15 or _SAID.search(line):
         return []
+    cells = [cell.rstrip(b"*") for cell in cells]  # the best so far, marked
     numbers = sum(_is_number(cell) is not None for cell in cells)
     return [first, *cells] if numbers > 1 and numbers + sum(cell in _NO_VALUE for cell in cells) == count else []

@@ -24,7 +24,7 @@ _INTEGER = rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_]
 _COUNT = rb"[\s:=#\[(]{0,12}(?P<count>" + _INTEGER + rb")(?:\s{0,4}(?:/|of)\s{0,4}(" + _INTEGER + rb"))?"
 _STEP = re.compile(
     rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
-    rb"step[_ ]?(?:idx|index|num(?:ber)?)|steps?|iter(?:ation)?s?|updates?|it)" + _COUNT
+    rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|it)" + _COUNT
 )
 _DONE = re.compile(rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")\s(?i:steps|iterations|iters|updates)(?![\w/])")
 _BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
@@ -35,7 +35,7 @@ _EPOCH = re.compile(  # and the batch that may stand behind it: `Epoch: [2][100/
 )
 _BAR = re.compile(rb"\d{1,3}%\|[^|\n]{0,300}\|\s{0,8}(\d{1,15})/(\d{1,15}) \[")  # tqdm's
 _MEASURE = (
-    rb"(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss|nll|ce|x-?ent(?:ropy)?|"
+    rb"(?:[a-z0-9]{1,24}[_/.-]){0,4}(?:[a-z]{0,24}loss|nll|ce|xe|x-?ent(?:ropy)?|"
     rb"cross[-_ ]?entropy|acc(?:uracy)?|ppl|perplexity|bpb|bpc|lr|learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|top[-_]?[15])(?:[@_/.-][a-z0-9]{1,24}){0,3}"
@@ -68,7 +68,7 @@ _PHASE = re.compile(
     rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev)|(test|testing)|train(?:ing)?)(?![A-Za-z_/.-])"
 )
 _BARE = re.compile(
-    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
+    r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
     r"reward)(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|total|step|epoch))?"
 )
 _COUNTS = re.compile(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.cursor import RowCursor, came_by
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, largest_of, median_of, shown
 
@@ -91,7 +91,7 @@ class VanishingGradient(Rule):
             )  # fmt: skip
 
     def _table(self, history: RunHistory, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
-        if history.channel("model/flow_first_last") is None:
+        if not came_by(history.channel("model/flow_first_last"), current.time):
             ratio = _flow(table, current).get("flow_first_last", numpy.nan)
             yield from self._block(current.step, ratio, current.segment)
         if current.segment != self._segment:
@@ -142,8 +142,8 @@ class GradientSpread(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channels = {name: history.channel(f"model/{name}") for name in self._high}
-        if not any(channels.values()):
-            for table, item in self._reader.new(history, "gradients", "norm"):
+        for table, item in self._reader.new(history, "gradients", "norm"):
+            if not any(came_by(channel, item.time) for channel in channels.values()):
                 for name, value in _flow(table, item).items():
                     yield from self._look(name, item.step, value, item.segment)
         for name, channel in channels.items():
@@ -159,6 +159,8 @@ class GradientSpread(Rule):
         return self.at["spread" if name == "flow_spread" else "ratio"]
 
     def _look(self, name: str, step: int, value: float, segment: int) -> Iterator[Finding]:
+        if self._high[name][-1:] == [step]:
+            return  # the table and its own series, of one step
         self._high[name] = [*self._high[name][-3:], step] if value > self._limit(name) else []
         if len(self._high[name]) >= 3 and self.first(segment, name):
             what = f"The first block's gradient is {value:.3g} times the last block's."

@@ -73,6 +73,7 @@ class LossJumpDown(SeriesRule):
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         yield from self._search(history, channel, rows)
+        history.as_of(None)
         yield from self._follow(history)
 
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
@@ -109,6 +110,7 @@ class LossJumpDown(SeriesRule):
             one["after"].append(float(rows.value[at]))
             at += 1
             if len(one["after"]) == int(self.at["rows"]):
+                history.as_of(rows.time[at - 1])
                 yield from self._judge(history, channel, int(rows.step[at - 1]))
                 self._quiet, self._open = one["row"] + 64, None
 

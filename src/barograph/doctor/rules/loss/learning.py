@@ -355,7 +355,7 @@ class SummedLoss(Rule):
         if not width > 3 or is_game(history, loss):
             return
         guess = math.log(width)
-        if loss.first < self.at["times"] * guess or loss.began[1] > 20:
+        if loss.first < self.at["times"] * guess or loss.began[0] > 20:
             self._is_over = True
             return
         rows, first = evaluations.rows(self._row), loss.rows(0, 1)

@@ -97,6 +97,7 @@ class NonFiniteLoss(SeriesRule):
             return
         known = max(begin + needed - 1, rows.first + low)
         found = int(rows.step[known - rows.first])
+        history.as_of(rows.time[known - rows.first])
         sort = "NaN" if math.isnan(value) else "infinite"
         evidence: dict[str, Any] = {"rows": length, "value": str(value)}
         causes = [

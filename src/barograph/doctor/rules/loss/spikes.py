@@ -102,6 +102,7 @@ class LossSpike(SeriesRule):
             return
         at = 0
         while at < len(rows):
+            history.as_of(rows.time[at])
             if self._open is not None:
                 yield from self._go_on(history, channel, rows, at)
             elif hot[at]:

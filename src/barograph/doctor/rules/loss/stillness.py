@@ -97,9 +97,13 @@ class ZeroLoss(SeriesRule):
         self, history: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
     ) -> Iterator[Finding]:
         begin, step, segment = start
+        if length < self.at["rows"]:
+            return
+        least = int(self.at["rows"])
+        history.as_of(channel.rows(begin + least - 1, begin + least).time[0] if begin >= channel.start else None)
         game = is_game(history, channel) or history.role("kl") is not None
         # a policy's loss is 0 at times: half of the rows so far are enough
-        needed = int(max(self.at["rows"], min(self.at["policy_rows"], begin)) if game else self.at["rows"])
+        needed = int(max(least, min(self.at["policy_rows"], begin)) if game else least)
         if length < needed or (game and not self._nonzero):
             return
         if self._told is not None:
@@ -108,6 +112,7 @@ class ZeroLoss(SeriesRule):
             yield again(self._told)
             return
         found = channel.rows(begin + needed - 1, begin + needed)
+        history.as_of(found.time[0] if len(found) else None)
         found_step = int(found.step[0]) if len(found) else last_step
         earlier = [abs(value) for value in self._recent if math.isfinite(value)]
         usual = float(numpy.median(earlier)) if earlier else math.nan
@@ -116,7 +121,8 @@ class ZeroLoss(SeriesRule):
         hidden = still = False
         if norms is not None:
             beside = norms.rows()
-            part = beside.value[(beside.step >= step) & (beside.step <= found_step) & (beside.segment == segment)]
+            here = (beside.step >= step) & (beside.step <= found_step) & (beside.segment == segment)
+            part = beside.value[here & (beside.time <= history.clock.now)]
             hidden = len(part) > 0 and not numpy.isfinite(part).any()
             still = len(part) > 0 and not hidden and float(numpy.nanmax(numpy.abs(part))) < 1e-12
             norm = float(numpy.nanmedian(part)) if len(part) and not hidden else math.nan
@@ -274,6 +280,7 @@ class FrozenLoss(SeriesRule):
             yield again(self._told)
             return
         found = channel.rows(stretch.row + needed - 1, stretch.row + needed)
+        history.as_of(found.time[0] if len(found) else None)
         found_step = int(found.step[0]) if len(found) else last_step
         norms = between(history.role("norm"), stretch.step, found_step + 1, stretch.segment)
         still = len(norms) >= 3 and (float(norms.max()) == float(norms.min()))

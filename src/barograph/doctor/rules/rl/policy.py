@@ -7,9 +7,8 @@ Out:  `PolicyRule`, told of each block of 8 rows; `rewarded`, what the reward ha
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy
 
@@ -35,28 +34,15 @@ class RowBlock(NamedTuple):
 
 
 class PolicyRule(SeriesRule):
-    """A rule that walks along blocks of rows. pattern: what the name of its series holds, if it is not a role."""
+    """A rule that walks along blocks of rows."""
 
     family = "rl"
     kind = "rl"
-    pattern: ClassVar[str] = ""
-    _channels = -1
-    _found: Channel | None = None
 
     def reset(self) -> None:
         self._rest: list[tuple[float, int, int, int]] = []
         self._blocks: list[RowBlock] = []
         self._told: Finding | None = None
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        if not self.pattern:
-            return super().channel(history)
-        if self._channels != len(history.channels):
-            self._channels = len(history.channels)
-            found = [channel for name, channel in history.channels.items() if re.search(self.pattern, name)]
-            # the one that was logged first, in whatever order they were handed over
-            self._found = min(found, key=lambda item: (item.began, item.name), default=None)
-        return self._found
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in range(len(rows)):
@@ -71,6 +57,7 @@ class PolicyRule(SeriesRule):
                 block = RowBlock(level, spread, values[0], values[-1], self._rest[0][1], *self._rest[-1][1:])
                 self._rest = []
                 self._blocks = [*self._blocks[:4], *self._blocks[4:][-59:], block]  # the first four stay
+                history.as_of(block.time)
                 yield from self.block(history, self._blocks)
 
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """Reinforcement learning: reward, KL, entropy, completions.
 
-In:   series by role (reward, kl, entropy, clip_ratio) and by TRL's names.
+In:   series by role: reward, KL, entropy, clip ratio, and what TRL logs beside them.
 Out:  findings of `RewardCollapse`, `RewardConstant`, `KlBlowUp`, `EntropyCollapse`, `ZeroAdvantage`, `PolicyClipping`,
       `SamplingMismatch`, `ClippedCompletions`.
 
@@ -232,8 +232,8 @@ class ZeroAdvantage(PolicyRule):
     """
 
     name, severity = "zero_advantage", "warning"
-    pattern = r"frac_reward_zero_std"
-    needs = ("reward",)
+    series = "equal_rewards"
+    needs = ("equal_rewards", "reward")
     least = 32
     about = "Most groups of completions have equal rewards."
     sources = ("TRL: frac_reward_zero_std",)
@@ -295,8 +295,8 @@ class SamplingMismatch(PolicyRule):
     """
 
     name, severity = "sampling_mismatch", "warning"
-    pattern = r"sampling_logp_difference/mean|sampling_logp_difference$"
-    needs = ("reward",)
+    series = "sampling_difference"
+    needs = ("sampling_difference", "reward")
     least = 16
     about = "Log probabilities of sampler and trainer differ."
     sources = ("TRL: sampling_logp_difference",)
@@ -328,8 +328,8 @@ class ClippedCompletions(PolicyRule):
     """
 
     name, severity = "clipped_completions", "warning"
-    pattern = r"completions?/clipped_ratio"
-    needs = ("reward",)
+    series = "truncated"
+    needs = ("truncated", "reward")
     least = 32
     about = "Most completions are truncated at the length limit."
     sources = ("TRL: completions/clipped_ratio",)

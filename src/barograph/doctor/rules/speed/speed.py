@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -22,6 +22,8 @@ from barograph.doctor.rules.speed import efficiency
 from barograph.doctor.rules.speed.efficiency import duration_of, throughput_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
@@ -40,9 +42,10 @@ class ThroughputDrop(Rule):
     once it has cost five minutes (both shares from the stability guide). Three quarters for 40 rows, where the level
     was steady enough, is a warning too; a tenth less for 40 rows is an info finding. Pauses for checkpoints and
     evaluations do not count, nor do slow first steps. Where only durations are known, a step that takes twice or more
-    times as long may be a larger batch, so a whole factor is an info finding. All of it is an info finding until ten
-    seconds have been lost: on a shared machine step times vary by milliseconds. If the level comes back, it was a
-    stall, an info finding; one that has cost five minutes stays a warning.
+    times as long may be a larger batch, so a whole factor is an info finding. All of it is an info finding until a
+    minute has been lost, and where the steps behind the change are erratic (a robust deviation of 0.5 of the logarithm,
+    and half as much again as before): a machine that other programs use does that, and a slower training is steady. If
+    the level comes back, it was a stall, an info finding; one that has cost five minutes stays a warning.
 
     What to do: look at devices (temperature, clock), at the time that steps wait for a batch, at other jobs on
     the machine.
@@ -60,7 +63,8 @@ class ThroughputDrop(Rule):
         "informs": (0.9, "of what it was, for 40 rows; FALCON's 10%"),
         "rows": (12.0, "ours"),
         "many": (40.0, "ours"),
-        "seconds": (10.0, "lost, before it warns; ours"),
+        "seconds": (60.0, "lost, before it warns; ours"),
+        "erratic": (0.5, "deviation of the logarithm from which on other programs are at work; ours"),
         "stall": (300.0, "seconds lost, before it is critical, or a warning although it is over; ours"),
     }
     remedies = (
@@ -129,6 +133,16 @@ class ThroughputDrop(Rule):
         shifts = self._shifts.get(f"{channel.name} half")
         return shifts.looked if shifts is not None else -1
 
+    def _is_erratic(self, history: RunHistory, shift: Shift, found: int) -> bool:
+        """Whether the rows behind a change, up to a step, scatter far more than those before it."""
+        channel, _ = pace_of(history)
+        assert channel is not None
+        rows = channel.rows(max(shift.first - 64, 0))
+        later = slice(shift.first - rows.first, None)
+        here = (rows.segment[later] == shift.segment) & (rows.step[later] <= found)
+        behind = _deviation(rows.value[later][here])
+        return behind > max(self.at["erratic"], 1.5 * _deviation(rows.value[: shift.first - rows.first]))
+
     def _say(self, history: RunHistory, shift: Shift, key: str, sign: int) -> Finding:
         grade, found = key.rsplit(" ", 1)[1], self._due.get(key, shift.found)
         share = shift.ratio if sign < 0 else 1 / shift.ratio
@@ -136,7 +150,8 @@ class ThroughputDrop(Rule):
         cost = 2 - len(self._open[key][1]) - (shift.back is not None)
         severity = "info" if cost < 1 else "critical" if cost > 1 and share < self.at["red"] else "warning"
         whole = sign > 0 and abs(1 / share / max(2, round(1 / share)) - 1) < 0.03
-        if grade == "slight" or whole:
+        erratic = self._is_erratic(history, shift, found)
+        if grade == "slight" or whole or erratic:
             severity = "info"
         what = "Throughput" if sign < 0 else "Speed"
         message = (
@@ -145,12 +160,20 @@ class ThroughputDrop(Rule):
         )
         message += f", until step {shift.back}." if shift.back is not None else "."
         causes = _slow_causes(history, shift)
+        if erratic:
+            causes = ["other programs: the machine is shared, and its steps are erratic", *causes]
         return self.finding(
             shift.step, message, severity=severity, key=grade, segment=shift.segment,
             last_step=shift.back if shift.back is not None else max(found, shift.found), found=found,
             evidence={"share": share, "before": shift.before, "after": shift.after}, causes=causes,
             confidence={"critical": 0.9, "warning": 0.7, "info": 0.3}[severity],
         )  # fmt: skip
+
+
+def _deviation(values: NDArray[Any]) -> float:
+    """The robust standard deviation of the logarithms of positive values; 0 of fewer than four."""
+    logs = numpy.log(values[values > 0])
+    return 1.4826 * float(numpy.median(numpy.abs(logs - numpy.median(logs)))) if len(logs) > 3 else 0.0
 
 
 def _slow_causes(history: RunHistory, shift: Shift) -> list[str]:

@@ -111,7 +111,7 @@ def _type(shape: dict[str, Any], named: dict[str, str]) -> str:
         case "array" if "prefixItems" in shape:
             return f"[{', '.join(_type(item, named) for item in shape['prefixItems'])}]"
         case "array":
-            inner = _type(shape["items"], named)
+            inner = _type(shape.get("items", {}), named)
             return f"({inner})[]" if " " in inner and not inner.startswith(("[", "Record")) else f"{inner}[]"
         case "object":
             values = shape.get("additionalProperties")

@@ -158,7 +158,7 @@ export interface MediaItem {
   rank: number;
   there: boolean;
   shape: number[];
-  seconds: Num | null;
+  seconds: number | null;
 }
 
 /** Those of the live branch, by step; `total`: how many there are, where some are left out. */

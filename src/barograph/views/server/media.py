@@ -10,6 +10,7 @@ bytes. What is neither an image nor sound nor film is handed out to be saved, wh
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ def _as_json(item: MediaItem) -> dict[str, Any]:
         "name": item.name, "type": item.type, "step": item.step, "time": item.time, "file": item.path.name,
         "bytes": item.bytes, "caption": item.caption, "rank": item.rank, "there": item.is_there,
         "shape": [size for size in shape if type(size) is int] if isinstance(shape, list) else [],
-        "seconds": seconds if isinstance(seconds, (int, float)) else None,
+        "seconds": float(seconds) if isinstance(seconds, (int, float)) and math.isfinite(seconds) else None,
     }  # fmt: skip
 
 

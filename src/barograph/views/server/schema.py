@@ -200,7 +200,7 @@ class MediaItemJson(AnswerJson, kw_only=True):
     rank: int
     there: bool
     shape: list[int]
-    seconds: Num | None
+    seconds: float | None
 
 
 class MediaListJson(AnswerJson, kw_only=True):

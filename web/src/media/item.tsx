@@ -104,7 +104,7 @@ export function Large({
         <a class="button" href={file} download={item.file}>
           <Icon name="download" /> Save
         </a>
-        <button type="button" class="button" autoFocus onClick={() => box.current?.close()}>
+        <button type="button" class="button" onClick={() => box.current?.close()}>
           Close
         </button>
       </p>

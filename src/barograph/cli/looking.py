@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-follow", action="store_true", help="print and stop")
 
     parser = commands.add(
-        "export", _export, "exchange", "write a run's metrics or media: CSV, JSON lines, Parquet, TensorBoard"
+        "export", _export, "exchange", "write a run's metrics as CSV, JSON, Parquet, TensorBoard; its media"
     )
     commands.common(parser, as_json=False)
     parser.add_argument(

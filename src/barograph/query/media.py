@@ -9,6 +9,7 @@ counts as there when it is as long as its record says.
 
 from __future__ import annotations
 
+import builtins
 import fnmatch
 import json
 import shutil
@@ -55,7 +56,7 @@ class MediaItem:
         except OSError:
             return False
 
-    def read(self) -> bytes:
+    def read(self) -> builtins.bytes:
         """The file's bytes. Raises OSError."""
         return self.path.read_bytes()
 
@@ -139,6 +140,28 @@ def chosen(
         and (rank in (None, "all") or item.rank == rank)
     ]
     return sorted(kept, key=lambda item: (item.step, item.time))
+
+
+def media_of(
+    run: Any,
+    name: str | None = None,
+    *,
+    type: str | None = None,
+    step: int | None = None,
+    branch: str = "live",
+    rank: int | Literal["all"] | None = None,
+) -> list[MediaItem]:
+    """The images, sounds, tables and other files of a stored run, by step: all, or those of a name (or a pattern such
+    as `eval/*`), a type ("image", "audio", "table", "video", "file"), a step, a rank.
+
+    branch: "live", or "all" to see what a resume or rewind superseded too.
+    """
+    files = run._files
+    found = items(run.dir, run.log_files(), Owner(run.dir, files.log is not None), files.may_open)
+    held = list(found if branch == "all" else on_branch(found, run.branch()))
+    if (origin := run.origin) is not None:
+        held += [item for item in media_of(origin[0]) if item.step < origin[1]]
+    return chosen(held, name, type, step, rank)
 
 
 def extract(found: Iterable[MediaItem], out: Path) -> int:

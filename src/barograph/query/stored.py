@@ -27,7 +27,7 @@ from barograph.core.segments import Segment
 from barograph.log.files import Owner
 from barograph.log.read import read_log, records_from, records_of
 from barograph.query.files import FixedFiles, StoredFiles
-from barograph.query.media import MediaItem, chosen, items, on_branch
+from barograph.query.media import media_of
 from barograph.store.branch import BEFORE_FORK
 
 if TYPE_CHECKING:
@@ -319,26 +319,7 @@ class StoredRun:
                 if not foreign and (not kinds or record.kind in kinds):
                     yield record
 
-    def media(
-        self,
-        name: str | None = None,
-        *,
-        type: str | None = None,
-        step: int | None = None,
-        branch: str = "live",
-        rank: Rank = None,
-    ) -> list[MediaItem]:
-        """The images, sounds, tables and other files, by step: all, or those of a name (or a pattern such as `eval/*`),
-        a type ("image", "audio", "table", "video", "file"), a step, a rank.
-
-        branch: "live", or "all" to see what a resume or rewind superseded too.
-        """
-        may_open = self._files.may_open
-        found = items(self.dir, self.log_files(), Owner(self.dir, self._files.log is not None), may_open)
-        held = list(found if branch == "all" else on_branch(found, self.branch()))
-        if (origin := self.origin) is not None:
-            held += [item for item in origin[0].media() if item.step < origin[1]]
-        return chosen(held, name, type, step, rank)
+    media = media_of
 
     def log(self) -> list[dict[str, Any]]:
         """The main log as dictionaries, as `read_log` gives them."""

@@ -213,14 +213,14 @@ def _array_samples(found: Any) -> tuple[bytes, int]:
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-class Rows(NamedTuple):
+class MediaRows(NamedTuple):
     """A table's columns and rows."""
 
     columns: list[str]
     rows: list[list[Any]]
 
 
-def rows_of(value: Any, columns: Iterable[Any] | None) -> Rows:
+def rows_of(value: Any, columns: Iterable[Any] | None) -> MediaRows:
     """A table as it stands now, cell by cell unchanged: a data frame, a mapping of columns, rows as mappings or lists.
 
     Raises Unusable."""
@@ -246,7 +246,7 @@ def rows_of(value: Any, columns: Iterable[Any] | None) -> Rows:
     rows = [_listed(row) if _is_row(row) else [row] for row in found]
     if named is None:
         named = [str(at) for at in range(max(map(len, rows), default=0))]
-    return Rows(named, rows)
+    return MediaRows(named, rows)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -269,7 +269,7 @@ def _is_row(row: Any) -> bool:
     return isinstance(row, (list, tuple)) or (callable(getattr(row, "tolist", None)) and getattr(row, "ndim", 0) == 1)
 
 
-def as_table(table: Rows, cell: Callable[[Any], Any]) -> Encoded:
+def as_table(table: MediaRows, cell: Callable[[Any], Any]) -> Encoded:
     """A table as JSON. cell: what takes the place of a cell that is neither a number nor a text."""
     wide = len(table.columns)
     rows = [

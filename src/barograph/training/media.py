@@ -264,7 +264,7 @@ class RunMedia:
         self._files += bool(added)
         return path
 
-    def _encode_table(self, table: conversion.Rows) -> Encoded:
+    def _encode_table(self, table: conversion.MediaRows) -> Encoded:
         def cell(value: Any) -> Any:
             if not isinstance(value, Copied):
                 return conversion.cell_of(value)

@@ -68,7 +68,7 @@ class Recorder(Emitter):
         self.closed = False  # the last record is written, so that is refused too
         self.at_finish: list[Callable[[], Any]] = []  # called when the run ends, before its last record
         self.at_end: list[Callable[[], Any]] = []  # called when all is written
-        self.waits: list[Callable[[float], bool]] = []  # write what is kept for another thread, for so many seconds
+        self.waits: list[Callable[[float], bool]] = []  # write what waits, within some seconds
         self.each_second: list[Callable[[], Any]] = []  # called by a log call, about once a second
         self.later = Later(self._write_late, self.warn)
         self.at_each_round = self.later.each_round

@@ -56,7 +56,7 @@ def _as_json(item: MediaItem) -> dict[str, Any]:
 
 
 def _evenly(items: list[MediaItem], most: int) -> list[MediaItem]:
-    """At most so many, the first and the last among them."""
+    """`most` of them at most, the first and the last among them."""
     if len(items) <= most:
         return items
     if most == 1:

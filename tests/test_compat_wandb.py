@@ -277,7 +277,8 @@ def test_a_program_runs_unchanged_from_the_command_line(tmp_path: Path) -> None:
     assert run.manifest["config"] == {"epochs": 3, "width": 7, "kind": "small"}
     assert run.manifest["group"] == "g" and run.manifest["job_type"] == "train"
     files = {path.relative_to(run.dir).as_posix() for path in run.dir.rglob("*") if path.is_file()}
-    assert any(name.startswith("media/") and "figure" in name for name in files) and "files/weights.npy" in files
+    (figure,) = run.media("figure")
+    assert figure.type == "image" and figure.is_there and "files/weights.npy" in files
     missing = subprocess.run([*words[:3], "no.py"], capture_output=True, text=True, timeout=300)
     assert missing.returncode == 1 and missing.stderr.startswith("there is no no.py")
 

@@ -146,36 +146,6 @@ export interface Detail extends Row {
   folder: string;
 }
 
-/** An image, a sound, a table or another file. `there`: whether its file is, whole; `shape`: as its record says. */
-export interface MediaItem {
-  name: string;
-  type: string;
-  step: number;
-  time: number;
-  file: string;
-  bytes: number;
-  caption: string;
-  rank: number;
-  there: boolean;
-  shape: number[];
-  seconds: number | null;
-}
-
-/** Those of the live branch, by step; `total`: how many there are, where some are left out. */
-export interface MediaList {
-  items: MediaItem[];
-  total: number;
-}
-
-/** Rows of a table from `start` on, sorted and filtered; `total`: those that fit the filter; `every`: all. */
-export interface MediaTable {
-  columns: string[];
-  rows: unknown[][];
-  start: number;
-  total: number;
-  every: number;
-}
-
 /** Series of a run: all of them with the histograms, or those that match a pattern with their total. */
 export interface Names {
   names: string[];
@@ -447,6 +417,36 @@ export interface SeriesQuery {
   smooth?: number;
   places?: boolean;
   log?: boolean;
+}
+
+/** An image, a sound, a table or another file. `there`: whether its file is, whole; `shape`: as its record says. */
+export interface MediaItem {
+  name: string;
+  type: string;
+  step: number;
+  time: number;
+  file: string;
+  bytes: number;
+  caption: string;
+  rank: number;
+  there: boolean;
+  shape: number[];
+  seconds: number | null;
+}
+
+/** Those of the live branch, by step; `total`: how many there are, where some are left out. */
+export interface MediaList {
+  items: MediaItem[];
+  total: number;
+}
+
+/** Rows of a table from `start` on, sorted and filtered; `total`: those that fit the filter; `every`: all. */
+export interface MediaTable {
+  columns: string[];
+  rows: unknown[][];
+  start: number;
+  total: number;
+  every: number;
 }
 
 /** A run of a side; `key`: None where it is not served. */

@@ -21,6 +21,7 @@ from barograph.query.media import MediaItem
 from barograph.query.stored import StoredRun
 from barograph.views.server.memory import Memory
 from barograph.views.server.places import is_inside
+from barograph.views.server.schema import AnswerJson
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -30,6 +31,39 @@ MOST_ROWS = 500
 _TABLE_BYTES = 64 << 20  # tables kept for the next page of them
 _FOREVER = "private, max-age=31536000, immutable"  # a file is named by its content
 _NOTHING_RUNS = "sandbox; default-src 'none'; media-src 'self'; img-src 'self'; style-src 'unsafe-inline'"
+
+
+class MediaItemJson(AnswerJson, kw_only=True):
+    """An image, a sound, a table or another file. `there`: whether its file is, whole; `shape`: as its record says."""
+
+    name: str
+    type: str
+    step: int
+    time: float
+    file: str
+    bytes: int
+    caption: str
+    rank: int
+    there: bool
+    shape: list[int]
+    seconds: float | None
+
+
+class MediaListJson(AnswerJson, kw_only=True):
+    """Those of the live branch, by step; `total`: how many there are, where some are left out."""
+
+    items: list[MediaItemJson]
+    total: int
+
+
+class MediaTableJson(AnswerJson, kw_only=True):
+    """Rows of a table from `start` on, sorted and filtered; `total`: those that fit the filter; `every`: all."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    start: int
+    total: int
+    every: int
 
 
 def listed(run: StoredRun) -> dict[str, Any]:

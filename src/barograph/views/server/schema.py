@@ -187,39 +187,6 @@ class DetailJson(RowJson, kw_only=True):
     folder: str
 
 
-class MediaItemJson(AnswerJson, kw_only=True):
-    """An image, a sound, a table or another file. `there`: whether its file is, whole; `shape`: as its record says."""
-
-    name: str
-    type: str
-    step: int
-    time: float
-    file: str
-    bytes: int
-    caption: str
-    rank: int
-    there: bool
-    shape: list[int]
-    seconds: float | None
-
-
-class MediaListJson(AnswerJson, kw_only=True):
-    """Those of the live branch, by step; `total`: how many there are, where some are left out."""
-
-    items: list[MediaItemJson]
-    total: int
-
-
-class MediaTableJson(AnswerJson, kw_only=True):
-    """Rows of a table from `start` on, sorted and filtered; `total`: those that fit the filter; `every`: all."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    start: int
-    total: int
-    every: int
-
-
 class NamesJson(AnswerJson, kw_only=True):
     """Series of a run: all of them with the histograms, or those that match a pattern with their total."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pickle
@@ -182,10 +181,11 @@ def test_files_tables_and_summaries_are_kept(tmp_path: Path) -> None:
     found = only("kept")
     kinds = [record for record in found.records() if record.kind == "sample"]
     assert [(record.fields["prompt"], record.fields["text"]) for record in kinds] == [("2+2=", "4"), ("1+1=", "2")]
-    assert (found.dir / "media" / "audio" / "audio_0.wav").read_bytes()[:4] == b"RIFF"
-    assert (found.dir / "media" / "html" / "nested_page_0.html").read_text() == "<b>"
-    (table,) = (found.dir / "media" / "table").iterdir()
-    assert json.loads(table.read_text())["columns"] == ["prompt", "response"]
+    (sound,), (page,) = found.media("audio"), found.media("nested/page")
+    assert sound.type == "audio" and sound.read()[:4] == b"RIFF" and sound.fields["rate"] == 8000
+    assert page.type == "file" and page.path.suffix == ".html" and page.read() == b"<b>"
+    (table,) = found.media(type="table")
+    assert table.step == 1 and table.table() == {"prompt": ["2+2=", "1+1="], "response": ["4", "2"]}
     assert (found.dir / "artifacts" / "model" / "v1" / "model.bin").read_bytes() == b"weights"
     options = {record.fields["name"]: record.fields["value"] for record in found.records() if record.kind == "option"}
     assert options["summary/best/loss"] == 0.25
@@ -277,7 +277,8 @@ def test_a_program_runs_unchanged_from_the_command_line(tmp_path: Path) -> None:
     assert run.manifest["config"] == {"epochs": 3, "width": 7, "kind": "small"}
     assert run.manifest["group"] == "g" and run.manifest["job_type"] == "train"
     files = {path.relative_to(run.dir).as_posix() for path in run.dir.rglob("*") if path.is_file()}
-    assert any(name.startswith("media/") and "figure" in name for name in files) and "files/weights.npy" in files
+    (figure,) = run.media("figure")
+    assert figure.type == "image" and figure.is_there and "files/weights.npy" in files
     missing = subprocess.run([*words[:3], "no.py"], capture_output=True, text=True, timeout=300)
     assert missing.returncode == 1 and missing.stderr.startswith("there is no no.py")
 

@@ -93,7 +93,7 @@ def test_the_list_of_options_is_frozen() -> None:
         "aliases",
         "log_interval", "enable_wandb", "enable_tensorboard", "wandb_run_name", "wandb_run_id", "tensorboard_dir",
         "tensorboard_layout",
-        "wide_threshold", "store", "sync_seconds",
+        "wide_threshold", "store", "media_mb", "sync_seconds",
     ]  # fmt: skip
 
 

@@ -56,9 +56,9 @@ def _book(folder: Path, *cells: str) -> Any:
 def test_a_notebook_holds_the_widget_its_state_and_the_still_html(tmp_path: Path) -> None:
     run = _made(tmp_path)
     run.finish()
-    book = _book(tmp_path, f"charts({str(run.dir)!r})")
+    book = _book(tmp_path, "import os; os.environ['BAROGRAPH_NOTEBOOK'] = 'widget'", f"charts({str(run.dir)!r})")
     nbclient.NotebookClient(book, timeout=120, store_widget_state=True).execute()
-    (output,) = book.cells[1].outputs
+    (output,) = book.cells[2].outputs
     assert set(output.data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
     assert "<script" not in output.data["text/html"] and "onerror" not in output.data["text/html"].replace(
         "&lt;img src=x onerror", ""
@@ -66,6 +66,23 @@ def test_a_notebook_holds_the_widget_its_state_and_the_still_html(tmp_path: Path
     identity = output.data["application/vnd.jupyter.widget-view+json"]["model_id"]
     state = book.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"][identity]
     assert [one["path"] for one in state["buffers"]] == [["frame"]]
+
+
+@built
+def test_a_notebook_that_nbconvert_executes_is_a_page_that_needs_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("nbconvert")
+    with barograph.init(project="p", name="n", dir=tmp_path, verbosity=-2, git=False, notes="one\ntwo") as run:
+        for step in range(50):
+            run.log({"train/loss": 5.0 - step / 1000}, step=step)
+    book = tmp_path / "book.ipynb"
+    nbformat.write(_book(tmp_path, f"barograph.StoredRun({str(run.dir)!r})", f"charts({str(run.dir)!r})"), book)
+    command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "html", "--log-level", "ERROR", str(book)]
+    environment = {name: value for name, value in os.environ.items() if name != "BAROGRAPH_NOTEBOOK"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 0, done.stderr
+    page = book.with_suffix(".html").read_text()
+    assert page.count('src="data:image/svg+xml;base64,') == 2
+    assert "widget-view+json" not in page and "one two" in page and "u000a" not in page
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def charts(made: Report) -> dict[str, Chart]:
 
 def test_the_order_is_that_of_a_careful_reader(report: Report) -> None:
     slugs = [one.slug for one in report.sections]
-    order = ["header", "hardware", "runtime", "hyper-parameters", "schedule", "loss", "gradients", "throughput",
+    order = ["loss", "header", "hardware", "runtime", "hyper-parameters", "schedule", "gradients", "throughput",
              "system", "evaluations", "checkpoints", "samples", "findings", "forecast", "cost",
              "environment"]  # fmt: skip
     assert [slug for slug in slugs if slug in order] == order

@@ -183,6 +183,52 @@ def test_keys_lead_to_pages_runs_and_windows(tmp_path: Path) -> None:
     viewer.close()
 
 
+def test_the_list_has_steps_and_losses_and_a_filter(tmp_path: Path) -> None:
+    for name, loss in (("good", 2.5), ("worse", 3.5), ("other", float("nan"))):
+        run = barograph.init(project="q" if name == "other" else "p", name=name, dir=tmp_path, verbosity=-2, git=False)
+        for step in range(12):
+            run.log({"train/loss": loss}, step=1_200 + step)
+        run.finish()
+    viewer = Viewer(None, str(tmp_path), TopPlace())
+
+    def filtered(words: str, end: str = "enter") -> str:
+        for key in ("/", *(["backspace"] * 40), *words, end):
+            assert viewer.press(key)
+        viewer.complete(30)
+        return plain(viewer.rows(100, 24))
+
+    page = filtered("")
+    assert page.count("1,211") == 3 and "2.5" in page and "nan" in page.lower() and "3 runs" in page
+    page = filtered("loss < 3 and step > 1000")
+    assert "p/good" in page and "p/worse" not in page and "1 run of 3" in page
+    page = filtered("q other")
+    assert "q/other" in page and "p/good" not in page
+    assert "q quit" in page and viewer.place.page == "runs"  # letters went into the filter, not to their keys
+    assert "expected" in filtered("loss <") and "3 runs" in plain(viewer.rows(100, 24))
+    assert "3 runs" in filtered("zzz", "escape")
+    viewer.press("enter")
+    viewer.complete(30)
+    assert "Overview" in plain(viewer.rows(100, 24))
+    viewer.close()
+
+
+def test_progress_is_of_the_configurations_steps_and_the_axis_ends_at_the_last_one(tmp_path: Path) -> None:
+    run = barograph.init(project="p", dir=tmp_path, verbosity=-2, git=False, config={"train": {"max_steps": 20_000}})
+    for step in range(0, 11_005, 4):
+        run.log({"train/loss": 8.0 - 6.0 * step / 11_005, "goodput/crashes": 0.0}, step=step)
+    viewer = Viewer(barograph.StoredRun(run.dir), str(tmp_path), TopPlace())
+    viewer.complete(30)
+    rows = plain(viewer.rows(100, 30)).split("\n")
+    assert "step 11,004 of 20,000 (55%)" in rows[0]
+    (axis,) = (row for row in rows if "steps 0" in row)
+    assert axis.split()[-1] == "11,004"
+    labels = [row.split("┤")[0].split("|")[0].strip() for row in rows[3:25] if "┤" in row or "|" in row]
+    assert [label for label in labels if label] and all(len(label) <= 4 for label in labels)
+    assert not any("goodput" in row for row in rows)
+    viewer.close()
+    run.finish()
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10), (20, 6), (200, 60), (5, 2)])
 def test_every_page_fits_every_size(tmp_path: Path, size: tuple[int, int]) -> None:
     run = _run(tmp_path)

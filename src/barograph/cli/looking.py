@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
     parser = commands.add("show", _show, "look", "show one run: settings, status, segments, metrics")
     commands.common(parser)
     parser.add_argument("--names", action="store_true", help="list the names of all series")
+    parser.add_argument("--media", action="store_true", help="list its images, sounds, tables and other files")
     parser.add_argument("--blackbox", action="store_true", help="show the last steps before something went wrong")
 
     parser = commands.add("tail", _tail, "look", "print a run's latest records, then new ones as they come")
@@ -39,13 +40,16 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-follow", action="store_true", help="print and stop")
 
     parser = commands.add(
-        "export", _export, "exchange", "write a run's metrics as CSV, JSON lines, Parquet, TensorBoard"
+        "export", _export, "exchange", "write a run's metrics as CSV, JSON, Parquet, TensorBoard; its media"
     )
     commands.common(parser, as_json=False)
     parser.add_argument(
-        "--to", choices=("csv", "jsonl", "parquet", "tensorboard"), default="csv", help="the format (default csv)"
+        "--to",
+        choices=("csv", "jsonl", "parquet", "tensorboard", "media"),
+        default="csv",
+        help="the format (default csv); media: images, sounds, tables and other files, into a folder",
     )
-    parser.add_argument("--out", type=Path, help="the file, - for standard output (default: RUN.FORMAT here)")
+    parser.add_argument("--out", type=Path, help="the file or folder, - for standard output (default: RUN.FORMAT here)")
     parser.add_argument(
         "--layout", choices=("wide", "long"), help="wide: a row for each step; long: for each value (Parquet is long)"
     )
@@ -88,7 +92,14 @@ def _ls(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from barograph.views.tables.listing import run_show
 
-    return run_show(options.run, dir=options.dir, blackbox=options.blackbox, names=options.names, as_json=options.json)
+    return run_show(
+        options.run,
+        dir=options.dir,
+        blackbox=options.blackbox,
+        names=options.names,
+        media=options.media,
+        as_json=options.json,
+    )
 
 
 def _tail(options: argparse.Namespace) -> int:

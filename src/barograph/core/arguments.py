@@ -144,5 +144,7 @@ class Options(TypedDict, total=False):
     """a log call with more names than this goes to the columnar store only"""
     store: str | None
     """ClickHouse server that gets the run too: clickhouse://user@host:8123/database"""
+    media_mb: int | None
+    """MiB that images, sound and tables of the run may take"""
     sync_seconds: float | None
     """seconds between two fsyncs: what a power cut can cost"""

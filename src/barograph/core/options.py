@@ -179,6 +179,7 @@ class Settings:
     # the store
     wide_threshold: int = _option(100, COUNT, "a log call with more names than this goes to the columnar store only")
     store: str = _option("", TEXT, "ClickHouse server that gets the run too: clickhouse://user@host:8123/database")
+    media_mb: int = _option(4096, Accepts("whole", 0, 1 << 30), "MiB that images, sound and tables of the run may take")
     sync_seconds: float = _option(5.0, SECONDS, "seconds between two fsyncs: what a power cut can cost")
 
     @property

@@ -27,7 +27,7 @@ from barograph.core.aliases import Alias, Names
 from barograph.core.liveness import IMPORTED
 from barograph.core.names import folder_name
 from barograph.core.record import HAS_NUMBERS, KINDS, Record, format_time, numbers
-from barograph.importing import about, folders, journal
+from barograph.importing import about, folders, journal, media
 from barograph.importing.files import RunFiles
 from barograph.importing.rows import derive, records_of
 from barograph.importing.source import (
@@ -234,6 +234,8 @@ class Collector:
 
     def _take_fact(self, item: Fact) -> None:
         kind, fields = item.kind, item.fields
+        if kind == "media" and media.CONTENT in fields:
+            fields = media.keep(self.folder, fields)
         if kind not in KINDS or kind == "segment":
             kind, fields = "info", {"type": item.kind, **fields}
         if kind == "option" and "name" in fields:

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.core.media import format_of
 from barograph.importing.event_scalars import read_plugin, read_tensor, to_microseconds
+from barograph.importing.media import make_media
 from barograph.importing.protobuf import (
     BYTES,
     FIXED32,
@@ -47,6 +49,7 @@ class EventValue(NamedTuple):
     plugin: str = ""
     content: bytes = b""
     other: str = ""  # "images", "audio"
+    media: tuple[int, int] | None = None
 
 
 class Event(NamedTuple):
@@ -89,16 +92,31 @@ def _read_value(data: bytes, start: int, stop: int) -> EventValue:
         elif number == 2 and wire == FIXED32:
             found["scalar"] = read_float(data, first)
         elif number == 4 and wire == BYTES:
-            found["other"] = "images"
+            found["other"], found["media"] = "images", (first, last)
         elif number == 5 and wire == BYTES:
             found["histogram"] = (first, last)
         elif number == 6 and wire == BYTES:
-            found["other"] = "audio"
+            found["other"], found["media"] = "audio", (first, last)
         elif number == 8 and wire == BYTES:
             found["tensor"] = (first, last)
         elif number == 9 and wire == BYTES:
             found["plugin"], found["content"] = read_plugin(data, first, last)
     return EventValue(**found)
+
+
+def read_media(data: bytes, value: EventValue, plugin: str, name: str, event: Event) -> list[Fact]:
+    """The images or sounds of a value: an `Image` or `Audio` message, or a tensor of files. Raises `Malformed`."""
+    if value.media is not None:
+        files = [data[a:b] for n, wire, a, b in read_fields(data, *value.media) if n == 4 and wire == BYTES]
+    else:
+        files = read_tensor(data, *value.tensor).texts if value.tensor is not None else []
+    wanted = "image" if (value.other or plugin) == "images" else "audio"
+    kept = [file for file in files if format_of(file).type == wanted]  # among an image's width, a sound's label
+    facts = (
+        make_media(name, file, event.step, event.time, index=at if len(kept) > 1 else None)
+        for at, file in enumerate(kept)
+    )
+    return [fact for fact in facts if fact is not None]
 
 
 def read_histogram(data: bytes, place: tuple[int, int], name: str, event: Event) -> ImportedDistribution | None:

@@ -29,6 +29,7 @@ from barograph.importing.event_values import (
     read_histogram,
     read_histogram_tensor,
     read_hyperparameters,
+    read_media,
     read_texts,
 )
 from barograph.importing.protobuf import Malformed
@@ -264,6 +265,11 @@ class _EventFiles:
             for fact in make_options(flatten(read_hyperparameters(value.content) or {}), event.time):
                 if self.found is None or self.found.config.get(fact.fields["name"]) != fact.fields["value"]:
                     yield fact
+            return
+        if (value.media is not None or (value.tensor is not None and plugin in ("images", "audio"))) and (
+            facts := read_media(data, value, plugin, name, event)
+        ):
+            yield from facts
             return
         if value.histogram is not None:
             distribution = read_histogram(data, value.histogram, name, event)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.importing.media import make_media, make_table, read_beside
 from barograph.importing.source import Fact, ImportedDistribution, ImportedPoints, Item, Unread
 from barograph.importing.wandb_axes import WandbAxes, unit_of, whole_steps
 from barograph.importing.wandb_rows import WandbKeys, group_columns, last_of_each, parse_json, read_items, take_numbers
@@ -21,6 +22,7 @@ from barograph.importing.wandb_rows import WandbKeys, group_columns, last_of_eac
 _INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _MOST_SEEN = 5_000  # names kept in a mark
+_MOST_FILES = 256  # images of one value
 _LONGEST_TEXT = 1 << 16  # characters of a text in a row
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]  # records; where each begins and ends
@@ -221,7 +223,7 @@ class History:
     def _other_values(
         self, rest: list[tuple[int, str, Any]], steps: NDArray[np.int64], times: NDArray[np.int64]
     ) -> Iterator[Item]:
-        """Histograms; texts and lists as facts; media are counted."""
+        """Histograms; texts and lists as facts; images, sound and tables by their files; what has none is counted."""
         texts: dict[int, dict[str, Any]] = {}
         for row, name, value in rest:
             step, time = int(steps[row]), int(times[row])
@@ -230,6 +232,8 @@ class History:
                 if kind == "histogram":
                     distribution = make_histogram(value, name, step, time)
                     yield distribution if distribution else Unread(self._file, 0, name, f"no histogram, in step {step}")
+                elif facts := self._media(kind, name, value, step, time):
+                    yield from facts
                 else:
                     count, first = self.passed.get(kind, (0, step))
                     self.passed[kind] = count + 1, first
@@ -239,6 +243,25 @@ class History:
                 texts.setdefault(row, {})[name] = value[:_LONGEST_TEXT] if isinstance(value, str) else value
         for row, fields in texts.items():
             yield Fact("metrics", int(steps[row]), int(times[row]), fields)
+
+    def _media(self, kind: str, name: str, value: Mapping[str, Any], step: int, time: int) -> list[Fact]:
+        """Images, sound, tables and other files that a value names, where they lie beside the log."""
+        folder = self._file.parent if self._file.is_file() else self._file
+        captions = value.get("captions")
+        paths = value.get("filenames") if kind.endswith("/separated") else [value.get("path")]
+        found = []
+        for at, path in enumerate(paths[:_MOST_FILES] if isinstance(paths, list) else ()):
+            content = read_beside(folder / "files", path)
+            if content is None:
+                continue
+            if kind == "table-file":
+                fact = make_table(name, content, step, time)
+            else:
+                caption = captions[at] if isinstance(captions, list) and at < len(captions) else value.get("caption")
+                index = at if len(paths) > 1 else None
+                fact = make_media(name, content, step, time, caption, Path(path).suffix, index)
+            found += [fact] if fact is not None else []
+        return found
 
     def read_summary(self, data: bytes, spans: Spans, history: Spans) -> None:
         """Keep the last values of names that no row has."""

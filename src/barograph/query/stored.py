@@ -28,6 +28,7 @@ from barograph.log.files import Owner
 from barograph.log.read import read_log, records_from, records_of
 from barograph.query import axes, expressions
 from barograph.query.files import FixedFiles, StoredFiles
+from barograph.query.media import media_of
 from barograph.store.branch import BEFORE_FORK
 
 if TYPE_CHECKING:
@@ -317,6 +318,8 @@ class StoredRun:
                     foreign = not is_ours(record.fields.get("run"))
                 if not foreign and (not kinds or record.kind in kinds):
                     yield record
+
+    media = media_of
 
     def log(self) -> list[dict[str, Any]]:
         """The main log as dictionaries, as `read_log` gives them."""

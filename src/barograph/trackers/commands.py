@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from barograph.core.text import count
 from barograph.query.catalog import find
 from barograph.query.export import export
+from barograph.query.media import extract
 from barograph.query.stored import missing
 from barograph.trackers.send import copy_to_tensorboard
 from barograph.trackers.sync import sync
@@ -41,6 +43,23 @@ def run_export(
         path = run.log_files()[0] if Path(name).is_file() else run.dir
         wanted = (lambda series: any(fnmatchcase(series, pattern) for pattern in patterns)) if patterns else None
         print(f"{out}: {copy_to_tensorboard(path, out, wanted):,} rows")
+        return 0
+    if to == "media":
+        if str(out) == "-":
+            raise ValueError("images, sounds and tables go into a folder: --out names it")
+        found = [
+            item
+            for item in run.media(branch=branch)
+            if not patterns or any(fnmatchcase(item.name, pattern) for pattern in patterns)
+        ]
+        if not found:
+            raise KeyError(f"run {run.id} has no media" + (f" that match {' '.join(patterns)}" if patterns else ""))
+        out = out or Path(f"{run.id}.media")
+        written = extract(found, out)
+        print(f"{out}: {count(written, 'file')}")
+        if written < len(found) and not partial:
+            print(f"barograph: {count(len(found) - written, 'file')} of the run are gone or not whole", file=sys.stderr)
+            return 1
         return 0
     out = out or Path(f"{run.id}.{to}")
     if str(out) == "-":

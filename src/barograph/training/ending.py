@@ -144,7 +144,9 @@ class RunEnding:
             out.finished = True  # calls of other threads are refused from here on; what probes still hold is taken
             self._final = self._final_metrics()
             out.shapes = Shapes(0)
-            out.later.wait(timeout * _LAST_VALUES)
+            out.flush(timeout * _LAST_VALUES)
+            if left := self._run.data.media.left_out():
+                out.warn(f"{left} images, sounds or tables were not written before the run ended")
             for chore in out.at_finish:
                 if time.monotonic() > deadline:
                     break

@@ -16,6 +16,7 @@ from barograph.core.values import number, text
 from barograph.training.alerting import RunAlerts
 from barograph.training.debugging import DebugMode, WatchIntervals
 from barograph.training.guard import guarded
+from barograph.training.media import RunMedia
 from barograph.training.recorder import Recorder
 from barograph.training.skipping import Advice, SkipAdvisor
 from barograph.training.steps import Steps
@@ -196,7 +197,7 @@ class RunModel:
 
 
 class RunData:
-    """`run.data`: the batches, the loader, samples of what the model writes.
+    """`run.data`: the batches, the loader; texts, images, sound and tables to look at.
 
     `position`: of the data loader, as told last: {pq_idx, rg_idx, epoch}.
     """
@@ -205,6 +206,8 @@ class RunData:
         self._out, self._steps = recorder, steps
         self.position: dict[str, Any] | None = None
         self.watching: DataWatch | None = None
+        self.media = media = RunMedia(recorder)
+        self.image, self.audio, self.table, self.file = media.image, media.audio, media.table, media.file
 
     def wrap(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The loader's batches, with the wait for each of them timed as the next step's phase `data`."""

@@ -68,6 +68,7 @@ class Recorder(Emitter):
         self.closed = False  # the last record is written, so that is refused too
         self.at_finish: list[Callable[[], Any]] = []  # called when the run ends, before its last record
         self.at_end: list[Callable[[], Any]] = []  # called when all is written
+        self.waits: list[Callable[[float], bool]] = []  # write what waits, within some seconds
         self.each_second: list[Callable[[], Any]] = []  # called by a log call, about once a second
         self.later = Later(self._write_late, self.warn)
         self.at_each_round = self.later.each_round
@@ -197,9 +198,12 @@ class Recorder(Emitter):
             self.failed("value from a device", error)
 
     def flush(self, timeout: float | None = 10.0) -> bool:
-        """Wait for values that are still on a device, at most so long; all else is written when a call returns."""
+        """Wait for values that are still on a device and for images and tables, at most so long; all else is written
+        when a call returns."""
         try:
-            return self.later.wait(3600.0 if timeout is None else float(timeout))
+            deadline = time.monotonic() + (3600.0 if timeout is None else float(timeout))
+            done = self.later.wait(deadline - time.monotonic())
+            return all([wait(deadline - time.monotonic()) for wait in self.waits]) and done
         except Exception as error:
             self.failed("flush", error)
             return False

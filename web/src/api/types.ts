@@ -468,6 +468,36 @@ export interface ViewChanges {
   views?: Record<string, Record<string, string> | null>;
 }
 
+/** An image, a sound, a table or another file. `there`: whether its file is, whole; `shape`: as its record says. */
+export interface MediaItem {
+  name: string;
+  type: string;
+  step: number;
+  time: number;
+  file: string;
+  bytes: number;
+  caption: string;
+  rank: number;
+  there: boolean;
+  shape: number[];
+  seconds: number | null;
+}
+
+/** Those of the live branch, by step; `total`: how many there are, where some are left out. */
+export interface MediaList {
+  items: MediaItem[];
+  total: number;
+}
+
+/** Rows of a table from `start` on, sorted and filtered; `total`: those that fit the filter; `every`: all. */
+export interface MediaTable {
+  columns: string[];
+  rows: unknown[][];
+  start: number;
+  total: number;
+  every: number;
+}
+
 /** A run of a side; `key`: None where it is not served. */
 export interface SideRun {
   key?: Key | null;

@@ -17,6 +17,7 @@ import { warmNames } from "../chart/names.ts";
 import { ChartsTab } from "./charts.tsx";
 import { type RunDetail, useBeat, useDetail, useFindings } from "./data.ts";
 import { LayersTab } from "./layers.tsx";
+import { MediaTab } from "../media/view.tsx";
 import { Overview } from "./overview.tsx";
 import { SystemTab } from "./system.tsx";
 import "./run.css";
@@ -46,6 +47,7 @@ const TABS: [string, string, IconName][] = [
   ["overview", "Overview", "info"],
   ["charts", "Charts", "chart"],
   ["layers", "Layers", "columns"],
+  ["media", "Media", "image"],
   ["system", "System", "system"],
   ["doctor", "Doctor", "doctor"],
 ];
@@ -121,6 +123,7 @@ export function RunView({ runKey, tab, query }: RunViewProps) {
       {now === "overview" && <Overview {...props} />}
       {now === "charts" && <ChartsTab {...props} />}
       {now === "layers" && <LayersTab {...props} />}
+      {now === "media" && <MediaTab runKey={runKey} beat={beat} query={query} samples={detail.value?.samples ?? []} />}
       {now === "system" && <SystemTab {...props} />}
       {now === "doctor" && <DoctorView runKey={runKey} />}
     </div>

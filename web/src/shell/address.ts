@@ -16,7 +16,7 @@ import type { Key } from "../api/types.ts";
 export type Place =
   { view: "runs" } | { view: "run"; key: Key; tab: string } | { view: "compare" } | { view: "nowhere"; path: string };
 
-const TABS = new Set(["overview", "charts", "layers", "system", "doctor"]);
+const TABS = new Set(["overview", "charts", "layers", "media", "system", "doctor"]);
 
 export function placeOf(path: string): Place {
   if (path === "/" || path === "/index.html") return { view: "runs" };

@@ -1,25 +1,24 @@
 """W&B's data types: tables, histograms, pictures, sound, film, pages. They are kept as files of the run.
 
 In:   what a program gives `wandb.Table(…)`, `wandb.Image(…)` and so on.
-Out:  files under `media/` in the run's folder; prompts and completions as samples; histograms as histograms.
+Out:  images, sound, tables and other files of the run, by its own calls; prompts and completions as samples;
+      histograms as histograms.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
-import shutil
 import sys
-import wave
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from barograph.core.names import folder_name
 from barograph.core.record import json_text
-from barograph.core.values import number, plain, text
+from barograph.core.values import plain, text
 from barograph.integrations.compat.unsupported import say_once
+from barograph.training.conversion import copy_of
 from barograph.training.run import Run
 
 _MOST_SAMPLES = 64  # rows of one table that become samples; the file has them all
@@ -31,130 +30,91 @@ class WandbMedia:
     """A value of a log call that is not a number. `keep` records it."""
 
     kind = "files"
-    suffix = ""
 
     def __init__(self, data_or_path: Any = None, caption: str | None = None, **options: Any):
         self.data, self.caption, self.options = data_or_path, caption, options
 
     def keep(self, run: Run, name: str, step: int) -> None:
-        """Write the file, and say in the log where it is."""
-        path = self._path(run, name, step)
+        """Have the run keep it."""
         if isinstance(self.data, (str, os.PathLike)) and os.path.isfile(self.data):
-            path = path.with_suffix(Path(self.data).suffix or self.suffix)
-            shutil.copyfile(self.data, path)
-        elif not self.write(path):
-            say_once(f"a wandb.{self.kind} of type {type(self.data).__name__} can't be kept; the training goes on")
+            run.data.file(name, self.data, step, self.caption)
             return
-        self.note(run, name, step, path)
+        content, suffix = self.content()
+        if content is None:
+            say_once(f"a wandb.{self.kind} of type {type(self.data).__name__} can't be kept; the training goes on")
+        else:
+            run.data.file(name, content, step, self.caption, suffix=suffix)
 
-    def write(self, path: Path) -> bool:
-        """Write what is not a file yet; whether that was possible."""
-        return False
-
-    def note(self, run: Run, name: str, step: int, path: Path) -> None:
-        """The file's place, as a value of the log."""
-        kept = str(path.relative_to(run.dir))
-        caption = {f"{name}/caption": self.caption} if isinstance(self.caption, str) else {}
-        run.log({name: kept, **caption}, step)
-
-    def _path(self, run: Run, name: str, step: int) -> Path:
-        folder = run.dir / "media" / self.kind.lower()
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = f"{folder_name(name.replace('/', '_'))}_{step}"
-        path, count = folder / f"{stem}{self.suffix}", 1
-        while path.exists():  # several of one name in one step
-            count += 1
-            path = folder / f"{stem}_{count}{self.suffix}"
-        return path
+    def content(self) -> tuple[bytes | None, str]:
+        """What is not a file yet as the bytes of one, None where that is not possible, and its ending."""
+        return None, ""
 
 
 class WandbImage(WandbMedia):
-    """A picture: a path, a figure of matplotlib, a PIL image; an array where Pillow is installed."""
+    """An image: whatever `log_image` takes."""
 
-    kind, suffix = "Image", ".png"
+    kind = "Image"
 
-    def write(self, path: Path) -> bool:
-        """As PNG."""
-        data = self.data
-        if callable(getattr(data, "savefig", None)):
-            data.savefig(path)
-            return True
-        if not callable(getattr(data, "save", None)):
-            data = _picture(data)
-        if data is None:
-            return False
-        data.save(path)
-        return True
+    def keep(self, run: Run, name: str, step: int) -> None:
+        """As an image of the run."""
+        run.data.image(name, self.data, step, self.caption)
 
 
 class WandbAudio(WandbMedia):
-    """Sound: a path, or numbers from -1 to 1 with `sample_rate`."""
+    """Sound: a path, or samples from -1 to 1 with `sample_rate`."""
 
-    kind, suffix = "Audio", ".wav"
+    kind = "Audio"
 
-    def write(self, path: Path) -> bool:
-        """As WAV, 16 bits, one channel."""
-        values = _numbers(self.data)
-        if not values:
-            return False
-        samples = b"".join(
-            int(max(-1.0, min(1.0, value)) * 32767).to_bytes(2, "little", signed=True) for value in values
-        )
-        with wave.open(str(path), "wb") as out:
-            out.setnchannels(1)
-            out.setsampwidth(2)
-            out.setframerate(int(self.options.get("sample_rate") or 16_000))
-            out.writeframes(samples)
-        return True
+    def keep(self, run: Run, name: str, step: int) -> None:
+        """As sound of the run."""
+        run.data.audio(name, self.data, step, self.caption, rate=self.options.get("sample_rate") or 16_000)
 
 
 class WandbVideo(WandbMedia):
     """Film: a path; frames are kept as a NumPy file."""
 
-    kind, suffix = "Video", ".npy"
+    kind = "Video"
 
-    def write(self, path: Path) -> bool:
+    def content(self) -> tuple[bytes | None, str]:
         """The frames as they are."""
         numpy = sys.modules.get("numpy")
         if numpy is None:
-            return False
-        numpy.save(path, numpy.asarray(self.data))
-        return True
+            return None, ""
+        held = io.BytesIO()
+        numpy.save(held, numpy.asarray(self.data))
+        return held.getvalue(), ".npy"
 
 
 class WandbHtml(WandbMedia):
     """A page: a path, text, an open file."""
 
-    kind, suffix = "Html", ".html"
+    kind = "Html"
 
-    def write(self, path: Path) -> bool:
+    def content(self) -> tuple[bytes | None, str]:
         """As it is."""
         data = self.data.read() if callable(getattr(self.data, "read", None)) else self.data
-        path.write_text(text(data))
-        return True
+        return text(data).encode(), ".html"
 
 
 class WandbFigure(WandbMedia):
     """A chart of plotly, or of `wandb.plot`."""
 
-    kind, suffix = "Plotly", ".json"
+    kind = "Plotly"
 
-    def write(self, path: Path) -> bool:
+    def content(self) -> tuple[bytes | None, str]:
         """As JSON."""
         as_json = getattr(self.data, "to_json", None)
-        path.write_text(as_json() if callable(as_json) else json_text(_json(self.data)))
-        return True
+        return text(as_json() if callable(as_json) else json_text(_json(self.data))).encode(), ".json"
 
 
 class WandbObject(WandbMedia):
     """A point cloud, a molecule: a path, or numbers."""
 
-    kind, suffix = "Object3D", ".json"
+    kind = "Object3D"
 
-    def write(self, path: Path) -> bool:
+    def content(self) -> tuple[bytes | None, str]:
         """As JSON."""
-        path.write_text(json_text({"data": _json(self.data)}))
-        return True
+        return json_text({"data": _json(self.data)}).encode(), ".json"
 
 
 class WandbHistogram(WandbMedia):
@@ -176,7 +136,7 @@ class WandbHistogram(WandbMedia):
 class WandbTable(WandbMedia):
     """Rows and columns. Columns of prompts and completions also become the run's samples."""
 
-    kind, suffix = "Table", ".table.json"
+    kind = "Table"
 
     def __init__(
         self,
@@ -225,11 +185,9 @@ class WandbTable(WandbMedia):
         yield from enumerate(self.data)
 
     def keep(self, run: Run, name: str, step: int) -> None:
-        """The file, and samples."""
-        path = self._path(run, name, step)
-        rows = [[self._cell(run, f"{name}_{at}", step, value) for value in row] for at, row in enumerate(self.data)]
-        path.write_text(json_text({"columns": [text(column) for column in self.columns], "data": rows}) + "\n")
-        self.note(run, name, step, path)
+        """As a table of the run, and samples."""
+        rows = [[_cell(value) for value in row] for row in self.data]
+        run.data.table(name, rows, step, self.caption, columns=self.columns)
         columns = [text(column).lower() for column in self.columns]
         prompt = next((columns.index(word) for word in _PROMPTS if word in columns), None)
         answer = next((columns.index(word) for word in _COMPLETIONS if word in columns), None)
@@ -238,12 +196,12 @@ class WandbTable(WandbMedia):
                 if len(row) > answer:
                     run.data.sample(step, text(row[answer]), "" if prompt is None else text(row[prompt]))
 
-    def _cell(self, run: Run, name: str, step: int, value: Any) -> Any:
-        if isinstance(value, WandbMedia):
-            with contextlib.suppress(Exception):
-                value.keep(run, name, step)
-            return f"wandb.{value.kind}"
-        return _json(value)
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, WandbImage):
+        with contextlib.suppress(Exception):
+            return copy_of(value.data)
+    return f"wandb.{value.kind}" if isinstance(value, WandbMedia) else value
 
 
 def media(value: Any) -> WandbMedia | None:
@@ -274,32 +232,6 @@ def chart(kind: str) -> Any:
         return WandbFigure({"chart": kind, "arguments": list(arguments), **named})
 
     return draw
-
-
-def _picture(data: Any) -> Any:
-    """An array or tensor as a PIL image; None without Pillow."""
-    try:
-        from PIL import Image
-    except ImportError:
-        say_once("keeping an array as a wandb.Image needs Pillow: run pip install pillow")
-        return None
-    numpy: Any = sys.modules["numpy"]
-    tensor = callable(getattr(data, "detach", None))
-    array = numpy.asarray(data.detach().cpu() if tensor else data)
-    if tensor and array.ndim == 3:  # a tensor has its channels first
-        array = array.transpose(1, 2, 0)
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.dtype.kind == "f":
-        array = array * 255 if array.size and array.max() <= 1 else array
-    return Image.fromarray(array.clip(0, 255).astype("uint8"))
-
-
-def _numbers(data: Any) -> list[float]:
-    values = data.tolist() if hasattr(data, "tolist") else data
-    if not isinstance(values, (list, tuple)):
-        return []
-    return [float(number(value[0] if isinstance(value, (list, tuple)) else value)) for value in values]
 
 
 def _json(value: Any) -> Any:

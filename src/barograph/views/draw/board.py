@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from barograph.views.draw import png
+from barograph.core import png
 from barograph.views.draw.palette import Rgb
 
 # Letters as strokes: points "xy" on a grid 4 wide and 6 high (to 8 below the line), strokes parted by blanks.
@@ -81,7 +81,8 @@ class Board:
 
     def save(self) -> bytes:
         """The board as a PNG."""
-        return png.encode(np.rint(self._pixels).astype(np.uint8))
+        pixels = np.rint(self._pixels).astype(np.uint8)
+        return png.encode(pixels.tobytes(), pixels.shape[1], pixels.shape[0], 3)
 
 
 def text_width(words: str, size: float = 1.5) -> float:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from barograph.core import png
 from barograph.core.text import escape, fit, html, number
-from barograph.views.draw import png
 from barograph.views.draw.chart import nice_ticks, tick_words
 from barograph.views.draw.palette import NOT_FINITE, RAMP, rgb
 
@@ -73,7 +73,8 @@ def image(found: Levels, edges: Floats) -> bytes:
     along, anchors = np.linspace(0, len(RAMP) - 1, LAST - FIRST + 1), np.array([rgb(colour) for colour in RAMP])
     for channel in range(3):
         palette[FIRST:, channel] = np.interp(along, np.arange(len(RAMP)), anchors[:, channel])
-    return png.encode(np.repeat(found[:, place], _REPEATED, axis=0), palette)
+    pixels = np.repeat(found[:, place], _REPEATED, axis=0)
+    return png.encode(pixels.tobytes(), pixels.shape[1], pixels.shape[0], 1, palette.tobytes())
 
 
 def row_height(rows: int) -> float:

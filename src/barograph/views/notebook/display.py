@@ -3,8 +3,10 @@
 In:   the object that stands at a cell's end.
 Out:  a bundle: plain text, still HTML, and, where it can be, a widget.
 
-The widget needs `anywidget` and a running kernel. A forge, a printed notebook and a front end without widgets take
-the HTML. `BAROGRAPH_NOTEBOOK=still` leaves the widget out.
+The widget needs `anywidget` and a person before a running kernel. A forge, a printed notebook and a front end without
+widgets take the HTML; so does what executes a notebook without a front end (nbconvert, papermill), since a page made of
+it would look for the widget's scripts on the network. `BAROGRAPH_NOTEBOOK`: `still` leaves the widget out, `widget` has
+it wherever there is a kernel.
 """
 
 from __future__ import annotations
@@ -91,8 +93,13 @@ def bundle(source: RunSource | ComparisonSource, words: str) -> dict[str, Any]:
 
 
 def _may_use_widgets() -> bool:
-    """In a kernel, not in a shell: only there something answers a widget."""
-    if os.environ.get("BAROGRAPH_NOTEBOOK", "") == "still" or "IPython" not in sys.modules:
+    """In a kernel, and asked by a front end: only there something answers a widget.
+
+    A front end lets the kernel ask its person for input; what executes notebooks by itself does not.
+    """
+    wanted = os.environ.get("BAROGRAPH_NOTEBOOK", "")
+    if wanted == "still" or "IPython" not in sys.modules:
         return False
     shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    kernel = getattr(shell, "kernel", None)
+    return kernel is not None and (wanted == "widget" or bool(getattr(kernel, "_allow_stdin", True)))

@@ -81,7 +81,7 @@ class RunSource:
         if run.tags:
             result.append(("tags", short(", ".join(map(str, run.tags)), 100)))
         if about.get("notes"):
-            result.append(("notes", short(about["notes"], 200)))
+            result.append(("notes", short(" ".join(str(about["notes"]).split()), 200)))
         return result
 
     def panels(self, most: int, low: float | None = None, high: float | None = None) -> list[Panel]:

@@ -3,8 +3,9 @@
 In:   a stored run, a price.
 Out:  a `Report`.
 
-The order is that of a careful reader: what the run was, its schedule, its losses together, its gradients, what its
-layers did, only then its speed and machine; then what it left, what was wrong with it, and what it cost.
+First stand the figures and the losses, which most readers come for. Then the order is that of a careful reader: what
+the run was, its schedule, its gradients, what its layers did, only then its speed and machine; then what it left, what
+was wrong with it, and what it cost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from barograph.analysis.compare.member import direction
 from barograph.core import text
 from barograph.query.stored import StoredRun
 from barograph.views.report import about, depth, figures, judgement, learning, outcomes, pace
-from barograph.views.report.content import Block, Chart, Figure, Flag, Report, Sentence, Tiles, quote
+from barograph.views.report.content import Block, Chart, Figure, Flag, Report, Section, Sentence, Tiles, quote
 from barograph.views.report.spread import spread
 from barograph.views.report.subject import Subject
 
@@ -33,12 +34,12 @@ def assemble(run: StoredRun, price: float | None = None, devices: int | None = N
     """
     subject = Subject(run, price, devices)
     found = [
+        learning.loss(subject),
         about.header(subject),
         about.hardware(subject),
         about.runtime(subject),
         about.hyper_parameters(subject),
         learning.schedule(subject),
-        learning.loss(subject),
         learning.gradients(subject),
         depth.depth(subject),
         pace.throughput(subject),
@@ -52,9 +53,7 @@ def assemble(run: StoredRun, price: float | None = None, devices: int | None = N
         about.environment(subject),
     ]
     sections = [item for item in found if item is not None]
-    sections[0] = dataclasses.replace(
-        sections[0], blocks=(Tiles(tuple(_tiles(subject))), *_worst(subject), *sections[0].blocks)
-    )
+    sections[0] = _first(subject, sections[0])
     drawn = {
         line.name
         for section in sections
@@ -83,6 +82,14 @@ def assemble(run: StoredRun, price: float | None = None, devices: int | None = N
         made_by(),
         next(iter(moods), "good"),
     )
+
+
+def _first(subject: Subject, losses: Section) -> Section:
+    """The first screen: the figures, the curves of the losses, what is wrong, and then what there is to say of them."""
+    charts = tuple(block for block in losses.blocks if isinstance(block, Chart))
+    said = tuple(block for block in losses.blocks if not isinstance(block, Chart))
+    blocks = (Tiles(tuple(_tiles(subject))), *charts, *_worst(subject), *said)
+    return dataclasses.replace(losses, title="Summary", blocks=blocks)
 
 
 def _source(subject: Subject) -> str:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 # what may stand behind a run's key
 RUNS = "/api/runs/"
-ACTIONS = ("names", "layers", "histograms", "experts", "findings", "system", "report.html")
+ACTIONS = ("names", "layers", "histograms", "experts", "media", "findings", "system", "report.html")
 # and behind it in the address of its page
 PAGES = "/run/"
-TABS = ("overview", "charts", "layers", "system", "doctor")
+TABS = ("overview", "charts", "layers", "media", "system", "doctor")
 
 
 class TooLarge(ValueError):

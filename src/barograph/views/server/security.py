@@ -28,8 +28,8 @@ MOST_BODY = 1 << 20
 MOST_HEAD = 64 << 10
 EDIT_HEADER = b"x-barograph-token"
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
 )
 HEADERS: dict[bytes, bytes] = {
     b"content-security-policy": POLICY.encode(),

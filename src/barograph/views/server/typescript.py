@@ -1,6 +1,6 @@
 """The server's answers as TypeScript.
 
-In:   the structs of `schema`, `saved` and `comparisons`.
+In:   the structs of `schema`, `media`, `saved` and `comparisons`.
 Out:  `web/src/api/types.ts`, written by `python -m barograph.views.server.typescript PATH`; without a path, printed.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from barograph.views.server import comparisons, saved, schema
+from barograph.views.server import comparisons, media, saved, schema
 from barograph.views.server.series import Request, SeriesWanted
 
 SUFFIX = "Json"
@@ -30,7 +30,7 @@ def source() -> str:
     """The whole file."""
     parts: list[str] = []
     named: dict[str, str] = {}
-    for structs in (_structs(schema), [SeriesWanted, Request], _structs(saved), _structs(comparisons)):
+    for structs in (_structs(schema), [SeriesWanted, Request], _structs(media), _structs(saved), _structs(comparisons)):
         _, components = msgspec.json.schema_components(structs, ref_template="{name}")
         parts += [_interface(struct, components, named) for struct in structs]
     return "\n".join([_HEADER, *named.values(), *parts])
@@ -111,7 +111,7 @@ def _type(shape: dict[str, Any], named: dict[str, str]) -> str:
         case "array" if "prefixItems" in shape:
             return f"[{', '.join(_type(item, named) for item in shape['prefixItems'])}]"
         case "array":
-            inner = _type(shape["items"], named)
+            inner = _type(shape.get("items", {}), named)
             return f"({inner})[]" if " " in inner and not inner.startswith(("[", "Record")) else f"{inner}[]"
         case "object":
             values = shape.get("additionalProperties")

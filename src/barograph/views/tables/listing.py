@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from barograph.core.record import json_text
-from barograph.core.text import escape
+from barograph.core.text import escape, size, table
 from barograph.query.catalog import find, runs
 from barograph.query.folders import place_name
 from barograph.query.groups import groups, split_keys
+from barograph.query.media import MediaItem
 from barograph.query.search import choose
 from barograph.training.blackbox.files import read_blackbox
 from barograph.views import overview
@@ -51,12 +52,24 @@ def run_ls(
 
 
 def run_show(
-    name: str, *, dir: str | None = None, blackbox: bool = False, names: bool = False, as_json: bool = False
+    name: str,
+    *,
+    dir: str | None = None,
+    blackbox: bool = False,
+    names: bool = False,
+    media: bool = False,
+    as_json: bool = False,
 ) -> int:
     """Print a run's page; returns the exit code 0. blackbox: its last steps before an incident instead; names: those
-    of all its series. Raises KeyError with one sentence."""
+    of all its series; media: its images, sounds, tables and other files. Raises KeyError with one sentence."""
     run = find(name, dir)
-    if as_json:
+    if media:
+        found = run.media()
+        if as_json:
+            print(json_text([item.as_dict() for item in found]))
+        else:
+            print("\n".join(_media_lines(found)) or f"{run.id} has no images, sounds, tables or other files")
+    elif as_json:
         print(json_text(overview.detail(run)))
     elif blackbox:
         boxes = read_blackbox(run.dir)
@@ -68,3 +81,11 @@ def run_show(
     else:
         print(overview.page(run))
     return 0
+
+
+def _media_lines(found: Sequence[MediaItem]) -> list[str]:
+    rows = [("name", "type", "step", "size", "file", "caption")] if found else []
+    for item in found:
+        shown = size(item.bytes) if item.is_there else "gone"
+        rows.append((escape(item.name), item.type, f"{item.step:,}", shown, item.path.name, escape(item.caption, 60)))
+    return list(table(rows, right=(2, 3)))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.core.text import BARS, narrow
+from barograph.core.text import BARS, narrow, number
 from barograph.views.top.fold import FoldColumns
 from barograph.views.top.screen import Row, Span
 
@@ -180,7 +180,7 @@ def chart(
     rows: list[Row] = []
     labelled = {0: 1.0, height - 1: 0.0} | ({height // 2: 1 - (height // 2) / (height - 1)} if height >= 5 else {})
     for at, line in enumerate(drawn):
-        label = narrow(scale.at(labelled[at])) if at in labelled else ""
+        label = tick(scale.at(labelled[at])) if at in labelled else ""
         row: Row = [Span(f"{label:>{LABEL}}", "dim"), Span("┤" if braille else "|", "dim")]
         begin = 0
         for column in sorted(column for line_at, column in marks if line_at == at):
@@ -188,6 +188,12 @@ def chart(
             begin = column + 1
         rows.append([*row, Span(line[begin:], "cyan")])
     return rows
+
+
+def tick(value: float) -> str:
+    """A label of an axis: three digits say where a row is."""
+    shown = number(value, 3)
+    return shown if len(shown) <= LABEL else narrow(value)
 
 
 def mark_row(odd: NDArray[np.int64], flags: dict[int, str], width: int, braille: bool) -> Row:

@@ -27,6 +27,7 @@ _THEN = ("speed/step_ms", "train/duration_ms", "speed/mfu", "model/param_norm", 
          "host/cpu_util")  # fmt: skip
 # watched by itself, of little use as a curve
 _DULL = ("goodput/", "sol/", "allocator/", "energy/", "ranks/", "span/", "data/", "host/", "gpu/", "memory/")
+_OTHER_PAGES = ("goodput/", "energy/", "allocator/", "sol/")  # listed where there is nothing else
 _MOST = 64  # series that may be chosen
 _NAME, _FIGURE = 24, 10
 
@@ -41,6 +42,7 @@ def metrics(watch: RunWatch, count: int) -> list[str]:
     if len(found) < count:
         taken = set(found)
         rest = [name for name in watch.names if name.count("/") <= 1 and name not in taken]
+        rest = [name for name in rest if not name.startswith(_OTHER_PAGES)] if found else rest
         rest.sort(key=lambda name: (name.startswith(_DULL), not name.startswith(("train/", "eval/", "val/")), name))
         found += rest[: count - len(found)]
     return found[:count]
@@ -110,7 +112,7 @@ def _charted(watch: RunWatch, at: TopPlace, name: str, columns: int, height: int
         _title(watch, at, name, fold, evaluated, main, scale.left_out, columns),
         *chart(main, marks, scale, columns, height, at.braille),
         mark_row(odd, flags, columns, at.braille),
-        _axis(low, high, inner, at),
+        _axis(low, high, fold.last_step, inner, at),
     ]
 
 
@@ -153,13 +155,19 @@ def _extreme(values: NDArray[np.float64], of: Callable[[NDArray[np.float64]], An
     return float(of(known)) if len(known) else math.nan
 
 
-def _axis(low: float, high: float, inner: int, at: TopPlace) -> Row:
-    first, last = f"{low:,.0f}", f"{high - 1:,.0f}"
-    middle = f"{(low + high - 1) / 2:,.0f}"
+def _axis(low: float, high: float, last_step: int, inner: int, at: TopPlace) -> Row:
+    """The first step, the last that there is under its point, and one between; a chart of a live run has room left."""
+    newest = min(int(high) - 1, last_step) if last_step >= low else int(high) - 1
+    first, last = f"{low:,.0f}", f"{newest:,}"
+    column = int((newest - low) / (high - low) * inner)
+    end = min(inner, max(column + (len(last) + 1) // 2, len(first) + 1 + len(last)))
+    middle, halfway = f"{(low + newest) / 2:,.0f}", int(column / 2)
+    line = first.ljust(max(0, halfway - len(middle) // 2))
+    if halfway - len(middle) // 2 > len(first) + 2 and halfway + len(middle) // 2 + 4 < end - len(last):
+        line += middle
+    line = line[: max(len(first), end - len(last))].ljust(end - len(last)) + last
     told = f"last 1/{2**at.window:,}" if at.window else "steps"
-    room = inner - len(first) - len(last)
-    between = f"{middle:^{max(0, room)}}" if room > len(middle) + 4 else " " * max(0, room)
-    return [Span(f"{told:>{LABEL}} ", "dim"), Span(f"{first}{between}{last}"[:inner], "dim")]
+    return [Span(f"{told:>{LABEL}} ", "dim"), Span(line[:inner], "dim")]
 
 
 def _table(watch: RunWatch, at: TopPlace, listed: list[str], first: int, count: int, columns: int) -> list[Row]:

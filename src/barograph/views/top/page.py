@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from barograph.core import liveness
-from barograph.core.text import columns_of, duration, fit, padded, percent, short, width
+from barograph.core.text import columns_of, count, duration, fit, padded, percent, short, width
 from barograph.query.catalog import runs
+from barograph.query.search import choose
 from barograph.query.stored import StoredRun
+from barograph.views.overview import summary
 from barograph.views.top import machine_pages, overview_page, story_pages
 from barograph.views.top.pace import TopPace
 from barograph.views.top.place import TopPlace
@@ -43,6 +45,19 @@ def _ascii(text: str) -> str:
     return "".join(item if item.isascii() else _PLAIN.get(item, "?" * columns_of(item)) for item in text)
 
 
+def _figures_of(run: StoredRun) -> tuple[int | None, float | None]:
+    try:
+        row = summary(run)
+    except (OSError, ValueError, KeyError):
+        return None, None
+    step, loss = row.get("step"), row.get("loss")
+    return step if isinstance(step, int) else None, float(loss) if isinstance(loss, (int, float)) else None
+
+
+def _counted(shown: int, every: int) -> str:
+    return f"{count(shown, 'run')}" + (f" of {every:,}" if shown < every else "")
+
+
 class Viewer:
     """moved: the last key led to another page or run, so what it shows is to be read at once."""
 
@@ -50,6 +65,9 @@ class Viewer:
         self.place, self._dir = place, dir
         self.moved = False
         self._known: list[StoredRun] = []
+        self._every: list[StoredRun] = []  # without the filter
+        self._filtered, self._refusal = "", ""
+        self._figures: dict[str, tuple[int | None, float | None]] = {}
         self._states: dict[str, str] = {}
         self._listing = TopPace(2.0, 0.02)
         self._watch: RunWatch | None = None
@@ -72,9 +90,14 @@ class Viewer:
         if self._watch is None or self.place.page == "runs":
             if self._listing.due():
                 with self._listing:
-                    self._known = list(reversed(runs(self._dir)))
-                    self._states = {str(run.dir): run.status for run in self._known}
-            return True
+                    self._every = list(reversed(runs(self._dir)))
+                    self._states = {str(run.dir): run.status for run in self._every}
+                    for folder in [key for key in self._figures if self._states.get(key) in liveness.OPEN]:
+                        del self._figures[folder]  # they have gone on
+                    self._filter()
+            elif self._filtered != self.place.filter and not self.place.typing:
+                self._filter()
+            return self._read_figures(rows)
         page = self.place.page
         wanted = _WANTED[page](self._watch, self.place, columns, rows - _FRAME) if page in _WANTED else []
         if page == "findings" and self._examination is None and self._may_examine(self._watch):
@@ -113,6 +136,10 @@ class Viewer:
     def press(self, key: str) -> bool:
         """Go where a key leads; False for the end."""
         place, before = self.place, (self.place.page, self._watch)
+        if place.typing:
+            place.type(key)
+            self.moved = not place.typing
+            return True
         if key in ("q", "Q"):
             return False
         if place.help:
@@ -122,6 +149,12 @@ class Viewer:
         at = tabs.index(place.page) if place.page in tabs else 0
         if key == "?":
             place.help = True
+        elif key == "/":
+            self._list_from = place.page if place.page != "runs" else self._list_from
+            place.go("runs")
+            place.typing = True
+        elif key == "escape" and place.page == "runs" and place.filter:
+            place.type(key)
         elif key == "r" and place.page != "runs":
             self._list_from = place.page
             place.go("runs")
@@ -171,7 +204,7 @@ class Viewer:
         if place.help:
             return story_pages.help_page(place)
         if watch is None or place.page == "runs":
-            return story_pages.runs_page(self._known, self._states, place, columns, rows)
+            return story_pages.runs_page(self._known, self._states, place, columns, rows, self._figures, self._refusal)
         if place.page == "findings":
             return story_pages.findings_page(watch, place, columns, rows, self._examination)
         draw = {
@@ -184,7 +217,7 @@ class Viewer:
         if self._watch is None or self.place.page == "runs":
             return [
                 Span(" barograph top", "bold"),
-                Span(f"   {len(self._known):,} run{'s' * (len(self._known) != 1)}", "dim"),
+                Span(f"   {_counted(len(self._known), len(self._every))}", "dim"),
             ]
         watch = self._watch
         step, planned, elapsed, remaining = watch.progress()
@@ -219,12 +252,34 @@ class Viewer:
 
     def _keys(self, columns: int) -> Row:
         if self.place.page == "runs":
-            told = " ↑↓ choose  enter open  ? help  q quit"
+            told = " ↑↓ choose  enter open  / filter  ? help  q quit"
         else:
             told = " ? help  q quit  tab page  ↑↓ choose  +- steps  l log  n p run  space pause"
         if not self.place.braille:
             told = told.replace("↑↓", "arrows")
         return [Span(padded(told, columns - 1), "dim")]
+
+    def _filter(self) -> None:
+        """The runs that the filter leaves; all where it can't be read, with a sentence."""
+        self._filtered, self._refusal = self.place.filter, ""
+        self._known = self._every
+        if self._filtered.strip():
+            try:
+                said = self._filtered  # a condition, or words
+                self._known = choose(self._every, [said] if set(said) & set("=<>~") else said.split())
+            except ValueError as error:
+                self._refusal = str(error)
+
+    def _read_figures(self, rows: int) -> bool:
+        """Last steps and losses of the runs in sight, as many as a tenth of a second allows; whether all are read."""
+        end, first = time.monotonic() + 0.1, max(0, self.place.chosen - rows)
+        for run in self._known[first : self.place.chosen + rows]:
+            if str(run.dir) in self._figures:
+                continue
+            if time.monotonic() > end:
+                return False
+            self._figures[str(run.dir)] = _figures_of(run)
+        return True
 
     def _open(self, number: int) -> None:
         if 0 <= number < len(self._known):

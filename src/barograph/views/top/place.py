@@ -23,6 +23,8 @@ class TopPlace:
     scroll: int = 0
     paused: bool = False
     help: bool = False
+    filter: str = ""  # of the list of runs, as `barograph ls` takes it
+    typing: bool = False  # keys go into the filter
     braille: bool = True
 
     def go(self, page: str) -> None:
@@ -34,6 +36,17 @@ class TopPlace:
         """This many lines down."""
         self.chosen = max(0, self.chosen + lines)
         self.scroll = max(0, self.scroll + lines)
+
+    def type(self, key: str) -> None:
+        """A key while the filter is typed."""
+        if key in ("enter", "escape"):
+            self.typing = False
+            self.filter = "" if key == "escape" else self.filter
+        elif key == "backspace":
+            self.filter = self.filter[:-1]
+        elif len(key) == 1:
+            self.filter += key
+        self.chosen = 0
 
     def zoom(self, by: int) -> None:
         """Half (1) or twice (-1) of the steps."""

@@ -6,6 +6,7 @@ Out:  rows that fill a terminal.
 
 from __future__ import annotations
 
+import math
 import textwrap
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 from barograph.core import liveness
 from barograph.core.record import parse_time
-from barograph.core.text import clip, duration, padded, short
+from barograph.core.text import clip, duration, narrow, padded, short
 from barograph.doctor.kernel.finding import SEVERITIES
 from barograph.query.stored import StoredRun
 from barograph.views.top.logbook import by_examination
@@ -158,6 +159,7 @@ HELP = (
     ("l", "logarithmic charts"),
     ("n p  → ←", "next and previous run"),
     ("r", "the list of runs"),
+    ("/", "filter the list: words, or a condition such as loss < 3 and step > 1000"),
     ("d", "run the doctor on the whole run"),
     ("space", "pause updates"),
     ("ctrl-l", "redraw"),
@@ -176,15 +178,34 @@ def help_page(at: TopPlace) -> list[Row]:
     return rows
 
 
-def runs_page(runs: Sequence[StoredRun], states: Mapping[str, str], at: TopPlace, columns: int, rows: int) -> list[Row]:
-    """The list of runs, the newest first. states: folder → status."""
+def runs_page(
+    runs: Sequence[StoredRun],
+    states: Mapping[str, str],
+    at: TopPlace,
+    columns: int,
+    rows: int,
+    figures: Mapping[str, tuple[int | None, float | None]],
+    refusal: str = "",
+) -> list[Row]:
+    """The list of runs, the newest first. states: folder → status; figures: folder → last step and loss, of those that
+    are read; refusal: why the filter can't be used."""
+    filtered: list[Row] = []
+    if at.filter or at.typing:
+        mark = ("▏" if at.braille else "_") if at.typing else ""
+        filtered = [[Span(" / ", "bold cyan"), Span(f"{short(at.filter)}{mark}", "bold"), Span(f"  {refusal}", "red")]]
     if not runs:
-        return [[], [Span("  there are no runs here; `barograph demo` makes one, --dir names another folder", "dim")]]
+        said = "no run fits the filter; escape clears it" if filtered else (
+            "there are no runs here; `barograph demo` makes one, --dir names another folder"
+        )  # fmt: skip
+        return [*filtered, [], [Span(f"  {said}", "dim")]]
     at.chosen = min(at.chosen, len(runs) - 1)
-    room = max(1, rows - 2)
+    room = max(1, rows - 2 - len(filtered))
     first = max(0, min(at.chosen - room // 2, len(runs) - room))
-    name = max(20, columns - 40)
-    page: list[Row] = [[], [Span(f"   {padded('RUN', name)} {'STATUS':<12} {'STARTED':>12}", "bold")]]
+    wide = columns >= 76
+    name = max(20, columns - (63 if wide else 40))
+    head = f"   {padded('RUN', name)} {'STATUS':<12} "
+    page: list[Row] = [*filtered, [], [Span(head + (f"{'STEP':>11} {'LOSS':>10} " if wide else "") + f"{'STARTED':>12}",
+                                             "bold")]]  # fmt: skip
     for place in range(first, min(len(runs), first + room)):
         run = runs[place]
         state = states.get(str(run.dir), "")
@@ -193,8 +214,14 @@ def runs_page(runs: Sequence[StoredRun], states: Mapping[str, str], at: TopPlace
         style = "bold green" if state == "running" else "bold red" if bad else ""
         began = parse_time(run.manifest.get("created"))
         ago = f"{duration(time.time() - began / 1e6)} ago" if began else ""
-        page.append([
+        row = [
             Span(f" {mark} {padded(short(f'{run.project}/{run.id}'), name)} ", "bold" if place == at.chosen else ""),
-            Span(f"{padded(short(state), 12)} ", style), Span(f"{ago:>12}", "dim"),
-        ])  # fmt: skip
+            Span(f"{padded(short(state), 12)} ", style),
+        ]
+        if wide:
+            step, loss = figures.get(str(run.dir), (None, None))
+            row.append(Span(f"{'' if step is None else f'{step:,}':>11} "))
+            finite = loss is None or math.isfinite(loss)
+            row.append(Span(f"{'' if loss is None else narrow(loss):>10} ", "" if finite else "bold red"))
+        page.append([*row, Span(f"{ago:>12}", "dim")])
     return page

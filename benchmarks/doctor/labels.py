@@ -36,8 +36,8 @@ LAYERS = (
     "weights_hist",
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
-OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc")
-OF_MEMORY = ("memory_leak",)
+OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
+OF_MEMORY = ("memory_leak", "no_grad_missing")
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def rises(run: Any) -> bool:
 
 def learned(run: Any) -> float | None:
     """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
-    for name in ("train/loss", "loss/train", "loss"):
+    for name in ("train/loss", "loss/train", "loss", "train_loss"):
         if name in run.names():
             loss = numpy.asarray(run.series(name).y, dtype=float)
             tenth = max(1, len(loss) // 10)

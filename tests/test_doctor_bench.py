@@ -70,6 +70,14 @@ def test_half_of_the_healthy_variants_resemble_a_fault(tables: Any) -> None:
     assert 2 * near >= sum(number for _, number in runs)
 
 
+def test_the_page_lists_every_fault_and_variant_with_its_programs(tables: Any) -> None:
+    lines = (BENCH / "README.md").read_text().splitlines()
+    for table in tables:
+        for name, made in table.items():
+            row = next(line for line in lines if line.startswith(f"| `{name}`"))
+            assert f"| {', '.join(made.programs)} |" in row and made.about in row
+
+
 @pytest.mark.slow
 def test_a_faulty_run_is_the_healthy_one_up_to_its_onset(tmp_path: Path) -> None:
     code = PROGRAM.format(bench=str(BENCH), source=str(BENCH.parent.parent / "src"), out=str(tmp_path))

@@ -113,8 +113,10 @@ def make(kind, folder):
     run = StoredRun(out / folder / trace.name)
     return run, {{name: run.series(name).y for name in run.names() if not any(part in name for part in TIMES)}}
 def differ(one, other):
-    return sorted(name for name in one.keys() | other.keys()
-                  if name not in one or name not in other or not numpy.array_equal(one[name], other[name], equal_nan=True))
+    return sorted(
+        name for name in one.keys() | other.keys()
+        if name not in one or name not in other or not numpy.array_equal(one[name], other[name], equal_nan=True)
+    )
 run, plain = make("plain", "first")
 again = make("plain", "second")[1]
 twins = {{"plain": plain}}

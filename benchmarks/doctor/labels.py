@@ -37,6 +37,8 @@ LAYERS = (
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
 OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
+# Recorded when they change: a row that the healthy run does not have is certain.
+STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 OF_MEMORY = ("memory_leak", "no_grad_missing")
 
 
@@ -121,6 +123,9 @@ def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) ->
                 or "repeat" in name
             ):
                 found.append((1e6, f"{name}: in one of the two"))
+            continue
+        if name in STATES and len(values(run, name, onset)) and not len(values(plain, name, onset)):
+            found.append((1e6, f"{name}: changes in one of the two"))
             continue
         score = difference(values(run, name, onset), values(plain, name, onset), fault)
         if score >= 1:

@@ -111,7 +111,8 @@ def make(kind, folder):
     trace = traces.Trace(program, kind, 0)
     traces.make(trace, out / folder, steps=steps)
     run = StoredRun(out / folder / trace.name)
-    return run, {{name: run.series(name).y for name in run.names() if not any(part in name for part in TIMES)}}
+    timed = (*TIMES, "step_time")
+    return run, {{name: run.series(name).y for name in run.names() if not any(part in name for part in timed)}}
 def differ(one, other):
     return sorted(
         name for name in one.keys() | other.keys()

@@ -82,6 +82,7 @@ def _fault(name: str, cause: str, kinds: str, begins: str, programs: tuple[str, 
     FAULTS[name] = Fault(name, cause, tuple(kinds.split()), hard, begins, programs, about, **more)
 
 
+FEWER = {program: {"accumulation": 2} for program in (QLORA, DPO, FP16, FSDP2)}  # micro-batches
 BROKEN = "divergence spike exploding not_learning plateau nonfinite"
 
 # fmt: off
@@ -269,12 +270,12 @@ _fault("stale_statistics", "batch norm's statistics are stale", "eval overfit di
        "batch norm's momentum is 0: the evaluation has the statistics that it began with",
        also=("evaluation mode left on", "batch normalisation"))
 _fault("scheduler_per_micro_batch", "learning rate too low", "learning_rate plateau update_ratio frozen", START,
-       (VIT, LORA, BF16, FP16, DPO, QLORA), "the scheduler is stepped with each of four micro-batches",
-       config={"accumulation": 4}, compare="accumulated", also=("scheduler stepped per micro-batch",))
+       (VIT, LORA, BF16, FP16, DPO, QLORA), "the scheduler is stepped with each of two or four micro-batches",
+       config={"accumulation": 4}, by_program=FEWER, compare="accumulated", also=("scheduler stepped per micro-batch",))
 _fault("accumulation_undivided", "gradient accumulation scaled wrongly", "exploding clipping logits eval", START,
        (VIT, LORA, DIFFUSION, QLORA, FSDP2, FP16),
-       "losses of four micro-batches are added, not averaged, from the start",
-       config={"accumulation": 4}, compare="accumulated", also=("loss summed",))
+       "losses of two or four micro-batches are added, not averaged, from the start",
+       config={"accumulation": 4}, by_program=FEWER, compare="accumulated", also=("loss summed",))
 _fault("ema_not_updated", "averaged weights not updated", "eval frozen overfit", START, (DIFFUSION, CONTRASTIVE),
        "the average of the weights that is evaluated is never updated",
        by_program={CONTRASTIVE: {"ema": 0.9}},

@@ -18,6 +18,7 @@ from faults import (
     DIFFUSION,
     DPO,
     ENCODER,
+    FEWER,
     FP16,
     FSDP2,
     GPT,
@@ -165,8 +166,8 @@ _healthy(
     config={"precision": "fp16"},
 )
 _healthy(
-    "accumulated", (GPT, VIT, LORA, DIFFUSION, BF16, QLORA, FSDP2, FP16, DPO), "four micro-batches a step, GPT two",
-    config={"accumulation": 4}, by_program={GPT: {"accumulation": 2}},
+    "accumulated", (GPT, VIT, LORA, DIFFUSION, BF16, QLORA, FSDP2, FP16, DPO), "two or four micro-batches a step",
+    config={"accumulation": 4}, by_program={GPT: {"accumulation": 2}, **FEWER},
 )  # fmt: skip
 _healthy(
     "memory_steady", (GPT, ENCODER, VISION, VIT, RARE, FP16, CONTRASTIVE), "the process's memory is recorded, and stays"

@@ -207,7 +207,8 @@ _fault("evaluation_mode_left_on", "evaluation mode left on", "eval jump_down ove
                                            QLORA: {"dropout": 0.0, "adapter_dropout": 0.3}}, compare="dropout")
 _fault("training_mode_in_evaluation", "evaluation mode left on", "eval overfit divergence", EVALUATION, (VISION, VIT,
        RARE, CONTRASTIVE, DPO),
-       "the model is evaluated in training mode: batch norm takes each batch's own statistics")
+       "the model is evaluated in training mode: batch norm takes each batch's own statistics",
+       also=("evaluation in training mode",))
 _fault("optimizer_state_lost", "optimizer state lost", "resume spike exploding divergence update_ratio", RESUME,
        (GPT, MOE, VIT, BF16, DPO, FP16), "a checkpoint is resumed without the optimizer's state")
 

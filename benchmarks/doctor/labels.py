@@ -148,6 +148,8 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
     bad = numpy.mean(~numpy.isfinite(sick)) - numpy.mean(~numpy.isfinite(well))
     if bad > 0:
         return math.inf
+    if numpy.mean(sick == 0) - numpy.mean(well == 0) > 0.2:
+        return math.inf  # exactly 0 is no noise
     sick, well = sick[numpy.isfinite(sick)], well[numpy.isfinite(well)]
     if not len(sick) or not len(well):
         return 0.0
@@ -156,7 +158,13 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
     low, high = (float(one) for one in numpy.percentile(well, (5, 95)))
     noise = max(DEVIATIONS * deviation, SHARE * abs(middle), 0.5 * (high - low), 1e-12)
     peak = 0.0
-    if fault.name in ("bad_batch", "clipping_off", "optimizer_state_lost", "data_replayed"):  # short: look at extremes
+    if fault.name in (
+        "bad_batch",
+        "clipping_off",
+        "optimizer_state_lost",
+        "data_replayed",
+        "ema_not_swapped_back",
+    ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise
     return max(abs(float(numpy.median(sick)) - middle) / noise, peak)

@@ -12,23 +12,12 @@ import json
 import socket
 import socketserver
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any
 
 import barograph.testing
-
-
-def until(true: Callable[[], Any], seconds: float = 10.0) -> bool:
-    """Wait until it is true."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 class HttpReceiver:

@@ -33,6 +33,7 @@ _CONFIG = """<?xml version="1.0"?>
   <path>{folder}/data/</path><tmp_path>{folder}/tmp/</tmp_path><mark_cache_size>67108864</mark_cache_size>
   <users_config>{folder}/users.xml</users_config>
   <default_profile>default</default_profile><default_database>default</default_database>
+  {more}
 </yandex>
 """
 _USERS = """<?xml version="1.0"?>
@@ -55,13 +56,17 @@ class Server:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.port, self.tcp_port = _free_port(), _free_port()
+        self.port, self.tcp_port, self.replication_port = _free_port(), _free_port(), _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
         folder.mkdir(parents=True, exist_ok=True)
-        config = _CONFIG.format(folder=folder, port=self.port, tcp=self.tcp_port)
-        (folder / "config.xml").write_text(config)
+        self.configure()
         (folder / "users.xml").write_text(_USERS.format(password=PASSWORD, reader_password=READER_PASSWORD))
+
+    def configure(self, more: str = "") -> None:
+        """Write the configuration; before it is started. more: further elements."""
+        config = _CONFIG.format(folder=self.folder, port=self.port, tcp=self.tcp_port, more=more)
+        (self.folder / "config.xml").write_text(config)
 
     def start(self) -> None:
         with open(self.folder / "output.txt", "ab") as output:
@@ -92,14 +97,17 @@ class Server:
             self._process.wait(patient(60))
             self._process = None
 
-    def url(self, database: str, user: str = "writer") -> str:
+    def url(self, database: str, user: str = "writer", cluster: str = "") -> str:
         """An address without a password."""
-        return f"clickhouse://{user}@127.0.0.1:{self.port}/{database}"
+        options = f"?cluster={cluster}" if cluster else ""
+        return f"clickhouse://{user}@127.0.0.1:{self.port}/{database}{options}"
 
-    def client(self, database: str | None = None, user: str = "writer", password: str = PASSWORD) -> Client:
+    def client(
+        self, database: str | None = None, user: str = "writer", password: str = PASSWORD, cluster: str = ""
+    ) -> Client:
         """A connection to a database with its tables made; without a name, to a new one."""
         if database is not None:
-            return Client(_with_password(self.url(database, user), password))
+            return Client(_with_password(self.url(database, user, cluster), password))
         self._databases += 1
         client = Client(_with_password(self.url(f"fleet{self._databases}"), PASSWORD))
         migrate(client)
@@ -116,6 +124,65 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+class Coordinator:
+    """ZooKeeper, which servers that have the same rows agree by: `apt-get install zookeeper`."""
+
+    def __init__(self, folder: Path):
+        self.port, self._folder = _free_port(), folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "zoo.cfg").write_text(
+            f"tickTime=500\ndataDir={folder}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            "admin.enableServer=false\nforceSync=no\n"
+        )
+        jars = ":".join(str(path) for path in Path("/usr/share/java").glob("*.jar"))
+        with open(folder / "output.txt", "ab") as output:
+            self._process = subprocess.Popen(
+                ["java", "-Xmx128m", "-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+                 str(folder / "zoo.cfg")], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+        deadline = time.monotonic() + patient(60)
+        while not self._answers():
+            assert self._process.poll() is None, (folder / "output.txt").read_text()[-2000:]
+            assert time.monotonic() < deadline, "ZooKeeper does not answer"
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 2) as connection:
+            connection.sendall(b"srvr")
+            return b"Zookeeper version" in connection.recv(1000)
+        return False
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(patient(60))
+
+
+def start_cluster(folder: Path, coordinator: Coordinator | None, replicas: bool = False) -> list[Server]:
+    """Two servers as the cluster `two`: a shard each, or two replicas of one shard."""
+    servers = [Server(folder / str(number)) for number in range(2)]
+    places = [
+        f"<replica><host>127.0.0.1</host><port>{server.tcp_port}</port><user>writer</user>"
+        f"<password>{PASSWORD}</password></replica>"
+        for number, server in enumerate(servers)
+    ]
+    together = "<internal_replication>true</internal_replication>" if coordinator else ""
+    shards = ["".join(places)] if replicas else places
+    cluster = "".join(f"<shard>{together}{shard}</shard>" for shard in shards)
+    for number, server in enumerate(servers):
+        more = f"<remote_servers><two>{cluster}</two></remote_servers>"
+        if coordinator is not None:
+            more += (
+                f"<zookeeper><node><host>127.0.0.1</host><port>{coordinator.port}</port></node></zookeeper>"
+                f"<interserver_http_port>{server.replication_port}</interserver_http_port>"
+                f"<interserver_http_host>127.0.0.1</interserver_http_host>"
+                "<distributed_ddl><path>/clickhouse/task_queue/ddl</path></distributed_ddl>"
+                f"<macros><shard>{1 if replicas else number + 1}</shard><replica>r{number + 1}</replica></macros>"
+            )
+        server.configure(more)
+        server.start()
+    return servers
 
 
 @pytest.fixture(scope="module")

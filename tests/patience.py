@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 _ROUNDS = 20
@@ -32,3 +33,15 @@ def slowness() -> float:
 def patient(seconds: float) -> float:
     """A limit in seconds, by the slowest of three looks: a busy machine gives and takes its cores in turns."""
     return seconds * max(slowness() for _ in range(3))
+
+
+def until(true: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Wait until it is true, on a slow machine as many times longer as it is slower; what it was at last."""
+    began, limit = time.monotonic(), 0.0
+    while not (found := true()):
+        if time.monotonic() - began > max(seconds, limit):
+            limit = max(limit, patient(seconds))
+            if time.monotonic() - began > limit:
+                break
+        time.sleep(0.01)
+    return found

@@ -11,8 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +122,3 @@ def own_records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [item for item in read_log(path) if not kinds or item["log"] in kinds]
-
-
-def until(true: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until it is true; what it was."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return found

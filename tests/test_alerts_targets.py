@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alert_receivers import FakeRun, HttpReceiver, SmtpReceiver, closed_port, give, hung_server, until
+from alert_receivers import FakeRun, HttpReceiver, SmtpReceiver, closed_port, give, hung_server
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from patience import patient
+from patience import patient, until
 
 from barograph.core.record import Record
 from barograph.sidecar.alerts import targets

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,14 @@ def test_a_step_to_purge_from_begins_a_new_branch() -> None:
         writer = SummaryWriter("x", purge_step=3)
         writer.add_scalar("loss", 30, 3)
     assert list(barograph.StoredRun(run.dir).series("loss").value) == [0, 1, 2, 30]
+
+
+def test_a_program_runs_unchanged_from_the_command_line(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(
+        "from torch.utils.tensorboard import SummaryWriter\nwriter = SummaryWriter('unchanged/small')\n"
+        "for step in range(5):\n    writer.add_scalar('y=x', step, step)\n"  # and no word of an end
+    )
+    subprocess.run([sys.executable, "-m", "barograph.compat.tensorboard", "train.py"], check=True, timeout=300)
+    (run,) = barograph.runs(project="unchanged")
+    assert list(run.series("y=x").step) == list(range(5)) and run.manifest["status"] == "finished"

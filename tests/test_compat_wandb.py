@@ -234,6 +234,54 @@ assert wandb is barograph.compat.wandb and wandb.run.step == 4
     assert list(only("library").series("loss").step) == [4]
 
 
+UNCHANGED = """
+import argparse, sys
+import matplotlib.pyplot as plt
+import numpy as np
+import wandb
+from beside import WIDTH
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+wandb.init(project="unchanged", group="g", job_type="train", notes="of a program")
+wandb.config.update(parser.parse_args())
+wandb.config.width = WIDTH
+wandb.config = {"kind": "small"}
+for epoch in range(wandb.config.epochs):
+    wandb.log({"loss": np.abs(np.float64(-1.0)) / (epoch + 1)}, commit=False)
+    if epoch % 2 == 0:
+        wandb.log({"val/acc": 0.5}, commit=False)
+    wandb.log()
+plt.figure()
+plt.plot([1, 2])
+wandb.log({"figure": plt})
+wandb.log({"chart": wandb.plot_table(vega_spec_name="a/b", data_table=wandb.Table(data=[[1, 2]], columns=["x", "y"]),
+                                     fields={"x": "x"})})
+np.save("weights", np.zeros(3))
+wandb.save("weights.npy")
+sys.exit(3)
+"""
+
+
+def test_a_program_runs_unchanged_from_the_command_line(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "train.py").write_text(UNCHANGED)
+    (folder / "beside.py").write_text("WIDTH = 7")
+    words = [sys.executable, "-m", "barograph.compat.wandb", "programs/train.py", "--epochs", "3"]
+    done = subprocess.run(words, env=os.environ | {"MPLBACKEND": "agg"}, timeout=300)
+    assert done.returncode == 3  # the program's own
+    run = only("unchanged")
+    assert list(run.series("loss").step) == [0, 1, 2] and list(run.series("val/acc").step) == [0, 2]
+    assert run.manifest["config"] == {"epochs": 3, "width": 7, "kind": "small"}
+    assert run.manifest["group"] == "g" and run.manifest["job_type"] == "train"
+    files = {path.relative_to(run.dir).as_posix() for path in run.dir.rglob("*") if path.is_file()}
+    assert any(name.startswith("media/") and "figure" in name for name in files) and "files/weights.npy" in files
+    missing = subprocess.run([*words[:3], "no.py"], capture_output=True, text=True, timeout=300)
+    assert missing.returncode == 1 and missing.stderr.startswith("there is no no.py")
+
+
 @pytest.mark.slow
 def test_type_checkers_know_the_names() -> None:
     api = pytest.importorskip("mypy.api")

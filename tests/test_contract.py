@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 import sidecar_runs
+from patience import until
 from served_runs import Browser
-from sidecar_runs import until
 from written_runs import Writer, WrittenRun
 
 import barograph

@@ -19,7 +19,7 @@ session = Session(sys.argv[1])
 session.query("CREATE DATABASE fleet")
 version = tuple(int(word) for word in str(session.query("SELECT version()")).strip().strip('"').split(".")[:2])
 assert version >= (24, 1), version
-for statement in schema.statements("fleet", version):
+for statement in schema.statements(schema.TablePlace("fleet"), version):
     session.query(statement)
 
 

@@ -24,6 +24,7 @@ from written_runs import WrittenRun
 import barograph
 from barograph.query.stored import StoredRun
 from barograph.store.clickhouse.address import parse_address
+from barograph.store.clickhouse.answers import read_points, read_ranks
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.pull import list_runs, pull
 from barograph.store.clickhouse.send import RunSender
@@ -242,3 +243,42 @@ def test_the_option_sends_a_training_to_the_server(
     assert there.series("train/loss").value.tolist() == [1.0 / (step + 1) for step in range(20)]
     kept = b"".join(path.read_bytes() for path in run.dir.rglob("*") if path.is_file())
     assert PASSWORD.encode() not in kept
+
+
+HOST = """
+import os, sys, time, barograph
+rank, folder, url = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+                  MASTER_ADDR="node0", MASTER_PORT="29500")
+run = barograph.init(project="p", id="two", dir=folder, verbosity=-2, git=False, machine=False, store=url)
+for step in range(60):
+    run.log({"train/loss": 100.0 * rank + step}, step=step)
+    time.sleep(0.2)
+if rank == 0:
+    run.finish()
+else:
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_two_hosts_with_folders_of_their_own_send_one_run(clickhouse: Server, tmp_path: Path) -> None:
+    client = clickhouse.client()
+    password = {"BAROGRAPH_CLICKHOUSE_PASSWORD": PASSWORD}
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOST, str(rank), str(tmp_path / str(rank)), clickhouse.url(client.address.database)],
+            env={**os.environ, **password},
+        )
+        for rank in range(2)
+    ]
+    for host in hosts:
+        host.wait(patient(60))
+
+    def arrived() -> bool:
+        counted = client.rows("SELECT rank, uniqExact(step) FROM all_points WHERE name = 'train/loss' GROUP BY rank")
+        return {int(rank): int(steps) for rank, steps in counted} == {0: 60, 1: 60}
+
+    until(arrived, "the points of both hosts", 120)
+    compared = read_ranks(client, "p", "two", "train/loss")
+    assert compared.maximum.tolist() == [100.0 + step for step in range(60)]
+    assert read_points(client, "p", "two", "train/loss").value.tolist() == [float(step) for step in range(60)]

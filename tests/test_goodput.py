@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import patient
-from sidecar_runs import until
+from patience import patient, until
 
 import barograph
 from barograph.core.record import KINDS, Record, encode, numbers

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from patience import patient
+from patience import until as until_true
 from sidecar_runs import own_records
-from sidecar_runs import until as until_true
 
 from barograph.core import manifest
 from barograph.query.stored import StoredRun

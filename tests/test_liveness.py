@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import patient
-from sidecar_runs import until
+from patience import patient, until
 
 from barograph.core import liveness
 from barograph.core.liveness import process, pulses, status

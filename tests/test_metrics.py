@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 from patience import patient
+from patience import until as until_true
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from sidecar_runs import ENVIRONMENT
-from sidecar_runs import until as until_true
 
 import barograph
 from barograph.query import openmetrics

@@ -121,7 +121,8 @@ def test_a_refused_record_is_counted_and_the_others_arrive(
     kept.on_write = refuse
     result = send(story.dir, "trackio")
     assert result.done and result.refused >= 1
-    assert {step for step, _ in kept.rows} == set(range(1, 20)) - {7}
+    sent = {step for step, _ in kept.rows}  # of a training that was slow, sums of its time behind its last step too
+    assert sent & set(range(20)) == set(range(1, 20)) - {7}
     assert len(warnings_of(caplog)) == 1 and "not this one" in warnings_of(caplog)[0]
     kept.on_write = None
     assert send(story.dir, "trackio").new == 0, "what was refused is not tried for ever"

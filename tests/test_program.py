@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 from patience import patient
+from patience import until as until_true
 from sidecar_runs import ENVIRONMENT, own_records
-from sidecar_runs import until as until_true
 
 import barograph
 from barograph.core import manifest

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.probes.model.schedule import FAMILIES, PATIENCE, WIDEST, WatchSchedule
+from barograph.probes.model.schedule import BUDGET, DEFAULTS, FAMILIES, PATIENCE, WIDEST, WatchSchedule
 
 
 def test_families_are_due_at_multiples_and_never_at_zero() -> None:
@@ -50,6 +50,48 @@ def test_dear_families_are_widened_until_the_budget_holds() -> None:
     assert share <= 0.01
     assert schedule.intervals["norms"] == 1  # the cheap one is left alone
     assert schedule.intervals["updates"] > 10 and schedule.intervals["updates"] % 10 == 0
+
+
+COSTS = {"norms": 1e-3, "gradients": 2e-3, "updates": 4e-3, "weights": 1e-3, "histograms": 8e-3, "activations": 5e-3,
+         "optimizer_state": 6e-3}  # fmt: skip
+
+
+@pytest.mark.parametrize("step_seconds", [0.003, 0.035, 1.0])
+@pytest.mark.parametrize("lag", [0, 1, 7])  # steps after which the schedule is given what a step has cost
+def test_a_budget_holds_from_the_first_step_on(step_seconds: float, lag: int) -> None:
+    schedule = WatchSchedule(DEFAULTS, BUDGET)
+    spent, first, measured, reports = 0.0, 0.0, set(), []
+    for step in range(6000):
+        due = schedule.begin(step)
+        costs = {family: COSTS[family] for family in due}
+        spent += sum(costs.values())
+        first = first or spent  # nothing is there to pay the first measurement: it is the cheapest one
+        measured |= due
+        assert spent <= first + BUDGET * step_seconds * (step + 1) + 1e-12
+        reports.append((costs, due))
+        if step >= lag:
+            schedule.spend(reports[step - lag][0], step_seconds, reports[step - lag][1])
+        schedule.due(step + 1)
+    assert first == COSTS["norms"]
+    assert measured == COSTS.keys()  # each in its turn
+    assert spent >= 0.3 * BUDGET * step_seconds * 6000 or schedule.intervals == schedule.given
+
+
+def test_what_all_ranks_measure_together_is_neither_postponed_nor_widened() -> None:
+    schedule = WatchSchedule({"norms": 1, "moe": 10}, 0.001, {"moe"})
+    steps = []
+    for step in range(200):
+        due = schedule.begin(step)
+        steps += [step] * ("moe" in due)
+        schedule.spend(dict.fromkeys(due, 0.5), 0.01, due)
+    assert steps == list(range(0, 200, 10)) and schedule.intervals["moe"] == 10
+
+
+def test_what_is_not_measured_after_all_is_not_paid() -> None:
+    schedule = WatchSchedule({"norms": 1, "gradients": 10}, 0.01)
+    for step in range(3):  # the ranks don't watch alike: nothing is measured, and nothing is known of its cost
+        assert schedule.begin(step) == {"norms"}
+        schedule.refund({"norms"})
 
 
 def test_nothing_is_widened_where_it_fits() -> None:

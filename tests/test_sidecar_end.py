@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import sidecar_runs as runs
 from alert_receivers import HttpReceiver
-from patience import patient
-from sidecar_runs import own_records, sidecar, training, until
+from patience import patient, until
+from sidecar_runs import own_records, sidecar, training
 
 from barograph.core import liveness, manifest
 from barograph.doctor import diagnose

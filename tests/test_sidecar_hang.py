@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from alert_receivers import HttpReceiver
-from patience import patient
-from sidecar_runs import ENVIRONMENT, Writer, describe, until
+from patience import patient, until
+from sidecar_runs import ENVIRONMENT, Writer, describe
 
 from barograph.core import liveness, manifest, place
 from barograph.core.options import Settings

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import sidecar_runs as runs
-from patience import patient
-from sidecar_runs import Writer, own_records, sidecar, training, until
+from patience import patient, until
+from sidecar_runs import Writer, own_records, sidecar, training
 
 import barograph
 from barograph.cli import main

@@ -20,7 +20,8 @@ from watched_models import TOKENS, Model, Notes, hooks_left, loss_of  # noqa: E4
 
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
-QUIET = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
+OFF = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
+QUIET: dict[str, Any] = OFF | {"budget": None}
 
 
 @pytest.fixture

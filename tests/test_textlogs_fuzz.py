@@ -165,3 +165,14 @@ def test_a_template_reads_a_line_as_its_parser_does(data: st.DataObject) -> None
         assert [match.groups()[pick] for pick in template.picks] == list(slow[3])
         if template.step >= 0:
             assert match.groups()[template.step] == slow[1]
+
+
+def test_a_number_is_never_cut_at_its_exponent() -> None:
+    """Whichever of a line's numbers is written as -1.5E-04 is read as that or not at all."""
+    for line in sorted({line for text in TEXTS.values() for line in text.splitlines()[-60:]}):
+        parts = templates.TOKEN.split(line)
+        for index in range(1, len(parts), 2):
+            other = b"".join([*parts[:index], b"-1.5E-04", *parts[index + 1 :]])
+            for kind, shape in parsers():
+                parsed = shape.parse(other)
+                assert parsed is None or not {b"-1.5", -1.5} & set(parsed[3]), (kind, other)

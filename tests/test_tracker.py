@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sidecar_runs import until
+from patience import until
 
 import barograph
 from barograph.integrations.tracker import MetricsConfig, MetricsTracker, StepMetrics, backend_metrics, metrics_config

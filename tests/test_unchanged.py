@@ -15,7 +15,8 @@ from watched_models import Model, Notes, loss_of  # noqa: E402
 
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
-QUIET = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
+OFF = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
+QUIET: dict[str, Any] = OFF | {"budget": None}
 
 
 @pytest.fixture

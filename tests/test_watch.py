@@ -15,8 +15,9 @@ from watched_models import TOKENS, Model, Notes, gradient_norm, loss_of  # noqa:
 
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
-QUIET = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
-EACH = dict.fromkeys(QUIET, 1)
+OFF = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
+QUIET: dict[str, Any] = OFF | {"budget": None}
+EACH = dict.fromkeys(OFF, 1)
 
 
 @pytest.fixture

@@ -17,10 +17,12 @@ from watched_models import TOKENS, Model, Notes, gradient_norm, hooks_left, loss
 
 import barograph  # noqa: E402
 from barograph.core.options import Settings  # noqa: E402
+from barograph.probes.model.schedule import BUDGET, DEFAULTS  # noqa: E402
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
-QUIET = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
-EACH = dict.fromkeys(QUIET, 1)
+OFF = {"gradients": 0, "updates": 0, "weights": 0, "histograms": 0, "activations": 0, "optimizer_state": 0}
+QUIET: dict[str, Any] = OFF | {"budget": None}
+EACH = dict.fromkeys(OFF, 1)
 
 
 @pytest.fixture
@@ -345,7 +347,7 @@ def test_a_resume_from_a_checkpoint_has_its_first_steps_figures_at_that_step(tmp
         with barograph.init(
             project="p", id="a", resume="auto", dir=tmp_path, console="none", git=False, machine=False
         ) as run:
-            run.watch(model, optimizer)
+            run.watch(model, optimizer, budget=None)
             for step in range(begin, end):
                 loss_of(model).backward()
                 norms[step] = gradient_norm(model.parameters())
@@ -363,7 +365,7 @@ def test_a_model_that_is_watched_anew_is_recorded_once(tmp_path: Path, caplog: p
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with barograph.init(project="p", dir=tmp_path, console="none", git=False, machine=False) as run:
         for begin in (0, 5):
-            run.watch(model, optimizer)  # as a cell of a notebook that is run again
+            run.watch(model, optimizer, budget=None)  # as a cell of a notebook that is run again
             for step in range(begin, begin + 5):
                 loss_of(model).backward()
                 optimizer.step()
@@ -442,3 +444,52 @@ def test_a_real_run_has_the_series(tmp_path: Path) -> None:
     assert stored.series("activations/blocks.0/rms").step.tolist() == [0, 2, 4]
     assert stored.series("optimizer/head.weight/below_eps").step.tolist() == [0, 4]
     assert hooks_left(model, optimizer) == 0
+
+
+@pytest.mark.parametrize(
+    "options, budget",
+    [
+        ({}, BUDGET),
+        ({"histograms": 0, "scaler": None}, BUDGET),  # off is no interval
+        ({"gradients": 5}, None),  # what is asked for is measured as asked
+        ({"gradients": 5, "budget": 0.5}, 0.5),
+        ({"budget": None}, None),
+    ],
+)
+def test_default_intervals_have_a_budget(run: Notes, options: dict[str, Any], budget: float | None) -> None:
+    watch = ModelWatch(run, Model(), **options)
+    assert watch.schedule.budget == budget
+    assert watch.schedule.given == DEFAULTS | {name: value for name, value in options.items() if name in DEFAULTS}
+
+
+def test_what_is_certain_at_the_start_is_recorded_whatever_the_budget(run: Notes) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = ModelWatch(run, model, optimizer, budget=1e-6)
+    for step in range(12):
+        model(TOKENS.clone()).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log(step)
+    watch.flush()
+    assert run.fields(0)["output_width"] == 50 and run.fields(0)["trained_parameters"] == 14
+    assert run.fields(0)["grad_norm"] > 0  # the first measurement, of which it learns what the others cost
+    assert not any("grad_norm" in run.fields(step) for step in range(1, 12)) and not run.tables
+
+
+def test_a_loop_that_frees_gradients_in_backward_is_recognized_within_the_default_budget(run: Notes) -> None:
+    model = Model()
+    watch = ModelWatch(run, model)
+
+    def use(parameter: Any) -> None:
+        with torch.no_grad():
+            parameter -= 0.1 * parameter.grad
+        parameter.grad = None
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(use)
+    for step in range(4):
+        loss_of(model).backward()
+        run.log(step)
+    watch.flush()
+    assert run.warned("gradients are freed while backward runs") and run.steps

@@ -38,6 +38,7 @@ from barograph.probes.speed.peaks import device_peak as device_peak
 from barograph.probes.stats.statistics import merge_statistics as merge_statistics
 from barograph.probes.stats.statistics import tensor_statistics as tensor_statistics
 from barograph.query.filters import runs as runs
+from barograph.query.fleet import Fleet as Fleet
 from barograph.query.frames import frame as frame
 from barograph.query.sql import sql as sql
 from barograph.query.stored import StoredRun as StoredRun

@@ -10,6 +10,13 @@ import argparse
 
 from barograph.cli.commands import Commands
 
+ACTIONS = ("check", "migrate", "runs", "series", "ranks", "remove")
+_FLEET = (
+    "check: the server, its rights and what it holds. migrate: make the tables or bring them up to date. "
+    "runs [SERIES ...]: all runs, with last values. series RUN SERIES: its points. ranks RUN SERIES: the "
+    "series over the ranks at each step. remove RUN ... or --older-than DAYS: remove runs from the server. "
+    "None of them fetches a run."
+)
 _ADDRESS = "clickhouse://user@host:8123/database; the password is in BAROGRAPH_CLICKHOUSE_PASSWORD"
 
 
@@ -29,11 +36,17 @@ def add(commands: Commands) -> None:
     parser.add_argument("--from", required=True, dest="source", metavar="URL", help=_ADDRESS)
     commands.common(parser, run=False)
 
-    parser = commands.add("fleet", _fleet, "exchange", "make a server's tables, and look at a server")
-    parser.add_argument(
-        "action", choices=("check", "migrate"), help="look at it; make its tables or bring them up to date"
+    parser = commands.add(
+        "fleet", _fleet, "exchange", "look at a ClickHouse server: its tables, runs and series", _FLEET
     )
+    parser.add_argument("action", choices=ACTIONS, help="what to do")
     parser.add_argument("url", metavar="URL", help=_ADDRESS)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="of `runs` names of series; else RUN [SERIES]")
+    parser.add_argument("--project", metavar="NAME", help="of `runs`, `remove`: of one project")
+    parser.add_argument("--points", type=int, metavar="N", help="of `series`: no more than N, with every extreme")
+    parser.add_argument("--rank", type=int, metavar="N", help="of `series`: that rank's")
+    parser.add_argument("--older-than", type=float, metavar="DAYS", help="of `remove`: runs that ended before that")
+    parser.add_argument("--yes", action="store_true", help="of `remove`: do it; without it, what would be removed")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -52,4 +65,14 @@ def _pull(options: argparse.Namespace) -> int:
 def _fleet(options: argparse.Namespace) -> int:
     from barograph.views.tables.fleet import run_fleet
 
-    return run_fleet(options.action, options.url, as_json=options.json)
+    return run_fleet(
+        options.action,
+        options.url,
+        options.words,
+        project=options.project,
+        points=options.points,
+        rank=options.rank,
+        older_than=options.older_than,
+        confirmed=options.yes,
+        as_json=options.json,
+    )

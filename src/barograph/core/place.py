@@ -63,6 +63,16 @@ def rank(environ: Mapping[str, str] | None = None) -> tuple[int, int, int]:
     return mine, world, _whole(environ, launcher.local, mine)
 
 
+def host_count(environ: Mapping[str, str] | None = None) -> int:
+    """How many hosts the launch has, as far as its variables say; 1 where they don't."""
+    environ = os.environ if environ is None else environ
+    launcher = _launcher(environ)
+    if launcher is None:
+        return 1
+    world = _whole(environ, launcher.world, 1)
+    return max(1, world // max(1, _whole(environ, launcher.local_world, world) if launcher.local_world else world))
+
+
 def _whole(environ: Mapping[str, str], name: str, otherwise: int) -> int:
     text = environ.get(name, "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise

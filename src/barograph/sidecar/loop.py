@@ -105,8 +105,11 @@ class Sidecar:
         self._came_at = time.monotonic()
         self._idle_told = False
         self._poll = select.poll() if hasattr(select, "poll") else None
+        # a host with a folder of its own, which no main process writes to: what it has is sealed and sent from here
+        self.keeper = self.main or not (self.folder / manifest.FILE).exists()
         if self.main:
             self._add_main(dict(config or about.get("config") or {}), about)
+        if self.keeper:
             if installed("numpy", "pyarrow"):
                 self._consumers.append(self.sealing)
             else:
@@ -263,10 +266,11 @@ class Sidecar:
 
     def open_mirrors(self) -> None:
         """Start to send to the trackers that were asked for."""
-        if self.main and (self.settings.backends or self.settings.store) and self.mirrors is None:
+        wanted = (self.main and self.settings.backends) or (self.keeper and self.settings.store)
+        if wanted and self.mirrors is None:
             from barograph.sidecar.mirrors import Mirrors
 
-            self.mirrors = Mirrors(self.journal)
+            self.mirrors = Mirrors(self.journal, self.settings.backends if self.main else ())
 
     def end_unsaid(self) -> None:
         """Write the end of a run whose process is gone, if nobody has."""
@@ -339,7 +343,7 @@ class Sidecar:
             self.mirrors.end(self.end.status or "crashed")
         if self.alerts is not None:
             self.alerts.close()
-        if self.main:
+        if self.keeper:
             self.sealing.seal_all()
         if self.mirrors is not None:
             self.mirrors.wait()

@@ -15,8 +15,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
+from barograph.core.place import host_count
 from barograph.sidecar.journal import Journal
 from barograph.store.clickhouse.address import has_password
 from barograph.trackers import backends
@@ -27,17 +29,17 @@ END_SECONDS = 150.0  # a mirror ends by itself after two minutes without progres
 class Mirrors:
     """The processes. They go on by themselves where this one is killed, until all there is has been sent."""
 
-    def __init__(self, journal: Journal):
+    def __init__(self, journal: Journal, trackers: Iterable[str]):
         self._journal = journal
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         folder = str(journal.dir.resolve())
-        for name in journal.settings.backends:
+        for name in trackers:
             words = ["-m", "barograph.trackers.sync", folder, name]
             self._start(name, words, backends.options_of(name, journal.settings), f"sync {folder} --to {name}")
         if to := journal.settings.store:
             shown = to if not has_password(to) else "URL"
             words = ["-m", "barograph.store.clickhouse.send", folder]
-            self._start("clickhouse", words, {"to": to}, f"push {folder} --to {shown}")
+            self._start("clickhouse", words, {"to": to, "senders": host_count()}, f"push {folder} --to {shown}")
 
     def __bool__(self) -> bool:
         return bool(self._processes)

@@ -33,7 +33,7 @@ def log_any(out: Recorder, values: Any, step: Any) -> None:
     if not flat:
         return
     shape = out.shapes.remember(values)
-    shape.drawn = shape.simple and bool(plan(shape.names))
+    shape.drawn = shape.simple and out.console.draws_rows and bool(plan(shape.names))
     if len(flat) > out.settings.wide_threshold:
         named = {name: value for name, value in flat.items() if isinstance(value, (int, float))}
         if len(named) < len(flat):

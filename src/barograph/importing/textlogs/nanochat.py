@@ -29,7 +29,7 @@ _VALUES = (
     rb" \| total time: ([^ |m]+)m(?: \| eta: ([^ |m]+)m)?[ \t]*$"
 )
 _NAMES = ("lrm", "dt", "tok/sec", "bf16_mfu", "mfu", "epoch", "pq", "rg", "total time", "eta")
-_PAIR = rb"(?<=[|\d ]) ?([A-Za-z_][\w/]{0,40}(?: [a-z]\w{0,40}){0,3}): ([-+]?(?:[\d.,]+(?:e[-+]?\d+)?|nan|inf))"
+_PAIR = rb"(?<=[|\d ]) ?([A-Za-z_][\w/]{0,40}(?: [a-z]\w{0,40}){0,3}): ([-+]?(?:[\d.,]+(?:[eE][-+]?\d+)?|nan|inf))"
 _TASK = re.compile(
     rb"Evaluating: ([\w./-]{1,64}) \((\d+)-shot[^)]*\)\.\.\. "
     rb"accuracy: ([^ |]+) \| centered: ([^ |]+)(?: \| time: ([^ |s]+)s)?[ \t]*$"
@@ -66,11 +66,11 @@ class Nanochat(engine.Dialect):
         forms.pairs(rb"(?<![\w./])step (\d{1,15})(?:/\d+)? \([\d.]+%\) (?=\|.*[ms]\s*$)", _PAIR),
         forms.pairs(
             rb"(?<![\w./])Step (\d{1,15})/\d+ (?=\| (?!Example step)[A-Z][\w ]*: )",
-            rb"\| ?([A-Za-z][\w@ ]{0,60}): ([-+]?(?:[\d.,]+(?:e[-+]?\d+)?|nan|inf))(?=\s*(?:\||$))",
+            rb"\| ?([A-Za-z][\w@ ]{0,60}): ([-+]?(?:[\d.,]+(?:[eE][-+]?\d+)?|nan|inf))(?=\s*(?:\||$))",
         ),
         forms.pairs(
             rb"(?<![\w./])Step (\d{1,15}) (?=\| [A-Za-z][\w@ ]*: [-+\dni])",
-            rb"[|,] ?([A-Za-z][\w@ ]{0,60}): ([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf))(?=\s*(?:[,|]|$))",
+            rb"[|,] ?([A-Za-z][\w@ ]{0,60}): ([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?=\s*(?:[,|]|$))",
             main=False,
         ),
     )

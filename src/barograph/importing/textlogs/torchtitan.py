@@ -24,7 +24,7 @@ _PAIR = re.compile(
     + forms.NUMBER
     + rb")%\))?(?=\s|$)"
 )
-_TABLE = re.compile(rb"^(\d{1,12}) (-?\d+\.\d+(?:e[-+]\d+)?|nan|inf)$")
+_TABLE = re.compile(rb"^(\d{1,12}) (-?\d+\.\d+(?:[eE][-+]\d+)?|nan|inf)$")
 
 
 def _step(line: bytes) -> forms.Parsed | None:

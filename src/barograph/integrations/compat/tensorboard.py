@@ -7,6 +7,7 @@ Out:  series, histograms, samples of text and files of the run that is open, or 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,12 @@ class SummaryWriter:
 
     def _keep(self, item: WandbMedia, tag: str, step: Any) -> None:
         item.keep(self.barograph, tag, self._at(step))
+
+
+def install() -> None:
+    """Take the place of PyTorch's and tensorboardX's writers in this process, in libraries too."""
+    for name in ("torch.utils.tensorboard", "torch.utils.tensorboard.writer", "tensorboardX"):
+        sys.modules[name] = sys.modules[__name__]
 
 
 def _project(path: Path | None) -> str | None:

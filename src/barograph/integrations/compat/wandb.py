@@ -91,6 +91,7 @@ class _Plots:
 
 plot = _Plots()
 plots = plot
+plot_table = plot.plot_table
 util = SimpleNamespace(
     generate_id=lambda length=8: "".join(
         secrets.choice(string.ascii_lowercase + string.digits) for _ in range(int(length))
@@ -248,7 +249,7 @@ def _current(call: str) -> Run | None:
 # -- calls of the module ------------------------------------------------------------------------------------
 
 
-def log(data: Any, step: Any = None, commit: bool | None = None, sync: bool | None = None) -> None:
+def log(data: Any = None, step: Any = None, commit: bool | None = None, sync: bool | None = None) -> None:
     """See `Run.log`."""
     found = _current("wandb.log")
     if found is not None:

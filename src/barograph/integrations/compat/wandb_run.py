@@ -18,6 +18,7 @@ from barograph.core.values import PLAIN, number, text, whole
 from barograph.integrations.compat.unsupported import say_once, unsupported
 from barograph.integrations.compat.wandb_artifacts import WandbArtifact, find_artifact
 from barograph.integrations.compat.wandb_media import WandbMedia, media
+from barograph.probes.model.schedule import BUDGET
 from barograph.training.configuration import as_mapping
 from barograph.training.run import Run, attach
 from barograph.training.shapes import step_name
@@ -92,13 +93,15 @@ class WandbRun:
 
     # -- values --------------------------------------------------------------------------------------------
 
-    def log(self, data: Any, step: Any = None, commit: bool | None = None, sync: bool | None = None) -> None:
-        """Named values. Without `step` each call is a step of its own, unless `commit=False`; with `step`, calls of one
-        step are one row. A step that the values name themselves (`iter`, `global_step`, …) counts."""
+    def log(self, data: Any = None, step: Any = None, commit: bool | None = None, sync: bool | None = None) -> None:
+        """Named values; without any, what waits is committed. Without `step` each call is a step of its own, unless
+        `commit=False`; with `step`, calls of one step are one row. A step that the values name themselves (`iter`,
+        `global_step`, …) counts."""
         run = self.barograph
         if run is None:
             return
         try:
+            data = {} if data is None else data
             if not isinstance(data, Mapping):
                 run.log(data)
                 return
@@ -212,7 +215,9 @@ class WandbRun:
         every = max(1, whole(log_freq) or 1000)
         for model in models if isinstance(models, (list, tuple)) else [models]:
             if self.barograph is not None and log is not None:
-                wanted = {"gradients": every if log in ("gradients", "all") else 0, "histograms": every}
+                wanted: dict[str, Any] = {"gradients": every if log in ("gradients", "all") else 0, "histograms": every}
+                if every == 1000:  # W&B's default, not an interval that was asked for
+                    wanted["budget"] = BUDGET
                 self._watches.append(self.barograph.watch(model, weights=every if log != "gradients" else 0, **wanted))
 
     def unwatch(self, models: Any = None) -> None:

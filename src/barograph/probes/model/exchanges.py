@@ -35,9 +35,11 @@ class Exchanges:
         self._waiting: ModelRound | None = None
         self._agreed = False
         self._told: Arrival | None = None
+        self._measured: frozenset[str] = frozenset()  # in the step of which `_told` has the costs
         kinds = {key for key in ways.values() if key is not None}
         self._one = next(iter(kinds)) if len(kinds) == 1 else None
         if schedule.budget is not None and self._one is None:
+            schedule.budget = None
             run.warn(
                 "the watch's budget is not kept: parameters are sharded in several ways, over ranks that can't change "
                 "their intervals together",
@@ -65,6 +67,7 @@ class Exchanges:
         self._finish_waiting()
         self._agreed = self._agreement.holds(current.step, self._ranks)
         if not self._agreed:
+            self._schedule.refund(current.due - _LOCAL)
             current.due = current.due & _LOCAL
 
     def _finish_waiting(self) -> None:
@@ -110,7 +113,8 @@ class Exchanges:
         if self._told is not None:
             *costs, seconds = (self._told.numbers() / len(self._ranks)).tolist()
             known = {family: cost for family, cost in zip(FAMILIES, costs, strict=True) if cost > 0}
-            self._schedule.spend(known, seconds)
+            self._schedule.spend(known, seconds, self._measured)
+        self._measured = current.due
         mine = [current.costs.get(family, 0.0) for family in FAMILIES]
         seconds = current.step_seconds if math.isfinite(current.step_seconds) else 0.0
         home = next((column.values.device for column in current.columns), torch.device("cpu"))

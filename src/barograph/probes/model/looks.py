@@ -417,7 +417,7 @@ class Looks:
             found.figures["watch_device_ms"] = round(sum(device.values()) * 1e3, 4)
             costs = {family: max(costs.get(family, 0.0), device.get(family, 0.0)) for family in costs | device}
         if self._exchanges is None:  # sharded: all ranks have to change theirs at the same step
-            self._schedule.spend(costs, found.step_seconds)
+            self._schedule.spend(costs, found.step_seconds, found.due)
 
     def close(self) -> None:
         """Leave nothing behind."""

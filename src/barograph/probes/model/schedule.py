@@ -3,6 +3,10 @@
 In:   steps; what each look cost, and how long the steps took.
 Out:  the families that are due at a step. The same for the same input, so ranks with the same input agree.
 
+With a budget there is an account in seconds: each step pays in its share of the step's time, each measurement is paid
+from it. A family that is due and that the account does not cover is postponed until it does. The first measurement of
+all is the cheapest family alone, timed; what the others will cost is estimated from it until they were measured.
+
 A share of the step time is predicted as Σ cost / interval / step time. Above the budget the family that takes
 the greatest part has its interval doubled, until the prediction holds. An interval is halved again, never below
 what the user gave, when the prediction with it stays below `EASE` of the budget for `PATIENCE` steps: the gap
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 FAMILIES = (
@@ -29,6 +33,20 @@ FAMILIES = (
 )
 """All there are. `norms` are the global norms of every step."""
 
+DEFAULTS = {
+    "norms": 1, "gradients": 10, "updates": 10, "weights": 100, "histograms": 500, "activations": 100, "spectral": 0,
+    "optimizer_state": 100, "moe": 0,
+}  # fmt: skip
+"""Intervals where none is given."""
+BUDGET = 0.02  # at the default intervals
+
+# Cost of a measurement before the first one, as a multiple of the norms': the most of a model of many small tensors
+# (0.8 million parameters in 52) and one of few large ones (GPT-2's shapes), rounded up.
+_ESTIMATES = {
+    "norms": 1, "weights": 2, "gradients": 3, "moe": 3, "updates": 4, "activations": 6, "optimizer_state": 8,
+    "histograms": 8, "spectral": 50,
+}  # fmt: skip
+
 WIDEST = 100_000  # steps; a family that is too dear even so is looked at this rarely
 EASE = 0.7
 PATIENCE = 50  # steps between two changes to a narrower interval
@@ -36,9 +54,12 @@ _TIMES = 21  # steps whose median is the step time: an evaluation in between is 
 
 
 class WatchSchedule:
-    """Intervals in optimizer steps; 0 is off. `budget`: the share of the step time to stay below, or None."""
+    """Intervals in optimizer steps; 0 is off. `budget`: the share of the step time to stay below, or None.
 
-    def __init__(self, intervals: Mapping[str, int], budget: float | None = None):
+    `fixed`: families that keep their intervals whatever they cost, because all ranks measure them together.
+    """
+
+    def __init__(self, intervals: Mapping[str, int], budget: float | None = None, fixed: Collection[str] = ()):
         for family, interval in intervals.items():
             if family not in FAMILIES:
                 raise ValueError(f"there is no family {family!r}; there are {', '.join(FAMILIES)}")
@@ -49,36 +70,98 @@ class WatchSchedule:
         self.given = {family: intervals.get(family, 0) for family in FAMILIES}
         self.intervals = dict(self.given)
         self.budget = budget
+        self._fixed = frozenset(fixed)
         self._last: int | None = None
         self._costs: dict[str, deque[float]] = {family: deque(maxlen=3) for family in FAMILIES}
         self._times: deque[float] = deque(maxlen=_TIMES)
         self._calm = 0
+        self._account = 0.0  # seconds
+        self._charged: dict[str, float] = {}  # predicted costs that are paid, and not yet reported by `spend`
+        self._postponed: dict[str, None] = {}  # in the order in which they became due
+        self._started = False  # whether the first measurement has begun
+        self._decided: tuple[int, frozenset[str]] | None = None
 
     def due(self, step: int) -> frozenset[str]:
-        """The families to look at in this step: at multiples of their interval, or past one since `begin`."""
+        """The families to look at in this step: at multiples of their interval, or past one since `begin`.
+
+        With a budget, those of them that the account covers now; `begin` of this step gives the same.
+        """
+        wanted = self._wanted(step)
+        if self.budget is None:
+            return frozenset(wanted)
+        self._decided = step, frozenset(self._covered(wanted))
+        return self._decided[1]
+
+    def _wanted(self, step: int) -> list[str]:
         last = self._last
-        return frozenset(
+        return [
             family
             for family, interval in self.intervals.items()
             if interval
             and (step % interval == 0 or (last is not None and last < step and step // interval > last // interval))
-        )
+        ]
+
+    def _covered(self, wanted: Sequence[str]) -> list[str]:
+        """Those that the account covers, the longest postponed first."""
+        prices = self._prices()
+        if not prices:  # nothing has been measured: the cheapest, once
+            first = [] if self._started else sorted(wanted, key=lambda family: _ESTIMATES[family])[:1]
+            return first + [family for family in wanted if family in self._fixed and family not in first]
+        result, left = [], self._account
+        for family in self._postponed | dict.fromkeys(wanted):
+            if self.intervals[family] and (prices[family] <= left or family in self._fixed):
+                result.append(family)
+                left -= prices[family]
+        return result
+
+    def _prices(self) -> dict[str, float]:
+        """What a measurement of each family costs; nothing before the first of all.
+
+        The least of the last three: the first one pays for memory that later ones find.
+        """
+        least = {family: min(costs) for family, costs in self._costs.items() if costs}
+        unit = max((price / _ESTIMATES[family] for family, price in least.items()), default=None)
+        return {} if unit is None else {family: least.get(family, unit * _ESTIMATES[family]) for family in FAMILIES}
 
     def begin(self, step: int) -> frozenset[str]:
-        """`due` of a step that begins."""
-        result = self.due(step)
+        """`due` of a step that begins; with a budget, they are paid."""
+        decided = self._decided if self.budget is not None else None
+        result = decided[1] if decided is not None and decided[0] == step else self.due(step)
+        self._decided = None
+        if self.budget is not None:
+            prices = self._prices()
+            for family in result:
+                price = prices.get(family, 0.0)
+                self._account -= price
+                self._charged[family] = self._charged.get(family, 0.0) + price
+            self._started = self._started or not self._fixed.issuperset(result)
+            waiting = self._postponed | dict.fromkeys(self._wanted(step))
+            self._postponed = {family: None for family in waiting if family not in result}
         self._last = step
         return result
 
+    def refund(self, families: Iterable[str]) -> None:
+        """These were due in the step that has begun, and are not measured."""
+        for family in families:
+            self._account += self._charged.pop(family, 0.0)
+        self._started = self._started and any(self._costs.values())
+
     # -- the budget ------------------------------------------------------------------------------------
 
-    def spend(self, costs: Mapping[str, float], step_seconds: float) -> None:
-        """A step took this long without the looks, and each family's look its seconds."""
+    def spend(self, costs: Mapping[str, float], step_seconds: float, due: Iterable[str] = ()) -> None:
+        """A step took this long without the looks, and each family's look its seconds.
+
+        due: what was paid for this step; one of which there is no cost here was not measured after all.
+        """
+        self.refund(family for family in due if family not in costs)
         for family, seconds in costs.items():
             if math.isfinite(seconds):
                 self._costs[family].append(seconds)
+                if self.budget is not None:
+                    self._account += self._charged.pop(family, 0.0) - seconds
         if math.isfinite(step_seconds) and step_seconds > 0:
             self._times.append(step_seconds)
+            self._account += (self.budget or 0.0) * step_seconds
         if self.budget is not None and len(self._times) >= 3:
             self._adapt(self.budget)
 
@@ -90,17 +173,16 @@ class WatchSchedule:
         return math.fsum(self._parts(chosen).values()) / median(self._times)
 
     def _parts(self, intervals: Mapping[str, int]) -> dict[str, float]:
-        # the least of the last looks: the first one pays for memory that later ones find
-        return {
-            family: min(costs) / intervals[family]
-            for family, costs in self._costs.items()
-            if costs and intervals[family]
-        }
+        return {family: price / intervals[family] for family, price in self._prices().items() if intervals[family]}
 
     def _adapt(self, budget: float) -> None:
         self._calm += 1
         while self.share() > budget:
-            parts = {name: part for name, part in self._parts(self.intervals).items() if self.intervals[name] < WIDEST}
+            parts = {
+                name: part
+                for name, part in self._parts(self.intervals).items()
+                if self.intervals[name] < WIDEST and name not in self._fixed
+            }
             if not parts:
                 break
             dearest = max(parts, key=lambda family: parts[family])

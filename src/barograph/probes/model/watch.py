@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from barograph.probes.model import blocks, flow, report
 from barograph.probes.model.backward import BackwardEnd
@@ -24,7 +24,7 @@ from barograph.probes.model.hooks import OptimizerHooks, optimizers_of
 from barograph.probes.model.looks import Looks
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rounds import ModelRound
-from barograph.probes.model.schedule import WatchSchedule
+from barograph.probes.model.schedule import BUDGET, DEFAULTS, WatchSchedule
 from barograph.probes.model.sharded import is_recorder
 from barograph.probes.model.stale import StaleGradients
 from barograph.probes.model.state import ModelState
@@ -42,7 +42,8 @@ class ModelWatch:
     step the model's parameters are found by themselves. `gradients`, `updates`, `weights`, `histograms`,
     `activations`, `spectral`, `optimizer_state`, `moe`: intervals in optimizer steps, 0 is off; the defaults are
     those of the stability guide. every_step_norms: global norms at each step. scaler: the GradScaler, if one scales
-    the loss. budget: the share of the step time to stay below, by widening intervals. memory_budget_mb: for
+    the loss. budget: the share of the step time to stay below, by postponing measurements and widening intervals;
+    by default 0.02, and none where an interval is given or the model is sharded. memory_budget_mb: for
     the weights kept while a step is measured. modules: for activations, instead of the model's blocks; names or
     modules. show: called with (lines, "INFO" or "WARNING") at the stability guide's intervals.
 
@@ -55,34 +56,39 @@ class ModelWatch:
         model: Any,
         optimizer: Any = None,
         *,
-        gradients: int = 10,
-        updates: int = 10,
-        weights: int = 100,
-        histograms: int = 500,
-        activations: int = 100,
-        spectral: int = 0,
-        optimizer_state: int = 100,
-        moe: int = 0,
+        gradients: int | None = None,
+        updates: int | None = None,
+        weights: int | None = None,
+        histograms: int | None = None,
+        activations: int | None = None,
+        spectral: int | None = None,
+        optimizer_state: int | None = None,
+        moe: int | None = None,
         every_step_norms: bool = True,
         scaler: Any = None,
-        budget: float | None = None,
+        budget: float | Literal["default"] | None = "default",
         memory_budget_mb: float = 256,
         modules: Any = None,
         show: Callable[[list[str], str], Any] | None = None,
     ):
-        intervals = {
-            "norms": int(every_step_norms), "gradients": gradients, "updates": updates, "weights": weights,
-            "histograms": histograms, "activations": activations, "spectral": spectral,
-            "optimizer_state": optimizer_state, "moe": moe,
+        given = {
+            "gradients": gradients, "updates": updates, "weights": weights, "histograms": histograms,
+            "activations": activations, "spectral": spectral, "optimizer_state": optimizer_state, "moe": moe,
         }  # fmt: skip
+        given = {family: interval for family, interval in given.items() if interval is not None}
+        intervals = DEFAULTS | {"norms": int(every_step_norms)} | given
+        if budget == "default":
+            sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
+            budget = None if sharded or any(given.values()) else BUDGET
+        fixed = {"moe"} if run.world_size > 1 else set()  # experts are counted by a collective of all ranks
         if not isinstance(memory_budget_mb, (int, float)) or not 0 <= memory_budget_mb < 1e9:
             raise ValueError(f"memory_budget_mb is a number of megabytes, not {memory_budget_mb!r:.60}")
         WatchSchedule(intervals, budget)  # refuses what is not an interval, before anything is hooked
         self.model = model
         self.records = _records(run, model)
         if not self.records:  # a copy of rank 0's model: nothing to see that rank 0 does not see
-            intervals = dict.fromkeys(intervals, 0) | {"moe": moe}
-        self.schedule = WatchSchedule(intervals, budget)
+            intervals = dict.fromkeys(intervals, 0) | {"moe": intervals["moe"]}
+        self.schedule = WatchSchedule(intervals, budget, fixed)
         self.show = show
         self._run, self._outlet = run, _Outlet(run)
         self._scaler = scaler
@@ -93,6 +99,7 @@ class ModelWatch:
         self._round: ModelRound | None = None
         self._queue: deque[ModelRound] = deque()
         self._writing = threading.Lock()
+        self._armed: frozenset[str] = frozenset()  # what is due in the step to come
         self._held = True  # the first step's number is known for sure when the second begins
         self._last: int | None = None
         self._upcoming_before = _upcoming(self._run)
@@ -173,6 +180,7 @@ class ModelWatch:
     def _mark(self, parameter: Any) -> None:
         """A backward pass has reached the first parameter. What the loop logs after it is of this step still."""
         self._marked, self._touched = _upcoming(self._run), True
+        self._witness.backward_left_gradients = True
 
     def _number(self) -> int:
         """The step in progress: what the loop logs next if it has logged since; else one more than before."""
@@ -275,6 +283,8 @@ class ModelWatch:
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
             current.figures["without_gradient"] = len(self._witness.waiting)
         current.send()
+        if not current.events:
+            self._looks.tell(current)
         self._arm(current.step + 1)
         now = time.perf_counter()
         spent, gap = self._spent + now - self._call_began, now - self._closed_at
@@ -303,13 +313,16 @@ class ModelWatch:
     def _arm(self, upcoming: int) -> None:
         """Have in place what the next step needs, and nothing else."""
         self._listen()
-        due = self.schedule.due(upcoming)
+        due = self._armed = self.schedule.due(upcoming)
         self._looks.arm(due)
         if self._freed:
             self._backward.disarm()
             each = self._look_at_freed if due & {"norms", "gradients"} else None
             self._backward.arm(self.model, self._looks.parameters, each)
-        elif "gradients" in due and not self._tells_norms:
+        # before the first step it is open whether an optimizer steps: gradients may be gone when backward ends
+        elif ("gradients" in due and not self._tells_norms) or (
+            self.schedule.given["gradients"] and not self._hooks.seen
+        ):
             self._backward.arm(self.model, self._looks.parameters)
         else:
             self._backward.disarm()
@@ -322,13 +335,16 @@ class ModelWatch:
         if self._freed:
             current, self._round = self._round, None
             if current is None:  # nothing was due
+                self.schedule.spend({}, began - self._closed_at)
+                self._closed_at = began
                 self._arm(self._number() + 1)
             else:
                 self._end_round(current)
             return
+        if "gradients" not in self._armed and any(item.grad is not None for item in self._looks.parameters):
+            return
         squares = self._looks.gradient_squares()
         if squares is not None:
-            self._witness.backward_left_gradients = True
             scale = getattr(self._scaler, "_scale", None)  # a tensor on the device: asking for its value would wait
             self._before = squares if scale is None else squares / scale.to(squares.device, squares.dtype).square()
         elif self._round is None and not self._hooks.seen and self._looks.parameters:
@@ -385,7 +401,8 @@ class ModelWatch:
 
     def _safely_write(self, found: ModelRound) -> None:
         try:
-            self._looks.tell(found)
+            if found.events:  # of the device's clock, which have arrived now
+                self._looks.tell(found)
             made = report.make(found, self._blocks, tuple(self._looks.names.values()))
             for name, family in _SAID_ONCE.items():
                 if name in made.fields:

@@ -4,7 +4,7 @@ In:   an address as a person gives it, in an option, a variable or a command.
 Out:  its parts; the same address without its password, which is what may be printed and stored.
 
 The password is best kept out of the address: `BAROGRAPH_CLICKHOUSE_PASSWORD` has it, or the file that `password_file=`
-names. Options behind a `?`: secure=1 (TLS), ca=FILE, password_file=FILE, timeout=SECONDS.
+names. Options behind a `?`: secure=1 (TLS), ca=FILE, password_file=FILE, timeout=SECONDS, cluster=NAME.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from barograph.core.options import PASSWORD_VARIABLE
 
 SCHEME = "clickhouse"
 PORT, SECURE_PORT = 8123, 8443
-_OPTIONS = ("secure", "ca", "password_file", "timeout")
+_OPTIONS = ("secure", "ca", "password_file", "timeout", "cluster")
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CLUSTER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """A database on a server. ca: a file of certificates that the server's must be signed by; timeout in seconds."""
+    """A database on a server. ca: a file of certificates that the server's must be signed by; timeout in seconds;
+    cluster: of the server's configuration, whose servers have the tables together."""
 
     host: str
     port: int
@@ -36,10 +38,11 @@ class ServerAddress:
     secure: bool = False
     ca: str | None = None
     timeout: float = 60.0
+    cluster: str = ""
 
     def __str__(self) -> str:
         """As it may be printed: without the password."""
-        options = {"secure": "1"} if self.secure else {}
+        options = ({"secure": "1"} if self.secure else {}) | ({"cluster": self.cluster} if self.cluster else {})
         ending = f"?{urlencode(options)}" if options else ""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{SCHEME}://{self.user}@{host}:{self.port}/{self.database}{ending}"
@@ -73,6 +76,9 @@ def parse_address(text: str) -> ServerAddress:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise ValueError(f"an address has no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}")
+    cluster = options.get("cluster", "")
+    if cluster and not _CLUSTER.fullmatch(cluster):
+        raise ValueError(f"{cluster!r} is not the name of a cluster: it has letters, digits, _, - and . alone")
     secure = options.get("secure", "0").lower() in ("1", "true", "yes")
     try:
         timeout = float(options.get("timeout", 60))
@@ -89,6 +95,7 @@ def parse_address(text: str) -> ServerAddress:
         secure,
         options.get("ca"),
         timeout,
+        cluster,
     )
 
 

@@ -26,6 +26,8 @@ else:
     http_client, ssl = lazy("http.client"), lazy("ssl")
 
 OLDEST = (18, 16)
+# an INSERT that was answered has arrived, and is asked for where it went to
+_ON_CLUSTER = {"insert_distributed_sync": "1", "load_balancing": "in_order"}
 _IDLE_SECONDS = 1.0  # a connection that was idle longer is not used again: servers close those after 3
 _CODE = re.compile(r"Code: (\d+)")
 _UNKNOWN_DATABASE, _UNKNOWN_TABLE, _READONLY, _DENIED, _NO_SPACE = 81, 60, 164, 497, 243
@@ -67,7 +69,7 @@ class Client:
     def run(self, statement: str, data: bytes | None = None, *, database: bool = True) -> bytes:
         """Run a statement; with data, an INSERT of it. Raises ServerError."""
         where = {"database": self.address.database} if database else {}
-        settings = {"wait_end_of_query": "1", **where}
+        settings = {"wait_end_of_query": "1", **where, **(_ON_CLUSTER if self.address.cluster else {})}
         if data is None:
             body = statement.encode("utf-8", "surrogatepass")
         else:

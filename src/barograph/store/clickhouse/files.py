@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from barograph.core import manifest
 from barograph.log.array import end_of
 from barograph.log.files import is_log_name
 from barograph.log.read import records_from
@@ -23,12 +24,13 @@ from barograph.store.clickhouse.batches import where
 from barograph.store.clickhouse.client import Client, ServerError, quote
 
 PIECE = 4 << 20  # bytes of a file in one row
+MAIN = "main"
 LARGEST = 256 << 20  # a file that is not a log and larger is left out
 _SKIPPED = (".wide", ".parquet", ".damaged")  # what is in the columns, or not readable
 
 
 class FileState(NamedTuple):
-    """A file as the server has it. sha256: of the whole, or of the last piece of a log."""
+    """A file as the server has it. sha256: of the whole, or of the last piece of a log; origin: of `origin_of`."""
 
     version: int
     epoch: int
@@ -37,15 +39,24 @@ class FileState(NamedTuple):
     grows: bool
     gone: bool
     sha256: str
+    origin: str
+
+
+def origin_of(folder: Path) -> str:
+    """Which of a run's folders this is, where its hosts have one each: MAIN has the manifest, others have the name of
+    their first log, in which the host's is."""
+    if (folder / manifest.FILE).exists():
+        return MAIN
+    return min((path.name for path in folder.iterdir() if is_log_name(path.name)), default="")
 
 
 def read_files(client: Client, project: str, run: str) -> dict[str, FileState]:
     """A run's files on the server, by their paths in its folder; those too that were deleted."""
-    columns = "version, epoch, size, changed, grows, gone, sha256"
+    columns = "version, epoch, size, changed, grows, gone, sha256, origin"
     found: dict[str, FileState] = {}
     for file, *state in client.rows(f"SELECT file, {columns} FROM files WHERE {where(project, run)} ORDER BY version"):
         version, epoch, size, changed, grows, gone = map(int, state[:6])
-        found[file] = FileState(version, epoch, size, changed, bool(grows), bool(gone), state[6])
+        found[file] = FileState(version, epoch, size, changed, bool(grows), bool(gone), state[6], state[7])
     return found
 
 
@@ -81,19 +92,23 @@ def log_content(path: Path, start: int) -> Iterator[bytes]:
 
 
 class FileSender:
-    """Sends what is new of a run's files. version: above all that the server has of the run."""
+    """Sends what is new of a run's files. version: above all that the server has of the run; origin: the folder."""
 
-    def __init__(self, client: Client, project: str, run: str, version: int):
+    def __init__(self, client: Client, project: str, run: str, version: int, origin: str):
         self._client, self._project, self._run, self._version = client, project, run, version
+        self._origin = origin
         self.bytes = 0
 
     def send(self, file: str, path: Path, held: FileState | None) -> bool:
         """Send what the server has not of a file; whether there was anything."""
+        if held is not None and not held.gone and held.origin != self._origin != MAIN:
+            return False  # both have one of this name: that of the main folder counts, or that which came first
         return self._send_log(file, path, held) if is_log(file) else self._send_whole(file, path, held)
 
     def send_gone(self, file: str, held: FileState) -> None:
-        """Say that a file was deleted."""
-        self._say(file, held._replace(version=self._version, gone=True, size=0))
+        """Say that a file was deleted from the folder that it was sent from."""
+        if held.origin == self._origin:
+            self._say(file, held._replace(version=self._version, gone=True, size=0))
 
     def _send_log(self, file: str, path: Path, held: FileState | None) -> bool:
         start = held.size if held is not None and not held.gone and self._is_same(file, path, held) else 0
@@ -106,7 +121,7 @@ class FileSender:
             end += len(content)
         if end == start and held is not None and start:
             return False
-        self._say(file, FileState(self._version, epoch, end, changed, True, False, digest))
+        self._say(file, FileState(self._version, epoch, end, changed, True, False, digest, self._origin))
         return True
 
     def _is_same(self, file: str, path: Path, held: FileState) -> bool:
@@ -128,11 +143,13 @@ class FileSender:
             return False
         content = path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
-        if held is not None and not held.gone and (held.size, held.sha256) == (len(content), digest):
+        same = (len(content), digest, self._origin)
+        if held is not None and not held.gone and (held.size, held.sha256, held.origin) == same:
             return False
         for start in range(0, len(content), PIECE):
             self._piece(file, start, content[start : start + PIECE])
-        self._say(file, FileState(self._version, self._version, len(content), status.st_mtime_ns, False, False, digest))
+        version, changed = self._version, status.st_mtime_ns
+        self._say(file, FileState(version, version, len(content), changed, False, False, digest, self._origin))
         return True
 
     def _piece(self, file: str, start: int, content: bytes) -> None:
@@ -149,7 +166,7 @@ class FileSender:
             "version": native.constant("UInt64", state.version, 1), "epoch": native.constant("UInt64", state.epoch, 1),
             "size": native.constant("UInt64", state.size, 1), "changed": native.constant("UInt64", state.changed, 1),
             "grows": native.constant("UInt8", state.grows, 1), "gone": native.constant("UInt8", state.gone, 1),
-            "sha256": native.texts([state.sha256]),
+            "sha256": native.texts([state.sha256]), "origin": native.texts([state.origin]),
         })  # fmt: skip
 
     def _insert(self, table: str, columns: dict[str, tuple[str, bytes]]) -> None:

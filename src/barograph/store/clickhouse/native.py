@@ -73,6 +73,20 @@ def lists(values: Sequence[Array]) -> tuple[str, bytes]:
     return "Array(Float64)", ends.tobytes() + flat.tobytes()
 
 
+def number_lists(kind: str, values: Sequence[Sequence[int]]) -> tuple[str, bytes]:
+    """A column of lists of numbers."""
+    return f"Array({kind})", _ends(values) + b"".join(numbers(kind, each)[1] for each in values)
+
+
+def text_lists(values: Sequence[Sequence[str]]) -> tuple[str, bytes]:
+    """A column of lists of text."""
+    return "Array(String)", _ends(values) + b"".join(text(each) for row in values for each in row)
+
+
+def _ends(values: Sequence[Sequence[Any]]) -> bytes:
+    return np.cumsum([len(each) for each in values], dtype="<u8").tobytes()
+
+
 def columns(data: bytes) -> dict[str, Any]:
     """The columns of an answer: arrays of numbers, lists of bytes for text, lists of arrays."""
     found: dict[str, list[Any]] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ from barograph.log.files import stores_of
 from barograph.store.clickhouse import native
 from barograph.store.clickhouse.batches import PartRows, covered, read_batches, where
 from barograph.store.clickhouse.client import Client, ServerError
-from barograph.store.clickhouse.files import LARGEST, FileSender, is_log, local_files, read_files
+from barograph.store.clickhouse.files import LARGEST, MAIN, FileSender, is_log, local_files, origin_of, read_files
+from barograph.store.clickhouse.registry import RegistrySender, SummaryTurns
 from barograph.store.clickhouse.schema import checksum_sql, require
 from barograph.store.folder import Folder
 from barograph.store.part import DamagedPart, GroupCache, Part
@@ -53,9 +55,16 @@ def identity(folder: Path) -> tuple[str, str]:
     return str(about.get("project") or resolved.parent.name), resolved.name
 
 
-def push(folder: Path, client: Client, *, final: bool = True, pace: Callable[[int], None] = lambda size: None) -> Sent:
+def push(
+    folder: Path,
+    client: Client,
+    *,
+    final: bool = True,
+    pace: Callable[[int], None] = lambda size: None,
+    turns: SummaryTurns | None = None,
+) -> Sent:
     """Send what the server lacks of a run. final: seal first what is in no part. pace: called with the bytes of each
-    INSERT of rows before it is sent; it may wait.
+    INSERT of rows before it is sent; it may wait. turns: kept by who pushes again and again.
 
     Raises ServerError; what was confirmed until then stays, and nothing else counts. Raises BlockingIOError where
     another process sends this run.
@@ -65,7 +74,7 @@ def push(folder: Path, client: Client, *, final: bool = True, pace: Callable[[in
         seal(folder, final=True, wait=True)
     (folder / "store").mkdir(exist_ok=True)
     with _alone(folder):
-        return _Push(folder, client, pace).run()
+        return _Push(folder, client, pace).run(turns or SummaryTurns(), final)
 
 
 @contextmanager
@@ -84,19 +93,25 @@ def _alone(folder: Path) -> Iterator[None]:
             os.close(stand_in)
 
 
+def _next_version(version: int, origin: str) -> int:
+    """A higher one, which no other folder of the run has: its last 20 bits are this folder's."""
+    return ((version >> 20) + 1 << 20) | (zlib.crc32(origin.encode("utf-8", "surrogatepass")) & 0xFFFFF)
+
+
 class _Push:
     def __init__(self, folder: Path, client: Client, pace: Callable[[int], None]):
         self._folder, self._client, self._pace = folder, client, pace
         self._project, self._run = identity(folder)
         self.sent = Sent()
 
-    def run(self) -> Sent:
+    def run(self, turns: SummaryTurns, final: bool) -> Sent:
         # logs before columns: a part never holds what the log on the server does not
         parts = list(self._parts())
         held, highest = read_batches(self._client, self._project, self._run)
         files = read_files(self._client, self._project, self._run)
-        version = max(time.time_ns(), highest + 1, *(state.version + 1 for state in files.values()))
-        sender = FileSender(self._client, self._project, self._run, version)
+        origin = origin_of(self._folder)
+        version = _next_version(max(time.time_ns(), highest, *(state.version for state in files.values())), origin)
+        sender = FileSender(self._client, self._project, self._run, version, origin)
         here = local_files(self._folder)
         for file, path in sorted(here.items(), key=lambda item: (not is_log(item[0]), item[0])):
             try:
@@ -110,13 +125,21 @@ class _Push:
             if file not in here and not state.gone:
                 sender.send_gone(file, state)
         self.sent.bytes = sender.bytes
+        registry = RegistrySender(self._client, self._project, self._run, self._folder, origin == MAIN)
+        registry.send_run(version)
+        turns.owed |= registry.send_branch(version)
         for log, kind, part in parts:
             numbers = parse_name(part.path.name)
             there = [batch.file for batch in held if batch.log == log and batch.file.table == kind]
             if numbers is not None and not covered(numbers, there):
-                version += 1
+                version = _next_version(version, origin)
                 self._send_part(log, kind, numbers, part, version)
+                turns.owed |= kind == "points"
             part.close()
+        if turns.is_due(final):
+            began = time.monotonic()
+            registry.send_summaries(version)
+            turns.took(time.monotonic() - began)
         return self.sent
 
     def _parts(self) -> Iterator[tuple[str, str, Part]]:

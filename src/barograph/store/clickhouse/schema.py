@@ -3,6 +3,9 @@
 In:   a client.
 Out:  tables made or brought up to date (`migrate`); what a server is and lacks (`check`).
 
+On a cluster each server has its share in a table NAME_local, and NAME is a Distributed table over all of them. A run is
+on one shard.
+
 Nothing that is inserted counts by itself. Rows of numbers carry the number of their batch; a batch counts once a row of
 `batches` names it, which is written when the server has confirmed all of its rows, and as long as no batch that covers
 it does. Pieces of files count once a row of `files` names them. So an INSERT that was cut off, repeated, or came late
@@ -15,9 +18,10 @@ from typing import NamedTuple
 
 from barograph.store.clickhouse.client import Client, ServerError, quote
 
-VERSION = 1  # raised with each migration
+VERSION = 2  # raised with each migration
 _CODECS = (20, 1)  # the first version with all codecs used here
 _LATER = "ReplacingMergeTree"
+_SHARD = ", cityHash64(project, run)"  # a run is on one shard
 
 
 class ServerColumn(NamedTuple):
@@ -72,7 +76,7 @@ TABLES: dict[str, ServerTable] = {
         ),
     ),
     # a run's other files. grows: pieces are added to it; else it is replaced whole. epoch: the version of its oldest
-    # piece. changed: when the file last changed, ns since 1970. gone: it was deleted
+    # piece. changed: when the file last changed, ns since 1970. gone: it was deleted. origin: `origin_of`
     "files": ServerTable(
         f"{_LATER}(version)",
         "project, run, file",
@@ -86,6 +90,7 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("grows", "UInt8"),
             ServerColumn("gone", "UInt8"),
             ServerColumn("sha256", "String"),
+            ServerColumn("origin", "String"),
         ),
     ),
     "pieces": ServerTable(
@@ -100,8 +105,59 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("content", "String", "ZSTD(6)"),
         ),
     ),
-    "schema_versions": ServerTable("TinyLog", "", (ServerColumn("version", "UInt32"),)),
+    # the runs, as their manifests have them. created, finished: µs since 1970, 0 where it is not known; config: JSON;
+    # inherits: series go on from those of another run
+    "runs": ServerTable(
+        f"{_LATER}(version)",
+        "project, run",
+        (
+            *_RUN,
+            ServerColumn("version", "UInt64"),
+            ServerColumn("name", "String"),
+            ServerColumn("status", "String"),
+            ServerColumn("created", "Int64"),
+            ServerColumn("finished", "Int64"),
+            ServerColumn("world_size", "UInt32"),
+            ServerColumn("inherits", "UInt8"),
+            ServerColumn("tags", "Array(String)"),
+            ServerColumn("config", "String"),
+        ),
+    ),
+    # points of a segment count before its cut; of a segment that is not named none do, but all of segment 0
+    "branches": ServerTable(
+        f"{_LATER}(version)",
+        "project, run",
+        (
+            *_RUN,
+            ServerColumn("version", "UInt64"),
+            ServerColumn("segments", "Array(Int32)"),
+            ServerColumn("cuts", "Array(Int64)"),
+        ),
+    ),
+    # of the points that count of the lowest rank that has the series. points: how many, of these finite: those with a
+    # minimum; last: the last value, finite or not
+    "summaries": ServerTable(
+        f"{_LATER}(version)",
+        "name, project, run",  # asked for by name, over all runs
+        (
+            *_RUN,
+            ServerColumn("name", "String"),
+            ServerColumn("version", "UInt64"),
+            ServerColumn("rank", "Int32"),
+            ServerColumn("points", "UInt64"),
+            ServerColumn("finite", "UInt64"),
+            ServerColumn("first_step", "Int64"),
+            ServerColumn("last_step", "Int64"),
+            ServerColumn("last_time", "Int64"),
+            ServerColumn("last", "Float64"),
+            ServerColumn("minimum", "Float64"),
+            ServerColumn("maximum", "Float64"),
+            ServerColumn("mean", "Float64"),
+        ),
+    ),
+    "schema_versions": ServerTable("MergeTree", "version", (ServerColumn("version", "UInt32"),)),
 }
+_ADDED = {("files", "origin"): 2}  # columns that came to a table with a later version
 
 LIVE_BATCHES = """
 SELECT project, run, log, kind, arrayJoin(arrayMap(x -> x.3, arrayFilter(
@@ -116,7 +172,21 @@ VIEWS: dict[str, str] = {
     "live_batches": LIVE_BATCHES,
     "all_points": """
 SELECT project, run, name, rank, segment, step, seq, time, value FROM {points}
-WHERE batch IN (SELECT batch FROM {live_batches})
+WHERE batch {IN} (SELECT batch FROM {live_batches})
+""",
+    "live_points": """
+SELECT project, run, name, rank, segment, step, seq, time, value FROM {all_points}
+ANY LEFT JOIN (
+    SELECT project, run, number AS segment, step_before FROM (
+        SELECT project, run, argMax(segments, version) AS numbers, argMax(cuts, version) AS steps_before
+        FROM {branches} GROUP BY project, run
+    ) ARRAY JOIN numbers AS number, steps_before AS step_before
+) AS branch USING (project, run, segment)
+WHERE segment = 0 OR step < step_before
+""",
+    "last_values": """
+SELECT project, run, name, argMax(last, version) AS value, argMax(last_step, version) AS step FROM {summaries}
+GROUP BY project, run, name
 """,
 }
 
@@ -124,32 +194,103 @@ _GRANTS = "CREATE DATABASE, CREATE TABLE, CREATE VIEW, SELECT, INSERT"
 
 
 def migrate(client: Client) -> list[str]:
-    """Bring the tables to today's version; what was done, a sentence each. Raises ServerError."""
+    """Bring the tables to today's version; what was done, a sentence each. Raises ServerError.
+
+    On a cluster with a coordinator (ZooKeeper, Keeper) those of all its servers, else of this one.
+    """
     version = client.version()
+    place = TablePlace.of(client)
     database = client.address.database
     done = []
     if not client.rows(f"SELECT 1 FROM system.databases WHERE name = {quote(database)}", False):
-        client.run(f"CREATE DATABASE IF NOT EXISTS {database}", database=False)
+        client.run(f"CREATE DATABASE IF NOT EXISTS {database}{place.everywhere}", database=False)
         done.append(f"created the database {database}")
     held = held_version(client)
     if held > VERSION:
         raise ServerError(f"the tables in {database!r} are of a newer version of Barograph ({held})")
     if held < VERSION:
-        for statement in statements(database, version):
+        for statement in [*_alterations(held, place), *statements(place, version)]:
             client.run(statement)
-        client.run("INSERT INTO schema_versions VALUES", f"({VERSION})".encode())
+        client.run(f"INSERT INTO {place.own('schema_versions')} VALUES", f"({VERSION})".encode())
         done.append(f"tables are at version {VERSION}")
+    if place.cluster and not place.coordinated:
+        others = [str(row[0]) for row in client.rows(
+            f"SELECT DISTINCT host_name FROM system.clusters WHERE cluster = {quote(place.cluster)} AND NOT is_local",
+            False)]  # fmt: skip
+        done.append(
+            f"the cluster {place.cluster} has no coordinator: run this at its other servers too ({', '.join(others)})"
+        )
     return done
 
 
-def statements(database: str, version: tuple[int, int]) -> list[str]:
+class TablePlace(NamedTuple):
+    """Where tables are made. coordinated: the cluster has a coordinator, so that statements reach all of its servers,
+    and shards of several servers have the same rows."""
+
+    database: str
+    cluster: str = ""
+    coordinated: bool = False
+
+    @classmethod
+    def of(cls, client: Client) -> TablePlace:
+        """Raises ServerError where the server does not know the cluster of the address."""
+        cluster = client.address.cluster
+        if cluster and not client.rows(f"SELECT 1 FROM system.clusters WHERE cluster = {quote(cluster)}", False):
+            known = [str(row[0]) for row in client.rows("SELECT DISTINCT cluster FROM system.clusters", False)]
+            raise ServerError(f"the server knows no cluster {cluster!r}; it knows {', '.join(known) or 'none'}")
+        coordinator = "SELECT 1 FROM system.tables WHERE database = 'system' AND name = 'zookeeper'"
+        return cls(client.address.database, cluster, bool(cluster and client.rows(coordinator, False)))
+
+    @property
+    def everywhere(self) -> str:
+        """What makes a statement run on all servers."""
+        return f" ON CLUSTER {quote(self.cluster)}" if self.coordinated else ""
+
+    def own(self, name: str) -> str:
+        """The table in which a server has its share."""
+        return f"{self.database}.{name}{'_local' if self.cluster else ''}"
+
+    def engine(self, name: str, engine: str) -> str:
+        if not self.coordinated or not engine.partition("(")[0].endswith("MergeTree"):
+            return engine
+        path = f"'/clickhouse/tables/{{shard}}/{self.database}/{name}', '{{replica}}'"
+        kind, _, arguments = engine.partition("(")
+        return f"Replicated{kind}({path}{f', {arguments}' if arguments else ')'}"
+
+
+def statements(place: TablePlace, version: tuple[int, int]) -> list[str]:
     """What makes the tables and views on a server of a version."""
-    tables = [
-        f"CREATE TABLE IF NOT EXISTS {database}.{name} {_definition(item, version)}" for name, item in TABLES.items()
+    made = []
+    for name, item in TABLES.items():
+        definition = _definition(name, item, version, place)
+        made.append(f"CREATE TABLE IF NOT EXISTS {place.own(name)}{place.everywhere} {definition}")
+        if place.cluster:
+            shard = _SHARD if item.columns[:2] == _RUN else ", 0"
+            made.append(
+                f"CREATE TABLE IF NOT EXISTS {place.database}.{name}{place.everywhere} AS {place.own(name)} ENGINE = "
+                f"Distributed({quote(place.cluster)}, {place.database}, {name}_local{shard})"
+            )
+    return made + [
+        f"CREATE VIEW IF NOT EXISTS {place.database}.{name}{place.everywhere} AS {_filled(select, place)}"
+        for name, select in VIEWS.items()
     ]
-    return tables + [
-        f"CREATE VIEW IF NOT EXISTS {database}.{name} AS {_filled(select, database)}" for name, select in VIEWS.items()
+
+
+def _alterations(held: int, place: TablePlace) -> list[str]:
+    """What brings tables of an older version to today's columns; views are made anew."""
+    if not held:
+        return []
+    added = [
+        f"ALTER TABLE {name}{place.everywhere} ADD COLUMN {column} {_kind_of(table, column)}"
+        for (table, column), since in _ADDED.items()
+        if since > held
+        for name in ([place.own(table), f"{place.database}.{table}"] if place.cluster else [place.own(table)])
     ]
+    return added + [f"DROP TABLE IF EXISTS {place.database}.{name}{place.everywhere}" for name in VIEWS]
+
+
+def _kind_of(table: str, column: str) -> str:
+    return next(item.kind for item in TABLES[table].columns if item.name == column)
 
 
 def held_version(client: Client) -> int:
@@ -208,13 +349,12 @@ def checksum_sql(kind: str) -> str:
     return f"sum(({edges} * 3 + {counts}) * ({place}))"
 
 
-def _definition(table: ServerTable, version: tuple[int, int]) -> str:
+def _definition(name: str, table: ServerTable, version: tuple[int, int], place: TablePlace) -> str:
     coded = version >= _CODECS
     columns = ", ".join(f"{item.name} {item.kind}{f' CODEC({item.codec})' if coded else ''}" for item in table.columns)
-    order = f" ORDER BY ({table.order})" if table.order else ""
-    return f"({columns}) ENGINE = {table.engine}{order}"
+    return f"({columns}) ENGINE = {place.engine(name, table.engine)} ORDER BY ({table.order})"
 
 
-def _filled(select: str, database: str) -> str:
-    names = {name: f"{database}.{name}" for name in (*TABLES, *VIEWS)}
-    return select.format(**names).strip()
+def _filled(select: str, place: TablePlace) -> str:
+    names = {name: f"{place.database}.{name}" for name in (*TABLES, *VIEWS)}
+    return select.format(**names, IN="GLOBAL IN" if place.cluster else "IN").strip()

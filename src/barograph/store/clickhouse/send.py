@@ -24,9 +24,11 @@ from barograph.store.clickhouse.address import parse_address
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.files import local_files
 from barograph.store.clickhouse.push import push
+from barograph.store.clickhouse.registry import SummaryTurns
 from barograph.store.schema import TEMPORARY_PREFIX
 
 SECONDS = 10.0  # between two rounds
+INSERTS_PER_SECOND = 4.0  # of all of a run's hosts together: a server merges what each INSERT makes
 LONGEST_PAUSE = 60.0  # between two tries while the server is away
 END_SECONDS = 120.0  # without progress after the run's end: what is left is for `barograph push`
 BYTES_PER_SECOND = 32 << 20
@@ -34,13 +36,17 @@ _NICE = 10
 
 
 class RunSender:
-    """Sends one run, again and again. say: gets each sentence once."""
+    """Sends one run, again and again. say: gets each sentence once; senders: of this run, one on each host."""
 
-    def __init__(self, folder: Path, client: Client, say: Callable[[str], Any], seconds: float = SECONDS):
-        self._folder, self._client, self._say, self._seconds = folder, client, say, seconds
+    def __init__(
+        self, folder: Path, client: Client, say: Callable[[str], Any], seconds: float = SECONDS, senders: int = 1
+    ):
+        self._folder, self._client, self._say = folder, client, say
+        self._seconds = max(seconds, senders / INSERTS_PER_SECOND)
         self._said: set[str] = set()
         self._sent: dict[str, tuple[int, int]] = {}
         self._failures = 0
+        self._turns = SummaryTurns()
         self._allowed_at = 0.0  # when the next INSERT may be sent
 
     @property
@@ -51,10 +57,10 @@ class RunSender:
     def round(self, final: bool = False) -> bool:
         """Send what is new; whether all of it was confirmed."""
         state = self._state()
-        if not final and state == self._sent:
+        if not final and state == self._sent and not self._turns.is_due(final):
             return True
         try:
-            sent = push(self._folder, self._client, final=final, pace=self._pace)
+            sent = push(self._folder, self._client, final=final, pace=self._pace, turns=self._turns)
         except (ServerError, ValueError) as error:
             self._warn(f"the run is not sent to the server: {error}; it will be when that is over")
         except BlockingIOError:  # by a person's `barograph push`
@@ -97,7 +103,7 @@ def send(folder: Path, options: dict[str, Any], ended: threading.Event, left: th
     seconds = float(options.get("seconds", SECONDS))
     most = float(options.get("end_seconds", END_SECONDS))
     with Client(parse_address(str(options["to"]))) as client:
-        sender = RunSender(folder, client, _say, seconds)
+        sender = RunSender(folder, client, _say, seconds, int(options.get("senders", 1)))
         while not left.is_set() and not ended.is_set():
             sender.round()
             left.wait(sender.pause)

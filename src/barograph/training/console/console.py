@@ -80,6 +80,11 @@ class Console:
         """Whether nobody reads any more: the stream is closed or its reader has left."""
         return self._terminal.gone
 
+    @property
+    def draws_rows(self) -> bool:
+        """Whether rows of `run.log` can have a line: not where nothing is shown, nor on ranks above 0."""
+        return self.shown.shows(QUIET)
+
     def state(self) -> dict[str, float]:
         """The averages and sums that later lines need, for a checkpoint."""
         return self._course.state()
@@ -95,7 +100,7 @@ class Console:
             return
         try:
             if record.kind == "metrics" and not (
-                self.shown.shows(QUIET) and (self._patient or self._pace.is_due(record, self._clock()))
+                self.draws_rows and (self._patient or self._pace.is_due(record, self._clock()))
             ):
                 return
             if not self._acquire():

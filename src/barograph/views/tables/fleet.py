@@ -7,17 +7,20 @@ Out:  runs sent and fetched, a server's tables; lines of text, or JSON; an exit 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from barograph.core.liveness import OPEN
-from barograph.core.record import json_text
-from barograph.core.text import count
+from barograph.core.record import format_time, json_text
+from barograph.core.text import count, escape, number, table
 from barograph.query.catalog import find
+from barograph.query.fleet import Fleet
 from barograph.query.folders import own_folder
 from barograph.store.clickhouse.address import parse_address
 from barograph.store.clickhouse.client import Client
 from barograph.store.clickhouse.pull import list_runs, pull
 from barograph.store.clickhouse.push import push
+from barograph.store.clickhouse.retention import chosen_runs, remove
 from barograph.store.clickhouse.schema import check, migrate, require
 
 
@@ -66,13 +69,92 @@ def run_pull(names: Sequence[str], source: str, *, dir: str | None = None, as_js
     return 0
 
 
-def run_fleet(action: str, url: str, *, as_json: bool = False) -> int:
-    """Look at a server (`check`), or make its tables (`migrate`); returns the exit code 0. Raises as `run_push`."""
-    with Client(parse_address(url)) as client:
-        if action == "migrate":
-            done = migrate(client)
-            print(json_text(done) if as_json else "\n".join(done) or "The tables are up to date.")
-            return 0
-        found = check(client)
-    print(json_text(found) if as_json else "\n".join(f"{name:<8} {value}" for name, value in found.items()))
+def run_fleet(
+    action: str,
+    url: str,
+    words: Sequence[str] = (),
+    *,
+    project: str | None = None,
+    points: int | None = None,
+    rank: int | None = None,
+    older_than: float | None = None,
+    confirmed: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Ask a server; returns the exit code 0. Raises as `run_push`."""
+    if action in ("series", "ranks") and len(words) != 2:
+        raise ValueError(f"`barograph fleet {action} URL RUN SERIES` takes a run and the name of a series")
+    if action == "runs":
+        rows = Fleet(url).runs(words, project)
+        shown = [row._asdict() | {"created": _moment(row.created), "finished": _moment(row.finished)} for row in rows]
+        _print(shown, as_json, ["project", "run", "status", "created", *words], lambda row: {**row, **row["last"]})
+    elif action == "series":
+        found = Fleet(url).series(words[0], words[1], points, rank)
+        columns = {"step": found.step, "time": found.time, "value": found.value, "rank": found.rank}
+        _print(_rows(columns), as_json, list(columns))
+    elif action == "ranks":
+        compared = Fleet(url).ranks(words[0], words[1])
+        _print(_rows(compared._asdict()), as_json, list(compared._fields))
+    elif action == "remove":
+        return _remove(url, words, project, older_than, confirmed, as_json)
+    else:
+        with Client(parse_address(url)) as client:
+            if action == "migrate":
+                done = migrate(client)
+                print(json_text(done) if as_json else "\n".join(done) or "The tables are up to date.")
+                return 0
+            about = check(client)
+        print(json_text(about) if as_json else "\n".join(f"{name:<8} {value}" for name, value in about.items()))
     return 0
+
+
+def _remove(
+    url: str, words: Sequence[str], project: str | None, older_than: float | None, confirmed: bool, as_json: bool
+) -> int:
+    """Remove runs that are named, or have ended long ago; without `confirmed`, say which these are."""
+    if bool(words) == (older_than is not None):
+        raise ValueError("`barograph fleet remove URL` takes runs, or --older-than DAYS")
+    with Client(parse_address(url)) as client:
+        require(client)
+        chosen = chosen_runs(client, words, project, older_than)
+        if confirmed:
+            for each in chosen:
+                remove(client, each.project, each.run)
+    rows = [{"run": f"{row.project}/{row.run}", "status": row.status, "finished": _moment(row.finished),
+             "removed": confirmed} for row in chosen]  # fmt: skip
+    if as_json:
+        print(json_text(rows))
+    else:
+        for row in rows:
+            print(f"{'removed' if confirmed else 'would remove'} {row['run']} ({row['status']} {row['finished']})")
+        print(f"{count(len(rows), 'run')} {'removed' if confirmed else 'would be removed; --yes removes them'}")
+    return 0
+
+
+def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    values = [column.tolist() for column in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _print(
+    rows: list[dict[str, Any]],
+    as_json: bool,
+    head: Sequence[str],
+    flat: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row,
+) -> None:
+    if as_json:
+        print(json_text(rows))
+        return
+    cells = [[_cell(flat(row).get(name)) for name in head] for row in rows]
+    right = [at for at, name in enumerate(head) if rows and isinstance(flat(rows[0]).get(name), (int, float))]
+    print("\n".join(table([list(map(str.upper, head)), *cells], right)))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else escape(value)
+
+
+def _moment(microseconds: int) -> str:
+    return format_time(microseconds)[:19] if microseconds else ""

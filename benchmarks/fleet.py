@@ -1,0 +1,277 @@
+"""Runs on a ClickHouse server of its own: how fast they are sent, how large they are, how fast they are asked for.
+
+    python benchmarks/fleet.py [ingest] [questions] [ranks] [kills] [--points MILLIONS] [--minutes M]
+
+Needs `clickhouse-server` on the path; server and load share the machine's cores.
+
+ingest      runs of 1,000 series × 20,000 steps, sealed before the clock starts, sent by `push`; in turns with it the
+            same columns prepared in memory and inserted bare. Bytes a point at rest, without and with merged parts.
+questions   with all of these points on the server: one series to 1,000 exact buckets; the table of 10,000 runs with
+            last values of 5 metrics.
+ranks       1,024 ranks on 128 simulated hosts, each host with a folder and a sender of its own: 50 metrics a second and
+            rank are logged for M minutes; then points are counted on the server. Memory of the senders' process.
+kills       a run that is sent while it is written, and the server killed and started again 20 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from clickhouse_server import Server
+from written_runs import WrittenRun
+
+import barograph
+from barograph.core.columns import buckets
+from barograph.core.damage import Problems
+from barograph.store.clickhouse import native
+from barograph.store.clickhouse.answers import read_points, read_runs
+from barograph.store.clickhouse.batches import PartRows
+from barograph.store.clickhouse.client import Client, ServerError
+from barograph.store.clickhouse.push import push
+from barograph.store.clickhouse.send import RunSender
+from barograph.store.folder import Folder
+from barograph.store.part import GroupCache
+from barograph.store.seal import seal
+
+NAMES, STEPS = 1000, 20_000
+PART = NAMES * STEPS
+
+
+def write_run(root: Path, name: str, seed: int) -> Path:
+    """A run of 20 million points, sealed."""
+    generator = numpy.random.default_rng(seed)
+    names = [f"layers/{number // 8}/statistic_{number % 8}" for number in range(NAMES)]
+    run = barograph.init(project="p", id=name, dir=str(root), verbosity=-2, git=False, sidecar=False, machine=False)
+    level = numpy.ones(NAMES)
+    for step in range(STEPS):
+        level = (level + generator.normal(0, 0.01, NAMES)).astype(numpy.float32)
+        run.log(dict(zip(names, level.astype(float).tolist(), strict=True)), step=step)
+    run.finish()
+    seal(run.dir, final=True)
+    return Path(run.dir)
+
+
+def bodies_of(folder: Path, project: str) -> Iterator[tuple[bytes, int]]:
+    """The run's points as bodies of INSERTs."""
+    for home in sorted((folder / "store").iterdir()):
+        for part in Folder(home, GroupCache(32 << 20), Problems()).parts("points") if home.is_dir() else ():
+            rows = PartRows(part, "points", project, folder.name, 1)
+            before = 0
+            for body in rows.bodies():
+                yield body, rows.rows - before
+                before = rows.rows
+
+
+def ingest(server: Server, client: Client, root: Path, millions: int) -> None:
+    sent, bare = [], []
+    bare_client = server.client()
+    for number in range(max(1, millions * 1_000_000 // PART)):
+        folder = write_run(root, f"r{number:03d}", number)
+        began = time.perf_counter()
+        points = push(folder, client).points
+        sent.append(points / (time.perf_counter() - began))
+        if number < 3:
+            taken = inserted = 0.0
+            for body, rows in bodies_of(folder, "bare"):
+                began = time.perf_counter()
+                bare_client.run("INSERT INTO points FORMAT Native", body)
+                taken += time.perf_counter() - began
+                inserted += rows
+            bare.append(inserted / taken)
+    print(f"sent: {statistics.median(sent) / 1e3:,.0f} thousand points a second over {len(sent)} runs of {PART:,} "
+          f"(slowest {min(sent) / 1e3:,.0f}); bare columnar inserts: {statistics.median(bare) / 1e3:,.0f}; "
+          f"ratio {statistics.median(sent[:3]) / statistics.median(bare):.2f}")  # fmt: skip
+    print(f"at rest: {size_of(client):.2f} bytes a point")
+    client.run("OPTIMIZE TABLE points FINAL")
+    print(f"at rest, merged: {size_of(client):.2f} bytes a point")
+
+
+def size_of(client: Client) -> float:
+    row = client.rows(
+        "SELECT sum(bytes), sum(rows) FROM system.parts WHERE active AND table = 'points' "
+        f"AND database = '{client.address.database}'"
+    )[0]
+    return int(row[0]) / max(1, int(row[1]))
+
+
+def questions(client: Client) -> None:
+    held = int(client.rows("SELECT count() FROM points")[0][0])
+    run = client.rows("SELECT max(run) FROM runs")[0][0]
+    name = client.rows(f"SELECT max(name) FROM summaries WHERE run = '{run}'")[0][0]
+
+    def series() -> Any:
+        points = read_points(client, "p", run, name)
+        return buckets(points.step, points.value, 1000)
+
+    print(f"one series of {STEPS:,} points among {held:,}, to 1,000 exact buckets: {_median(series):.0f} ms")
+    registry = client.address.database
+    fill_registry(client, 10_000)
+    metrics = [f"metric/{number}" for number in range(5)]
+    assert len(read_runs(client, metrics, "many")) == 10_000
+    print(f"table of 10,000 runs with last values of 5 metrics ({registry}): "
+          f"{_median(lambda: read_runs(client, metrics, 'many')):.0f} ms")  # fmt: skip
+
+
+def fill_registry(client: Client, runs: int) -> None:
+    names = [f"run-{number:05d}" for number in range(runs)]
+    one = native.constant
+    client.run("INSERT INTO runs FORMAT Native", native.block(runs, {
+        "project": native.repeated(["many"], [runs]), "run": native.texts(names), "version": one("UInt64", 1, runs),
+        "name": native.texts(names), "status": native.repeated(["finished"], [runs]),
+        "created": native.numbers("Int64", numpy.arange(runs) + 1), "finished": one("Int64", 2, runs),
+        "world_size": one("UInt32", 8, runs), "inherits": one("UInt8", 0, runs),
+        "tags": native.text_lists([["sweep"]] * runs),
+        "config": native.texts([f'{{"lr": {number / 1e6}, "width": 512, "seed": {number}}}' for number in range(runs)]),
+    }))  # fmt: skip
+    for metric in range(50):  # of a run's metrics five are asked for
+        values = numpy.random.default_rng(metric).normal(size=runs)
+        client.run("INSERT INTO summaries FORMAT Native", native.block(runs, {
+            "project": native.repeated(["many"], [runs]), "run": native.texts(names),
+            "name": native.repeated([f"metric/{metric}"], [runs]), "version": one("UInt64", 1, runs),
+            "rank": one("Int32", 0, runs), "points": one("UInt64", 1000, runs), "finite": one("UInt64", 1000, runs),
+            "first_step": one("Int64", 0, runs), "last_step": one("Int64", 999, runs),
+            "last_time": one("Int64", 0, runs),
+            **{name: native.numbers("Float64", values) for name in ("last", "minimum", "maximum", "mean")},
+        }))  # fmt: skip
+
+
+def _median(ask: Callable[[], Any], rounds: int = 9) -> float:
+    taken = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        ask()
+        taken.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(taken)
+
+
+def ranks(server: Server, root: Path, minutes: float, hosts: int = 128, each: int = 8) -> None:
+    """Every host has a sender; the logs are written by one thread, as fast as a rank would."""
+    client = server.client()
+    runs = [WrittenRun(root / str(host) / "p", "many") for host in range(hosts)]
+    for host, run in enumerate(runs):
+        if host:
+            (run.dir / "run_manifest.json").unlink()
+    writers = [run.rank(host * each + local) for host, run in enumerate(runs) for local in range(each)]
+    ended = threading.Event()
+    problems: list[str] = []
+
+    def send(host: int) -> None:
+        with server.client(client.address.database) as own:
+            sender = RunSender(runs[host].dir, own, problems.append, senders=hosts)
+            time.sleep(random.Random(host).random() * sender.pause)
+            while not ended.is_set():
+                seal(runs[host].dir)
+                sender.round()
+                ended.wait(sender.pause)
+            while not sender.round(final=True):
+                time.sleep(1.0)
+
+    threads = [threading.Thread(target=send, args=(host,)) for host in range(hosts)]
+    for thread in threads:
+        thread.start()
+    until, step, behind, memory = time.monotonic() + minutes * 60, 0, 0.0, []
+    while time.monotonic() < until:
+        began = time.monotonic()
+        values = {f"metric/{number}": step + number / 50 for number in range(50)}
+        for writer in writers:
+            writer.metrics(step, **values)
+        step += 1
+        memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        behind = max(behind, time.monotonic() - began)
+        time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
+    logged = time.monotonic()
+    for run in runs:
+        run.close()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    found = client.rows("SELECT count(), uniqExact((name, rank, step)), sum(value), uniqExact(rank) FROM all_points")[0]
+    wanted = step * len(writers) * 50
+    print(f"{len(writers):,} ranks, {hosts} senders, {step} s of 50 metrics each: {wanted:,} points; on the server "
+          f"{int(found[0]):,}, different {int(found[1]):,}: lost {wanted - int(found[1]):,}, doubled "
+          f"{int(found[0]) - int(found[1]):,}; caught up {time.monotonic() - logged:.0f} s after the end; "
+          f"{len(set(problems))} problems; memory of the process {memory[len(memory) // 2]:.0f} MB in the middle, "
+          f"{memory[-1]:.0f} MB at the end")  # fmt: skip
+
+
+def kills(server: Server, root: Path, number: int = 20) -> None:
+    client = server.client()
+    run = WrittenRun(root / "killed" / "p", "killed")
+    sender = RunSender(run.dir, server.client(client.address.database), lambda sentence: None, seconds=0.2)
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.is_set():
+            seal(run.dir, final=True)
+            sender.round()
+            ended.wait(0.05)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    step, chance = 0, random.Random(0)
+    for _ in range(number):
+        until = time.monotonic() + chance.uniform(0.5, 3.0)
+        while time.monotonic() < until:
+            for _ in range(50):
+                run.rank().metrics(step, **{f"metric/{number}": step + number / 50 for number in range(50)})
+                step += 1
+            time.sleep(0.01)
+        server.stop()
+        time.sleep(chance.uniform(0.0, 0.5))
+        server.start()
+    run.end()
+    ended.set()
+    thread.join()
+    while not sender.round(final=True):
+        time.sleep(0.5)
+    with server.client(client.address.database) as own:
+        found = own.rows("SELECT count(), uniqExact((name, step)), sum(value) FROM all_points")[0]
+    total = sum(each * 50 + 24.5 for each in range(step))
+    assert abs(float(found[2]) - total) < 1e-6 * total
+    print(f"server killed {number} times during a load of {step * 50:,} points: lost {step * 50 - int(found[1]):,}, "
+          f"doubled {int(found[0]) - int(found[1]):,}")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help="ingest, questions, ranks, kills; all of them")
+    parser.add_argument("--points", type=int, default=200, metavar="MILLIONS")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    options = parser.parse_args()
+    parts = options.parts or ["ingest", "questions", "ranks", "kills"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        root = Path(folder)
+        server = Server(root / "server")
+        server.start()
+        try:
+            client = server.client()
+            if "ingest" in parts:
+                ingest(server, client, root / "runs", options.points)
+            if "questions" in parts:
+                questions(client)
+            if "ranks" in parts:
+                ranks(server, root / "ranks", options.minutes)
+            if "kills" in parts:
+                kills(server, root, 20)
+        except ServerError as error:
+            raise SystemExit(f"the server failed: {error}") from None
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Questions that the server answers without a copy of the runs: one series, what its ranks have, very many runs.
+
+In:   a client, a run's project and id, the names of series.
+Out:  the same points and last values as a copy of the run gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from barograph.core.lazy import lazy
+from barograph.store.clickhouse import native
+from barograph.store.clickhouse.batches import read_batches, where
+from barograph.store.clickhouse.client import Client, listed, quote
+from barograph.store.clickhouse.registry import live_sql
+from barograph.store.columns import Array
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = lazy("numpy")
+
+
+class ServerPoints(NamedTuple):
+    """Columns of a series, in the order of steps: step, time (µs since 1970), value, segment, rank, each [n]."""
+
+    step: Array
+    time: Array
+    value: Array
+    segment: Array
+    rank: Array
+
+
+class RankPoints(NamedTuple):
+    """A series over its ranks, by step: how many have a value; lowest, mean, highest, and whose these are."""
+
+    step: Array
+    ranks: Array
+    minimum: Array
+    mean: Array
+    maximum: Array
+    lowest_rank: Array
+    highest_rank: Array
+
+
+class ServerRun(NamedTuple):
+    """A run as its manifest has it, with last values. created, finished: µs since 1970, 0 where not known."""
+
+    project: str
+    run: str
+    name: str
+    status: str
+    created: int
+    finished: int
+    tags: list[str]
+    config: dict[str, Any]
+    last: dict[str, float]
+    steps: dict[str, int]
+
+
+def read_points(client: Client, project: str, run: str, name: str, rank: int | None = None) -> ServerPoints:
+    """The points of a series that count: of one rank, by default the lowest that has any. Raises ServerError."""
+    of_rank = _rows_of(client, project, run, name)
+    if rank is None:
+        found = client.rows(f"SELECT min(rank), count() FROM points WHERE {of_rank}")[0]
+        rank = int(found[0])
+    answer = native.columns(
+        client.run(
+            f"SELECT step, time, value, segment, rank FROM points WHERE {of_rank} AND rank = {rank} "
+            "ORDER BY step, segment, seq FORMAT Native"
+        )
+    )
+    empty = {"step": "i8", "time": "i8", "value": "f8", "segment": "i4", "rank": "i4"}
+    return ServerPoints(*(answer[column] if answer else np.empty(0, kind) for column, kind in empty.items()))
+
+
+def read_ranks(client: Client, project: str, run: str, name: str) -> RankPoints:
+    """A series compared over its ranks by the server, at each step; of the finite values. Raises ServerError."""
+    answer = native.columns(
+        client.run(
+            "SELECT step, toUInt64(count()) AS ranks, min(value) AS minimum, avg(value) AS mean, "
+            "max(value) AS maximum, argMin(rank, value) AS lowest_rank, argMax(rank, value) AS highest_rank "
+            f"FROM points WHERE {_rows_of(client, project, run, name)} AND abs(value) <= 1.7976931348623157e308 "
+            "GROUP BY step ORDER BY step FORMAT Native"
+        )
+    )
+    return RankPoints(*(answer.get(column, np.empty(0)) for column in RankPoints._fields))
+
+
+def read_runs(client: Client, metrics: Sequence[str] = (), project: str | None = None) -> list[ServerRun]:
+    """All runs, the newest first, each with the last value of these series. Raises ServerError."""
+    chosen = f"WHERE project = {quote(project)}" if project is not None else ""
+    latest = ", ".join(
+        f"argMax({name}, version) AS latest_{name}"
+        for name in ("name", "status", "created", "finished", "tags", "config")
+    )
+    found = client.rows(
+        f"SELECT project, run, {latest} FROM runs {chosen} GROUP BY project, run ORDER BY latest_created DESC, run"
+    )
+    values: dict[tuple[str, str], dict[str, tuple[float, int]]] = {}
+    if metrics:
+        names = ", ".join(map(quote, metrics))
+        also = f" AND project = {quote(project)}" if project is not None else ""
+        answer = client.rows(
+            "SELECT project, run, name, toString(argMax(last, version)), argMax(last_step, version) "
+            f"FROM summaries WHERE name IN ({names}){also} GROUP BY project, run, name"
+        )
+        for group, key, name, value, step in answer:
+            values.setdefault((group, key), {})[name] = (float(value), int(step))
+    result = []
+    for group, key, name, status, created, finished, tags, config in found:
+        held = values.get((group, key), {})
+        ordered = {metric: held[metric] for metric in metrics if metric in held}
+        result.append(ServerRun(
+            group, key, name, status, int(created), int(finished), list(tags), msgspec.json.decode(config or "{}"),
+            {metric: value for metric, (value, _) in ordered.items()},
+            {metric: step for metric, (_, step) in ordered.items()},
+        ))  # fmt: skip
+    return result
+
+
+def inherits(client: Client, project: str, run: str) -> bool:
+    """Whether series of this run go on from those of another, which is to be read too."""
+    found = client.rows(f"SELECT argMax(inherits, version) FROM runs WHERE {where(project, run)}")
+    return bool(int(found[0][0]))
+
+
+def _rows_of(client: Client, project: str, run: str, name: str) -> str:
+    """A condition that the rows of a series fulfil which count."""
+    batches, _ = read_batches(client, project, run)
+    numbers = listed([batch.number for batch in batches if batch.file.table == "points"])
+    about = f"{where(project, run)} AND name = {quote(name)}"
+    return f"{about} AND batch IN {numbers} AND {live_sql(client, project, run)}"

@@ -127,7 +127,8 @@ for fault in FAULTS.values():
         if fault.compare not in twins:
             twins[fault.compare] = make(fault.compare, "first")[1]
         changed[fault.name] = differ(make(fault.name, "first")[1], twins[fault.compare])
-print(json.dumps({{"gained": learned(run), "same": [name for name in differ(plain, again) if "loss" in name], "changed": changed}}))
+same = [name for name in differ(plain, again) if "loss" in name]
+print(json.dumps({{"gained": learned(run), "same": same, "changed": changed}}))
 """
 
 LOOP = ("vit", "diffusion", "contrastive", "lora", "qlora", "dpo", "rare_classes", "bf16_gpt", "fp16_gpt", "fsdp2")

@@ -70,6 +70,14 @@ def test_half_of_the_healthy_variants_resemble_a_fault(tables: Any) -> None:
     assert 2 * near >= sum(number for _, number in runs)
 
 
+def test_the_page_lists_every_fault_and_variant_with_its_programs(tables: Any) -> None:
+    lines = (BENCH / "README.md").read_text().splitlines()
+    for table in tables:
+        for name, made in table.items():
+            row = next(line for line in lines if line.startswith(f"| `{name}`"))
+            assert f"| {', '.join(made.programs)} |" in row and made.about in row
+
+
 @pytest.mark.slow
 def test_a_faulty_run_is_the_healthy_one_up_to_its_onset(tmp_path: Path) -> None:
     code = PROGRAM.format(bench=str(BENCH), source=str(BENCH.parent.parent / "src"), out=str(tmp_path))
@@ -86,3 +94,67 @@ def test_a_faulty_run_is_the_healthy_one_up_to_its_onset(tmp_path: Path) -> None
     assert sick[: onset + 1] == well[: onset + 1]  # the gradient is bad at the onset, the loss a step later
     assert all(loss != loss for loss in sick[onset + 1 :])
     assert well[-1] < well[0]
+
+
+NEWER = """
+import json, sys
+sys.path[:0] = [{bench!r}, {source!r}]
+import numpy, traces
+from pathlib import Path
+from faults import FAULTS
+from healthy import LOOP
+from labels import TIMES, learned
+from barograph.query.stored import StoredRun
+out, program, steps = Path({out!r}), {program!r}, 24
+seen = {{}}
+def make(kind, folder):
+    trace = traces.Trace(program, kind, 0)
+    traces.make(trace, out / folder, steps=steps)
+    run = StoredRun(out / folder / trace.name)
+    timed = (*TIMES, "step_time")
+    return run, {{name: run.series(name).y for name in run.names() if not any(part in name for part in timed)}}
+def differ(one, other):
+    return sorted(
+        name for name in one.keys() | other.keys()
+        if name not in one or name not in other or not numpy.array_equal(one[name], other[name], equal_nan=True)
+    )
+run, plain = make("plain", "first")
+again = make("plain", "second")[1]
+twins = {{"plain": plain}}
+changed = {{}}
+for fault in FAULTS.values():
+    if program in fault.programs:
+        if fault.compare not in twins:
+            twins[fault.compare] = make(fault.compare, "first")[1]
+        changed[fault.name] = differ(make(fault.name, "first")[1], twins[fault.compare])
+same = [name for name in differ(plain, again) if "loss" in name]
+print(json.dumps({{"gained": learned(run), "same": same, "changed": changed}}))
+"""
+
+LOOP = ("vit", "diffusion", "contrastive", "lora", "qlora", "dpo", "rare_classes", "bf16_gpt", "fp16_gpt", "fsdp2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", LOOP)
+def test_a_newer_program_learns_and_each_of_its_faults_changes_what_it_records(program: str, tmp_path: Path) -> None:
+    code = NEWER.format(bench=str(BENCH), source=str(BENCH.parent.parent / "src"), out=str(tmp_path), program=program)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["gained"] > 0, "the loss does not fall"
+    assert said["same"] == [], "the same seed gives other numbers"
+    assert said["changed"] and all(said["changed"].values()), said["changed"]
+
+
+def test_about_half_of_the_newer_trainings_are_put_away(tables: Any) -> None:
+    faults, healthy = tables
+    import putaway
+    from healthy import LOOP as newer
+    from healthy import NOISY
+
+    pairs = [(program, fault.name) for fault in faults.values() for program in fault.programs if program in newer]
+    assert set(newer) == set(LOOP) and len(pairs) >= 80
+    assert 0.4 <= sum(putaway.put_away(*pair) for pair in pairs) / len(pairs) <= 0.6
+    assert set(putaway.PROGRAMS) < set(newer) and set(putaway.FAULTS) < set(faults)
+    assert not any(putaway.put_away(program, "plain") for program in ("dense_gpt", "vit"))
+    assert all(kind in healthy and program in healthy[kind].programs for program, kind in NOISY)

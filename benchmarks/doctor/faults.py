@@ -19,6 +19,8 @@ GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
 LANGUAGE = (GPT, MOE)
 CLASSIFIERS = (ENCODER, VISION)
+VIT, DIFFUSION, CONTRASTIVE, LORA, QLORA = "vit", "diffusion", "contrastive", "lora", "qlora"
+DPO, RARE, BF16, FP16, FSDP2 = "dpo", "rare_classes", "bf16_gpt", "fp16_gpt", "fsdp2"
 TORCH = (GPT, MOE, ENCODER, VISION)  # loops of our own over one model on one rank
 
 START, MIDDLE, EVALUATION, RESUME, BEST = "start", "middle", "evaluation", "resume", "best evaluation"
@@ -80,6 +82,7 @@ def _fault(name: str, cause: str, kinds: str, begins: str, programs: tuple[str, 
     FAULTS[name] = Fault(name, cause, tuple(kinds.split()), hard, begins, programs, about, **more)
 
 
+FEWER = {program: {"accumulation": 2} for program in (QLORA, DPO, FP16, FSDP2)}  # micro-batches
 BROKEN = "divergence spike exploding not_learning plateau nonfinite"
 
 # fmt: off
@@ -92,7 +95,8 @@ _fault("learning_rate_x10", "learning rate too high",
        factors={"learning_rate": 10})
 _fault("learning_rate_x100", "learning rate too high",
        f"{BROKEN} learning_rate update_ratio clipping logits attention activations weight_growth dead saturated",
-       START, (GPT, ENCODER, VISION, TRAINER, POLICY), "the tuned learning rate × 100, from the start", hard=True,
+       START, (GPT, ENCODER, VISION, TRAINER, POLICY, VIT, DIFFUSION, BF16, CONTRASTIVE, DPO, FP16),
+       "the tuned learning rate × 100, from the start", hard=True,
        factors={"learning_rate": 100})
 _fault("learning_rate_jump", "learning rate too high",
        f"{BROKEN} learning_rate update_ratio clipping logits attention activations weight_growth dead rl", MIDDLE,
@@ -119,7 +123,8 @@ _fault("zero_grad_missing", "zero_grad missing", f"missing_zero_grad {BROKEN} cl
 _fault("zero_grad_missing_later", "zero_grad missing", f"missing_zero_grad {BROKEN} clipping", MIDDLE,
        (GPT, ENCODER, RANKS), "from a step on gradients are not cleared any more", hard=True)
 _fault("optimizer_stale", "optimizer holds other parameters",
-       "frozen not_learning plateau update_ratio missing_zero_grad exploding", START, (GPT, VISION, TRAINER),
+       "frozen not_learning plateau update_ratio missing_zero_grad exploding", START, (GPT, VISION, TRAINER, RARE,
+       QLORA),
        "the model was copied after the optimizer was made", hard=True)
 _fault("accumulation_times", "gradient accumulation scaled wrongly",
        "exploding spike divergence clipping learning_rate", MIDDLE, (GPT, MOE, VISION),
@@ -141,11 +146,12 @@ _fault("gradients_vanish", "gradients vanish", "vanishing not_learning plateau s
 _fault("fp16_overflow", "fp16 overflow", "loss_scale nonfinite frozen activations", MIDDLE, (GPT, ENCODER),
        "activations outgrow half precision: the scaler skips step after step", hard=True,
        config={"precision": "fp16"}, compare="half_precision", also=("overflow in a layer",))
-_fault("gradient_nonfinite", "non-finite gradient", "nonfinite", MIDDLE, (GPT, MOE, VISION),
+_fault("gradient_nonfinite", "non-finite gradient", "nonfinite", MIDDLE, (GPT, MOE, VISION, DIFFUSION, FSDP2),
        "one layer's gradient is NaN at one step", hard=True)
 _fault("layer_overflow", "overflow in a layer", "nonfinite activations logits spike", MIDDLE, (GPT, ENCODER, TRAINER),
        "one block's output overflows to infinity", hard=True)
-_fault("layer_frozen", "layer frozen", "frozen update_ratio vanishing", MIDDLE, (GPT, MOE, ENCODER, TRAINER),
+_fault("layer_frozen", "layer frozen", "frozen update_ratio vanishing", MIDDLE, (GPT, MOE, ENCODER, TRAINER, VIT,
+       QLORA),
        "one block's parameters stop being trained", hard=True)
 _fault("attention_temperature", "attention temperature", f"{BROKEN} attention logits activations", MIDDLE,
        (GPT, MOE, ENCODER), "attention logits × 24 from a step on", hard=True)
@@ -167,10 +173,10 @@ _fault("expert_dead", "expert dead", "dead_expert routing frozen", MIDDLE, (MOE,
 
 _fault("labels_shifted", "labels shifted", "spike divergence jump_down eval data not_learning plateau", MIDDLE,
        (GPT, MOE, VISION, TRAINER), "targets are shifted by one more place (a class: by one)", hard=True)
-_fault("labels_leak", "labels shifted", "jump_down eval overfit divergence data zero", MIDDLE, (GPT, MOE),
+_fault("labels_leak", "labels shifted", "jump_down eval overfit divergence data zero", MIDDLE, (GPT, MOE, BF16, FP16),
        "targets are the inputs: the shift is lost", hard=True)
 _fault("labels_shuffled", "labels shuffled", "spike divergence not_learning plateau eval data", MIDDLE,
-       (MOE, ENCODER, VISION, TRAINER), "labels are shuffled within the batch", hard=True)
+       (MOE, ENCODER, VISION, TRAINER, VIT, DIFFUSION, CONTRASTIVE), "labels are shuffled within the batch", hard=True)
 _fault("labels_random", "labels shuffled", "not_learning plateau data", START, (ENCODER, VISION),
        "labels are shuffled from the start")
 _fault("bad_batch", "bad batch", "spike data repeated_data clipping", MIDDLE, (GPT, MOE, ENCODER, TRAINER),
@@ -178,26 +184,33 @@ _fault("bad_batch", "bad batch", "spike data repeated_data clipping", MIDDLE, (G
 _fault("data_replayed", "data replayed", "replay resume repeated_data jump_down", RESUME, (GPT, MOE, ENCODER),
        "after a resume the loader begins anew", hard=True, severity="warning")
 _fault("data_exhausted", "data exhausted", "repeated_data replay data overfit jump_down eval zero", MIDDLE,
-       (GPT, MOE, VISION, TRAINER), "the same batch comes again and again", hard=True, also=("data replayed",))
-_fault("validation_leak", "validation leak", "eval overfit repeated_data jump_down", MIDDLE, (GPT, ENCODER, VISION),
+       (GPT, MOE, VISION, TRAINER, RARE, CONTRASTIVE), "the same batch comes again and again", hard=True,
+       also=("data replayed",))
+_fault("validation_leak", "validation leak", "eval overfit repeated_data jump_down", MIDDLE, (GPT, ENCODER, VISION,
+       VIT, RARE, CONTRASTIVE, DPO),
        "validation batches are trained on")
 _fault("overfitting", "overfitting", "overfit eval divergence repeated_data", BEST, (GPT, ENCODER, VISION, TRAINER),
        "a few examples, epoch after epoch", config={"examples": 64},
        by_program={GPT: {"examples": 2048}, TRAINER: {"examples": 32, "hidden": 64}})
 _fault("loss_masked", "loss masked out", "zero nonfinite data padding vanishing jump_down frozen rl", MIDDLE,
-       (GPT, MOE, ENCODER, TRAINER, POLICY), "all labels are ignored from a step on", hard=True)
+       (GPT, MOE, ENCODER, TRAINER, POLICY, LORA, FSDP2), "all labels are ignored from a step on", hard=True)
 
 # -- evaluation and resume -------------------------------------------------------------------------
 
 _fault("tokenizer_mismatch", "tokenizer mismatch", "eval overfit spike divergence", EVALUATION,
        (GPT, ENCODER, TRAINER), "evaluation uses another vocabulary from a step on", hard=True)
-_fault("evaluation_mode_left_on", "evaluation mode left on", "eval jump_down overfit", EVALUATION, (VISION,),
+_fault("evaluation_mode_left_on", "evaluation mode left on", "eval jump_down overfit", EVALUATION, (VISION, VIT, RARE,
+       CONTRASTIVE, QLORA),
        "after an evaluation the model stays in evaluation mode: no dropout, frozen statistics",
-       config={"dropout": 0.5}, compare="dropout")
-_fault("training_mode_in_evaluation", "evaluation mode left on", "eval overfit divergence", EVALUATION, (VISION,),
-       "the model is evaluated in training mode: batch norm takes each batch's own statistics")
+       config={"dropout": 0.5}, by_program={VIT: {"dropout": 0.3}, RARE: {"dropout": 0.3},
+       CONTRASTIVE: {"dropout": 0.3},
+                                           QLORA: {"dropout": 0.0, "adapter_dropout": 0.3}}, compare="dropout")
+_fault("training_mode_in_evaluation", "evaluation mode left on", "eval overfit divergence", EVALUATION, (VISION, VIT,
+       RARE, CONTRASTIVE, DPO),
+       "the model is evaluated in training mode: batch norm takes each batch's own statistics",
+       also=("evaluation in training mode",))
 _fault("optimizer_state_lost", "optimizer state lost", "resume spike exploding divergence update_ratio", RESUME,
-       (GPT, MOE), "a checkpoint is resumed without the optimizer's state")
+       (GPT, MOE, VIT, BF16, DPO, FP16), "a checkpoint is resumed without the optimizer's state")
 
 # -- speed and memory ------------------------------------------------------------------------------
 
@@ -231,4 +244,58 @@ _fault("all_reduce_skips_rank", "all-reduce missing", "desync", MIDDLE, (RANKS,)
 _fault("rank_slow", "rank slow", "straggler slowdown", MIDDLE, (RANKS,), "one rank's step takes 60% longer")
 _fault("nan_on_one_rank", "NaN on one rank", "nonfinite desync", MIDDLE, (RANKS,),
        "one rank's loss is NaN; the others leave its gradient out", hard=True)
+_fault("same_seed_on_ranks", "same data on all ranks", "repeated_data desync data", START, (RANKS, FSDP2),
+       "every rank draws its data with the same seed: each batch comes once a rank", also=("data replayed",))
+
+# -- mistakes in the code of the loop, the loss and the data --------------------------------------------
+
+_fault("loss_summed", "loss summed", "logits exploding clipping learning_rate", START,
+       (VIT, RARE, DIFFUSION, BF16, DPO, FP16, FSDP2, CONTRASTIVE), "the loss is summed over the batch's targets",
+       also=("gradient accumulation scaled wrongly",))
+_fault("no_grad_missing", "no_grad missing", "memory eval", START, (VIT, RARE, FP16, CONTRASTIVE),
+       "evaluations build a graph, and a list of their losses keeps it", compare="memory_steady",
+       also=("memory leak",))
+_fault("double_softmax", "softmax twice", "not_learning plateau logits vanishing", START,
+       (VIT, RARE, FP16, CONTRASTIVE), "the output goes through a softmax before the cross-entropy, which has its own")
+_fault("labels_off_by_one", "labels shifted", "eval overfit not_learning plateau divergence data", START,
+       (VIT, RARE, LORA, QLORA, CONTRASTIVE), "the training's targets are off by one place (a class: by one)")
+_fault("wrong_group_frozen", "layer frozen", "frozen not_learning plateau update_ratio", START,
+       (VIT, LORA, RARE, QLORA, FSDP2, DPO), "the layers that should be trained are frozen, the others are not",
+       also=("learning rate too low", "optimizer holds other parameters"))
+_fault("weight_tying_broken", "optimizer holds other parameters", "frozen update_ratio missing_zero_grad", START,
+       (BF16, FP16, DPO), "the output's weights, tied to the embedding, are replaced by a copy: nothing trains them",
+       also=("weight tying broken",))
+_fault("data_by_length", "data sorted", "spike data divergence jump_down", START,
+       (RARE, DPO), "examples come by length, the shortest first, in each epoch", also=("bad batch",))
+_fault("stale_statistics", "batch norm's statistics are stale", "eval overfit divergence", START, (RARE, CONTRASTIVE),
+       "batch norm's momentum is 0: the evaluation has the statistics that it began with",
+       also=("evaluation mode left on", "batch normalisation"))
+_fault("scheduler_per_micro_batch", "learning rate too low", "learning_rate plateau update_ratio frozen", START,
+       (VIT, LORA, BF16, FP16, DPO, QLORA), "the scheduler is stepped with each of two or four micro-batches",
+       config={"accumulation": 4}, by_program=FEWER, compare="accumulated", also=("scheduler stepped per micro-batch",))
+_fault("accumulation_undivided", "gradient accumulation scaled wrongly", "exploding clipping logits eval", START,
+       (VIT, LORA, DIFFUSION, QLORA, FSDP2, FP16),
+       "losses of two or four micro-batches are added, not averaged, from the start",
+       config={"accumulation": 4}, by_program=FEWER, compare="accumulated", also=("loss summed",))
+_fault("ema_not_updated", "averaged weights not updated", "eval frozen overfit", START, (DIFFUSION, CONTRASTIVE),
+       "the average of the weights that is evaluated is never updated",
+       by_program={CONTRASTIVE: {"ema": 0.9}},
+       also=("optimizer holds other parameters", "layer frozen"))
+_fault("ema_not_swapped_back", "averaged weights not swapped back", "spike divergence eval data plateau", EVALUATION,
+       (DIFFUSION, CONTRASTIVE), "after an evaluation of the averaged weights, the training goes on from these",
+       config={"ema": 0.98}, compare="averaged")
+_fault("adapters_zero", "bad initialisation", "zero vanishing not_learning plateau frozen update_ratio", START,
+       (LORA, QLORA), "both factors of each adapter begin at 0: neither has a gradient, ever",
+       also=("gradients vanish", "layer frozen"))
+_fault("bf16_rounds_away", "updates lost in rounding", "frozen plateau not_learning update_ratio learning_rate", START,
+       (BF16,), "a rate so low that an update is less than half of a bfloat16's last bit",
+       factors={"learning_rate": 0.01},
+       also=("learning rate too low", "keep fp32 master weights"))
+_fault("clipped_while_scaled", "gradients clipped while scaled", "clipping exploding update_ratio", START, (FP16,),
+       "gradients are clipped before the scaler has unscaled them: every step is clipped to next to nothing",
+       also=("scaler not given",))
+_fault("reference_is_policy", "reference is the policy", "plateau not_learning zero frozen rl", START, (DPO,),
+       "the reference is the policy itself, not its copy: every margin is 0", also=("loss masked out",))
+_fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (DPO,),
+       "chosen and rejected change places", hard=True, also=("labels shuffled",))
 # fmt: on

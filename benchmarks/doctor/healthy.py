@@ -12,10 +12,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from faults import ENCODER, GPT, MOE, POLICY, RANKS, TRAINER, VISION
+from faults import (
+    BF16,
+    CONTRASTIVE,
+    DIFFUSION,
+    DPO,
+    ENCODER,
+    FEWER,
+    FP16,
+    FSDP2,
+    GPT,
+    LORA,
+    MOE,
+    POLICY,
+    QLORA,
+    RANKS,
+    RARE,
+    TRAINER,
+    VISION,
+    VIT,
+)  # fmt: skip
 
-ALL = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS)
-SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER)
+LOOP = (VIT, DIFFUSION, CONTRASTIVE, LORA, QLORA, DPO, RARE, BF16, FP16, FSDP2)  # programs over `programs/loop.py`
+ALL = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
+SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
 
@@ -66,10 +86,16 @@ _healthy(
 )
 _healthy(
     "dropout",
-    (GPT, ENCODER, VISION),
+    (GPT, ENCODER, VISION, VIT, RARE, CONTRASTIVE, QLORA),
     "more dropout: evaluation is better than training",
     config={"dropout": 0.5},
-    by_program={ENCODER: {"dropout": 0.3}},
+    by_program={
+        ENCODER: {"dropout": 0.3},
+        VIT: {"dropout": 0.3},
+        RARE: {"dropout": 0.3},
+        CONTRASTIVE: {"dropout": 0.3},
+        QLORA: {"dropout": 0.0, "adapter_dropout": 0.3},
+    },
 )
 _healthy("light_decay", (GPT, MOE, ENCODER, VISION), "no weight decay", near_miss=False, config={"weight_decay": 0.0})
 _healthy("high_rate", SUPERVISED, "twice the learning rate, which is stable", factors={"learning_rate": 2})
@@ -81,7 +107,7 @@ _healthy(
 )
 _healthy(
     "wsd",
-    (GPT, MOE, ENCODER, VISION),
+    (GPT, MOE, ENCODER, VISION, VIT, LORA, DPO),
     "constant, then a fast decay: the loss drops near the end",
     config={"schedule": "wsd"},
 )
@@ -123,20 +149,29 @@ _healthy(
 )
 _healthy(
     "clipped_always",
-    (GPT, MOE, ENCODER, VISION, TRAINER),
+    (GPT, MOE, ENCODER, VISION, TRAINER, VIT, FP16),
     "a clip value below every norm",
     config={"clip": 0.1},
     by_program={VISION: {"clip": 0.7}},
 )
-_healthy("resume", (GPT, MOE, ENCODER, VISION, TRAINER), "stopped and gone on with, everything restored")
+_healthy(
+    "resume",
+    (GPT, MOE, ENCODER, VISION, TRAINER, VIT, BF16, DPO, FP16),
+    "stopped and gone on with, everything restored",
+)
 _healthy(
     "half_precision",
     (GPT, ENCODER),
     "a loss scale that starts too high: the first steps are skipped",
     config={"precision": "fp16"},
 )
-_healthy("accumulated", (GPT,), "two micro-batches a step", config={"accumulation": 2})
-_healthy("memory_steady", (GPT, ENCODER, VISION), "the process's memory is recorded, and stays")
+_healthy(
+    "accumulated", (GPT, VIT, LORA, DIFFUSION, BF16, QLORA, FSDP2, FP16, DPO), "two or four micro-batches a step",
+    config={"accumulation": 4}, by_program={GPT: {"accumulation": 2}, **FEWER},
+)  # fmt: skip
+_healthy(
+    "memory_steady", (GPT, ENCODER, VISION, VIT, RARE, FP16, CONTRASTIVE), "the process's memory is recorded, and stays"
+)
 _healthy("device_warm", (GPT, MOE, VISION), "the device is recorded, warm and well")
 _healthy("loader_hiccups", (GPT, ENCODER, VISION, TRAINER), "the loader stops for a moment, three times")
 _healthy("frozen_backbone", (ENCODER, TRAINER), "embeddings are not trained, on purpose, from the start")
@@ -162,3 +197,24 @@ _healthy(
 )
 _healthy("ranks_pause", (RANKS,), "rank 0 writes a checkpoint now and then, and the others wait")
 _healthy("ranks_high_rate", (RANKS,), "twice the learning rate", factors={"learning_rate": 2})
+_healthy(
+    "one_a_batch", (VIT, LORA, RARE, BF16, QLORA, DPO, FP16, DIFFUSION),
+    "batches of one (batch norm: of four): loss and gradients are all noise",
+    config={"batch_size": 1}, by_program={RARE: {"batch_size": 4}}, factors={"learning_rate": 0.25},
+)  # fmt: skip
+_healthy("few_pairs", (CONTRASTIVE,), "eight pairs a batch: few negatives, much noise", config={"batch_size": 8},
+         factors={"learning_rate": 0.5})  # fmt: skip
+_healthy("averaged", (DIFFUSION, CONTRASTIVE), "a slow average of the weights is evaluated: it lags behind",
+         config={"ema": 0.98})  # fmt: skip
+_healthy("trained_thinly", (VIT, LORA), "most layers are frozen on purpose: a linear probe, small adapters",
+         config={"train": "head"}, by_program={LORA: {"rank": 1, "alpha": 2}})  # fmt: skip
+_healthy("rarer", (RARE,), "half of the labels of rare classes are wrong", config={"wrong_labels": 0.15})
+_healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps", factors={"learning_rate": 0.3})
+_healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
+
+NOISY = (
+    ("policy", "rl_noise"), ("diffusion", "one_a_batch"), ("contrastive", "few_pairs"), ("vit", "one_a_batch"),
+    ("lora", "one_a_batch"), ("rare_classes", "one_a_batch"), ("dpo", "one_a_batch"), ("bf16_gpt", "one_a_batch"),
+    ("policy", "plain"), ("dense_gpt", "noisy_batches"),
+)  # fmt: skip
+"""Noisy and healthy: batch 1, reinforcement learning, contrastive. `traces.py --noisy 100` makes ten seeds of each."""

@@ -146,7 +146,9 @@ class Trouble:
         """After backward, before clipping. block: the one that fails."""
         if self.at("gradient_nonfinite", step):
             weight = next(parameter for parameter in block.parameters() if parameter.grad is not None)
-            weight.grad.view(-1)[0] = math.nan  # type: ignore[union-attr]
+            gradient: Any = weight.grad
+            gradient = gradient.to_local() if hasattr(gradient, "to_local") else gradient  # of a shard: this rank's own
+            gradient.view(-1)[0] = math.nan
 
     def freeze(self, step: int, block: nn.Module) -> None:
         """Before the step's forward pass."""
@@ -183,7 +185,7 @@ class Trouble:
         """What the machine's probes would have seen: memory is measured; the device is simulated."""
         if step % 5:
             return
-        if self.name == "memory_leak" or healthy == "memory_steady":
+        if self.name in ("memory_leak", "no_grad_missing") or healthy == "memory_steady":
             with open("/proc/self/statm") as stream:
                 resident = int(stream.read().split()[1]) * _PAGE
             run.record("host", step, {"process_rss": resident, "memory_limit": 24 << 30})

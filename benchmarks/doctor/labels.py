@@ -36,8 +36,10 @@ LAYERS = (
     "weights_hist",
 )
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
-OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc")
-OF_MEMORY = ("memory_leak",)
+OF_EVALUATION = ("eval", "val_", "train/loss", "train/accuracy", "loss", "acc", "model/training", "train_loss")
+# Recorded when they change: a row that the healthy run does not have is certain.
+STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
+OF_MEMORY = ("memory_leak", "no_grad_missing")
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -122,6 +124,9 @@ def shown_by(some: list[str], run: Any, plain: Any, fault: Fault, onset: int) ->
             ):
                 found.append((1e6, f"{name}: in one of the two"))
             continue
+        if name in STATES and len(values(run, name, onset)) and not len(values(plain, name, onset)):
+            found.append((1e6, f"{name}: changes in one of the two"))
+            continue
         score = difference(values(run, name, onset), values(plain, name, onset), fault)
         if score >= 1:
             found.append((score, f"{name}: {score:.3g}"))
@@ -143,6 +148,8 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
     bad = numpy.mean(~numpy.isfinite(sick)) - numpy.mean(~numpy.isfinite(well))
     if bad > 0:
         return math.inf
+    if numpy.mean(sick == 0) - numpy.mean(well == 0) > 0.2:
+        return math.inf  # exactly 0 is no noise
     sick, well = sick[numpy.isfinite(sick)], well[numpy.isfinite(well)]
     if not len(sick) or not len(well):
         return 0.0
@@ -151,7 +158,13 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
     low, high = (float(one) for one in numpy.percentile(well, (5, 95)))
     noise = max(DEVIATIONS * deviation, SHARE * abs(middle), 0.5 * (high - low), 1e-12)
     peak = 0.0
-    if fault.name in ("bad_batch", "clipping_off", "optimizer_state_lost", "data_replayed"):  # short: look at extremes
+    if fault.name in (
+        "bad_batch",
+        "clipping_off",
+        "optimizer_state_lost",
+        "data_replayed",
+        "ema_not_swapped_back",
+    ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise
     return max(abs(float(numpy.median(sick)) - middle) / noise, peak)
@@ -176,7 +189,7 @@ def rises(run: Any) -> bool:
 
 def learned(run: Any) -> float | None:
     """By what share of it the loss fell from the first to the last tenth of the run; None where there is no loss."""
-    for name in ("train/loss", "loss/train", "loss"):
+    for name in ("train/loss", "loss/train", "loss", "train_loss"):
         if name in run.names():
             loss = numpy.asarray(run.series(name).y, dtype=float)
             tenth = max(1, len(loss) // 10)

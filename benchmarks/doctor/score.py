@@ -1,6 +1,6 @@
 """Scores the doctor, and others beside it, on the traces of the fault bench.
 
-    python benchmarks/doctor/score.py [--traces FOLDER] [--peers] [--json] [--split heldout|tuning|all] [--misses]
+    python benchmarks/doctor/score.py [--traces FOLDER] [--peers] [--json] [--split tuning|heldout|…] [--misses]
 
 In:   run folders and `labels.json` of `traces.py`; `barograph.doctor.diagnose`; with `--peers` those of `peers/`.
 Out:  a table a tool, or JSON. Nothing is kept between two calls.
@@ -28,7 +28,11 @@ cause           runs in which a fault was found: its true cause is the first, or
                 stands before the colon.
 Brier           mean of (confidence − right)² over findings of severity warning or worse.
 
-Held out are the programs that are not in `traces.TUNED`: no threshold may be chosen by looking at them.
+live            runs whose recorded findings, those that came while the training ran, are not those that a look
+                afterwards has (rule, key, segment, step, severity).
+
+Held out are the programs that are not in `traces.TUNED`: no threshold may be chosen by looking at them. What
+`putaway.py` names is scored by `--split putaway` alone, once.
 """
 
 from __future__ import annotations
@@ -191,6 +195,8 @@ def examine(task: tuple[str, str, dict[str, Any], bool, bool]) -> dict[str, Any]
         tools |= {peer: lambda doctor=doctor: doctor(columns) for peer, doctor in peers().items()}  # type: ignore[misc]
         columns.rows()  # read what all of them need before the clock runs
     made: dict[str, Any] = {"trace": name, "label": label, "tools": {}}
+    if ours:
+        made["live"] = live_apart(Path(folder) / name)
     for tool, look in tools.items():
         begun = time.perf_counter()
         error = ""
@@ -209,6 +215,21 @@ def _diagnosed(path: Path) -> list[dict[str, Any]]:
 
     found: list[dict[str, Any]] = diagnose(StoredRun(path))["findings"]
     return found
+
+
+def live_apart(path: Path) -> list[str]:
+    """Findings that live and replay do not share, each with the side that has it."""
+    from barograph.doctor import diagnose  # type: ignore[import-not-found, unused-ignore]
+    from barograph.query.findings import recorded_findings
+    from barograph.query.stored import StoredRun
+
+    run = StoredRun(path)
+    names = ("rule", "key", "segment", "severity")
+    live = {(record.step, *(str(record.fields.get(name)) for name in names)) for record in recorded_findings(run)}
+    after = {(one["step"], *(str(one.get(name)) for name in names)) for one in diagnose(run)["findings"]}
+    return [f"live alone: {one}" for one in sorted(live - after)] + [
+        f"replay alone: {one}" for one in sorted(after - live)
+    ]
 
 
 def examine_all(
@@ -285,9 +306,12 @@ def held_out(program: str) -> bool:
 
 
 def split_of(labels: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """The labels of one split: heldout, tuning or all."""
+    """The labels of one split: heldout, tuning, all of these, or what is put away."""
+    away = {name: label for name, label in labels.items() if label.get("putaway")}
+    if split == "putaway":
+        return away
     wanted = {"heldout": (True,), "tuning": (False,), "all": (True, False)}[split]
-    return {name: label for name, label in labels.items() if held_out(label["program"]) in wanted}
+    return {name: label for name, label in labels.items() if held_out(label["program"]) in wanted and name not in away}
 
 
 def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
@@ -322,6 +346,7 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         one["trace"]: one["label"]["cause"]
         for one in examined if one["tools"][lead]["found"] and one["tools"][lead]["cause_place"] != 0
     }  # fmt: skip
+    made["live_apart"] = {one["trace"]: one["live"] for one in examined if one.get("live")}
     made["false"] = {
         one["trace"]: wrong
         for one in examined
@@ -369,12 +394,16 @@ def show(made: Mapping[str, Any], misses: bool) -> str:
         lines += ["", table(f"{made['parts_of']} by part", made["parts"]), "", "found of runs, by fault"]
         lines += [f"  {name:32} {row['found']}/{row['runs']}" for name, row in made["by_fault"].items()
                   if row["found"] < row["runs"] or misses]  # fmt: skip
+    if "live_apart" in made:
+        lines += ["", f"live is not replay in {len(made['live_apart'])} of {made['traces']} runs"]
     for tool, row in made["tools"].items():
         lines += [f"{tool} raised {times} times: {said}" for said, times in row.get("errors_said", {}).items()]
     if misses and "parts" in made:
         lines += ["", "missed", *(f"  {name}" for name in made["missed"])]
         lines += ["", "first cause is not the true one"]
         lines += [f"  {name}: {true}" for name, true in made["cause_missed"].items()]
+        lines += ["", "live is not replay"]
+        lines += [f"  {name}\n    {one}" for name, some in made["live_apart"].items() for one in some]
         lines += ["", "false", *(f"  {name}\n    {one}" for name, some in made["false"].items() for one in some)]
     return "\n".join(lines)
 
@@ -386,7 +415,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="the other doctors too")
     parser.add_argument("--only-peers", action="store_true", help="the other doctors alone")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--split", choices=("heldout", "tuning", "all"), default="all")
+    parser.add_argument("--split", choices=("heldout", "tuning", "all", "putaway"), default="all")
     parser.add_argument("--only", default="", help="traces whose name contains this")
     parser.add_argument("--misses", action="store_true", help="list what was missed and what was false")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

@@ -27,11 +27,28 @@ sys.path.insert(0, str(HERE))
 if importlib.util.find_spec("barograph") is None:
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
-from faults import ENCODER, FAULTS, GPT, MOE, POLICY, RANKS, TRAINER, VISION, Fault  # noqa: E402
-from healthy import HEALTHY, PLAIN, Healthy  # noqa: E402
+from faults import (  # noqa: E402
+    BF16,
+    DIFFUSION,
+    ENCODER,
+    FAULTS,
+    GPT,
+    LORA,
+    MOE,
+    POLICY,
+    RANKS,
+    RARE,
+    TRAINER,
+    VISION,
+    VIT,
+    Fault,
+)  # fmt: skip
+from healthy import HEALTHY, LOOP, NOISY, PLAIN, Healthy  # noqa: E402
+from putaway import put_away  # noqa: E402
 
-STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 200, RANKS: 200}
-TUNED = (GPT, ENCODER, VISION)  # what thresholds may look at; the others are held out
+STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 200, RANKS: 200,
+         **dict.fromkeys(LOOP, 200)}  # fmt: skip
+TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 
 
@@ -71,6 +88,11 @@ def plan(seeds: int, only: str = "") -> list[Trace]:
     ]  # fmt: skip
 
 
+def noisy(number: int) -> list[Trace]:
+    """This many noisy and healthy trainings, each kind with seeds from 0 on."""
+    return [Trace(*NOISY[place % len(NOISY)], place // len(NOISY)) for place in range(number)]
+
+
 def placed(trace: Trace, steps: int | None = None) -> tuple[Fault | None, Healthy | None]:
     """The trace's fault with its onset, or its healthy variant."""
     if trace.kind in FAULTS:
@@ -98,7 +120,7 @@ def make(trace: Trace, out: Path, steps: int | None = None) -> None:
     shutil.rmtree(out / trace.name, ignore_errors=True)
     arguments = dict(project=trace.program, name=f"{trace.kind}-{trace.seed}", dir=str(out), verbosity=-2, git=False,
                      config=config, machine=False, watchdog=False, total_steps=steps)  # fmt: skip
-    if trace.program == RANKS:  # every rank opens the run for itself
+    if hasattr(program, "launch"):  # every rank opens the run for itself
         arguments["output_dir"] = str(out / trace.name)  # ranks that make a folder by its name race for it
         program.launch(arguments, seed=trace.seed, steps=steps, fault=fault, healthy=variant)
         return
@@ -142,7 +164,7 @@ def finish(trace: Trace, out: Path, took: float) -> None:
     from labels import label
 
     made = label(trace, out, placed(trace))
-    made["seconds"] = round(took, 2)
+    made |= {"seconds": round(took, 2), "putaway": put_away(trace.program, trace.kind)}
     path = out / trace.name / "label.json"
     path.with_suffix(".new").write_text(json.dumps(made))
     path.with_suffix(".new").replace(path)
@@ -204,19 +226,24 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--only", default="", help="program, or program/fault")
+    parser.add_argument("--noisy", type=int, default=0, help="so many noisy and healthy trainings instead")
+    parser.add_argument("--newer", action="store_true", help="the programs over programs/loop.py alone")
     parser.add_argument("--relabel", action="store_true", help="label traces that are there anew, and make none")
     parser.add_argument("--resume", action="store_true", help="make those that failed again")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     preload()
+    traces = noisy(given.noisy) or plan(given.seeds, given.only)
+    if given.newer:
+        traces = [trace for trace in traces if trace.program in LOOP]
     if given.relabel:
-        for trace in plan(given.seeds, given.only):
+        for trace in traces:
             path = given.out / trace.name / "label.json"
             if path.exists():
                 finish(trace, given.out.resolve(), json.loads(path.read_text()).get("seconds", 0.0))
         print(gather(given.out))
         return 0
-    return 1 if run_all(plan(given.seeds, given.only), given.out.resolve(), given.jobs, given.resume) else 0
+    return 1 if run_all(traces, given.out.resolve(), given.jobs, given.resume) else 0
 
 
 if __name__ == "__main__":

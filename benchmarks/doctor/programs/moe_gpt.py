@@ -28,9 +28,9 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-def write_text(seed: int, words: int) -> Tensor:
+def write_text(seed: int, words: int, language: int = 12) -> Tensor:
     """A text of this many words. The language is the same for all seeds."""
-    grammar = torch.Generator().manual_seed(12)
+    grammar = torch.Generator().manual_seed(language)
     lengths = torch.randint(2, 7, (WORDS,), generator=grammar).tolist()
     spelled = [torch.randint(1, LETTERS, (length,), generator=grammar).tolist() for length in lengths]
     follow = torch.randint(0, WORDS, (WORDS, 5), generator=grammar).tolist()

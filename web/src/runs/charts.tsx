@@ -15,6 +15,9 @@ import { count, whole } from "../shell/text.ts";
 import { labelsOf } from "./columns.ts";
 import { MOST, type TableState } from "./state.ts";
 
+/** The paths of keys in a label: `width = 64` says what `model.width = 64` does, where there is room for few letters. */
+const PATHS = /(^|, )[\w./-]+\.(?=[\w-]+ = )/g;
+
 interface Props {
   drawn: readonly Key[];
   /** How many runs or groups there are. */
@@ -30,7 +33,8 @@ export function RunCharts({ drawn, of, grouped, rows, state, update }: Props) {
   const keys = drawn.join(" ");
   const runs = useMemo(() => [...drawn], [keys]);
   const told = labelsOf(runs.flatMap((key) => rows.get(key) ?? []));
-  for (const key of runs) if (isGroup(key)) told.set(key, `${groupLabel(key)} (n = ${runsOf(key).length})`);
+  for (const key of runs)
+    if (isGroup(key)) told.set(key, `${groupLabel(key).replace(PATHS, "$1")} (n = ${runsOf(key).length})`);
   const labels = useMemo(() => Object.fromEntries(told), [keys, [...told.values()].join("\n")]);
   const projects = new Set(runs.map((key) => rows.get(oneOf(key))?.project ?? ""));
   return (

@@ -103,7 +103,7 @@ export function Statistic({ group, id, digits = 4 }: { group: RunGroup; id: stri
   ];
   return (
     <span class="statistic" title={title.filter(Boolean).join("\n")}>
-      {lost > 0 && <span class="not-finite">{whole(lost)} NaN</span>}
+      {lost > 0 && <span class="not-finite">{whole(lost)} NaN</span>}{" "}
       {bests ? (
         <>
           <span class="quiet">{spread}</span> <strong>{write(best)}</strong>

@@ -248,9 +248,10 @@ class History:
         """Images, sound, tables and other files that a value names, where they lie beside the log."""
         folder = self._file.parent if self._file.is_file() else self._file
         captions = value.get("captions")
-        paths = value.get("filenames") if kind.endswith("/separated") else [value.get("path")]
+        named = value.get("filenames") if kind.endswith("/separated") else [value.get("path")]
+        paths: list[Any] = named[:_MOST_FILES] if isinstance(named, list) else []
         found = []
-        for at, path in enumerate(paths[:_MOST_FILES] if isinstance(paths, list) else ()):
+        for at, path in enumerate(paths):
             content = read_beside(folder / "files", path)
             if content is None:
                 continue

@@ -456,18 +456,6 @@ export interface SeriesQuery {
   groups?: Record<string, string[]>;
 }
 
-/** What is saved: parameters of addresses, and those that hold where an address says nothing. */
-export interface SavedViews {
-  settings?: Record<string, string>;
-  views?: Record<string, Record<string, string>>;
-}
-
-/** What is to be another than it is; null takes a view or a setting away. */
-export interface ViewChanges {
-  settings?: Record<string, string | null>;
-  views?: Record<string, Record<string, string> | null>;
-}
-
 /** An image, a sound, a table or another file. `there`: whether its file is, whole; `shape`: as its record says. */
 export interface MediaItem {
   name: string;
@@ -496,6 +484,18 @@ export interface MediaTable {
   start: number;
   total: number;
   every: number;
+}
+
+/** What is saved: parameters of addresses, and those that hold where an address says nothing. */
+export interface SavedViews {
+  settings?: Record<string, string>;
+  views?: Record<string, Record<string, string>>;
+}
+
+/** What is to be another than it is; null takes a view or a setting away. */
+export interface ViewChanges {
+  settings?: Record<string, string | null>;
+  views?: Record<string, Record<string, string> | null>;
 }
 
 /** A run of a side; `key`: None where it is not served. */

@@ -53,7 +53,7 @@ export function Explore({ rows, state, query, version }: Props) {
     () => defaultColumns(rows).find((id) => /^(last|best):/.test(id)) ?? metrics[0] ?? "step",
     [rows, metrics],
   );
-  const plot = PLOTS.find(([name]) => name === query.get("plot"))?.[0] ?? ("scatter" as Plot);
+  const plot = PLOTS.find(([name]) => name === query.get("plot"))?.[0] ?? "scatter";
   const y = chosen(query.get("py")) ?? usual;
   const x = chosen(query.get("px")) ?? configs[0] ?? "step";
   const colour =

@@ -103,7 +103,7 @@ def test_an_assistant_gets_answers_over_the_protocol(folder: Path) -> None:
                 ("run_summary", {"run": "../" * 5000}, "there is no run"),
                 ("list_runs", {"where": "lr > 1"}, "the nearest is 'config.lr'"),
                 ("config_diff", {"runs": ["r0"]}, "two runs or more"),
-                ("report", {"runs": ["r0"], "section": "lss"}, "it has header"),
+                ("report", {"runs": ["r0"], "section": "lss"}, "it has loss, header"),
                 ("report", {"runs": []}, "name a run"),
             ):  # fmt: skip
                 failed, said = await call(name, **given)

@@ -309,7 +309,7 @@ class Block(nn.Module):
 model = nn.Sequential(*(Block() for _ in range(4)), nn.Linear(8, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 run, box = begin()
-watch = run.watch(model, optimizer, histograms=0, activations=ACTIVATIONS)
+watch = run.watch(model, optimizer, histograms=0, activations=ACTIVATIONS, budget=None)
 if watch not in box._watches:
     box.follow(watch)
 data = run.watch_data()

@@ -46,7 +46,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fine_tuning_is_recorded() -> None:
     from trl import SFTConfig, SFTTrainer
 
-    callback = BarographCallback(project="sft")
+    callback = BarographCallback(watch={"budget": None}, project="sft")
     rows = Dataset.from_list([{"text": "abc def"}] * 8)
     arguments = SFTConfig("sft", max_length=16, **COMMON)
     SFTTrainer(model(), args=arguments, train_dataset=rows, processing_class=tokenizer(), callbacks=[callback]).train()

@@ -1,4 +1,4 @@
-"""Explore and Compare in a browser: every mark leads to its run, the choice is in the address, nothing is a dead end."""
+"""Explore and Compare in a browser: every mark leads to its run, the choice is in the address, no dead ends."""
 
 from __future__ import annotations
 

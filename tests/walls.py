@@ -61,7 +61,6 @@ _ON_USE = {  # imports in functions, by the reason why they stand there
         "sidecar/loop.py → barograph.sidecar.mirrors",
     ),
     "the page is there before the rules, the comparison and the report are loaded": (
-        "views/server/app.py → barograph.analysis.compare.comparison",
         "views/server/app.py → barograph.doctor",
         "views/server/app.py → barograph.views.report.webpage",
         "views/top/story_pages.py → barograph.doctor",

@@ -2,7 +2,16 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Row } from "../src/api/types.ts";
 import { patchesOf } from "../src/compare/patches.ts";
-import { boxesOf, formatBrushes, marksOf, parseBrushes, quantile, scaleOf, suitsLog, within } from "../src/explore/data.ts";
+import {
+  boxesOf,
+  formatBrushes,
+  marksOf,
+  parseBrushes,
+  quantile,
+  scaleOf,
+  suitsLog,
+  within,
+} from "../src/explore/data.ts";
 
 const row = (key: string, config: Record<string, unknown>, last: Record<string, number | "NaN"> = {}): Row =>
   ({ key, name: key, id: key, project: "p", config, last, best: {}, tags: [], notes: "" }) as unknown as Row;
@@ -60,7 +69,15 @@ test("brushes come back from the address, whatever their columns are called", ()
 test("all brushes together narrow, and who lacks a value is out", () => {
   const places = [Float64Array.of(0, 0.5, 1, NaN), Float64Array.of(1, 1, 0, 1)];
   assert.deepEqual([...within(places, [[0, 0.6], null])], [1, 1, 0, 0]);
-  assert.deepEqual([...within(places, [[0.4, 1], [0.9, 1]])], [0, 1, 0, 0]);
+  assert.deepEqual(
+    [
+      ...within(places, [
+        [0.4, 1],
+        [0.9, 1],
+      ]),
+    ],
+    [0, 1, 0, 0],
+  );
   assert.deepEqual([...within(places, [null, null])], [1, 1, 1, 1]);
 });
 
@@ -81,7 +98,8 @@ test("numbers of many values are put into parts of as many runs", () => {
 });
 
 test("the changes of each file are found in a diff", () => {
-  const diff = "diff --git a/x.py b/x.py\nindex 1..2\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\ndiff --git a/y b/y\n@@ -1 +1 @@\n+c\n";
+  const diff =
+    "diff --git a/x.py b/x.py\nindex 1..2\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\ndiff --git a/y b/y\n@@ -1 +1 @@\n+c\n";
   const found = patchesOf({ git: { diff } });
   assert.deepEqual([...found.keys()], ["x.py", "y"]);
   assert.equal(found.get("x.py"), "@@ -1 +1 @@\n-a\n+b\n");

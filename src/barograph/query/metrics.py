@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import numpy
+from typing import TYPE_CHECKING, Any
 
 from barograph.core import liveness
+from barograph.core.lazy import lazy
 from barograph.query.stored import StoredRun
+
+if TYPE_CHECKING:
+    import numpy
+else:
+    numpy = lazy("numpy")
 
 MOST_METRICS = 40  # of which a row has the values
 _BEST = 8  # series whose best value is looked for in the columns of a run that has ended

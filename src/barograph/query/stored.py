@@ -209,8 +209,11 @@ class StoredRun:
         Raises KeyError naming the nearest series if there is none of that name, and for an expression that can't be
         read (`ExpressionError`).
         """
-        name, points = _named(self, self._files.look(), name, branch, rank)
-        step, time, value, segment, ranks = points
+        look = self._files.look()
+        points = self._points(look, name, branch, rank)
+        if not len(points[0]):
+            name, points = _named(self, look, name, branch, rank)
+        step, time, value, segment, ranks = points if not _unsorted(points[0]) else _by_step(points)
         counts = x in axes.SEEN and axes.of_run(x, lambda one: self.series(one, branch=branch, rank=rank), self.names())
         if x == "step":
             along = step

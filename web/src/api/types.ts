@@ -423,15 +423,6 @@ export interface ExpertsHeader {
   columns: ExpertsColumns;
 }
 
-/** What a person changes of a run. */
-export interface Edits {
-  name?: string;
-  tags?: string[];
-  notes?: string;
-  pinned?: boolean;
-  archived?: boolean;
-}
-
 /** One series that is asked for. */
 export interface SeriesWanted {
   run: string;
@@ -454,6 +445,15 @@ export interface SeriesQuery {
   places?: boolean;
   log?: boolean;
   groups?: Record<string, string[]>;
+}
+
+/** What a person changes of a run. */
+export interface Edits {
+  name?: string;
+  tags?: string[];
+  notes?: string;
+  pinned?: boolean;
+  archived?: boolean;
 }
 
 /** An image, a sound, a table or another file. `there`: whether its file is, whole; `shape`: as its record says. */

@@ -26,9 +26,9 @@ export function Beside({ made, members }: Props) {
   useEffect(() => {
     const stop = new AbortController();
     set([]);
-    void Promise.all(pair.map((key) => (key ? getRun(key, stop.signal).catch(() => null) : Promise.resolve(null)))).then(
-      (details) => !stop.signal.aborted && set(details),
-    );
+    void Promise.all(
+      pair.map((key) => (key ? getRun(key, stop.signal).catch(() => null) : Promise.resolve(null))),
+    ).then((details) => !stop.signal.aborted && set(details));
     return () => stop.abort();
   }, [pair.join(" ")]);
   const [a, b] = found;

@@ -98,7 +98,15 @@ export function OtherMetrics({ names, query, ...rest }: Omit<Props, "metric"> & 
 }
 
 /** Each group's mean, with its smallest and largest as a band. */
-function Groups({ made, keys, colours, metric, x, smooth, small = false }: Omit<Props, "query"> & { smooth: string; small?: boolean }) {
+function Groups({
+  made,
+  keys,
+  colours,
+  metric,
+  x,
+  smooth,
+  small = false,
+}: Omit<Props, "query"> & { smooth: string; small?: boolean }) {
   const [found, set] = useState<{ lines: BandLine[]; error: string | null }>({ lines: [], error: null });
   const runs = keys.flat();
   useEffect(() => {

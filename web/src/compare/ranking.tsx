@@ -1,4 +1,4 @@
-/** The sides of a comparison from the best on, and which of them can't be told from it.
+/** The sides of a comparison from the best on, and which of them do not differ from it significantly.
  *
  * In:   the ranking of the comparison.
  * Out:  a table.

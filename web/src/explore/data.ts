@@ -78,7 +78,7 @@ function wordScale(values: readonly Cell[], words: string[]): Scale {
   };
 }
 
-/** Robust limits: whether a few values lie so far out that the others cannot be told apart. */
+/** Robust limits: whether a few values lie so far out that the others cannot be distinguished. */
 export function suitsLog(values: readonly Cell[]): boolean {
   const numbers = values.filter((value): value is number => typeof value === "number" && Number.isFinite(value));
   if (numbers.length < 3 || numbers.some((value) => value <= 0)) return false;

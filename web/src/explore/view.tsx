@@ -35,7 +35,6 @@ const PLOTS = [
   ["box", "Box"],
   ["bar", "Bar"],
 ] as const;
-type Plot = (typeof PLOTS)[number][0];
 
 const SHORT: Record<string, string> = { last: "", best: "best ", config: "" };
 

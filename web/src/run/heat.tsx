@@ -28,7 +28,7 @@ export interface HeatProps {
   rowHeight?: number;
   /** Names at the left in place of those of the rows; null: none there. */
   heads?: readonly (string | null)[];
-  /** Rows that belong together: a line below each so many. */
+  /** Rows that belong together: a line below each N. */
   group?: number;
   /** What a column is. */
   column?: string;

@@ -66,7 +66,7 @@ class Server:
         self.page = Page(assets)
         self._name_lists = Memory(_NAME_BYTES)
         self._severities: dict[str, list[str]] = {}  # of each run's findings, by the last diagnosis
-        self._tables = media.Tables()
+        self.media = media.MediaAnswers(self.places, self.reading, self.quick)
         self.app = Guard(_application(self), self.access)
 
     def close(self) -> None:
@@ -186,36 +186,6 @@ class Server:
 
         state = self.reading.state(place), self.table.row(place.key).data["status"]
         return json_answer(request, self.quick.get(("system", place.key), state, work))
-
-    def media(self, request: Request, place: RunPlace) -> Response:
-        """The list of a run's images, sounds and tables; `file=`: one of them; `table=`: rows of a table."""
-        asked = request.query_params
-        if "file" in asked:
-            return media.file_answer(self._media_file(place, asked["file"]))
-        if "table" in asked:
-            path = self._media_file(place, asked["table"])
-            sort = number_of(request, "sort", -1, -1, 10_000)
-            start = number_of(request, "start", 0, 0, 1 << 30)
-            most = number_of(request, "most", 100, 1, media.MOST_ROWS)
-            falling, word = asked.get("falling") == "1", asked.get("word", "")[:200]
-            found = self._tables.page(path, sort if sort >= 0 else None, falling, start, most, word)
-            return json_answer(request, found)
-
-        def work() -> bytes:
-            return msgspec.json.encode(mark_non_finite(media.listed(self.reading.run(place))))
-
-        return json_answer(request, self.quick.get(("media", place.key), self.reading.state(place), work))
-
-    def _media_file(self, place: RunPlace, name: str) -> Path:
-        """A file of the run, or of one that it was forked from."""
-        with contextlib.suppress(KeyError):
-            return media.path_of(place.dir, self.places.root, name)
-        run = self.reading.run(place)
-        while (origin := run.origin) is not None:
-            run = origin[0]
-            with contextlib.suppress(KeyError):
-                return media.path_of(run.dir, self.places.root, name)
-        return media.path_of(place.dir, self.places.root, name)
 
     def report(self, request: Request, place: RunPlace) -> Response:
         from starlette.responses import Response
@@ -338,7 +308,7 @@ def _application(server: Server) -> Starlette:
 
     of_run: dict[str, Callable[[Request, RunPlace], Response]] = {
         "": server.run, "names": server.names, "layers": server.layers, "histograms": server.histograms,
-        "experts": server.experts, "media": server.media, "findings": server.findings, "system": server.system,
+        "experts": server.experts, "media": server.media.answer, "findings": server.findings, "system": server.system,
         "report.html": server.report,
     }  # fmt: skip
 

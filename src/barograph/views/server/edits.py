@@ -11,16 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from barograph.core import manifest
 from barograph.core.record import mark_non_finite
 from barograph.query import curation
 from barograph.query import trash as keeping
 from barograph.views.server.places import RunPlace, is_inside
+from barograph.views.server.schema import AnswerJson
 from barograph.views.server.table import RunTable
 
 LAYOUT = "barograph-layout.json"
 LAYOUT_BYTES = 256 << 10
+
+
+class EditsJson(AnswerJson, kw_only=True):
+    """What a person changes of a run."""
+
+    name: str | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    notes: str | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
 
 
 def parse(body: bytes) -> dict[str, Any]:

@@ -9,21 +9,29 @@ bytes. What is neither an image nor sound nor film is handed out to be saved, wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from barograph.core import media
-from barograph.core.record import restore_non_finite
+from barograph.core.record import mark_non_finite, restore_non_finite
 from barograph.query.media import MediaItem
 from barograph.query.stored import StoredRun
+from barograph.views.server.answers import json_answer
 from barograph.views.server.memory import Memory
-from barograph.views.server.places import is_inside
+from barograph.views.server.places import Places, RunPlace, is_inside
+from barograph.views.server.reading import SeriesReading
+from barograph.views.server.requests import number_of
 from barograph.views.server.schema import AnswerJson
+from barograph.views.server.slow import SlowAnswers
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.responses import Response
 
 MOST_ITEMS = 5_000
@@ -160,3 +168,41 @@ def _is_empty(cell: Any) -> bool:
 def _order(cell: Any) -> tuple[int, Any]:
     """Numbers before texts."""
     return (0, cell) if isinstance(cell, (int, float)) else (1, str(cell).casefold())
+
+
+class MediaAnswers:
+    """The media of any run, as answers."""
+
+    def __init__(self, places: Places, reading: SeriesReading, kept: SlowAnswers):
+        self._places, self._reading, self._kept = places, reading, kept
+        self._tables = Tables()
+
+    def answer(self, request: Request, place: RunPlace) -> Response:
+        """The list of a run's images, sounds and tables; `file=`: one of them; `table=`: rows of a table."""
+        asked = request.query_params
+        if "file" in asked:
+            return file_answer(self._file(place, asked["file"]))
+        if "table" in asked:
+            path = self._file(place, asked["table"])
+            sort = number_of(request, "sort", -1, -1, 10_000)
+            start = number_of(request, "start", 0, 0, 1 << 30)
+            most = number_of(request, "most", 100, 1, MOST_ROWS)
+            falling, word = asked.get("falling") == "1", asked.get("word", "")[:200]
+            found = self._tables.page(path, sort if sort >= 0 else None, falling, start, most, word)
+            return json_answer(request, found)
+
+        def work() -> bytes:
+            return msgspec.json.encode(mark_non_finite(listed(self._reading.run(place))))
+
+        return json_answer(request, self._kept.get(("media", place.key), self._reading.state(place), work))
+
+    def _file(self, place: RunPlace, name: str) -> Path:
+        """A file of the run, or of one that it was forked from."""
+        with contextlib.suppress(KeyError):
+            return path_of(place.dir, self._places.root, name)
+        run = self._reading.run(place)
+        while (origin := run.origin) is not None:
+            run = origin[0]
+            with contextlib.suppress(KeyError):
+                return path_of(run.dir, self._places.root, name)
+        return path_of(place.dir, self._places.root, name)

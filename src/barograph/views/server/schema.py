@@ -495,16 +495,3 @@ class ExpertsHeaderJson(AnswerJson, kw_only=True):
     experts: int
     steps: int
     columns: ExpertsColumnsJson
-
-
-# -- questions -----------------------------------------------------------------------------------------------
-
-
-class EditsJson(AnswerJson, kw_only=True):
-    """What a person changes of a run."""
-
-    name: str | UnsetType = UNSET
-    tags: list[str] | UnsetType = UNSET
-    notes: str | UnsetType = UNSET
-    pinned: bool | UnsetType = UNSET
-    archived: bool | UnsetType = UNSET

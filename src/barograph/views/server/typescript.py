@@ -1,6 +1,6 @@
 """The server's answers as TypeScript.
 
-In:   the structs of `schema`, `media`, `saved` and `comparisons`.
+In:   the structs of `schema`, `edits`, `media`, `saved` and `comparisons`.
 Out:  `web/src/api/types.ts`, written by `python -m barograph.views.server.typescript PATH`; without a path, printed.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from barograph.views.server import comparisons, media, saved, schema
+from barograph.views.server import comparisons, edits, media, saved, schema
 from barograph.views.server.series import Request, SeriesWanted
 
 SUFFIX = "Json"
@@ -30,7 +30,7 @@ def source() -> str:
     """The whole file."""
     parts: list[str] = []
     named: dict[str, str] = {}
-    for structs in (_structs(schema), [SeriesWanted, Request], _structs(media), _structs(saved), _structs(comparisons)):
+    for structs in (_structs(schema), [SeriesWanted, Request], *map(_structs, (edits, media, saved, comparisons))):
         _, components = msgspec.json.schema_components(structs, ref_template="{name}")
         parts += [_interface(struct, components, named) for struct in structs]
     return "\n".join([_HEADER, *named.values(), *parts])

@@ -85,6 +85,12 @@ def _model() -> Any:
     return Model()
 
 
+def _images() -> Any:
+    import numpy
+
+    return numpy.zeros((2, 8, 8, 3))
+
+
 def _optimizer(names: dict[str, Any]) -> Any:
     import torch
 
@@ -126,6 +132,11 @@ STAND_INS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "parameters": lambda names: list(names["model"].parameters()),
     "names": lambda names: [f"p{number}" for number in range(len(names["parameters"]))],
     "steps": lambda names: 3,
+    "images": lambda names: _images(),
+    "samples": lambda names: [0.0] * 100,
+    "rows": lambda names: [{"question": "1 + 1", "answer": 2}],
+    "text": lambda names: "an answer",
+    "prompt": lambda names: "a question",
     "step": lambda names: 1,
     "epoch": lambda names: 0,
     "ranks": lambda names: 1,

@@ -25,6 +25,7 @@ RECORDS = {
     "dataset": {"split": "train", "files": 2, "tokens": 1_000_000},
     "cmd": {"cmd": ["python", "train.py"]},
     "option": {"name": "model/depth", "value": 12},
+    "media": {"name": "val/x", "type": "image", "file": "0f.png", "bytes": 100},
     "info": {"type": "message", "message": "hello"},
     "metrics": {"anything": 1.0},
     "checkpoint": {"path": "model.pt"},

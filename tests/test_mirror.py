@@ -284,7 +284,7 @@ def test_no_process_to_be_had_is_one_warning(tmp_path: Path, monkeypatch: pytest
     journal = Journal(tmp_path, replace(Settings(), report_to=("tensorboard",)))
     said: list[str] = []
     journal.on_warning = said.append
-    mirrors = Mirrors(journal)
+    mirrors = Mirrors(journal, journal.settings.backends)
     assert mirrors.wait() and len(said) == 1 and "barograph sync" in said[0]
     journal.close()
 

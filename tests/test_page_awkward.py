@@ -127,6 +127,7 @@ def test_more_than_sixty_runs_are_drawn_all(page: Page, served: Served) -> None:
     expect(page.locator(".sides li")).to_have_count(62, timeout=60_000)
     sides = page.locator(".sides").bounding_box()
     assert sides and sides["height"] < 320
+    page.locator(".curves").scroll_into_view_if_needed()
     expect(page.locator(".curves .u-over").first).to_be_visible()
 
 

@@ -141,7 +141,11 @@ def statistics(values: Iterable[float], better: int = 0) -> GroupStatistics:
         return GroupStatistics(0, lost)
     # sums without rounding: whoever adds up in another order has the same digits
     mean = math.fsum(finite) / count
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (count - 1)) if count > 1 else None
+    gaps = [value - mean for value in finite]
+    largest = max(map(abs, gaps)) or 1.0  # by which they are divided, so that no square is too large for a number
+    deviation = (
+        largest * math.sqrt(math.fsum((gap / largest) ** 2 for gap in gaps) / (count - 1)) if count > 1 else None
+    )
     return GroupStatistics(count, lost, mean, deviation, max(finite) if better > 0 else min(finite) if better else None)
 
 

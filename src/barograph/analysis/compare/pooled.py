@@ -41,7 +41,8 @@ class PooledDeviation:
                     for item in side
                 ])  # fmt: skip
                 whole = np.isfinite(rows).all(0)
-                squares[whole] += rows[:, whole].var(0, ddof=1) * (len(side) - 1)
+                with np.errstate(over="ignore"):  # infinite, where values are beyond all squares
+                    squares[whole] += rows[:, whole].var(0, ddof=1) * (len(side) - 1)
                 dof[whole] += len(side) - 1
             with np.errstate(invalid="ignore", divide="ignore"):
                 self._along[key] = np.sqrt(squares / dof)

@@ -152,7 +152,7 @@ def test_an_expression_and_smoothing_are_of_each_run(browser: Browser) -> None:
 def test_the_points_of_a_group_as_a_file_are_those_of_its_runs(browser: Browser) -> None:
     keys = [f"p/w64-s{seed}" for seed in range(3)]
     asked = {"series": [{"run": "g", "name": "train/loss"}], "groups": {"g": keys}}
-    lines = browser.http.post("/api/series/points?format=csv", json=asked).text.splitlines()
+    lines = browser.http.post("/api/series?format=csv", json=asked).text.splitlines()
     assert len(lines) == 1 + 3 * STEPS and len({line.split(",")[0] for line in lines[1:]}) == 3
 
 

@@ -119,4 +119,5 @@ def test_ranks_change_their_intervals_together(tmp_path: Path) -> None:
     first, second = launch("budget", 2, tmp_path)
     assert first["intervals"] == second["intervals"]
     assert first["intervals"]["norms"] > 1
-    assert not math.isnan(first["records"][1][1]["grad_norm"])
+    measured = [fields["grad_norm"] for _, fields in first["records"] if "grad_norm" in fields]
+    assert measured and not any(map(math.isnan, measured))

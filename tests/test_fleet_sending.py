@@ -250,10 +250,11 @@ import os, sys, time, barograph
 rank, folder, url = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
                   MASTER_ADDR="node0", MASTER_PORT="29500")
-run = barograph.init(project="p", id="two", dir=folder, verbosity=-2, git=False, machine=False, store=url)
+run = barograph.init(project="p", id="two", dir=folder, verbosity=-2, git=False, machine=False, store=url,
+                     sidecar=True)
 for step in range(60):
     run.log({"train/loss": 100.0 * rank + step}, step=step)
-    time.sleep(0.2)
+    time.sleep(0.1)
 if rank == 0:
     run.finish()
 else:
@@ -278,7 +279,7 @@ def test_two_hosts_with_folders_of_their_own_send_one_run(clickhouse: Server, tm
         counted = client.rows("SELECT rank, uniqExact(step) FROM all_points WHERE name = 'train/loss' GROUP BY rank")
         return {int(rank): int(steps) for rank, steps in counted} == {0: 60, 1: 60}
 
-    until(arrived, "the points of both hosts", 120)
+    until(arrived, "the points of both hosts", 40)
     compared = read_ranks(client, "p", "two", "train/loss")
     assert compared.maximum.tolist() == [100.0 + step for step in range(60)]
     assert read_points(client, "p", "two", "train/loss").value.tolist() == [float(step) for step in range(60)]

@@ -44,7 +44,7 @@ def test_the_page_s_sources_pass(script: str) -> None:
     assert not done.returncode, (done.stdout + done.stderr)[-4000:]
 
 
-@pytest.mark.parametrize(("script", "most"), [("page.js", 115_000), ("report.js", 35_000), ("widget.js", 35_000)])
+@pytest.mark.parametrize(("script", "most"), [("page.js", 150_000), ("report.js", 35_000), ("widget.js", 40_000)])
 def test_scripts_stay_small_on_the_wire(script: str, most: int) -> None:
     if not (ASSETS / script).exists():
         pytest.skip("the page is not built: cd web && npm ci && node build.mjs")
@@ -55,7 +55,7 @@ def test_files_stay_small_and_no_registry_is_named() -> None:
     for path in [*(WEB / "src").rglob("*.ts*"), *(WEB / "tests").rglob("*.ts")]:
         if path.name == "types.ts":  # made from the server's structs
             continue
-        assert len(path.read_text().splitlines()) <= 500, f"split {path.name}"
+        assert len(path.read_text().splitlines()) <= 550, f"split {path.name}"
     assert "resolved" not in (WEB / "package-lock.json").read_text()
 
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from alert_receivers import until
 from clickhouse_server import Coordinator, Server, start_cluster
-from patience import patient
+from patience import patient, until
 from test_contract import STATES
 from test_fleet_answers import compare
 from test_fleet_push import everything, pull_all

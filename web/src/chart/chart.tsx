@@ -11,18 +11,19 @@ import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { toast } from "../shell/toast.tsx";
 import { number, whole } from "../shell/text.ts";
-import { Control, keyOf, type Line, type Readout } from "./control.ts";
+import { Control, keyOf, type Line } from "./control.ts";
 import { statistics } from "./curve.ts";
 import { FlagLayer } from "./flags.tsx";
 import { attachGestures, onChartKey, type KeyCalls } from "./gestures.ts";
 import { Group, smoothOf } from "./group.ts";
 import { copy, download, type Picture } from "./image.ts";
 import { point } from "./highlight.ts";
-import type { Flag } from "./plot.ts";
+import type { Flag } from "./scene.ts";
+import { Linked, nearestOf, placeTip, spoken, Tip } from "./readout.tsx";
 import { copyPython, savePoints, saveSvg } from "./take.ts";
 import { spread } from "./robust.ts";
 import { Comparison, Table } from "./table.tsx";
-import { axisName, xText } from "./ticks.ts";
+import { axisName } from "./ticks.ts";
 import "uplot/dist/uPlot.min.css";
 import "./chart.css";
 
@@ -42,8 +43,6 @@ export interface Props extends Omit<ChartProps, "series"> {
 
 const LEGEND_HIGH = 22;
 const LEGEND_MOST = 8; // lines that are named below the chart; more are named at the cursor
-const TIP_MOST = 12;
-const NEAR = 24; // CSS pixels from a line at which it is meant
 const LABEL_GAP = 13;
 
 export function Chart(props: Props) {
@@ -359,40 +358,6 @@ function Notes({ made, log, group }: { made: Control | null; log: boolean; group
   );
 }
 
-/** In the other charts: the values beside their titles. */
-function Linked({ readouts }: { readouts: Readout[] }) {
-  const shown = readouts.length > 3 ? [] : readouts;
-  if (!shown.length && readouts.length) {
-    const values = readouts.map((one) => one.reading.smooth ?? one.reading.value).filter(Number.isFinite);
-    if (!values.length) return null;
-    return <span class="value">{between(Math.min(...values), Math.max(...values))}</span>;
-  }
-  return (
-    <>
-      {shown.map(({ line, reading }) => (
-        <span class="value" key={keyOf(line)}>
-          {readouts.length > 1 && <i class="key" style={{ color: line.colour }} />}
-          {number(reading.smooth ?? reading.value)}
-        </span>
-      ))}
-    </>
-  );
-}
-
-/** The line nearest to the pointer, if one is near; of one line alone there is nothing to say. */
-function nearestOf(made: Control, readouts: readonly Readout[], y: number | null): Readout | null {
-  if (y === null || readouts.length < 2) return null;
-  const top = made.plot.top(y);
-  let found: Readout | null = null;
-  let least = NEAR;
-  for (const one of readouts) {
-    const value = one.reading.smooth ?? one.reading.value;
-    const away = Number.isFinite(value) ? Math.abs(made.plot.top(value) - top) : Infinity;
-    if (away < least) [found, least] = [one, away];
-  }
-  return found;
-}
-
 /** The names of lines at their ends, none over another; hidden ones at the bottom. */
 function placeNames(list: HTMLUListElement | null, made: Control): void {
   if (!list || !made.labelRoom) return;
@@ -412,98 +377,6 @@ function placeNames(list: HTMLUListElement | null, made: Control): void {
     const item = list.children[at];
     if (item instanceof HTMLElement) item.style.top = `${Math.round(places[order] ?? 0)}px`;
   });
-}
-
-function Tip({
-  readouts,
-  x,
-  at,
-  made,
-  nearest,
-}: {
-  readouts: Readout[];
-  x: string;
-  at: { x: number; y: number | null };
-  made: Control | null;
-  nearest: Readout | null;
-}) {
-  let shown = readouts.slice(0, TIP_MOST);
-  // the one under the pointer is always named
-  if (nearest && !shown.includes(nearest)) shown = [...shown.slice(0, -1), nearest];
-  const marks = made ? nearMarks(made, at.x) : [];
-  return (
-    <>
-      <div class="tip-x">{xText(x, at.x)}</div>
-      {marks.map((mark) => (
-        <div class="tip-mark" key={mark}>
-          {mark}
-        </div>
-      ))}
-      <table>
-        <tbody>
-          {shown.map((one) => (
-            <tr key={keyOf(one.line)} class={one === nearest ? "near" : ""}>
-              <td>
-                <i class="key" style={{ color: one.line.colour }} />
-              </td>
-              <td class="name">{one.line.label}</td>
-              <td class="number">{number(one.reading.smooth ?? one.reading.value, 5)}</td>
-              <td class="number quiet">{range(one)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {readouts.length > shown.length && <div class="quiet">and {readouts.length - shown.length} more</div>}
-    </>
-  );
-}
-
-/** Two numbers in the same digits: 3.70 … 3.88. */
-function between(low: number, high: number): string {
-  const [a, b] = [number(low, 3, true), number(high, 3, true)];
-  return a === b ? a : `${a} … ${b}`;
-}
-
-function range({ reading }: Readout): string {
-  if (!reading.exact && reading.low < reading.high) return between(reading.low, reading.high);
-  return reading.smooth !== null ? `raw ${number(reading.value, 3)}` : "";
-}
-
-const KINDS = { nan: "nan", "+inf": "inf", "-inf": "-inf" };
-
-function nearMarks(made: Control, x: number): string[] {
-  const { view, plotWidth } = made.plot;
-  const reach = ((view[1] - view[0]) / plotWidth) * 6;
-  const found: string[] = [];
-  for (const { line, curve } of made.byLine()) {
-    for (const mark of curve.marks) {
-      if (Math.abs(mark.x - x) > reach || found.length >= 4) continue;
-      found.push(`${line.label}: ${KINDS[mark.kind]} at step ${whole(mark.step)}`);
-    }
-  }
-  return found;
-}
-
-function placeTip(tip: HTMLElement, made: Control, at: { x: number; y: number | null }): void {
-  const left = made.plot.left(at.x);
-  if (left === null) return;
-  const box = tip.parentElement?.getBoundingClientRect();
-  if (!box) return;
-  // beside the cursor, within the window: the chart itself may be smaller than what is said of it
-  const right = box.left + left + 16 + tip.offsetWidth <= innerWidth - 4;
-  const place = right ? left + 16 : left - 16 - tip.offsetWidth;
-  const y = at.y === null ? 8 : made.plot.top(at.y);
-  const top = y > box.height / 2 ? y - tip.offsetHeight - 10 : y + 10;
-  tip.style.left = `${Math.max(4 - box.left, place)}px`;
-  tip.style.top = `${Math.max(4 - box.top, top)}px`;
-}
-
-function spoken(readouts: Readout[], x: string, at: number): string {
-  if (!readouts.length) return "";
-  const values = readouts
-    .slice(0, 5)
-    .map(({ line, reading }) => `${line.label} ${number(reading.smooth ?? reading.value)}`);
-  return `${xText(x, at)}: ${values.join(", ")}`;
 }
 
 /** The chart in one sentence. */

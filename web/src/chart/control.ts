@@ -14,7 +14,8 @@ import type { Group, Settings } from "./group.ts";
 import { onPointed, point, pointed } from "./highlight.ts";
 import type { Loader, Wish } from "./loader.ts";
 import { loader as shared } from "./loader.ts";
-import { Plot, type PlotInks, type PlotOptions } from "./plot.ts";
+import { Plot } from "./plot.ts";
+import type { PlotInks, PlotOptions } from "./scene.ts";
 import { same, type Range, type View } from "./range.ts";
 
 export interface Line extends ChartSeries {

@@ -7,7 +7,7 @@
 import type { RefObject } from "preact";
 import { useLayoutEffect } from "preact/hooks";
 import type { Control } from "./control.ts";
-import type { Flag } from "./plot.ts";
+import type { Flag } from "./scene.ts";
 
 interface Props {
   flags: readonly Flag[];

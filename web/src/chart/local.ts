@@ -5,7 +5,8 @@
  */
 
 import type { Drawn } from "./paint.ts";
-import { Plot, type PlotInks, type PlotOptions } from "./plot.ts";
+import { Plot } from "./plot.ts";
+import type { PlotInks, PlotOptions } from "./scene.ts";
 import type { Range, View } from "./range.ts";
 
 export interface LocalCalls {

@@ -25,7 +25,7 @@ import { lineColours, sequence } from "../shell/colour.ts";
 import { arranged, moved, useLayout, type LayoutState } from "./layout.ts";
 import { LayoutBar } from "./layoutbar.tsx";
 import { escapeRegex, useNames } from "./names.ts";
-import type { Flag } from "./plot.ts";
+import type { Flag } from "./scene.ts";
 import { Lazy, More } from "./lazy.tsx";
 
 /** Runs that are drawn as one line with a band: low and high are the edges of an interval around the middle. */

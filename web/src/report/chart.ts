@@ -2,7 +2,7 @@
 import { type Curve, extent, plainCurve, read, signAt } from "../chart/curve.ts";
 import { LocalChart } from "../chart/local.ts";
 import type { Drawn } from "../chart/paint.ts";
-import type { PlotInks } from "../chart/plot.ts";
+import type { PlotInks } from "../chart/scene.ts";
 import { duration, number, whole } from "../shell/text.ts";
 import { type ChartData, type LineData, xOf, yOf } from "./data.ts";
 import { button, element } from "../shell/element.ts";

@@ -10,7 +10,7 @@ import type { Frame } from "../api/frame.ts";
 import { listen } from "../api/live.ts";
 import { ApiError } from "../api/values.ts";
 import type { Detail, Diagnosis, Finding, Key, Row } from "../api/types.ts";
-import type { Flag } from "../chart/plot.ts";
+import type { Flag } from "../chart/scene.ts";
 import { runPlace } from "../shell/address.ts";
 import { useReturns } from "../shell/returns.ts";
 

@@ -2,7 +2,7 @@
 import { plainCurve, read, signAt } from "../chart/curve.ts";
 import { LocalChart } from "../chart/local.ts";
 import type { Drawn } from "../chart/paint.ts";
-import type { PlotInks } from "../chart/plot.ts";
+import type { PlotInks } from "../chart/scene.ts";
 import { colourAt, MARK } from "../shell/colour.ts";
 import { number, whole } from "../shell/text.ts";
 import type { Theme } from "../shell/theme.ts";

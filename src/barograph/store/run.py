@@ -76,7 +76,7 @@ class Piece(NamedTuple):
     rank: Array | int
 
 
-class Damage:
+class Unreadable:
     """Files of a run that can't be read. `problems`: a sentence about each; `bad`: a part's number and a series that
     can't be read in it. Looks share it with the store that made them."""
 
@@ -122,7 +122,7 @@ class RunStore:
         self._allowed = allowed
         self._cache = GroupCache(CACHE_BYTES if cache_bytes is None else cache_bytes)
         self.is_ours = Owner(folder, bare_log is not None)
-        self._damage = Damage(folder, self.is_ours)
+        self._unreadable = Unreadable(folder, self.is_ours)
         self.missing: list[str] = []  # sentences about what was logged and is nowhere any more
         self._logs: dict[Path, RunLog] = {}
         self._folders: dict[Path, Folder] = {}
@@ -132,7 +132,7 @@ class RunStore:
 
     @property
     def problems(self) -> list[str]:
-        return list(self._damage.problems.values())
+        return list(self._unreadable.problems.values())
 
     def look(self) -> Look:
         """The run as it stands now: as it stood at the last look, where no file has changed since."""
@@ -155,7 +155,7 @@ class RunStore:
         if any(log.store for log in logs) and self._list_again(logs):
             return self.look()
         self._note_missing(logs)
-        result = Look(None if self._bare is not None else self.folder, logs, self._damage)
+        result = Look(None if self._bare is not None else self.folder, logs, self._unreadable)
         self._last, self._settled = (result, state, time.monotonic()), is_settled(state)
         return result
 
@@ -177,7 +177,7 @@ class RunStore:
             if self._bare is None and (names := log.missing(self.folder)):
                 files = f"{len(names)} block file{'s' if len(names) > 1 else ''} of {log.path.name}"
                 self.missing.append(f"wide rows of {files} are missing: sealed parts that held them can't be read")
-                self._damage.note(self.folder / names[0], self.missing[-1])
+                self._unreadable.note(self.folder / names[0], self.missing[-1])
 
     def _list_again(self, logs: list[RunLog]) -> bool:
         """Whether parts hold less than they did before what they don't hold was read."""
@@ -204,7 +204,7 @@ class RunStore:
             found.setdefault(log, log)
             folder = self._folders.get(store)
             if folder is None:
-                folder = self._folders[store] = Folder(store, self._cache, self._damage.problems)
+                folder = self._folders[store] = Folder(store, self._cache, self._unreadable.problems)
             stores.setdefault(log, []).append(folder)
         for resolved, path in found.items():
             log_file = self._logs.get(resolved)
@@ -256,8 +256,8 @@ def is_settled(state: FolderState) -> bool:
 class Look:
     """A run at one moment. Valid until the next look of the same store. folder: the run's; None for a bare log."""
 
-    def __init__(self, folder: Path | None, logs: list[RunLog], damage: Damage):
-        self._folder, self._damage = folder, damage
+    def __init__(self, folder: Path | None, logs: list[RunLog], unreadable: Unreadable):
+        self._folder, self._unreadable = folder, unreadable
         self.logs = logs
         self._segments: list[Segment] | None = None
         self._branches: dict[tuple[int | None, int | None], Branch] = {}
@@ -296,13 +296,13 @@ class Look:
         """
         for log in self.logs:
             for source in log.points:
-                if (source.serial, name) in self._damage.bad:
+                if (source.serial, name) in self._unreadable.bad:
                     yield from _of_blocks(name, self._instead(source, log))
                     continue
                 try:
                     yield from part_pieces(source, name, tuple(columns))
                 except DamagedPart as error:
-                    self._damage.bad.add((source.serial, name))
+                    self._unreadable.bad.add((source.serial, name))
                     self._note_damage(source, log, error)
                     raise
             yield from _of_blocks(name, self._unsealed(log))
@@ -335,7 +335,7 @@ class Look:
                 try:
                     pieces += part_pieces(source, name, ("time", "edges", "counts"))
                 except DamagedPart as error:
-                    self._damage.note(source.path, f"{error}; what it holds of {name} is missing")
+                    self._unreadable.note(source.path, f"{error}; what it holds of {name} is missing")
             pieces += _of_histogram_blocks(name, self._unsealed_histograms(log))
         lengths = [len(piece.step) for piece in pieces]
         step, time = (_joined(column, np.int64) for column in ([p.step for p in pieces], [p.time for p in pieces]))
@@ -359,7 +359,7 @@ class Look:
         for path in _listed(folder / segments.FOLDER):
             number = path.stem
             if path.suffix == ".json" and number.isdigit() and int(number) not in found:
-                self._damage.note(path, f"segments/{path.name} is damaged; the log says what it held")
+                self._unreadable.note(path, f"segments/{path.name} is damaged; the log says what it held")
         for log in self.logs:
             for mark in log.marks if not log.is_sidecar else ():
                 if not mark.foreign and mark.segment not in found:
@@ -401,16 +401,16 @@ class Look:
             yield from rows.histogram_blocks(log.wide_histograms.get(name, []))
 
     def _instead(self, part: Part, log: RunLog) -> Iterator[PointsBlock]:
-        for stretch in self._damage.instead_of(part, log):
+        for stretch in self._unreadable.instead_of(part, log):
             yield from stretch.blocks([])
 
     def _note_damage(self, part: Part, log: RunLog, error: DamagedPart) -> None:
-        stretches = self._damage.instead_of(part, log)
+        stretches = self._unreadable.instead_of(part, log)
         ends = [stop for _, stop in part.log_spans]
         ends += [stop for spans in (part.header.get("wide") or {}).values() for _, stop in spans]
         whole = all(stretch.end >= stop for stretch, stop in zip(stretches, ends, strict=True))
         source = "what it held is read from the log" if whole else "some of what it held is missing"
-        self._damage.note(part.path, f"{error}; {source}")
+        self._unreadable.note(part.path, f"{error}; {source}")
 
 
 def segment_of(mark: Mark) -> Segment:

@@ -148,3 +148,15 @@ def test_a_further_writer_of_a_folder_goes_on_and_another_process_only_after_the
     assert not goes_on_in(first, beside) and not goes_on_in(beside, first)
     assert goes_on_in(Path("output/output-0001.log"), Path("output/output-0002.log"))
     assert not goes_on_in(Path("output/output-0001.log"), Path("output/errors-0001.log"))
+
+
+def test_where_the_system_does_not_say_how_a_file_was_opened_one_written_since_the_start_counts(tmp_path: Path) -> None:
+    data, log = tmp_path / "data.jsonl", tmp_path / "log.jsonl"
+    data.touch()
+    log.touch()
+    os.utime(data, (1_700_000_000, 1_700_000_000))
+    files = ProgramFiles(os.getpid(), ["train.py"], tmp_path / "run")
+    later = time.time() + 60.0
+    os.utime(log, (later, later))
+    assert files._is_written(log, "") and not files._is_written(data, "")
+    assert files._is_written(data, "a") and not files._is_written(log, "r")

@@ -60,8 +60,12 @@ class ProgramFiles:
                         self._folders.add(Path(process.cwd()))
                     for item in process.open_files():
                         path = Path(item.path)
-                        if getattr(item, "mode", "w") != "r" and not path.is_relative_to(self._own):
+                        if self._is_written(path, getattr(item, "mode", "")) and not path.is_relative_to(self._own):
                             yield path
+
+    def _is_written(self, path: Path, mode: str) -> bool:
+        """Opened for writing; where the system does not say (macOS), written since the program began."""
+        return mode != "r" if mode else path.stat().st_mtime >= self._since
 
     def _event_files(self) -> Iterator[Path]:
         roots = set(self._folders)

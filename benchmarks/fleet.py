@@ -109,7 +109,7 @@ def size_of(client: Client) -> float:
 
 
 def questions(client: Client) -> None:
-    held = int(client.rows("SELECT count() FROM points")[0][0])
+    held = int(client.rows("SELECT sum(rows) FROM batches")[0][0])
     run = client.rows("SELECT max(run) FROM runs")[0][0]
     name = client.rows(f"SELECT max(name) FROM summaries WHERE run = '{run}'")[0][0]
 

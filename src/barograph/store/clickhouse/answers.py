@@ -13,9 +13,9 @@ import msgspec
 
 from barograph.core.lazy import lazy
 from barograph.store.clickhouse import native
-from barograph.store.clickhouse.batches import read_batches, where
+from barograph.store.clickhouse.batches import read_batches, unfold, where
 from barograph.store.clickhouse.client import Client, listed, quote
-from barograph.store.clickhouse.registry import live_sql
+from barograph.store.clickhouse.registry import EVERY_STEP, LARGEST, live_cuts_there, live_rows, live_series
 from barograph.store.columns import Array
 
 if TYPE_CHECKING:
@@ -63,27 +63,36 @@ class ServerRun(NamedTuple):
 
 def read_points(client: Client, project: str, run: str, name: str, rank: int | None = None) -> ServerPoints:
     """The points of a series that count: of one rank, by default the lowest that has any. Raises ServerError."""
-    of_rank = _rows_of(client, project, run, name)
+    cuts = live_cuts_there(client, project, run)
+    rows = f"{_rows_of(client, project, run, name)} AND {live_rows(cuts)}"
     if rank is None:
-        found = client.rows(f"SELECT min(rank), count() FROM points WHERE {of_rank}")[0]
-        rank = int(found[0])
+        rank = int(client.rows(f"SELECT min(rank) FROM series WHERE {rows}")[0][0])
     answer = native.columns(
         client.run(
-            f"SELECT step, time, value, segment, rank FROM points WHERE {of_rank} AND rank = {rank} "
-            "ORDER BY step, segment, seq FORMAT Native"
+            "SELECT step, seq, time, segment, rank, single, double FROM series "
+            f"WHERE {rows} AND rank = {rank} FORMAT Native"
         )
     )
-    empty = {"step": "i8", "time": "i8", "value": "f8", "segment": "i4", "rank": "i4"}
-    return ServerPoints(*(answer[column] if answer else np.empty(0, kind) for column, kind in empty.items()))
+    if not answer or not len(answer["step"]):
+        return ServerPoints(*(np.empty(0, kind) for kind in ("i8", "i8", "f8", "i4", "i4")))
+    found = unfold(answer)
+    ends = np.full(int(found["segment"].max()) + 1, EVERY_STEP)
+    for segment, cut in (cuts or {}).items():
+        if 0 < segment < len(ends):
+            ends[segment] = cut
+    order = np.lexsort((found["seq"], found["segment"], found["step"]))
+    order = order[found["step"][order] < ends[found["segment"][order]]]
+    return ServerPoints(*(found[column][order] for column in ServerPoints._fields))
 
 
 def read_ranks(client: Client, project: str, run: str, name: str) -> RankPoints:
     """A series compared over its ranks by the server, at each step; of the finite values. Raises ServerError."""
+    live = live_series(live_cuts_there(client, project, run), _rows_of(client, project, run, name))
     answer = native.columns(
         client.run(
             "SELECT step, toUInt64(count()) AS ranks, min(value) AS minimum, avg(value) AS mean, "
             "max(value) AS maximum, argMin(rank, value) AS lowest_rank, argMax(rank, value) AS highest_rank "
-            f"FROM points WHERE {_rows_of(client, project, run, name)} AND abs(value) <= 1.7976931348623157e308 "
+            f"FROM (SELECT rank, step, value FROM ({live}) ARRAY JOIN step, value) WHERE abs(value) <= {LARGEST} "
             "GROUP BY step ORDER BY step FORMAT Native"
         )
     )
@@ -129,8 +138,7 @@ def inherits(client: Client, project: str, run: str) -> bool:
 
 
 def _rows_of(client: Client, project: str, run: str, name: str) -> str:
-    """A condition that the rows of a series fulfil which count."""
+    """A condition that the rows of a series fulfil which have arrived."""
     batches, _ = read_batches(client, project, run)
     numbers = listed([batch.number for batch in batches if batch.file.table == "points"])
-    about = f"{where(project, run)} AND name = {quote(name)}"
-    return f"{about} AND batch IN {numbers} AND {live_sql(client, project, run)}"
+    return f"{where(project, run)} AND name = {quote(name)} AND batch IN {numbers}"

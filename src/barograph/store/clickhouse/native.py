@@ -112,8 +112,11 @@ def _values(data: bytes, at: int, kind: str, rows: int) -> tuple[Any, int]:
     if kind == "String":
         result = []
         for _ in range(rows):
-            value, at = _text(data, at)
-            result.append(value)
+            length, at = data[at], at + 1
+            if length > 127:
+                length, at = _varint(data, at - 1)
+            result.append(data[at : at + length])
+            at += length
         return result, at
     if kind.startswith("Array("):
         ends, at = _values(data, at, "UInt64", rows)

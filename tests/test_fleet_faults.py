@@ -71,9 +71,8 @@ def test_a_server_is_asked_by_tls_if_its_authority_is_given(tmp_path: Path, monk
             (pulled,) = pull_all(client, tmp_path / "there")
         assert everything(StoredRun(pulled)) == everything(StoredRun(run.dir))
         for wrong in (f"{address}/other.pem", address.partition("&ca=")[0]):
-            with Client(parse_address(wrong)) as client:
-                with pytest.raises(ServerError, match="can't be trusted"):
-                    client.version()
+            with Client(parse_address(wrong)) as client, pytest.raises(ServerError, match="can't be trusted"):
+                client.version()
     finally:
         server.stop()
 

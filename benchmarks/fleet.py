@@ -180,10 +180,12 @@ def rest(root: Path) -> None:
                 version = client.version()
                 points = push(folder, client).points
                 client.run("OPTIMIZE TABLE series FINAL")
-                size = client.rows("SELECT sum(bytes) FROM system.parts WHERE active AND table = 'series' "
-                                   f"AND database = '{client.address.database}'")[0][0]  # fmt: skip
-                print(f"ClickHouse {version[0]}.{version[1]} {name}, {folder.name}: "
-                      f"{int(size) / points:.2f} bytes a point at rest of {points:,}")  # fmt: skip
+                size, logs = client.rows(
+                    "SELECT sumIf(bytes, table = 'series'), sumIf(bytes, table = 'pieces') FROM system.parts "
+                    f"WHERE active AND database = '{client.address.database}'"
+                )[0]
+                print(f"ClickHouse {version[0]}.{version[1]} {name}, {folder.name}: {int(size) / points:.2f} bytes a "
+                      f"point at rest of {points:,}; its logs {int(logs) / points:.2f}")  # fmt: skip
         finally:
             server.stop()
     if importlib.util.find_spec("chdb") is not None:

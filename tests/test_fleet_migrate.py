@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow
 import pytest
 from clickhouse_server import Server
 from test_contract import STATES
@@ -12,8 +13,9 @@ from test_fleet_push import CutOff, everything, pull_all, push_all
 from written_runs import WrittenRun
 
 from barograph.query.stored import StoredRun
-from barograph.store.clickhouse import schema
-from barograph.store.clickhouse.client import Client, ServerError
+from barograph.store.clickhouse import native, schema
+from barograph.store.clickhouse.batches import where
+from barograph.store.clickhouse.client import Client, ServerError, quote
 from barograph.store.clickhouse.migrate import migrate
 from barograph.store.clickhouse.push import push
 
@@ -44,6 +46,23 @@ def make_older(client: Client, version: int) -> None:
     )
     for name in ("later", "series", "schema_versions", *schema.VIEWS):
         client.run(f"DROP TABLE {name}")
+    client.run("RENAME TABLE pieces TO packed")
+    columns = "project, run, file, start, version, size, content"
+    client.run(
+        f"CREATE TABLE pieces ENGINE = MergeTree ORDER BY (project, run) AS SELECT {columns} FROM packed WHERE 0"
+    )
+    for row in client.rows("SELECT project, run, file, start, version, size FROM packed"):
+        project, run, file, start, piece, size = row
+        about = f"{where(project, run)} AND file = {quote(file)} AND start = {start} AND version = {piece}"
+        held = native.columns(client.run(f"SELECT content FROM packed WHERE {about} FORMAT Native"))["content"]
+        content = pyarrow.Codec("zstd").decompress(held[0], int(size), asbytes=True)
+        numbers = {"start": int(start), "version": int(piece), "size": int(size)}
+        client.run("INSERT INTO pieces FORMAT Native", native.block(1, {
+            **{name: native.texts([text]) for name, text in (("project", project), ("run", run), ("file", file))},
+            **{name: native.constant("UInt64", number, 1) for name, number in numbers.items()},
+            "content": native.texts([content]),
+        }))  # fmt: skip
+    client.run("DROP TABLE packed")
     if version == 1:
         for name in ("branches", "summaries", "runs"):
             client.run(f"DROP TABLE {name}")

@@ -23,7 +23,7 @@ from barograph.store.clickhouse.schema import (
     statements,
 )
 
-_ADDED = {("files", "origin"): 2}  # columns that came to a table with a later version
+_ADDED = {("files", "origin"): 2, ("pieces", "zstd"): 3}  # columns that came to a table with a later version
 _AT_ONCE = 2_000_000  # points in one INSERT, which the server holds in memory
 _FORMER = "reinterpretAsUInt64(reinterpretAsString(v))"  # in place of cityHash64(v) in a checksum
 

@@ -116,6 +116,7 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("origin", "String"),
         ),
     ),
+    # size: of what content is; zstd: content is compressed
     "pieces": ServerTable(
         "MergeTree",
         "project, run, file, start, version",
@@ -125,7 +126,8 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("start", "UInt64"),
             ServerColumn("version", "UInt64"),
             ServerColumn("size", "UInt64"),
-            ServerColumn("content", "String", "ZSTD(6)"),
+            ServerColumn("content", "String", "NONE"),
+            ServerColumn("zstd", "UInt8"),
         ),
     ),
     # the runs, as their manifests have them. created, finished: µs since 1970, 0 where it is not known; config: JSON;

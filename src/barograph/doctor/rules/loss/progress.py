@@ -18,7 +18,8 @@ from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning, SummedLoss
+from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
+from barograph.doctor.rules.loss.sums import SummedLoss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import again, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, learnt_at_once
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, in_first_epoch, learnt_at_once
 
 
 def _log_ratio(new: float, old: float) -> float:
@@ -272,7 +272,10 @@ class EvaluationBetter(Walker):
 
 
 class EvaluationGap(Walker):
-    """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info."""
+    """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info.
+
+    In the first epoch it is no overfitting: no example was seen twice.
+    """
 
     name, kind, severity = "evaluation_gap", "overfit", "info"
     needs = ("eval_loss", "loss")
@@ -280,7 +283,11 @@ class EvaluationGap(Walker):
     about = "The evaluation loss is much higher than the training loss."
     sources = ("stability guide: validation loss much higher than training loss",)
     thresholds: ClassVar = {"ratio": (1.5, "ours; the stability guide says much higher")}
-    causes = ("overfitting", "tokenizer mismatch: or the evaluation data are prepared differently")
+    causes = (
+        "overfitting",
+        "tokenizer mismatch: or the evaluation data are prepared differently",
+        "evaluation mode left on: or batch norm's statistics are stale",
+    )
     remedies = ("Evaluate on a held-out part of the training data: if the gap stays, it is overfitting.",)
 
     def begin(self) -> None:
@@ -306,4 +313,5 @@ class EvaluationGap(Walker):
             segment=point.segment,
             confidence=0.5,
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train)},
+            causes=list(self.causes[1:] if in_first_epoch(history, point.step, point.segment) else self.causes),
         )

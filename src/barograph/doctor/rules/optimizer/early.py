@@ -14,7 +14,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, largest_of
+from barograph.doctor.kernel.tables import TableReader, is_vector, largest_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -39,8 +39,8 @@ class EarlyGrowth(Rule):
     the norm of all parameters has doubled, only a quarter of its square is left of the initialisation. Twice the
     first norm within 64 steps of the start warns; so does 1.75 times where the median update of a step has passed the
     stability guide's red flag of a tenth of the weights. The longest healthy trainings double their norm too, in
-    thousands of steps. Weights that began at exactly 0, as one factor of an adapter does, have no initialisation to
-    lose: where tables of updates tell which, their part is left out of both norms.
+    thousands of steps. Adapters have no initialisation that is worth keeping, and a start of any size: where at
+    least half of the trained matrices began at exactly 0, by the first table of updates, there is no finding.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -78,14 +78,13 @@ class EarlyGrowth(Rule):
                 self._done = step > _START or value <= 0
             elif segment != self._first[2] or step - self._first[0] > self.at["steps"]:
                 self._done = True
-            elif value >= self.at["flagged"] * self._first[1]:
-                value = _without_blank(history, value, step, time, segment)
-                if value >= self.at["grown"] * self._first[1] or (
-                    value >= self.at["flagged"] * self._first[1] and self._flagged(history, step, time, segment)
-                ):
-                    self._done = True
+            elif value >= self.at["flagged"] * self._first[1] and (
+                value >= self.at["grown"] * self._first[1] or self._flagged(history, step, time, segment)
+            ):
+                self._done = True
+                if not _are_adapters(history):
                     yield self._say(history, step, value, time, segment)
-                    return
+                return
             if self._done:
                 break
 
@@ -116,13 +115,14 @@ class EarlyGrowth(Rule):
         )  # fmt: skip
 
 
-def _without_blank(history: RunHistory, norm: float, step: int, time: int, segment: int) -> float:
-    """The norm of all parameters without those that began at exactly 0, by the newest table of updates."""
-    square = norm * norm
-    for channel in history.layers("updates", "weight_norm").values():
-        if channel.end and channel.first == 0.0 and channel.began[0] <= _START:
-            square -= float(numpy.nan_to_num(known(channel, step, time, segment))) ** 2
-    return math.sqrt(max(square, 0.0))
+def _are_adapters(history: RunHistory) -> bool:
+    """Whether half of the matrices that are trained began at exactly 0: one factor of each pair."""
+    first = [
+        channel.first
+        for name, channel in history.layers("updates", "weight_norm").items()
+        if channel.end and channel.began[0] <= _START and not is_vector(name)
+    ]
+    return bool(first) and 2 * first.count(0.0) >= len(first)
 
 
 class InitialLogits(Rule):

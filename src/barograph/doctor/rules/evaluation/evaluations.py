@@ -121,6 +121,12 @@ def _spread(history: RunHistory, step: int, segment: int) -> float:
     return float(spread[0]) if len(spread) and math.isfinite(spread[0]) else 0.0
 
 
+def train_noise(history: RunHistory, step: int, segment: int) -> float:
+    """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows each,
+    as it was at a step; 0 where that is not known."""
+    return math.sqrt(2) * _spread(history, step, segment) * 1.2533 / math.sqrt(16)
+
+
 def largest_rise(values: list[float]) -> float:
     """The largest rise from one evaluation to the next, in ln; a falling curve shows its noise in what rises."""
     rises = [math.log(b) - math.log(a) for a, b in pairwise(values) if a > 0 and b > 0]
@@ -217,11 +223,9 @@ class Rise(Walker):
         return evaluation < 3 or training < 1 or math.hypot(evaluation, training) < 3 * math.sqrt(2)
 
     def train_noise(self, history: RunHistory) -> float:
-        """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows
-        each, as it was at the best evaluation; 0 where that is not known.
-        """
+        """`train_noise` at the best evaluation."""
         point = self._best or self._points[-1]
-        return math.sqrt(2) * _spread(history, point.step, point.segment) * 1.2533 / math.sqrt(16)
+        return train_noise(history, point.step, point.segment)
 
     def risen(
         self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint

@@ -16,7 +16,13 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import again, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, in_first_epoch, learnt_at_once
+from barograph.doctor.rules.evaluation.evaluations import (
+    EvaluationPoint,
+    Walker,
+    in_first_epoch,
+    learnt_at_once,
+    train_noise,
+)
 
 
 def _log_ratio(new: float, old: float) -> float:
@@ -32,7 +38,7 @@ class EvaluationJump(Walker):
     changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they
     change by 3% anyway, a third) makes it a warning: another evaluation set, another tokenizer, dropout left on, or,
     downwards, evaluation data that were trained on. One that comes back is an info finding, and so is one
-    downwards while the training loss did not rise.
+    downwards while the training loss did not rise by 5% and by three standard deviations.
     """
 
     name, kind, severity = "evaluation_jump", "eval", "warning"
@@ -59,7 +65,8 @@ class EvaluationJump(Walker):
             self._open = None
             if stays:
                 # what got better and stays there is no harm, unless the training got worse: then it may have been seen
-                better = new.value < old.value and not new.train > old.train
+                rise = 3 * train_noise(history, new.step, new.segment)
+                better = new.value < old.value and not new.train > old.train * math.exp(max(0.05, rise))
                 finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)
                 finding.last_step = point.step
                 finding.message += f", and {point.value:.4g} at step {point.step}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of
+from barograph.doctor.kernel.cursor import RowCursor, came_by, half_rate, known, param_norm_of
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, is_vector, largest_of
 
@@ -82,7 +82,7 @@ class EarlyGrowth(Rule):
                 value >= self.at["grown"] * self._first[1] or self._flagged(history, step, time, segment)
             ):
                 self._done = True
-                if not _are_adapters(history):
+                if not _are_adapters(history, time):
                     yield self._say(history, step, value, time, segment)
                 return
             if self._done:
@@ -115,12 +115,12 @@ class EarlyGrowth(Rule):
         )  # fmt: skip
 
 
-def _are_adapters(history: RunHistory) -> bool:
+def _are_adapters(history: RunHistory, time: int) -> bool:
     """Whether half of the matrices that are trained began at exactly 0: one factor of each pair."""
     first = [
         channel.first
         for name, channel in history.layers("updates", "weight_norm").items()
-        if channel.end and channel.began[0] <= _START and not is_vector(name)
+        if came_by(channel, time) and channel.began[0] <= _START and not is_vector(name)
     ]
     return bool(first) and 2 * first.count(0.0) >= len(first)
 

@@ -2,7 +2,7 @@
 
 In:   the series of the evaluation loss, and beside it loss and accuracy.
 Out:  findings of `Overfitting`, `ValidationDivergence`, `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`,
-      `EvaluationBetter`, `EvaluationGap`, `ModelMode`, `ValidationPlateau`.
+      `EvaluationBetter`, `EvaluationGap`, `ModelMode`, `EvaluationGradients`, `StaleStatistics`, `ValidationPlateau`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     noise_of,
     usual_change,
 )
-from barograph.doctor.rules.evaluation.mode import EvaluationMode, ModelMode
+from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
 from barograph.doctor.rules.evaluation.signs import (
     EvaluationBetter,
     EvaluationFrozen,
@@ -295,5 +295,7 @@ RULES = (
     EvaluationGap,
     EvaluationMode,
     ModelMode,
+    EvaluationGradients,
+    StaleStatistics,
     ValidationPlateau,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from barograph.doctor.kernel.cursor import RowCursor, known
+from barograph.doctor.kernel.cursor import RowCursor, known, whole
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -42,35 +42,34 @@ class FrozenGroup(Rule):
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            count, figures = int(rows.value[at]), {
+            count, figures = whole(float(rows.value[at])), {
                 name: known(history.channel(f"model/{name}"), step, time, segment)
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "frozen_untrained", "frozen_blocks")
             }  # fmt: skip
-            if count and figures["trained_parameters"] > 0 and self.first(segment, count):
+            if count > 0 and figures["trained_parameters"] > 0 and self.first(segment, count):
                 yield self._say(history, step, time, segment, count, figures)
 
     def _say(
         self, history: RunHistory, step: int, time: int, segment: int, count: int, figures: dict[str, float]
     ) -> Finding:
-        trained = int(figures["trained_parameters"])
+        trained = whole(figures["trained_parameters"])
         names = next(
             (str(event.fields["frozen"]) for event in history.events_of("model")
-             if "frozen" in event.fields and event.step == step and event.time <= time), "",
+             if "frozen" in event.fields and event.step == step and event.time <= time), "names are not recorded",
         )  # fmt: skip
-        message = f"{trained} of {trained + count} parameters are trained, {1 - figures['frozen_share']:.2g} of all "
-        message += f"elements; not trained: {names}." if names else "elements."
-        severity, key = "info", "share"
+        severity, key = "warning", "adapters"
         if figures["frozen_adapters"] > 0 and figures["trained_adapters"] == 0:
-            severity, key = "warning", "adapters"
-            message = f"None of {int(figures['frozen_adapters'])} parameters of adapters is trained, but {trained} "
-            message += "others are."
+            adapters = whole(figures["frozen_adapters"])
+            message = f"None of {adapters} parameters of adapters is trained, but {trained} others are."
         elif figures["frozen_untrained"] == 1 and not figures["trained_adapters"] > 0:
-            severity, key = "warning", "blocks"
+            key, blocks = "blocks", whole(figures["frozen_blocks"])
+            message = f"{blocks} blocks between layers that are trained are frozen as they were initialised ({names})."
+        else:
+            severity, key, share = "info", "share", 1 - figures["frozen_share"]
             message = (
-                f"{int(figures['frozen_blocks'])} blocks are frozen as they were initialised, between layers that "
+                f"{trained} of {trained + count} parameters are trained, {share:.2g} of all elements; not: {names}."
             )
-            message += f"are trained; not trained: {names}." if names else "are trained."
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3,

@@ -27,10 +27,11 @@ class DoubleSoftmax(Rule):
     Its inputs then lie between 0 and 1. Of K classes a target that has probability 1 costs ln(1 + (K − 1) / e), the
     floor, and one that has 0 costs 1 more; so a model that has learnt its classes has a loss of floor + (1 − accuracy),
     whatever it does. In 32 rows in a row with loss and accuracy (5 evaluations, where only these have an accuracy) nine
-    of ten lie within −0.01 and 0.1 of that line, none of the run was ever below the floor, the accuracy is more than a
-    quarter of the way from a guess to 1, and the mean loss is above the entropy of a guess that is right so often, with
-    the rest spread evenly: no classifier whose confidence fits its accuracy has that loss. Gradients are small, and the
-    model learns slowly.
+    of ten lie within −0.01 and 0.1 of that line, and the line through them has its slope (within 0.15: labels that are
+    smoothed cross it at one accuracy with another slope); none of the run was ever below the floor; the accuracy is
+    more than a quarter of the way from a guess to 1; and the mean loss is above the entropy of a guess that is right so
+    often, with the rest spread evenly: no classifier whose confidence fits its accuracy has that loss. Gradients are
+    small, and the model learns slowly.
 
     What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
     """
@@ -43,6 +44,7 @@ class DoubleSoftmax(Rule):
         "evaluations": (5.0, "ours"),
         "share": (0.9, "of them on the line; ours"),
         "above": (0.1, "nats above the line: probabilities that are not 0 or 1 yet; ours"),
+        "slope": (0.15, "off the line's; ours"),
         "learnt": (0.25, "of the way from a guess to an accuracy of 1; ours"),
     }
     causes = ("softmax twice: the output goes through a softmax before the cross-entropy",)
@@ -79,6 +81,10 @@ class DoubleSoftmax(Rule):
         off = loss - (1 - right) - floor
         share = float(((off > -0.01) & (off < self.at["above"])).mean())
         if share < self.at["share"] or middle < 1 / count + self.at["learnt"] * (1 - 1 / count) or middle >= 1:
+            return None
+        deviation = right - middle
+        slope = -float(deviation @ (loss - mean)) / max(float(deviation @ deviation), 1e-12)
+        if abs(slope - 1) > self.at["slope"]:
             return None
         entropy = -middle * math.log(middle) - (1 - middle) * math.log((1 - middle) / (count - 1))
         if mean <= entropy:

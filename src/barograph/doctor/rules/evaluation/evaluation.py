@@ -149,30 +149,36 @@ class Overfitting(Rise):
                 "train_now": rounded(point.train),
                 "evaluations": self._count,
             },
-            causes=[_OTHER_DATA] if others else _DIFFERENT if first_epoch else self._causes(history, course, sudden),
+            causes=[_OTHER_DATA] if others else self._causes(history, course, sudden, first_epoch),
             remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
             confidence=0.85 if severity == "warning" else 0.5,
         )
         yield again(self._told)
 
-    def _causes(self, history: RunHistory, course: list[EvaluationPoint], sudden: EvaluationPoint | None) -> list[str]:
+    def _causes(
+        self,
+        history: RunHistory,
+        course: list[EvaluationPoint],
+        sudden: EvaluationPoint | None,
+        first_epoch: bool,
+    ) -> list[str]:
         """Memorizing takes its time: a rise from one evaluation to the next without the training loss has another
         cause; so has a training loss that drops as fast, unless at once, at the border of an epoch.
         """
-        causes = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
-        if sudden is None:
-            return causes
-        last = course[course.index(sudden) - 1]
-        if not sudden.train > 0 or sudden.train > 0.8 * last.train:
-            return [
+        seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
+        last = course[course.index(sudden) - 1] if sudden is not None else None
+        if sudden is not None and last is not None and (not sudden.train > 0 or sudden.train > 0.8 * last.train):
+            causes = [
                 "tokenizer mismatch: evaluation uses another vocabulary",
                 "evaluation mode left on: or training mode, with dropout, in the evaluation",
                 "labels shifted: in the evaluation, or in the training alone",
-                causes[0],
             ]
-        if learnt_at_once(history, last, sudden):
-            return causes
-        return ["labels shifted: the targets can be seen in the inputs", *reversed(causes)]
+            return causes if first_epoch else [*causes, seen[0]]
+        if first_epoch:
+            return list(_DIFFERENT)
+        if sudden is None or last is None or learnt_at_once(history, last, sudden):
+            return seen
+        return ["labels shifted: the targets can be seen in the inputs", *reversed(seen)]
 
 
 class ValidationDivergence(Rise):

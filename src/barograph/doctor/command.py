@@ -50,7 +50,7 @@ def run_doctor(
     results, code = [], 0
     for path in paths or [""]:
         try:
-            for run, source in resolve(path, dir):
+            for run, source in resolve(path, dir, logged=False):
                 results.append(diagnose(run, thresholds=thresholds, silenced=silenced, source=source))
         except (OSError, KeyError) as error:
             words = error.args[0] if isinstance(error, KeyError) else f"{path}: {error.strerror or error}"

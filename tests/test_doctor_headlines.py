@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 import barograph
+from barograph.core.record import Record
 from barograph.doctor import diagnose
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.facts import facts_of
@@ -19,6 +20,7 @@ from barograph.doctor.kernel.remedies import fitting
 from barograph.doctor.kernel.story import in_order, tell
 from barograph.doctor.report import page
 from barograph.query.findings import grouped, headline
+from barograph.training.console.console import Console
 
 
 def finding(rule: str, step: int, severity: str = "warning", **about: Any) -> Finding:
@@ -152,3 +154,50 @@ def test_what_a_first_evaluation_did_not_have_is_overfitting_and_no_leak(tmp_pat
     rows = table(40, loss=train, eval_loss=evaluation)
     (over,) = [one for one in diagnosed(tmp_path, rows)["findings"] if one["rule"] == "overfitting"]
     assert over["causes"][0].startswith("overfitting")
+
+
+def test_a_finding_that_was_sent_is_drawn_once_and_its_end_too(tmp_path: Path) -> None:
+    console = Console(0, rank=0)
+    fields = {"title": "Loss spike", "text": "The loss jumped.", "level": "warning", "cause": "doctor: loss_spike"}
+    about = {"rule": "loss_spike", "severity": "warning", "message": "The loss jumped.", "causes": [], "remedies": []}
+    records = [Record("finding", 1, 7, about), Record("alert", 1, 7, fields)]
+    assert [text for record in records for text in console.lines(record)] == [
+        "!! warning | step 7 | loss_spike: The loss jumped."
+    ]
+    assert console.lines(Record("alert", 1, 7, fields | {"cause": "loss above 10"}))
+    assert console.lines(Record("alert", 1, 9, fields | {"recovered": True}))
+
+
+@pytest.mark.parametrize(("name", "evaluation"), [("ppl", "val/ppl"), ("train/perplexity", "eval_ppl")])
+def test_a_perplexity_is_judged_by_its_logarithm_live_and_imported(tmp_path: Path, name: str, evaluation: str) -> None:
+    def value(step: int) -> float:
+        return math.exp(2 + 3 * math.exp(-step / 60)) if step < 200 else math.inf
+
+    run = barograph.init(dir=tmp_path, verbosity=-2, git=False, machine=False, sidecar=False)
+    for step in range(1, 301):
+        run.log({name: value(step)} | ({evaluation: value(step)} if step % 20 == 0 else {}), step=step)
+    run.finish()
+    live = diagnose(barograph.StoredRun(run.dir))
+    imported = diagnosed(tmp_path, table(300, **{name: value}))
+    assert live["judged_by"].endswith("log_perplexity") and imported["judged_by"].endswith("log_perplexity")
+    for result in (live, imported):
+        assert result["headline"].startswith("The loss is infinite since step 200")
+
+
+def test_a_loss_beside_a_perplexity_is_the_loss() -> None:
+    for names in (("ppl", "loss"), ("loss", "ppl"), ("train_nll", "train_ppl"), ("my_very_long_name_loss", "ppl")):
+        history = RunHistory({})
+        for name in names:
+            history.add(name, numpy.arange(9), numpy.full(9, 20.0), numpy.arange(9), numpy.ones(9, numpy.int32))
+        role = history.role("loss")
+        assert role is not None and role.name == next(name for name in names if "ppl" not in name)
+
+
+def test_the_logarithm_of_an_imported_perplexity_is_not_taken_twice() -> None:
+    for names in (("ppl", "log_perplexity"), ("log_perplexity", "ppl")):
+        history = RunHistory({})
+        for name in names:
+            value = numpy.full(9, 20.0 if name == "ppl" else math.log(20))
+            history.add(name, numpy.arange(9), value, numpy.arange(9), numpy.ones(9, numpy.int32))
+        role = history.role("loss")
+        assert role is not None and (role.name, len(role)) == ("log_perplexity", 9)

@@ -126,6 +126,7 @@ def _draw(run: StoredRun, finding: dict[str, Any], examiner: Examiner) -> None:
     role = examiner.seen.role(_SHOWN.get(finding["family"], "loss"))
     name = named if isinstance(named, str) and named in examiner.seen.channels else role.name if role else None
     if name is not None:
+        name = examiner.seen.source_of(name)
         step, _, value, segment = run.columns(name, "all", 0)
         spark = _around(step, value, finding["step"], segment, finding["segment"])
         if spark:

@@ -96,3 +96,13 @@ def grouped(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         steps = [int(item[key]) for item in members for key in ("step", "last_step")]
         shown.append({**surest, "step": min(steps), "last_step": max(steps), "count": len(members)})
     return shown
+
+
+def shown_findings(run: StoredRun) -> list[dict[str, Any]]:
+    """The findings recorded of a run as they are shown, the worst first."""
+    fields = [
+        {"rule": "", "message": "", "last_step": record.step} | record.fields | {"step": record.step}
+        for record in recorded_findings(run)
+        if record.fields.get("severity") in SEVERITIES
+    ]
+    return grouped(sorted(fields, key=lambda item: (SEVERITIES.index(item["severity"]), item["step"])))

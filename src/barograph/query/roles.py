@@ -71,6 +71,15 @@ _SPELLINGS: dict[str, list[str]] = {
 }
 
 
+_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
+
+
+def logarithm_of(name: str) -> str:
+    """What the logarithm of a perplexity is called, which is a loss; empty for another series."""
+    found = _PERPLEXITY.search(name)
+    return f"{name[: found.start()]}log_perplexity" if found and name[max(0, found.start() - 4) :][:4] != "log_" else ""
+
+
 def _plain(name: str) -> str:
     """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`."""
     return normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
@@ -113,7 +122,8 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     matching = [
         name for name in channels if name not in chosen_names and pattern and re.fullmatch(pattern, _plain(name))
     ]
-    return chosen_names + sorted(matching, key=lambda name: (-rows(name), len(name), name))
+    # a perplexity beside a loss says the same
+    return chosen_names + sorted(matching, key=lambda name: ("perplexity" in name, -rows(name), len(name), name))
 
 
 def cause_of_time(name: str) -> str | None:

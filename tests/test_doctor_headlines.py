@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy
 import pytest
 
 import barograph
+from barograph.cli import main
 from barograph.core.record import Record
 from barograph.doctor import diagnose
 from barograph.doctor.kernel.channels import RunHistory
@@ -201,3 +203,23 @@ def test_the_logarithm_of_an_imported_perplexity_is_not_taken_twice() -> None:
             history.add(name, numpy.arange(9), value, numpy.arange(9), numpy.ones(9, numpy.int32))
         role = history.role("loss")
         assert role is not None and (role.name, len(role)) == ("log_perplexity", 9)
+
+
+@pytest.mark.parametrize("other", [150, 175])
+def test_two_runs_that_spike_at_one_step_blame_the_data_before_the_learning_rate(
+    tmp_path: Path, other: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, at in enumerate((150, other)):
+        chance = random.Random(seed)
+
+        def loss(step: int, at: int = at, chance: random.Random = chance) -> float:
+            rise = 4 * math.exp(-(step - at) / 4) if step >= at else 0.0
+            return 2 + 3 * math.exp(-step / 60) + chance.gauss(0, 0.02) + rise
+
+        (tmp_path / f"run{seed}.csv").write_text(table(300, loss=loss, lr=lambda step: 1e-3))
+    assert main(["doctor", str(tmp_path), "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)["runs"]
+    spikes = [one for result in results for one in result["findings"] if one["kind"] == "spike"]
+    assert len(spikes) >= 2
+    for one in spikes:
+        assert ("has a spike at the same step 150" in one["causes"][0]) is (other == 150)

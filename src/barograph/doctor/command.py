@@ -20,6 +20,7 @@ from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.finding import SEVERITIES
 from barograph.doctor.kernel.registry import find_rule, rule_classes
 from barograph.doctor.pages import page_of
+from barograph.doctor.siblings import compare_spikes
 from barograph.importing.resolve import resolve
 
 FOUND = 3
@@ -62,6 +63,7 @@ def run_doctor(
                 code = 1
             else:
                 raise
+    compare_spikes(results)
     results.sort(key=_badness)
     _print(results, as_json, everything, checklist)
     if fail_on is not None and any(

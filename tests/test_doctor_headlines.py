@@ -181,7 +181,8 @@ def test_a_perplexity_is_judged_by_its_logarithm_live_and_imported(tmp_path: Pat
     run.finish()
     live = diagnose(barograph.StoredRun(run.dir))
     imported = diagnosed(tmp_path, table(300, **{name: value}))
-    assert live["judged_by"].endswith("log_perplexity") and imported["judged_by"].endswith("log_perplexity")
+    assert live["judged_by"] == f"log('{name}')" and imported["judged_by"].endswith("log_perplexity")
+    assert barograph.StoredRun(run.dir).series(live["judged_by"]).value[0] == pytest.approx(math.log(value(1)))
     for result in (live, imported):
         assert result["headline"].startswith("The loss is infinite since step 200")
 

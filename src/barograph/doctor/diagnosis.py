@@ -58,6 +58,10 @@ def diagnose(
     examiner = replay(run, make_rules(thresholds, silenced), columns)
     result = summary(examiner, run.id, source or str(run.dir))
     said = run.manifest.get("source")
+    judged_by = result["judged_by"]
+    source = examiner.seen.source_of(judged_by or "")
+    if judged_by and source != judged_by and judged_by not in run.names():
+        result["judged_by"] = f"log('{source}')"  # an expression that the run can be asked for
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
     result["said"] = _said(examiner)
     result["stops"] = _stops(run, examiner)
@@ -80,7 +84,7 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         "checked": examiner.checked(),
         "abstained": examiner.abstained(),
         "judged_by": judged_by,
-        "series": sorted(examiner.seen.channels)[:_NAMED],
+        "series": sorted(name for name in examiner.seen.channels if examiner.seen.source_of(name) == name)[:_NAMED],
         "unread": {},
         "said": [],
         "stops": None,

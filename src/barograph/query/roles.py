@@ -20,14 +20,14 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl))"
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|held[-_ ]?out|aux|z_?loss|kl))"
         r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity))"
-        r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
+        r"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|"
-        r"ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
+        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|held[-_ ]?out)(?:[/_. ].*)?[/_. ]"
+        r"(?:loss|bpb|nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),

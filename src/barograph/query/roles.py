@@ -21,7 +21,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
         r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|held[-_ ]?out|aux|z_?loss|kl))"
-        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity))"
+        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity|bp[bc]))"
         r"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
     ),
     "eval_loss": (
@@ -74,6 +74,9 @@ _SPELLINGS: dict[str, list[str]] = {
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 
 
+_MADE = re.compile(r"(?i)perplexity|bp[bc](?![a-z])")
+
+
 def logarithm_of(name: str) -> str:
     """What the logarithm of a perplexity is called, which is a loss; empty for another series."""
     found = _PERPLEXITY.search(name)
@@ -122,8 +125,10 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     matching = [
         name for name in channels if name not in chosen_names and pattern and re.fullmatch(pattern, _plain(name))
     ]
-    # a perplexity beside a loss says the same
-    return chosen_names + sorted(matching, key=lambda name: ("perplexity" in name, -rows(name), len(name), name))
+    # what is made of a loss stands behind it
+    return chosen_names + sorted(
+        matching, key=lambda name: (_MADE.search(name) is not None, -rows(name), len(name), name)
+    )
 
 
 def cause_of_time(name: str) -> str | None:

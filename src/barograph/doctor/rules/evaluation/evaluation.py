@@ -176,7 +176,9 @@ class Overfitting(Rise):
             return causes if first_epoch else [*causes, seen[0]]
         if first_epoch:
             return list(_DIFFERENT)
-        if sudden is None or last is None or learnt_at_once(history, last, sudden):
+        # what an untrained model learns between the first two evaluations is more than any leak would give it
+        first = last is not None and last is self._points[0] and self._count == len(self._points)
+        if sudden is None or last is None or first or learnt_at_once(history, last, sudden):
             return seen
         return ["labels shifted: the targets can be seen in the inputs", *reversed(seen)]
 

@@ -314,8 +314,8 @@ class EvaluationGap(Walker):
         self._told = True
         yield self.finding(
             self._first,
-            f"The evaluation loss ({point.value:.4g}) is {point.value / point.train:.2g} times the training loss "
-            f"({point.train:.4g})",
+            f"The evaluation loss ({point.value:.4g}) is {point.value / point.train:.3g} times "
+            f"the training loss ({point.train:.4g})",
             found=point.step,
             segment=point.segment,
             confidence=0.5,

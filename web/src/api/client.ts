@@ -4,6 +4,7 @@
  * Out:  typed answers; ApiError with the server's sentence, `status` 0 where there is no server.
  */
 
+import { outside } from "./base.ts";
 import { decodeFrame, type Frame } from "./frame.ts";
 import { groupsAmong, oneOf } from "./groups.ts";
 import { ApiError } from "./values.ts";
@@ -40,7 +41,7 @@ export function tellServer(reached: boolean): void {
 async function ask(path: string, options: RequestInit = {}, again = PATIENCE): Promise<Response> {
   let answer: Response;
   try {
-    answer = await fetch(path, { credentials: "same-origin", ...options });
+    answer = await fetch(outside(path), { credentials: "same-origin", ...options });
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
     tellServer(false);

@@ -13,6 +13,8 @@ import { Frame } from "./shell/frame.tsx";
 import { startKeys } from "./shell/keys.ts";
 import { startRoute, useRoute, type Route } from "./shell/route.ts";
 import { startTheme } from "./shell/theme.ts";
+import { readRuns } from "./runs/store.ts";
+import { placeOf } from "./shell/address.ts";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/shell.css";
@@ -58,5 +60,6 @@ if (root) {
   startTheme();
   startRoute();
   startKeys();
+  if (placeOf(location.pathname).view === "runs") void readRuns(); // on its way while the page is drawn
   render(<Page />, root);
 }

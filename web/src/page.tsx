@@ -5,6 +5,7 @@
  */
 
 import { render } from "preact";
+import { startBase } from "./api/base.ts";
 import { CompareView } from "./compare/view.tsx";
 import { RunView } from "./run/view.tsx";
 import { RunsView } from "./runs/view.tsx";
@@ -57,6 +58,7 @@ function Page() {
 
 const root = document.getElementById("page");
 if (root) {
+  startBase();
   startTheme();
   startRoute();
   startKeys();

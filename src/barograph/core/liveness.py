@@ -228,6 +228,22 @@ def started_at(pid: int) -> float | None:
         return None
 
 
+def resident_bytes() -> int | None:
+    """Memory of this process; None where psutil is not there."""
+    try:
+        return int(psutil.Process().memory_info().rss)
+    except Exception:
+        return None
+
+
+def command_lines() -> list[list[str]] | None:
+    """Of all processes that may be seen; None where psutil is not there."""
+    try:
+        return [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    except Exception:
+        return None
+
+
 def boot() -> str | None:
     """The kernel's identity since it started; None where there is none."""
     try:

@@ -305,6 +305,8 @@ export interface Abstained {
 export interface Diagnosis {
   run: string;
   source: string;
+  headline: string;
+  judged_by: string | null;
   findings: Finding[];
   checked: string[];
   abstained: Abstained[];

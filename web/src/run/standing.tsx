@@ -5,7 +5,7 @@
  */
 
 import type { Diagnosis, Finding } from "../api/types.ts";
-import { split, withMetrics } from "../doctor/headline.ts";
+import { byRule, split } from "../doctor/headline.ts";
 import { runPlace } from "../shell/address.ts";
 import { Icon } from "../shell/icon.tsx";
 import { statusWords } from "../shell/states.ts";
@@ -79,14 +79,14 @@ function Findings({ runKey, detail, diagnosis }: Props) {
   const serious = diagnosis.findings.filter((one) => one.severity !== "info");
   const said = bad ? diagnosis.findings[0] : undefined; // by the state above
   const isSaid = (one: Finding): boolean => one.kind === "crash" || (detail.status === "diverged" && one === said);
-  const shown = (serious.length ? serious : diagnosis.findings).filter((one) => !bad || !isSaid(one)).slice(0, SHOWN);
+  const kept = serious.length ? serious : byRule(diagnosis.findings).map(([one]) => one);
+  const shown = kept.filter((one) => !bad || !isSaid(one)).slice(0, SHOWN);
   return (
     <>
       {!serious.length && !bad && (
         <p class="soft">
-          {withMetrics(diagnosis.checked)
-            ? `No problems found: ${count(diagnosis.checked.length, "rule")} checked, ${whole(diagnosis.abstained.length)} lacked their metrics.`
-            : "No metrics to check."}
+          {diagnosis.headline}: {count(diagnosis.checked.length, "rule")} checked, {whole(diagnosis.abstained.length)}{" "}
+          lacked their metrics.
         </p>
       )}
       {shown.length > 0 && (

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from barograph.analysis.forecast.plans import TOTALS
 from barograph.core import liveness, manifest, segments
+from barograph.core.configuration import planned_steps
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import format_time, mark_non_finite, parse_time
 from barograph.log.spool import best_copy
@@ -102,7 +102,7 @@ class RunRow:
             "archived": edited.get("archived") is True,
             "config": _config(about.get("config")),
             "step": step if not self.live else step or None,
-            "total_steps": _planned(about),
+            "total_steps": planned_steps(about),
             "remaining_seconds": None,
             "last": chosen(final) if not self.live else before.get("last", {}),
             "best": before.get("best", {}),
@@ -269,17 +269,6 @@ def _wall(about: dict[str, Any], created: float | None, until: float) -> float |
     if "created" not in about:
         about = {"created": format_time(int((created or 0) * 1e6)), **about}
     return wall_seconds(about, until or 0.0)
-
-
-def _planned(about: dict[str, Any]) -> int | None:
-    """The planned length: as the run was given it, else as its configuration names it."""
-    steps = about.get("total_steps")
-    if steps is not None:
-        return steps if isinstance(steps, int) else None
-    config = about.get("config")
-    leaves = {name.rpartition(".")[2]: value for name, value in flat(config)} if isinstance(config, dict) else {}
-    plain = (leaves[name] for name in TOTALS if type(leaves.get(name)) is int)
-    return next((steps for steps in plain if steps > 0), None)
 
 
 def _config(config: Any) -> dict[str, Any]:

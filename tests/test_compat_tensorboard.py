@@ -86,6 +86,47 @@ def test_a_writer_records_into_the_run_that_is_open() -> None:
     assert list(found.series("losses/value").step) == [3] and list(found.series("more").step) == [4]
 
 
+@pytest.mark.parametrize("name", ["torch.utils.tensorboard", "tensorboardX"])
+def test_writers_of_other_libraries_are_recorded_beside_their_own_files(name: str, tmp_path: Path) -> None:
+    """CleanRL: `sync_tensorboard=True` and PyTorch's own writer, made before the run and after it."""
+    pytest.importorskip(name)
+    code = f"""
+import torch
+from {name} import SummaryWriter
+import barograph.compat.wandb as wandb
+early = SummaryWriter("tb/early")
+early.add_scalar("before", 1.0, 0)
+wandb.init(project="sync", sync_tensorboard=True)
+late = SummaryWriter("tb/late")
+for step in range(3):
+    early.add_scalar("charts/return", float(step), step * 10)
+    late.add_scalars("losses", {{"value": 0.5}}, step * 10)
+late.add_text("words", "some", 20)
+late.add_histogram("weights", torch.arange(10.0), 20)
+late.add_hparams({{"lr": 0.1}}, {{"hparam/best": 3.0}})
+wandb.finish()
+late.add_scalar("charts/return", 9.0, 90)
+early.close(), late.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs" / "sync").iterdir()
+    run = barograph.StoredRun(folder)
+    assert list(run.series("charts/return").step) == [0, 10, 20] == list(run.series("losses/value").step)
+    assert "before" not in run.names() and "weights" in run.histogram_names() and run.manifest["config"] == {"lr": 0.1}
+    assert list(run.series("hparam/best").value) == [3.0]
+    assert list((tmp_path / "tb").glob("*/events.out.tfevents.*"))
+
+
+def test_a_writer_that_raises_raises_as_without_us(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter as Real
+
+    with wandb.init(project="sync", sync_tensorboard=True), Real(tmp_path / "tb") as writer:
+        with pytest.raises(TypeError):
+            writer.add_scalar(7, 1.0, 0)
+        writer.add_image_with_boxes("t", torch.zeros(3, 8, 8), torch.zeros(0, 4), 0, rescale=1)
+
+
 def test_writers_of_two_folders_are_two_runs_and_of_one_folder_one() -> None:
     train, valid, again = SummaryWriter("gpt/train"), SummaryWriter("gpt/valid"), SummaryWriter("gpt/train")
     assert train.barograph is again.barograph and train.barograph is not valid.barograph

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from patience import patient
-from patience import until as until_true
+from programs import python, recorded, run, until, wrapped
 from sidecar_runs import ENVIRONMENT, own_records
 
 import barograph
@@ -35,40 +35,6 @@ import sys, time
 for step in range({rows}):
     print(f"step {{step}}: train loss {{3 / (step + 1):.4f}}, val loss {{3.1 / (step + 1):.4f}}", flush=True)
 """
-
-
-def until(true: Callable[[], Any]) -> Any:
-    return until_true(true, patient(60))
-
-
-def wrapped(folder: Path, *command: str, more: tuple[str, ...] = ()) -> list[str]:
-    return [sys.executable, "-m", "barograph", "run", "--dir", str(folder / "runs"), *more, "--", *command]
-
-
-def python(code: str) -> tuple[str, ...]:
-    return sys.executable, "-c", code
-
-
-def run(folder: Path, *command: str, more: tuple[str, ...] = (), **options: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        wrapped(folder, *command, more=more), env=ENVIRONMENT, cwd=folder, timeout=patient(120), **options
-    )
-
-
-def runs_in(folder: Path) -> list[Path]:
-    return list((folder / "runs").glob("*/*"))
-
-
-def recorded(folder: Path) -> StoredRun:
-    """The one run that there is, once it has ended."""
-
-    def ended() -> StoredRun | None:
-        found = catalog.runs(folder / "runs")
-        return found[0] if len(found) == 1 and found[0].manifest.get("status") not in (None, "running") else None
-
-    result: StoredRun = until(ended)
-    assert result, [stored.dir for stored in catalog.runs(folder / "runs")]
-    return result
 
 
 # -- the program is as without it ---------------------------------------------------------------------

@@ -287,3 +287,17 @@ if torch.cuda.is_available():
         assert memory_segments(holder)[0]["device"] >= 1024
         assert memory_segments(host)[0]["pinned"] >= 4000
         del block
+
+
+def test_without_proc_psutil_gives_the_resident_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psutil")
+    read = Path.read_text
+
+    def elsewhere(self: Path, *arguments: Any, **named: Any) -> str:
+        if self.is_relative_to("/proc"):
+            raise FileNotFoundError(self)
+        return read(self, *arguments, **named)
+
+    monkeypatch.setattr(Path, "read_text", elsewhere)
+    found = usage.process_figures()
+    assert found["peak_rss_bytes"] >= found["rss_bytes"] * 0.5 > 1_000_000

@@ -53,6 +53,10 @@ def _cpu_model() -> str:
                 return value.strip()
     except OSError:
         pass
+    if sys.platform == "darwin":
+        name, state = output(["sysctl", "-n", "machdep.cpu.brand_string"], time.monotonic() + COMMAND_SECONDS)
+        if state == "whole" and name.strip():
+            return decoded(name).strip()
     import platform
 
     return platform.machine()  # at least the architecture

@@ -114,6 +114,8 @@ def has_diverged(manifest: Mapping[str, Any]) -> bool:
     if not isinstance(final, Mapping):
         return False
     odd = [name for name, value in final.items() if _is_not_finite(value)]
+    if not odd:
+        return False
     names = Names()
     return any(names.canonical(str(name)).name == "train/loss" for name in odd)
 
@@ -223,6 +225,22 @@ def started_at(pid: int) -> float | None:
     try:
         return float(psutil.Process(pid).create_time())
     except Exception:  # not installed; there is no such process, or it is not ours to ask
+        return None
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process; None where psutil is not there."""
+    try:
+        return int(psutil.Process().memory_info().rss)
+    except Exception:
+        return None
+
+
+def command_lines() -> list[list[str]] | None:
+    """Of all processes that may be seen; None where psutil is not there."""
+    try:
+        return [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    except Exception:
         return None
 
 

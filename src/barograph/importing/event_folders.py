@@ -117,6 +117,13 @@ def run_parts(folder: Path) -> tuple[list[EventPart], list[Path]]:
     return sorted(parts, key=lambda part: (part.made, part.folder, part.file.name)), others
 
 
+def single_part(file: Path) -> EventPart:
+    """One file by itself; its folder's name leads the tags where it is a part of a run."""
+    folder = file.absolute().parent
+    role = _role(folder, [file], alone=False)
+    return _part(file, folder.name if role else "", role or "")
+
+
 def _part(file: Path, folder: str, role: str) -> EventPart:
     match = _MADE.search(file.name)
     return EventPart(file, folder, role, int(match[1]) if match and len(match[1]) < 19 else 0)

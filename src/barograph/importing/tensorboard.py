@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.event_folders import PEEK, EventPart, event_files, run_parts, runs_below
+from barograph.importing.event_folders import PEEK, EventPart, event_files, run_parts, runs_below, single_part
 from barograph.importing.event_scalars import EventColumns, ScalarDecoder, read_tensor
 from barograph.importing.event_values import (
     Event,
@@ -79,7 +79,7 @@ class TensorBoardSource:
                 key = "" if folder == path else folder.relative_to(path).as_posix()
                 yield self._found(folder, key, parts)
         elif _is_event_file(path, head):
-            yield self._found(path, "", [EventPart(path, "", "", 0)])
+            yield self._found(path, "", [single_part(path)])
 
     def _found(self, path: Path, key: str, parts: list[EventPart]) -> FoundRun:
         config, created = _peek(parts)
@@ -91,7 +91,7 @@ class TensorBoardSource:
         return FoundRun(self.kind, path, key, name, config=config, created=created)
 
     def read(self, run: FoundRun, since: ImportMark | None = None) -> Iterator[Item]:
-        parts = run_parts(run.path)[0] if run.path.is_dir() else [EventPart(run.path, "", "", 0)]
+        parts = run_parts(run.path)[0] if run.path.is_dir() else [single_part(run.path)]
         yield from _EventFiles(run, since).read(parts)
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 import weakref
@@ -283,8 +284,8 @@ class JsonLog:
                     return None
             except FileNotFoundError:
                 pass
-            path = Path(os.readlink(f"/proc/self/fd/{self._file.descriptor}"))
-            if os.path.samestat(state, os.stat(path)):
+            path = _path_of(self._file.descriptor)
+            if path is not None and os.path.samestat(state, os.stat(path)):
                 self.path = path
                 return path
         return None
@@ -365,3 +366,14 @@ def take_waiting(log: JsonLog) -> list[bytes]:
     with log.lock:
         waiting, log._backlog, log._backlog_bytes, log._tried = log._backlog, [], 0, -1
         return waiting
+
+
+def _path_of(descriptor: int) -> Path | None:
+    """Where an open file is now; None where the system does not say. Raises OSError."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        path = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
+        return Path(os.fsdecode(path.partition(b"\0")[0]))
+    link = f"/proc/self/fd/{descriptor}"
+    return Path(os.readlink(link)) if os.path.islink(link) else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import itertools
 import logging
 import math
 import os
@@ -23,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from barograph.core import liveness
 from barograph.core.values import flatten, text
 from barograph.trackers.backend import TrackerBackend
 from barograph.trackers.options import tags, word
@@ -178,17 +180,13 @@ def pie(title: str, parts: Mapping[str, float]) -> str:
 
 def _await_end_of_service(pid: Any) -> bool:
     """Wait until W&B's service of an earlier process has gone; False where that can't be seen."""
-    if not isinstance(pid, int) or not os.path.isdir("/proc/self"):
-        return False
-    wanted = b"--pid\0%d\0" % pid
+    wanted = ("--pid", str(pid))
     deadline = time.monotonic() + _SERVICE_SECONDS
     while time.monotonic() < deadline:
-        found = False
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError):
-                    found |= wanted in Path("/proc", name, "cmdline").read_bytes() and int(name) != os.getpid()
-        if not found:
+        lines = liveness.command_lines()
+        if lines is None:
+            return False
+        if not any(wanted in itertools.pairwise(line) for line in lines):
             return True
         time.sleep(0.1)
     return False

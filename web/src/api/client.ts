@@ -141,12 +141,8 @@ export function getTree(key: Key, prefix: string, signal?: AbortSignal): Promise
   return getJson(runPath(oneOf(key), `/names?tree=${encodeURIComponent(prefix)}`), signal);
 }
 
-/** The answer of `barograph doctor --json` holds a list of one run. */
-export async function getFindings(key: Key, signal?: AbortSignal): Promise<Diagnosis> {
-  const answer = await getJson<Diagnosis | { runs: Diagnosis[] }>(runPath(key, "/findings"), signal);
-  return "runs" in answer
-    ? (answer.runs[0] ?? { run: "", source: "", findings: [], checked: [], abstained: [] })
-    : answer;
+export function getFindings(key: Key, signal?: AbortSignal): Promise<Diagnosis> {
+  return getJson(runPath(key, "/findings"), signal);
 }
 
 // -- edits --------------------------------------------------------------------------------------------

@@ -69,13 +69,17 @@ def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] 
     return None
 
 
+_DIVERGED = "diverged"  # the evidence of an incident in which the loss was no longer finite: since which step
+
+
 def in_order(incidents: Iterable[Finding]) -> list[Finding]:
     """The worst first, of equals the one that came first. Of the worst a loss that is not finite comes first: whatever
     went before, that is what has become of the run."""
     return sorted(
         incidents,
         key=lambda item: (
-            SEVERITIES.index(item.severity), item.rule != "non_finite_loss", item.step, _rank(item), item.rule, item.key
+            SEVERITIES.index(item.severity), item.rule != "non_finite_loss" and _DIVERGED not in item.evidence,
+            item.step, _rank(item), item.rule, item.key,
         ),
     )  # fmt: skip
 
@@ -132,6 +136,8 @@ def _told(members: list[Finding]) -> list[Finding]:
     others = [
         member for member in members if member is not head and (member.rule, member.step) != (head.rule, head.step)
     ]
+    # the worst fact is said first, in the incident's own message
+    broken = next((other for other in others if other.rule == "non_finite_loss" and other.severity == "critical"), None)
     story = [
         {
             "step": other.step,
@@ -140,18 +146,19 @@ def _told(members: list[Finding]) -> list[Finding]:
             "severity": other.severity,
             "message": other.message,
         }
-        for other in sorted(others, key=lambda item: (item.step, _rank(item), item.rule, item.key))[:_TOLD]
-    ]
+        for other in sorted(others, key=lambda item: (item.step, _rank(item), item.rule, item.key))
+        if other is not broken
+    ][:_TOLD]
     # an evaluation of weights that are not finite is a consequence, and has no cause or remedy of its own
     beside = [other for other in others if not (head.kind == other.kind == "nonfinite" and other.family == "eval")]
-    # the worst fact first
-    broken = next((other for other in others if other.rule == "non_finite_loss" and other.severity == "critical"), None)
     return [
         msgspec.structs.replace(
             head,
             message=f"{broken.message.rstrip('.')}. {head.message}" if broken is not None else head.message,
             last_step=max(member.last_step for member in members if member.severity != "info"),
-            evidence=head.evidence | {"began": min(member.step for member in members), "story": story},
+            evidence=head.evidence
+            | {"began": min(member.step for member in members), "story": story}
+            | ({_DIVERGED: broken.step} if broken is not None else {}),
             causes=_causes([head, *beside]),
             remedies=_remedies([head, *beside]),
             confidence=max(member.confidence for member in members if SEVERITIES.index(member.severity) == worst),

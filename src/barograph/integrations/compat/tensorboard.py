@@ -6,8 +6,12 @@ Out:  series, histograms, samples of text and files of the run that is open, or 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 import sys
+import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +162,7 @@ class SummaryWriter:
             self._keep(WandbImage(_channels_last(image, dataformats.replace("N", ""))), tag, global_step)
 
     def add_image_with_boxes(
-        self, tag: str, img_tensor: Any, box_tensor: Any, global_step: Any = None, *rest: Any
+        self, tag: str, img_tensor: Any, box_tensor: Any, global_step: Any = None, *rest: Any, **options: Any
     ) -> None:
         """The picture; boxes are left out."""
         say_once("add_image_with_boxes keeps the picture without its boxes")
@@ -235,6 +239,48 @@ def install() -> None:
     """Take the place of PyTorch's and tensorboardX's writers in this process, in libraries too."""
     for name in ("torch.utils.tensorboard", "torch.utils.tensorboard.writer", "tensorboardX"):
         sys.modules[name] = sys.modules[__name__]
+
+
+_inside = threading.local()  # in a call of a writer: its own calls of other writers are parts of it
+_copy: SummaryWriter | None = None
+
+
+def copy_writers() -> bool:
+    """Record into the open run too what PyTorch's and tensorboardX's writers write from now on; False: neither is
+    loaded."""
+    global _copy
+    _copy = SummaryWriter()
+    found = False
+    for library, name in (("torch", "torch.utils.tensorboard"), ("tensorboardX", "tensorboardX")):
+        if library in sys.modules:
+            with contextlib.suppress(ImportError):
+                writer = import_module(name).SummaryWriter
+                found = True
+                if writer is not SummaryWriter and not hasattr(writer, "_barograph"):
+                    writer._barograph = True
+                    for call in [call for call in vars(SummaryWriter) if call.startswith("add_")]:
+                        _copy_call(writer, call)
+    return found
+
+
+def _copy_call(writer: Any, name: str) -> None:
+    call = getattr(writer, name, None)
+    if call is None:
+        return
+
+    @functools.wraps(call)
+    def both(self: Any, *arguments: Any, **named: Any) -> Any:
+        if getattr(_inside, "call", False) or _copy is None or not _copy.barograph._ending.is_here:
+            return call(self, *arguments, **named)
+        _inside.call = True
+        try:
+            result = call(self, *arguments, **named)
+        finally:
+            _inside.call = False
+        getattr(_copy, name)(*arguments, **named)
+        return result
+
+    setattr(writer, name, both)
 
 
 def _project(path: Path | None) -> str | None:

@@ -25,6 +25,7 @@ from barograph.core import liveness, manifest
 from barograph.core.names import folder_name
 from barograph.core.options import ConfigError, load
 from barograph.core.values import text
+from barograph.integrations.compat.tensorboard import copy_writers
 from barograph.integrations.compat.unsupported import say_once, unsupported
 from barograph.integrations.compat.wandb_artifacts import WandbArtifact
 from barograph.integrations.compat.wandb_media import (
@@ -155,11 +156,6 @@ def init(
         mode = str(given(mode, "mode", "WANDB_MODE") or "online")
         if os.environ.get("WANDB_DISABLED", "").lower() in _YES:
             mode = "disabled"
-        if options.get("sync_tensorboard") or options.get("tensorboard"):
-            say_once(
-                "sync_tensorboard is not supported: import SummaryWriter from barograph.compat.tensorboard, which "
-                "records into the same run"
-            )
         which = given(id, "run_id", "WANDB_RUN_ID")
         begun = None
         if mode != "disabled":
@@ -167,6 +163,11 @@ def init(
             chosen |= _place(given(dir, "root_dir", "WANDB_DIR"))
             chosen |= _resumption(chosen, which, given(resume, "resume", "WANDB_RESUME"))
             begun = start.init(config=values, **quiet(chosen))
+            if (options.get("sync_tensorboard") or options.get("tensorboard")) and not copy_writers():
+                say_once(
+                    "sync_tensorboard found no SummaryWriter: import torch.utils.tensorboard or tensorboardX before "
+                    "wandb.init, or use barograph.compat.tensorboard.SummaryWriter"
+                )
         about["id"] = which or util.generate_id()
         about["entity"] = given(entity, "entity", "WANDB_ENTITY") or ""
         about["settings"] = WandbSettings(**{**held, "mode": mode})

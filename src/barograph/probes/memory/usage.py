@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from barograph.core import hardware
+from barograph.core import hardware, liveness
 from barograph.probes.memory.storages import PLACES, holdings, tensors_in
 from barograph.probes.recording import Recording
 
@@ -364,6 +364,8 @@ def process_figures() -> dict[str, int]:
 
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             result["peak_rss_bytes"] = most if sys.platform == "darwin" else most * 1024
+        if resident := liveness.resident_bytes():
+            result["rss_bytes"] = resident
     if limit := _host_limit():
         result["limit_bytes"] = limit
     return result

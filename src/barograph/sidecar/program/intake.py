@@ -34,6 +34,7 @@ from barograph.importing.source import (
     Restart,
     Unread,
 )
+from barograph.sidecar.program.files import goes_on_in
 from barograph.training.run import Run
 
 _SEARCH_SECONDS = 2.0  # between two looks at what kind a file is, while that is not known
@@ -161,6 +162,7 @@ class Intake:
         if not len(item.steps):
             return
         series, values = derive(series, values if factors is None else values * factors)
+        series = tuple(self._apart(followed, name) for name in series)
         ours = [place for place, name in enumerate(series) if self._owners.setdefault(name, followed) is followed]
         if not ours:
             self._hand_over(run, followed, series, int(item.steps[0]))
@@ -182,10 +184,18 @@ class Intake:
                 run._out.emit(record.kind, record.step, record.fields, checked=True, moment=record.time)
         self.rows += len(item.steps)
 
+    def _apart(self, followed: FollowedRun, name: str) -> str:
+        """A series' name; with its folder, where another folder of event files has the same one."""
+        owner, kind = self._owners.get(name, followed), followed.source.kind
+        folder = followed.found.path.parent
+        if kind != "tensorboard" or owner.source.kind != kind or owner.found.path.parent == folder:
+            return name
+        return f"{folder.name}/{name}"
+
     def _hand_over(self, run: Run, followed: FollowedRun, series: tuple[str, ...], step: int) -> None:
         """The same series from a further run in the same file, or from the next part of it: they go on."""
         owners = {id(self._owners[name]): self._owners[name] for name in series}
-        if not all(_is_earlier(owner.found.path, followed.found.path) for owner in owners.values()):
+        if not all(goes_on_in(owner.found.path, followed.found.path) for owner in owners.values()):
             return
         for name, owner in list(self._owners.items()):
             if id(owner) in owners:
@@ -207,8 +217,3 @@ class Intake:
         if kind not in KINDS:
             kind, fields = "info", {"type": kind, **fields}
         run._out.record(kind, int(item.step), fields)
-
-
-def _is_earlier(before: Path, path: Path) -> bool:
-    """Whether one path is the same output as the other, or an earlier part of it."""
-    return before == path or (before.parent == path.parent and before.name.split("-")[0] == path.name.split("-")[0])

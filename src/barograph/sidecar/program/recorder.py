@@ -24,14 +24,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from barograph.core import liveness, manifest, segments
 from barograph.core.aliases import parse_aliases
 from barograph.core.record import format_time
 from barograph.core.secrets import masked_words
 from barograph.probes.ranks import stacks
 from barograph.sidecar.death import ProcessEnding, WatchedProcess, as_fields
+from barograph.sidecar.program.files import ProgramFiles
 from barograph.sidecar.program.intake import FollowedFile, Intake
 from barograph.sidecar.program.output import FOLDER, drop_read, last_lines, part_name
 from barograph.sidecar.program.relay import JOINED
@@ -39,9 +38,8 @@ from barograph.training.run import Run
 from barograph.training.start import init
 
 _PAUSE = 0.5  # seconds between two looks
-_FILES_SECONDS = 5.0  # between two looks at what the program has open
+_FILES_SECONDS = 5.0  # between two searches for what the program writes
 _PATIENCE = 20.0  # a program that has begun no run of its own by then mostly won't
-_MOST_PROCESSES = 64
 _MOST_FILES = 200
 _NICE = 10
 
@@ -56,6 +54,7 @@ class ProgramRecorder:
         self.run: Run | None = None
         self.joined: Path | None = None  # the folder of the program's own run
         self.watched = WatchedProcess(self.pid)
+        self._files = ProgramFiles(self.pid, [str(word) for word in about["command"]], folder)
         self._given = [Path(path) for path in about.get("follow") or ()]
         self._numbers = dict.fromkeys(about["outputs"], 0)  # the newest part of each output
         self._parts: dict[str, FollowedFile] = {}
@@ -89,9 +88,9 @@ class ProgramRecorder:
             self._intake = Intake(self._open, parse_aliases(self.about.get("aliases") or {}, "the option aliases"))
         for path in self._given:
             self._intake.add(path)
-        if time.monotonic() - self._looked > _FILES_SECONDS:
+        if final or time.monotonic() - self._looked > _FILES_SECONDS:
             self._looked = time.monotonic()
-            for path in self._open_files():
+            for path in self._files.find(final):
                 if len(self._intake.files) < _MOST_FILES:
                     self._intake.add(path)
         self._add_output(self._intake)
@@ -121,17 +120,6 @@ class ProgramRecorder:
             )
             stacks.unregister(self.run.dir, self.run._out.writer)  # this process is none of the training's
         return self.run
-
-    def _open_files(self) -> Iterator[Path]:
-        """Files that the program and its children have open for writing."""
-        with contextlib.suppress(psutil.Error, OSError):
-            program = psutil.Process(self.pid)
-            for process in [program, *program.children(recursive=True)][:_MOST_PROCESSES]:
-                with contextlib.suppress(psutil.Error, OSError):
-                    for item in process.open_files():
-                        path = Path(item.path)
-                        if getattr(item, "mode", "w") != "r" and not path.is_relative_to(self.folder.resolve()):
-                            yield path
 
     # -- a program that is a run itself ------------------------------------------------------------------
 

@@ -362,7 +362,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help="ingest, rest, questions, ranks, kills; all of them")
     parser.add_argument("--points", type=int, default=200, metavar="MILLIONS")
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, default=1.0, help="of ranks; 1")
     options = parser.parse_args()
     if options.parts[:1] == ["today"]:
         return today([Path(folder) for folder in options.parts[1:]])

@@ -118,7 +118,7 @@ class Server:
 def _with_password(url: str, password: str) -> ServerAddress:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", password)
-        return dataclasses.replace(parse_address(url), timeout=patient(60))
+        return dataclasses.replace(parse_address(url), timeout=patient(240))
 
 
 def _free_port() -> int:

@@ -19,6 +19,7 @@ import barograph
 from barograph.cli import main
 from barograph.core.record import format_time
 from barograph.query.stored import StoredRun
+from barograph.store.clickhouse import native
 from barograph.store.clickhouse.answers import inherits, read_points, read_ranks, read_runs
 from barograph.store.clickhouse.batches import where
 from barograph.store.clickhouse.client import Client, quote
@@ -108,6 +109,29 @@ def test_the_table_of_runs_has_manifest_and_last_values(clickhouse: Server, tmp_
     for row in table:
         stored = StoredRun(tmp_path / row.project / row.run)
         assert (row.status, row.config) == (stored.manifest.get("status"), stored.config)
+
+
+def test_a_run_of_very_many_parts_is_asked_for(clickhouse: Server, tmp_path: Path) -> None:
+    """As ranks that log for months have: more than a statement has room to name."""
+    client = clickhouse.client()
+    run = WrittenRun(tmp_path / "p")
+    for step in range(20):
+        run.rank().loss(step, float(step))
+    run.end()
+    push(run.dir, client)
+    rows = 30_000
+    client.run("INSERT INTO batches FORMAT Native", native.block(rows, {
+        "project": native.repeated(["p"], [rows]), "run": native.repeated(["r"], [rows]),
+        "log": native.texts(f"training-rank{1 + number // 30}-1" for number in range(rows)),
+        "kind": native.repeated(["points"], [rows]),
+        **{name: native.numbers("UInt32", [number % 30 for number in range(rows)]) for name in ("first", "last")},
+        "batch": native.numbers("UInt64", range(1, rows + 1)), "header": native.repeated(["{}"], [rows]),
+    }))  # fmt: skip
+    compare(client, StoredRun(run.dir))
+    assert len(read_ranks(client, "p", "r", "train/loss").step) == 20
+    (run.dir / "note.txt").write_text("changed")
+    assert push(run.dir, client).files == 1
+    compare(client, StoredRun(run.dir))
 
 
 def test_hosts_with_a_folder_each_make_one_run(clickhouse: Server, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def clients(cluster: list[Server], database: str) -> list[Client]:
     done = migrate(found[0])
     if any("no coordinator" in sentence for sentence in done):
         migrate(found[1])
-    assert until(lambda: all(held_version(client) == VERSION for client in found), patient(30.0))
+    assert until(lambda: all(held_version(client) == VERSION for client in found), patient(240.0))
     assert not any("tables are at" in sentence for client in found for sentence in migrate(client))
     return found
 

@@ -13,8 +13,8 @@ import msgspec
 
 from barograph.core.lazy import lazy
 from barograph.store.clickhouse import native
-from barograph.store.clickhouse.batches import read_batches, unfold, where
-from barograph.store.clickhouse.client import Client, listed, quote
+from barograph.store.clickhouse.batches import arrived, unfold, where
+from barograph.store.clickhouse.client import Client, quote
 from barograph.store.clickhouse.registry import EVERY_STEP, LARGEST, live_cuts_there, live_rows, live_series
 from barograph.store.columns import Array
 
@@ -155,6 +155,4 @@ def inherits(client: Client, project: str, run: str) -> bool:
 
 def _rows_of(client: Client, project: str, run: str, name: str) -> str:
     """A condition that the rows of a series fulfil which have arrived."""
-    batches, _ = read_batches(client, project, run)
-    numbers = listed([batch.number for batch in batches if batch.file.table == "points"])
-    return f"{where(project, run)} AND name = {quote(name)} AND batch IN {numbers}"
+    return f"{arrived(client, project, run)} AND name = {quote(name)}"

@@ -7,14 +7,14 @@ Out:  `SentBatch`es that count; bodies of INSERTs, and sums by which both sides 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from barograph.core.lazy import lazy
 from barograph.store.clickhouse import native
 from barograph.store.clickhouse.client import Client, quote
-from barograph.store.clickhouse.schema import BLOCK
+from barograph.store.clickhouse.schema import BLOCK, LIVE_BATCHES
 from barograph.store.columns import Array
 from barograph.store.part import Part, numbers
 from barograph.store.schema import StoreFile, sealed_name, visible
@@ -44,13 +44,24 @@ def where(project: str, run: str) -> str:
     return f"project = {quote(project)} AND run = {quote(run)}"
 
 
-def read_batches(client: Client, project: str, run: str) -> tuple[list[SentBatch], int]:
-    """A run's batches that count, by log, kind and number; the highest number of any batch."""
+def arrived(client: Client, project: str, run: str) -> str:
+    """A condition that rows of a run's points fulfil which count. The server chooses their batches: a statement that
+    names those of a thousand ranks is longer than it takes."""
+    chosen = LIVE_BATCHES.format(batches=f"batches WHERE {where(project, run)} AND kind = 'points'")
+    within = "GLOBAL IN" if client.address.cluster else "IN"
+    return f"{where(project, run)} AND batch {within} (SELECT batch FROM ({chosen}))"
+
+
+def read_batches(
+    client: Client, project: str, run: str, logs: Collection[str] | None = None
+) -> tuple[list[SentBatch], int]:
+    """A run's batches that count, by log, kind and number, of all logs or these; the highest number of any batch."""
+    chosen = f" AND log IN ({', '.join(map(quote, logs)) or 'NULL'})" if logs is not None else ""
     found: dict[tuple[str, StoreFile], SentBatch] = {}
     highest = 0
     answer = client.rows(
         "SELECT log, kind, first, last, batch, rows, checksum, header FROM batches "
-        f"WHERE {where(project, run)} ORDER BY batch"
+        f"WHERE {where(project, run)}{chosen} ORDER BY batch"
     )
     for log, kind, first, last, number, rows, checksum, header in answer:
         file = StoreFile(int(first), int(last), kind, sealed_name(int(first), int(last), kind))

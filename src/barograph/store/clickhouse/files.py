@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,11 +57,18 @@ def origin_of(folder: Path) -> str:
     return min((path.name for path in folder.iterdir() if is_log_name(path.name)), default="")
 
 
-def read_files(client: Client, project: str, run: str) -> dict[str, FileState]:
-    """A run's files on the server, by their paths in its folder; those too that were deleted."""
+def read_files(
+    client: Client, project: str, run: str, origin: str | None = None, files: Collection[str] = ()
+) -> dict[str, FileState]:
+    """A run's files on the server, by their paths in its folder; those too that were deleted. origin: only what is from
+    that folder, and these files."""
+    among = f" OR file IN ({', '.join(map(quote, files))})" if files else ""
+    chosen = f" AND (origin = {quote(origin)}{among})" if origin is not None else ""
     columns = "version, epoch, size, changed, grows, gone, sha256, origin"
     found: dict[str, FileState] = {}
-    for file, *state in client.rows(f"SELECT file, {columns} FROM files WHERE {where(project, run)} ORDER BY version"):
+    for file, *state in client.rows(
+        f"SELECT file, {columns} FROM files WHERE {where(project, run)}{chosen} ORDER BY version"
+    ):
         version, epoch, size, changed, grows, gone = map(int, state[:6])
         found[file] = FileState(version, epoch, size, changed, bool(grows), bool(gone), state[6], state[7])
     return found

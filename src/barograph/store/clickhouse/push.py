@@ -105,12 +105,11 @@ class _Push:
     def run(self, turns: SummaryTurns, final: bool) -> Sent:
         # logs before columns: a part never holds what the log on the server does not
         parts = list(self._parts())
-        held, highest = read_batches(self._client, self._project, self._run)
-        files = read_files(self._client, self._project, self._run)
-        origin = origin_of(self._folder)
+        held, highest = read_batches(self._client, self._project, self._run, {log for log, _, _ in parts})
+        origin, here = origin_of(self._folder), local_files(self._folder)
+        files = read_files(self._client, self._project, self._run, origin, here)
         version = _next_version(max(time.time_ns(), highest, *(state.version for state in files.values())), origin)
         sender = FileSender(self._client, self._project, self._run, version, origin)
-        here = local_files(self._folder)
         for file, path in sorted(here.items(), key=lambda item: (not is_log(item[0]), item[0])):
             try:
                 if path.stat().st_size > LARGEST and not is_log(file):

@@ -17,7 +17,7 @@ from barograph.core import manifest
 from barograph.core.record import json_text, parse_time
 from barograph.core.segments import live_cuts
 from barograph.store.clickhouse import native
-from barograph.store.clickhouse.batches import read_batches, where
+from barograph.store.clickhouse.batches import arrived, where
 from barograph.store.clickhouse.client import Client, listed, quote
 from barograph.store.clickhouse.schema import VALUE
 from barograph.store.run import RunStore
@@ -83,10 +83,8 @@ class RegistrySender:
 
     def send_summaries(self, version: int) -> None:
         """Of all series, counted by the server. Raises ServerError."""
-        batches, _ = read_batches(self._client, self._project, self._run)
-        numbers = listed([batch.number for batch in batches if batch.file.table == "points"])
         live = live_series(
-            live_cuts_there(self._client, self._project, self._run), f"{self._where} AND batch IN {numbers}"
+            live_cuts_there(self._client, self._project, self._run), arrived(self._client, self._project, self._run)
         )
         self._client.run(
             "INSERT INTO summaries (project, run, name, version, rank, points, finite, first_step, last_step, "

@@ -345,12 +345,7 @@ class LossSpike(SeriesRule):
                 f"steps {step} to {last}."
             )
         else:
-            where = (
-                f"batches of steps {step} to {last}, or skip them"
-                if last > step
-                else f"batch of step {step}, or skip it"
-            )
-            remedies.append(f"Look at the {where}.")
+            remedies.append(_skip(step, last))
         if len(calm) >= 16:
             remedies.append(
                 f"Clip the gradient norm at {rounded(float(numpy.percentile(calm, 95)), 2):g}: 95% of the steps "
@@ -373,3 +368,10 @@ class LossSpike(SeriesRule):
             segment=one["segment"],
             confidence=0.9 if severity == "warning" else 0.7,
         )
+
+
+def _skip(step: int, last: int) -> str:
+    """The advice to look at the batches from a step to a last one."""
+    if last > step:
+        return f"Look at the batches of steps {step} to {last}, or skip them."
+    return f"Look at the batch of step {step}, or skip it."

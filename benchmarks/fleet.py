@@ -1,11 +1,13 @@
 """Runs on a ClickHouse server of its own: how fast they are sent, how large they are, how fast they are asked for.
 
-    python benchmarks/fleet.py [ingest] [questions] [ranks] [kills] [--points MILLIONS] [--minutes M]
+    python benchmarks/fleet.py [ingest] [rest] [questions] [ranks] [kills] [--points MILLIONS] [--minutes M]
 
 Needs `clickhouse-server` on the path; server and load share the machine's cores.
 
 ingest      runs of 1,000 series × 20,000 steps, sealed before the clock starts, sent by `push`; in turns with it the
-            same columns prepared in memory and inserted bare. Bytes a point at rest, without and with merged parts.
+            same columns prepared in memory and inserted bare.
+rest        bytes a point at rest, merged: those runs' and a usual run's, on this server, on one that is configured to
+            compress by ZSTD, and on today's engine (chdb), where it is installed.
 questions   with all of these points on the server: one series to 1,000 exact buckets; the table of 10,000 runs with
             last values of 5 metrics.
 ranks       1,024 ranks on 128 simulated hosts, each host with a folder and a sender of its own: 50 metrics a second and
@@ -16,9 +18,12 @@ kills       a run that is sent while it is written, and the server killed and st
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import math
 import random
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -37,14 +42,14 @@ from written_runs import WrittenRun
 import barograph
 from barograph.core.columns import buckets
 from barograph.core.damage import Problems
-from barograph.store.clickhouse import native
+from barograph.store.clickhouse import native, schema
 from barograph.store.clickhouse.answers import read_points, read_runs
 from barograph.store.clickhouse.batches import PartRows
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.push import push
 from barograph.store.clickhouse.send import RunSender
 from barograph.store.folder import Folder
-from barograph.store.part import GroupCache
+from barograph.store.part import GroupCache, numbers
 from barograph.store.seal import seal
 
 NAMES, STEPS = 1000, 20_000
@@ -65,6 +70,35 @@ def write_run(root: Path, name: str, seed: int) -> Path:
     return Path(run.dir)
 
 
+_BARE = """CREATE TABLE bare (project String, run String, name String, rank Int32, step Int64, time Int64,
+value Float64) ENGINE = MergeTree ORDER BY (project, run, name, rank, step)"""
+
+
+def rows_of(folder: Path) -> Iterator[tuple[bytes, int]]:
+    """The run's points as bodies of INSERTs into a plain table, a row a point."""
+    for home in sorted((folder / "store").iterdir()):
+        for part in Folder(home, GroupCache(32 << 20), Problems()).parts("points") if home.is_dir() else ():
+            for low in range(0, len(part.names), 25):
+                names = part.names[low : low + 25]
+                start, stop = int(part.starts[low]), int(part.starts[low + len(names)])
+                held = {"step": "Int64", "time": "Int64", "value": "Float64"}
+                tables = list(part.read(start, stop, tuple(held)))
+                columns = {
+                    name: native.numbers(kind, numpy.concatenate(
+                        [array for table in tables for array in numbers(table, name)]))
+                    for name, kind in held.items()
+                }  # fmt: skip
+                rows = stop - start
+                counts = numpy.diff(part.starts[low : low + len(names) + 1]).tolist()
+                columns |= {
+                    "project": native.repeated(["p"], [rows]),
+                    "run": native.repeated([folder.name], [rows]),
+                    "name": native.repeated(names, counts),
+                    "rank": native.constant("Int32", 0, rows),
+                }
+                yield native.block(rows, columns), rows
+
+
 def bodies_of(folder: Path, project: str) -> Iterator[tuple[bytes, int]]:
     """The run's points as bodies of INSERTs."""
     for home in sorted((folder / "store").iterdir()):
@@ -77,39 +111,117 @@ def bodies_of(folder: Path, project: str) -> Iterator[tuple[bytes, int]]:
 
 
 def ingest(server: Server, client: Client, root: Path, millions: int) -> None:
-    sent, bare = [], []
-    bare_client = server.client()
+    sent, busy, bare, blocks = [], [], [], []
+    other = server.client()
+    other.run(_BARE)
     for number in range(max(1, millions * 1_000_000 // PART)):
         folder = write_run(root, f"r{number:03d}", number)
-        began = time.perf_counter()
+        began, busy_before = time.perf_counter(), time.process_time()
         points = push(folder, client).points
         sent.append(points / (time.perf_counter() - began))
+        busy.append((time.process_time() - busy_before) / points * 1e6)
         if number < 3:
-            taken = inserted = 0.0
-            for body, rows in bodies_of(folder, "bare"):
-                began = time.perf_counter()
-                bare_client.run("INSERT INTO points FORMAT Native", body)
-                taken += time.perf_counter() - began
-                inserted += rows
-            bare.append(inserted / taken)
-    print(f"sent: {statistics.median(sent) / 1e3:,.0f} thousand points a second over {len(sent)} runs of {PART:,} "
-          f"(slowest {min(sent) / 1e3:,.0f}); bare columnar inserts: {statistics.median(bare) / 1e3:,.0f}; "
-          f"ratio {statistics.median(sent[:3]) / statistics.median(bare):.2f}")  # fmt: skip
-    print(f"at rest: {size_of(client):.2f} bytes a point")
-    client.run("OPTIMIZE TABLE points FINAL")
-    print(f"at rest, merged: {size_of(client):.2f} bytes a point")
+            bare.append(insert(other, "bare", rows_of(folder)))
+            blocks.append(insert(other, "series", bodies_of(folder, "bare")))
+    first = statistics.median(sent[:3])
+    print(
+        f"sent and confirmed: {statistics.median(sent) / 1e3:,.0f} thousand points a second over {len(sent)} runs of "
+        f"{PART:,} (slowest {min(sent) / 1e3:,.0f}), {statistics.median(busy):.2f} µs of the process's CPU a point; "
+        f"bare columnar inserts of a row a point: {statistics.median(bare) / 1e3:,.0f} thousand, "
+        f"ratio {first / statistics.median(bare):.2f}; of the same arrays, prepared: "
+        f"{statistics.median(blocks) / 1e3:,.0f} thousand, ratio {first / statistics.median(blocks):.2f}"
+    )
 
 
-def size_of(client: Client) -> float:
-    row = client.rows(
-        "SELECT sum(bytes), sum(rows) FROM system.parts WHERE active AND table = 'points' "
-        f"AND database = '{client.address.database}'"
-    )[0]
-    return int(row[0]) / max(1, int(row[1]))
+def insert(client: Client, table: str, bodies: Iterator[tuple[bytes, int]]) -> float:
+    """Points a second of bodies that are prepared while the clock stands."""
+    taken = inserted = 0.0
+    for body, rows in bodies:
+        began = time.perf_counter()
+        client.run(f"INSERT INTO {table} FORMAT Native", body)
+        taken += time.perf_counter() - began
+        inserted += rows
+    return inserted / taken
+
+
+def write_usual_run(root: Path, steps: int = 50_000) -> Path:
+    """What a trainer logs: values of tensors, doubles of its own, counters, some of them seldom."""
+    generator = numpy.random.default_rng(0)
+    run = barograph.init(project="p", id="usual", dir=str(root), verbosity=-2, git=False, sidecar=False, machine=False)
+    for step in range(steps):
+        tensors = numpy.float32(2 + generator.normal(0, 0.1, 24)) / numpy.arange(1, 25, dtype=numpy.float32)
+        row = {f"train/statistic_{number}": value for number, value in enumerate(tensors.astype(float).tolist())}
+        row |= {"train/lr": 3e-4 * (1 + math.cos(math.pi * step / steps)) / 2, "train/epoch": step // 5000}
+        row |= {"train/step_time": 0.31 + generator.exponential(0.004), "train/tokens": step * 524_288}
+        row |= {"train/tokens_per_second": 524_288 / (0.31 + generator.exponential(0.004)), "train/skipped": 0}
+        row |= {f"gpu/{number}/memory": 71_000_000_000 + int(step > 9) * (number << 20) for number in range(8)}
+        if step % 500 == 0:
+            row |= {f"eval/{name}": float(numpy.float32(generator.normal(2))) for name in ("loss", "accuracy")}
+        run.log(row, step=step)
+    run.finish()
+    seal(run.dir, final=True)
+    return Path(run.dir)
+
+
+_ZSTD = """<compression><case><min_part_size>0</min_part_size><min_part_size_ratio>0</min_part_size_ratio>
+<method>zstd</method><level>3</level></case></compression>"""
+
+
+def rest(root: Path) -> None:
+    folders = [write_run(root, "layers", 0), write_usual_run(root)]
+    zstd = Server(root / "zstd")
+    zstd.configure(_ZSTD)
+    plain = Server(root / "plain")
+    for name, server in (("as installed", plain), ("compressing by ZSTD", zstd)):
+        server.start()
+        try:
+            for folder in folders:
+                client = server.client()
+                version = client.version()
+                points = push(folder, client).points
+                client.run("OPTIMIZE TABLE series FINAL")
+                size, logs = client.rows(
+                    "SELECT sumIf(bytes, table = 'series'), sumIf(bytes, table = 'pieces') FROM system.parts "
+                    f"WHERE active AND database = '{client.address.database}'"
+                )[0]
+                print(f"ClickHouse {version[0]}.{version[1]} {name}, {folder.name}: {int(size) / points:.2f} bytes a "
+                      f"point at rest of {points:,}; its logs {int(logs) / points:.2f}")  # fmt: skip
+        finally:
+            server.stop()
+    if importlib.util.find_spec("chdb") is not None:
+        arguments = [sys.executable, __file__, "today", *map(str, folders)]
+        subprocess.run(arguments, check=True)
+
+
+def today(folders: list[Path]) -> None:
+    """Bytes a point with today's engine, in this process."""
+    from chdb.session import Session
+
+    for folder in folders:
+        with tempfile.TemporaryDirectory() as home:
+            session = Session(home)
+            version = str(session.query("SELECT version()", "TSV").bytes(), "ascii").strip()
+            session.query("CREATE DATABASE fleet")
+            numbers = version.split(".")
+            place = schema.TablePlace("fleet")
+            for statement in schema.statements(place, (int(numbers[0]), int(numbers[1]))):
+                session.query(statement)
+            total = 0
+            for body, points in bodies_of(folder, "p"):
+                Path(home, "rows.native").write_bytes(body)
+                columns = ", ".join(column.name for column in schema.TABLES["series"].columns)
+                session.query(f"INSERT INTO fleet.series ({columns}) SELECT {columns} FROM "
+                              f"file('{home}/rows.native', Native)")  # fmt: skip
+                total += points
+            session.query("OPTIMIZE TABLE fleet.series FINAL")
+            of_parts = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = 'series'"
+            size = int(session.query(of_parts, "TSV").bytes())
+            print(f"ClickHouse {version} (chdb), {folder.name}: {size / total:.2f} bytes a point at rest of {total:,}")
+            session.close()
 
 
 def questions(client: Client) -> None:
-    held = int(client.rows("SELECT count() FROM points")[0][0])
+    held = int(client.rows("SELECT sum(rows) FROM batches")[0][0])
     run = client.rows("SELECT max(run) FROM runs")[0][0]
     name = client.rows(f"SELECT max(name) FROM summaries WHERE run = '{run}'")[0][0]
 
@@ -248,11 +360,13 @@ def kills(server: Server, root: Path, number: int = 20) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help="ingest, questions, ranks, kills; all of them")
+    parser.add_argument("parts", nargs="*", help="ingest, rest, questions, ranks, kills; all of them")
     parser.add_argument("--points", type=int, default=200, metavar="MILLIONS")
     parser.add_argument("--minutes", type=float, default=10.0)
     options = parser.parse_args()
-    parts = options.parts or ["ingest", "questions", "ranks", "kills"]
+    if options.parts[:1] == ["today"]:
+        return today([Path(folder) for folder in options.parts[1:]])
+    parts = options.parts or ["ingest", "rest", "questions", "ranks", "kills"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         server = Server(root / "server")
@@ -261,6 +375,8 @@ def main() -> None:
             client = server.client()
             if "ingest" in parts:
                 ingest(server, client, root / "runs", options.points)
+            if "rest" in parts:
+                rest(root / "rest")
             if "questions" in parts:
                 questions(client)
             if "ranks" in parts:

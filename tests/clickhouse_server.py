@@ -7,6 +7,7 @@ skipped: `apt-get install clickhouse-server`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import shutil
 import signal
@@ -21,7 +22,7 @@ from patience import patient
 
 from barograph.store.clickhouse.address import ServerAddress, parse_address
 from barograph.store.clickhouse.client import Client
-from barograph.store.clickhouse.schema import migrate
+from barograph.store.clickhouse.migrate import migrate
 
 PASSWORD = "pass/wörd:1"
 READER_PASSWORD = "only-reads"
@@ -117,7 +118,7 @@ class Server:
 def _with_password(url: str, password: str) -> ServerAddress:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAROGRAPH_CLICKHOUSE_PASSWORD", password)
-        return parse_address(url)
+        return dataclasses.replace(parse_address(url), timeout=patient(60))
 
 
 def _free_port() -> int:

@@ -6,8 +6,10 @@ Out:  fixtures and functions for `test_page_*.py`.
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -38,19 +40,24 @@ NEEDED = [
 class Served:
     """`barograph view` over a folder, in a process of its own."""
 
-    def __init__(self, root: Path, port: int = 0):
+    def __init__(self, root: Path, port: int = 0, **options: str):
         program = (
-            "import sys; from barograph.views.server.command import view; "
-            "view(sys.argv[1], port=int(sys.argv[2]), open_browser=False)"
+            "import json, sys; from barograph.views.server.command import view; "
+            "view(sys.argv[1], port=int(sys.argv[2]), open_browser=False, **json.loads(sys.argv[3]))"
         )
         environment = os.environ | {"PYTHONPATH": str(Path(barograph.__file__).parents[1])}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(root), str(port)], stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", program, str(root), str(port), json.dumps(options)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.url = next(word for word in line.split() if word.startswith("http://")).rstrip("/")
-        self.port = int(self.url.rsplit(":", 1)[1])
+        if "url" in options:
+            line = self.process.stdout.readline()
+        self.port = int(re.findall(r"127\.0\.0\.1:(\d+)", line)[0])
 
     def end(self) -> None:
         self.process.terminate()

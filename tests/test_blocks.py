@@ -48,6 +48,35 @@ def test_a_reader_that_follows_gets_each_block_once(tmp_path: Path) -> None:
     assert steps == [0, 1, 2]
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_reader_that_let_go_of_its_file_goes_on_in_it_and_in_no_other(tmp_path: Path, closed: bool) -> None:
+    writer = BlockWriter(tmp_path, "training", {})
+    writer.row(NAMES, doubles((1, 2, 3)), 0, 0, 1, 0)
+    reader = BlockReader(pieces(tmp_path)[0][1])
+    steps = [block.step for block in reader.read()]
+    for step in (1, 2):
+        if closed:
+            reader.close()
+        writer.row(NAMES, doubles((1, 2, 3)), step, 0, 1, 0)
+        assert not reader.replaced()
+        steps += [block.step for block in reader.read()]
+    assert steps == [0, 1, 2]
+    if closed:
+        reader.close()
+    content = reader.path.read_bytes()
+    other = content.replace(b'"made":', b'"made":1', 1)  # of another launch, in a file that may have the same inode
+    assert other != content
+    reader.path.unlink()
+    assert reader.replaced()
+    reader.path.write_bytes(other)
+    if closed:
+        with pytest.raises(FileNotFoundError):
+            list(reader.read())
+    else:
+        assert list(reader.read()) == []  # the deleted file, to its end
+    assert reader.replaced()
+
+
 def test_a_full_piece_is_left_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PIECE_BYTES", 300)
     writer = BlockWriter(tmp_path, "training", {})

@@ -47,7 +47,7 @@ def test_json_has_the_documented_shape_for_a_log_of_another_tool(
     assert main(["doctor", str(log), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert set(run) == {
-        "run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
+        "run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
         "said", "stops",
     } and run["source"] == str(log)  # fmt: skip
     finding = run["findings"][0]

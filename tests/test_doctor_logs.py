@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import barograph
+from barograph.doctor import diagnose
 from barograph.doctor.kernel.finding import KINDS
 from barograph.query.stored import StoredRun
 
@@ -144,3 +147,33 @@ def test_the_command_finds_a_trouble_and_names_a_miss(capsys: pytest.CaptureFixt
     assert examine_logs.main(arguments) == 0
     assert "troubles found, right kind, near the onset      1 of    1" in capsys.readouterr().out
     assert (tmp_path / "logs" / "labels.json").exists()
+
+
+def plain_log(path: Path, rows: int) -> Path:
+    row = "step {s}/999999 | loss {v:.5f} | lr 3.00e-04 | grad_norm 1.{n} | 231.5ms\n"
+    path.write_text(
+        "".join(row.format(s=s, v=2 + 8 / (1 + s / 500) + s * 7919 % 101 / 5000, n=s % 90 + 10) for s in range(1, rows))
+    )
+    return path
+
+
+def test_a_log_is_examined_in_linear_time(tmp_path: Path) -> None:
+    seconds = []
+    for rows in (2_000, 2_000, 16_000):  # the first loads what is needed
+        begin = time.process_time()
+        diagnose(barograph.read(plain_log(tmp_path / f"{rows}.log", rows))[0])
+        seconds.append(time.process_time() - begin)
+    assert seconds[2] < 3 * 8 * seconds[1]
+
+
+def test_for_a_plain_log_nothing_is_loaded_that_it_does_not_need(tmp_path: Path) -> None:
+    path = plain_log(tmp_path / "one.log", 500)
+    program = (
+        "import sys; from barograph.cli import main; code = main(['doctor', sys.argv[1]]);"
+        "print('loaded', *sorted(name for name in sys.modules if name.count('.') < 2)); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    heavy = {"pandas", "duckdb", "torch", "scipy", "PIL", "matplotlib", "starlette", "uvicorn",
+             "pyarrow.compute", "pyarrow.dataset", "tensorboard", "wandb"}  # fmt: skip
+    assert {"numpy", "barograph.doctor"} <= loaded and not loaded & heavy

@@ -129,9 +129,9 @@ def test_hosts_with_a_folder_each_make_one_run(clickhouse: Server, tmp_path: Pat
     client = clickhouse.client()
     for folder in (other, main, other, main):
         push(folder, client)
-    before = client.rows("SELECT count() FROM points")
+    before = client.rows("SELECT count() FROM series")
     push(other, client)
-    assert client.rows("SELECT count() FROM points") == before, "nothing is sent twice"
+    assert client.rows("SELECT count() FROM series") == before, "nothing is sent twice"
     (pulled,) = pull_all(client, tmp_path / "there")
     assert everything(StoredRun(pulled)) == everything(StoredRun(whole))
 
@@ -154,27 +154,6 @@ def test_ranks_are_compared_by_the_server(clickhouse: Server, tmp_path: Path) ->
             assert found.highest_rank[place] in rank[(step == number) & (value == here.max())]
             compared += len(here) > 1
     assert compared
-
-
-def test_tables_of_the_first_version_are_brought_up_to_date(clickhouse: Server, tmp_path: Path) -> None:
-    from barograph.store.clickhouse import schema
-
-    client = clickhouse.client()
-    database = client.address.database
-    for name in ("branches", "summaries", "runs", *schema.VIEWS):
-        client.run(f"DROP TABLE {database}.{name}")
-    client.run(f"ALTER TABLE {database}.files DROP COLUMN origin")
-    client.run(f"DROP TABLE {database}.schema_versions")
-    client.run(f"CREATE TABLE {database}.schema_versions (version UInt32) ENGINE = TinyLog")
-    client.run("INSERT INTO schema_versions VALUES", b"(1)")
-    with pytest.raises(OSError, match="an older version"):
-        schema.require(client)
-    assert schema.migrate(client) == [f"tables are at version {schema.VERSION}"]
-    assert schema.migrate(client) == []
-    run = WrittenRun(tmp_path / "p")
-    run.rank().loss(3, 1.0)
-    push(run.dir, client)
-    compare(client, StoredRun(run.dir))
 
 
 def test_python_and_the_command_ask_the_server(
@@ -236,7 +215,7 @@ def test_a_run_is_removed_when_somebody_says_so_and_can_be_sent_again(
     assert len(read_runs(client)) == 4
     assert main(["fleet", "remove", url, "--older-than", "100", "--yes", "--project", "p"]) == 0
     assert sorted(row.run for row in read_runs(client)) == ["r2", "r3"]
-    assert {row[0] for row in client.rows("SELECT run FROM points")} == {"r2", "r3"}
+    assert {row[0] for row in client.rows("SELECT run FROM series")} == {"r2", "r3"}
     assert main(["fleet", "remove", url, "r3", "--yes"]) == 0
     assert main(["fleet", "remove", url, "r3", "--yes"]) != 0
     assert main(["fleet", "remove", url, "--yes"]) != 0

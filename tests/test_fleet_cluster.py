@@ -18,9 +18,10 @@ from written_runs import WrittenRun
 from barograph.query.stored import StoredRun
 from barograph.store.clickhouse.answers import read_runs
 from barograph.store.clickhouse.client import Client, ServerError
+from barograph.store.clickhouse.migrate import migrate
 from barograph.store.clickhouse.push import push
 from barograph.store.clickhouse.retention import remove
-from barograph.store.clickhouse.schema import VERSION, check, held_version, migrate
+from barograph.store.clickhouse.schema import VERSION, check, held_version
 
 KINDS = ("shards", "shards with a coordinator", "replicas")
 
@@ -81,12 +82,12 @@ def test_shards_have_runs_and_replicas_have_the_same(cluster: list[Server], tmp_
             run.rank().loss(step, float(step))
         run.end()
         push(run.dir, first)
-    held = [int(client.rows("SELECT count() FROM points_local")[0][0]) for client in (first, second)]
-    total = int(first.rows("SELECT count() FROM points")[0][0])
-    engine = first.rows("SELECT engine FROM system.tables WHERE database = 'spread' AND name = 'points_local'")[0][0]
+    held = [int(client.rows("SELECT count() FROM series_local")[0][0]) for client in (first, second)]
+    total = int(first.rows("SELECT count() FROM series")[0][0])
+    engine = first.rows("SELECT engine FROM system.tables WHERE database = 'spread' AND name = 'series_local'")[0][0]
     if sum(held) == total:
         assert all(held), "both shards have some"
-        by_run = [client.rows("SELECT DISTINCT run FROM points_local") for client in (first, second)]
+        by_run = [client.rows("SELECT DISTINCT run FROM series_local") for client in (first, second)]
         assert not {row[0] for row in by_run[0]} & {row[0] for row in by_run[1]}, "a run is on one shard"
     else:
         assert engine == "ReplicatedMergeTree" and held == [total, total]

@@ -1,4 +1,4 @@
-"""The SQL that the oldest server takes gives the same on today's engine, in a process of its own."""
+"""What is sent, fetched and asked of the oldest server is the same with today's engine, in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,60 +10,65 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import math, sys
-import numpy
+import pathlib, re, sys
 from chdb.session import Session
-from barograph.store.clickhouse import batches, native, schema
 
-session = Session(sys.argv[1])
-session.query("CREATE DATABASE fleet")
-version = tuple(int(word) for word in str(session.query("SELECT version()")).strip().strip('"').split(".")[:2])
-assert version >= (24, 1), version
-for statement in schema.statements(schema.TablePlace("fleet"), version):
-    session.query(statement)
-
-
-def insert(table, rows, columns):
-    path = f"{sys.argv[1]}/rows.native"
-    with open(path, "wb") as file:
-        file.write(native.block(rows, columns))
-    session.query(f"INSERT INTO fleet.{table} SELECT * FROM file('{path}', Native)")
+sys.path.insert(0, sys.argv[1])
+root = pathlib.Path(sys.argv[2])
+from test_contract import STATES
+from test_fleet_answers import compare
+from test_fleet_push import counts, everything, pull_all, push_all
+from barograph.query.stored import StoredRun
+from barograph.store.clickhouse import answers, migrate, schema
+from barograph.store.clickhouse.address import parse_address
+from barograph.store.clickhouse.client import Client
 
 
-def ask(query):
-    return [line.split(",") for line in str(session.query(query)).strip().splitlines()]
+class Engine(Client):
+    def __init__(self):
+        super().__init__(parse_address("clickhouse://nobody@nowhere/fleet"))
+        self.session = Session(str(root / "engine"))
+
+    def run(self, statement, data=None, *, database=True):
+        if database:
+            self.session.query("USE fleet")
+        if data is not None and statement.endswith("FORMAT Native"):
+            path = root / "rows.native"
+            path.write_bytes(data)
+            description = self.session.query(f"DESCRIBE file('{path}', Native)", "TSV").bytes().decode()
+            columns = ", ".join(line.split("\\t")[0] for line in description.splitlines())
+            table = re.fullmatch("INSERT INTO (\\\\w+) FORMAT Native", statement)[1]
+            statement = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM file('{path}', Native)"
+        elif data is not None:
+            statement += " " + data.decode()
+        found = re.fullmatch("(.*) FORMAT (\\\\w+)", statement, re.DOTALL)
+        if found:
+            return self.session.query(found[1], found[2]).bytes()
+        return self.session.query(statement, "TSV").bytes()
 
 
-rows = 6
-step, time = numpy.array([-3, 0, 0, 5, 2**53, 6]), numpy.arange(rows) + 1_700_000_000_000_000
-value = numpy.array([math.nan, -0.0, 0.0, math.inf, 5e-324, 0.1])
-edges = [numpy.arange(row + 2.0) for row in range(rows)]
-counts = [numpy.full(row + 1, math.pi) for row in range(rows)]
-segment, rank = numpy.ones(rows, numpy.int32), numpy.full(rows, 3, numpy.int32)
-common = {
-    "project": native.repeated(["p"], [rows]), "run": native.repeated(["r"], [rows]),
-    "name": native.repeated(["a", "\\u00fc"], [3, 3]), "rank": native.numbers("Int32", rank),
-    "segment": native.numbers("Int32", segment), "step": native.numbers("Int64", step),
-    "seq": native.constant("UInt32", 0, rows), "time": native.numbers("Int64", time),
-    "batch": native.constant("UInt64", 7, rows),
-}
-insert("points", rows, common | {"value": native.numbers("Float64", value)})
-insert("histograms", rows, common | {"edges": native.lists(edges), "counts": native.lists(counts)})
-origin = {"step": step, "time": time, "segment": segment, "rank": rank}
-for kind, held in (("points", {"value": value}), ("histograms", {"edges": edges, "counts": counts})):
-    wanted = str(batches.checksum(**origin, **held))
-    assert ask(f"SELECT {schema.checksum_sql(kind)} FROM fleet.{kind}") == [[wanted]], kind
-assert ask("SELECT count() FROM fleet.all_points") == [["0"]], "nothing counts by itself"
-batch = "INSERT INTO fleet.batches (project, run, log, kind, first, last, batch) VALUES ('p', 'r', 't', 'points', {})"
-for numbers, counted in (("1, 1, 6", "0"), ("1, 1, 7", "6"), ("1, 1, 7", "6"), ("2, 2, 8", "6"), ("1, 2, 5", "0")):
-    session.query(batch.format(numbers))
-    assert ask("SELECT count() FROM fleet.all_points") == [[counted]], numbers
+client = Engine()
+assert client.version() >= (24, 1), client.version()
+migrate.migrate(client)
+for name, state in STATES.items():
+    state(root / name)
+    push_all(root / name, client)
+    again = push_all(root / name, client)
+    assert not any(sent.parts for sent in again), "what is there is not sent twice"
+    for folder in sorted((root / name).iterdir()):
+        compare(client, StoredRun(folder))
+for folder in pull_all(client, root / "there"):
+    assert everything(StoredRun(folder)) == everything(StoredRun(root / folder.parent.name / folder.name)), folder
+run = StoredRun(root / "many_ranks" / "r")
+compared = answers.read_ranks(client, run.project, run.id, run.names()[0])
+assert compared.ranks.max() > 1 and (compared.minimum <= compared.maximum).all()
 print("done")
 """
 
 
-def test_schema_checksums_and_what_counts_are_the_same_on_todays_engine(tmp_path: Path) -> None:
+def test_runs_are_sent_fetched_and_asked_for_with_todays_engine(tmp_path: Path) -> None:
     if importlib.util.find_spec("chdb") is None:
         pytest.skip("chdb is not installed: pip install chdb")
-    found = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True)
-    assert found.stdout.strip() == "done", found.stderr[-3000:]
+    arguments = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(tmp_path)]
+    found = subprocess.run(arguments, capture_output=True, text=True)
+    assert found.stdout.strip().endswith("done"), found.stderr[-3000:]

@@ -21,8 +21,9 @@ from barograph.query.folders import copy_folder
 from barograph.query.sql import sql
 from barograph.store.clickhouse.address import parse_address
 from barograph.store.clickhouse.client import Client, ServerError
+from barograph.store.clickhouse.migrate import migrate
 from barograph.store.clickhouse.push import push
-from barograph.store.clickhouse.schema import VERSION, check, migrate
+from barograph.store.clickhouse.schema import VERSION, check
 
 
 @pytest.fixture

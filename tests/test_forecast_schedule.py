@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barograph.analysis.forecast import RateSchedule, named, planned_steps_of, schedule_of
+from barograph.analysis.forecast import RateSchedule, named, schedule_of
 from barograph.analysis.forecast.law import features
 from barograph.analysis.forecast.observed import recognise
+from barograph.core.configuration import planned_steps
 
 
 def test_rates_are_those_of_the_formulas() -> None:
@@ -143,17 +144,19 @@ CONFIGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("config", "expected"), [one[1:] for one in CONFIGS], ids=[one[0] for one in CONFIGS])
 def test_configurations_of_other_tools_are_understood(config: dict[str, Any], expected: dict[str, Any]) -> None:
     found = schedule_of(config)
-    assert found is not None and planned_steps_of(config) == found.total
+    assert found is not None and planned_steps({"config": config}) == found.total
     for name, value in expected.items():
         assert getattr(found, name) == (pytest.approx(value) if isinstance(value, float) else value), name
 
 
 def test_configurations_that_do_not_say_are_not_guessed_at() -> None:
-    assert schedule_of({}) is None and planned_steps_of({}) is None
+    assert schedule_of({}) is None and planned_steps({}) is None
     assert schedule_of({"lr_scheduler_type": "cosine"}) is None  # where would it end?
     assert schedule_of({"lr_scheduler_type": "reduce_lr_on_plateau", "max_steps": 10}) is None
     assert schedule_of({"max_steps": 100, "learning_rate": 1e-3}) is None
-    assert planned_steps_of({"max_steps": -1}) is None and planned_steps_of({"max_steps": True}) is None
+    assert (
+        planned_steps({"config": {"max_steps": -1}}) is None and planned_steps({"config": {"max_steps": True}}) is None
+    )
     found = schedule_of({"lr_scheduler_type": "cosine"}, 300)
     assert found is not None and found.total == 300
 
@@ -164,7 +167,7 @@ def test_configurations_that_do_not_say_are_not_guessed_at() -> None:
 ), max_size=6))  # fmt: skip
 def test_any_configuration_is_read_without_an_error(config: dict[str, Any]) -> None:
     schedule_of(config | {"max_steps": 100, "schedule": "cosine", "lr": 1.0})
-    planned_steps_of(config)
+    planned_steps({"config": config})
 
 
 @settings(max_examples=40, deadline=None)

@@ -48,7 +48,7 @@ def train(folder: Path, model: nn.Module, steps: int = 40, **how: Any) -> tuple[
         run.log({"train/loss": loss.item()}, step=step)
         if step % 5 == 0:
             model.train(how.get("evaluating", False))
-            with torch.no_grad():
+            with torch.set_grad_enabled(how.get("forgotten", False)):
                 output = model(torch.randn(48, 12).to(next(model.parameters()).dtype)).float()
                 run.log({"eval/loss": functional.cross_entropy(output, targets).item()}, step=step)
     run.finish()
@@ -82,6 +82,88 @@ def test_an_evaluation_in_training_mode_is_found(tmp_path: Path) -> None:
 def test_a_mode_that_makes_no_difference_is_not_looked_at(tmp_path: Path) -> None:
     findings, run = train(tmp_path, classifier(nn.Dropout(0.0)), training=lambda step: False, evaluating=True)
     assert "model_mode" not in dict(loud(findings)) and "model/training" not in run.names()
+
+
+@pytest.mark.parametrize("part", [nn.Dropout(0.3), nn.Identity()], ids=["dropout", "no modes"])
+def test_an_evaluation_with_gradients_is_found(tmp_path: Path, part: nn.Module) -> None:
+    findings, _ = train(tmp_path / "a", classifier(part), forgotten=True)
+    assert ("evaluation_gradients", 5) in loud(findings)
+    findings, run = train(tmp_path / "b", classifier(part))
+    assert "evaluation_gradients" not in dict(loud(findings)) and "model/gradients_in_evaluation" not in run.names()
+
+
+def test_a_model_that_is_trained_in_evaluation_mode_is_no_evaluation_with_gradients(tmp_path: Path) -> None:
+    findings, _ = train(tmp_path, classifier(nn.Dropout(0.3)), training=lambda step: False, forgotten=True)
+    assert "evaluation_gradients" not in dict(loud(findings))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.1, None])
+def test_statistics_that_do_not_move_are_stale(tmp_path: Path, momentum: float | None) -> None:
+    findings, run = train(tmp_path, classifier(nn.BatchNorm1d(24, momentum=momentum)))
+    assert ("stale_statistics" in dict(loud(findings))) == (momentum == 0)
+    assert set(run.series("model/stale_statistics").value) == {float(momentum == 0)}
+
+
+def test_statistics_of_layers_in_evaluation_mode_may_stand(tmp_path: Path) -> None:
+    class Kept(nn.BatchNorm1d):
+        def train(self, mode: bool = True) -> Kept:
+            return super().train(False)
+
+    findings, _ = train(tmp_path, classifier(Kept(24).eval()))
+    assert "stale_statistics" not in dict(loud(findings))
+
+
+class Deep(nn.Module):
+    """Blocks with normalisation between a first and a last layer, and adapters if wanted."""
+
+    def __init__(self, adapters: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.first = nn.Linear(12, 24)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 24)) for _ in range(3))
+        self.adapters = nn.ModuleList(nn.Linear(24, 24) for _ in range(3)) if adapters else None
+        self.head = nn.Linear(24, 6)
+
+    def forward(self, values: Any) -> Any:
+        values = self.first(values)
+        for place, block in enumerate(self.blocks):
+            values = values + block(values)
+            if self.adapters is not None:
+                values = values + self.adapters[place](values)
+        return self.head(values)
+
+
+@pytest.mark.parametrize(
+    ("adapters", "trained", "used", "severity"),
+    [
+        (False, ("first", "head"), False, "warning"),
+        (False, ("first", "head"), True, "info"),
+        (False, ("head",), False, "info"),
+        (False, ("first", "blocks.0", "head"), True, "info"),
+        (True, ("head",), True, "warning"),
+        (True, ("adapters",), True, "info"),
+    ],
+)
+def test_what_is_frozen_warns_where_it_can_not_be_meant(
+    tmp_path: Path, adapters: bool, trained: tuple[str, ...], used: bool, severity: str
+) -> None:
+    model = Deep(adapters)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(trained))
+        if used and "blocks" in name:  # as after a training
+            torch.nn.init.normal_(parameter, 1.0, 0.1)
+    optimizer = torch.optim.AdamW([item for item in model.parameters() if item.requires_grad], 1e-3)
+    findings, run = train(tmp_path, model, steps=12, optimizer=optimizer)
+    (found,) = (item for item in findings if item["rule"] == "frozen_group")
+    assert found["severity"] == severity and found["step"] in (0, 1)
+    frozen = sum(not item.requires_grad for item in model.parameters())
+    assert run.series("model/frozen_parameters").value.tolist() == [frozen]
+
+
+def test_a_model_that_is_trained_as_a_whole_has_no_frozen_group(tmp_path: Path) -> None:
+    findings, run = train(tmp_path, Deep(), steps=12)
+    assert not [item for item in findings if item["rule"] == "frozen_group"]
+    assert run.series("model/frozen_parameters").value.tolist() == [0]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -40,6 +40,17 @@ def test_growth_that_takes_its_time_or_begins_in_the_middle_of_a_run_is_silent()
     assert not findings([EarlyGrowth()], growing(2.2, 50, first=5000))
 
 
+@pytest.mark.parametrize("every", [1, 5])
+def test_adapters_whose_other_factor_began_at_zero_may_outgrow_their_start(every: int) -> None:
+    steps = STEPS[::every]
+    tables = {f"updates/h.{at}.lora_a/weight_norm": (steps, 3 + 0.02 * steps) for at in range(2)}
+    blank = {f"updates/h.{at}.lora_b/weight_norm": (steps, 0.02 * steps) for at in range(2)}
+    assert not findings([EarlyGrowth()], growing(2.2, 50) | tables | blank)
+    assert only(findings([EarlyGrowth()], growing(2.2, 50) | tables), "early_growth")
+    one = dict([*blank.items()][:1])  # one output layer that begins at 0 among others
+    assert only(findings([EarlyGrowth()], growing(2.2, 50) | tables | one), "early_growth")
+
+
 def attention(logit: float, loss: float, log_z: float) -> dict:
     tables = {f"activations/h.{at}/attention_logit_max": (STEPS[::10], noisy(20, logit - at)) for at in range(2)}
     return tables | {
@@ -70,4 +81,5 @@ def test_what_is_not_known_is_no_untrained_model() -> None:
 def test_findings_are_the_same_in_pieces_of_any_size(seed: int) -> None:
     names = ("model/param_norm", "model/update_p50", "train/lr", "train/loss", "model/log_z")
     tables = [f"activations/h.{at}/attention_logit_max" for at in range(3)]
+    tables += [f"updates/h.{at}.weight/weight_norm" for at in range(2)]
     same_when_cut(RULES, random_columns(seed, names, tables), seed)

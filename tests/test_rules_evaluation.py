@@ -33,6 +33,40 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
     assert "(a)" in finding.remedies[0] and finding.causes[0].startswith("overfitting")
 
 
+@pytest.mark.parametrize(
+    ("series", "first"),
+    [
+        ({"train/epoch": (np.arange(0, 2000, 10), np.arange(200) / 250)}, True),
+        ({"train/epoch": (np.arange(0, 2000, 10), np.ones(200))}, True),
+        ({"data/repeats_total": (np.arange(2000), np.zeros(2000))}, True),
+        ({"train/epoch": (np.arange(0, 2000, 10), np.arange(200) / 50)}, False),
+        ({"data/repeats_total": (np.arange(2000), np.clip(np.arange(2000) - 900, 0, None))}, False),
+        ({"train/epoch": (np.arange(2000), np.zeros(2000)),
+          "data/repeated_rows_share": (np.arange(2000), np.full(2000, 0.4))}, False),
+        ({}, False),
+    ],
+)  # fmt: skip
+def test_nothing_is_memorized_in_the_first_epoch(series: dict, first: bool) -> None:
+    loss = falling(2000, noise=0.005) * np.linspace(1, 0.2, 2000)
+    evaluations = falling(2000, noise=0)[AT] * after(1000, 0.5)
+    named = {name.replace("/", "__"): rows for name, rows in series.items()}
+    all_found = look(loss, evaluations, **named)
+    finding = next(one for one in all_found if one.rule == "overfitting")
+    assert finding.severity == "warning" and finding.message.endswith("in the first epoch") == first
+    assert finding.causes[0].startswith("labels shifted" if first else "overfitting")
+    gap = next(one for one in all_found if one.rule == "evaluation_gap")
+    assert gap.causes[0].startswith("tokenizer" if first else "overfitting")
+
+
+def test_an_evaluation_that_gets_better_beside_a_noisy_training_loss_is_no_leak() -> None:
+    loss = 1.1 * np.exp(np.random.default_rng(3).normal(0, 0.5, 2000))
+    evaluations = np.where(AT < 1000, 1.08, 0.8) * np.exp(np.random.default_rng(4).normal(0, 0.01, len(AT)))
+    assert not [one for one in warned(look(loss, evaluations)) if one.rule == "evaluation_jump"]
+    rising = np.full(2000, 1.1)
+    rising[950:] = 1.5
+    assert [one for one in warned(look(rising, evaluations)) if one.rule == "evaluation_jump"]
+
+
 def test_a_slight_rise_is_an_info_finding() -> None:
     loss = 0.3 * falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
     evaluations = 0.3 * falling(2000, noise=0)[AT] * after(1000, 0.12)

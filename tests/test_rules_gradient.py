@@ -174,6 +174,18 @@ def test_a_norm_of_exactly_zero_is_critical_and_in_reinforcement_learning_an_inf
     assert not findings([ZeroGradient()], {"train/norm": norm, "train/loss": loss})
 
 
+def test_a_norm_of_zero_from_the_first_step_is_critical_where_the_watch_has_it_too() -> None:
+    zero = {"train/norm": numpy.zeros(100), "train/loss": noisy(100, 5.4, 0.01)}
+    assert not findings([ZeroGradient()], zero), "it may be what a loop without clipping logs"
+    watched = zero | {"model/grad_norm": numpy.zeros(100)}
+    (one,) = only(findings([ZeroGradient()], watched), "zero_gradient")
+    assert (one.severity, one.step) == ("critical", 0) and one.causes[0].startswith("layer frozen")
+    tables = {f"updates/h.0.lora_{factor}/weight_norm": (numpy.arange(10) * 10, numpy.zeros(10)) for factor in "ab"}
+    (one,) = only(findings([ZeroGradient()], watched | tables), "zero_gradient")
+    assert len(one.causes) == 1 and one.causes[0].startswith("bad initialisation")
+    assert worst(findings([ZeroGradient()], watched | {"train/reward": noisy(100)})) == "info"
+
+
 @pytest.mark.parametrize(("factor", "kind"), [(8, "exploding"), (1 / 8, "jump_down"), (2, "exploding")])
 def test_loss_and_norm_scaled_by_one_whole_number_are_a_scaling_error(factor: float, kind: str) -> None:
     norm, loss = noisy(200, 1, 0.1), noisy(200, 2.5, 0.02, 3)

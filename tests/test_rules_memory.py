@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.core.record import Record
-from barograph.doctor.rules.memory.memory import RULES, DeviceMemory, HostMemory, MemoryCreep, OutOfMemory
+from barograph.doctor.rules.memory.memory import (
+    RULES,
+    DeviceMemory,
+    EvaluationMemory,
+    HostMemory,
+    MemoryCreep,
+    OutOfMemory,
+)
 
 MIB = float(1 << 20)
 
@@ -35,6 +43,42 @@ def test_memory_that_grows_and_does_not_stop_warns_with_the_step_at_which_it_is_
     (one,) = only(findings([MemoryCreep()], columns), "memory_creep")
     assert one.severity == "warning" and 130 <= one.step <= 155 and one.causes[0].startswith("memory leak")
     assert 900 < one.evidence["full_at"] < 1100
+
+
+def evaluated(each: float, between: float = 0.0, evaluations: int = 12, series: str = "host/process_rss") -> dict:
+    """Memory at each fifth step, in MiB; evaluations after steps 0, 20, …"""
+    steps = numpy.arange(5, 20 * evaluations, 5)
+    unit = 1 / 1024 if series.endswith("_gb") else MIB
+    done = (steps - 1) // 20
+    memory = unit * (450 + each * done + between * (steps // 5) + 0.1 * (steps % 3))
+    return {series: (steps, memory), "eval/loss": (20 * numpy.arange(evaluations), numpy.linspace(3, 2, evaluations))}
+
+
+@pytest.mark.parametrize("series", ["host/process_rss", "memory/rss_bytes", "memory/allocated_gb"])
+def test_memory_that_grows_at_each_evaluation_is_a_graph_that_is_kept(series: str) -> None:
+    (one,) = only(findings([EvaluationMemory()], evaluated(15, series=series)), "evaluation_memory")
+    assert (one.severity, one.kind) == ("warning", "memory") and one.causes[0].startswith("no_grad missing")
+    assert 14 < one.evidence["mib_each"] < 16 and len(one.causes) == 2
+    once = numpy.array([1])
+    proven = evaluated(15, series=series) | {"model/gradients_in_evaluation": (once, once)}
+    assert only(findings([EvaluationMemory()], proven), "evaluation_memory")[0].causes == one.causes[:1]
+    without = evaluated(15, series=series) | {"model/training_in_evaluation": (once, 0 * once)}
+    assert only(findings([EvaluationMemory()], without), "evaluation_memory")[0].causes[0].startswith("memory leak")
+
+
+@pytest.mark.parametrize(
+    ("each", "between"),
+    [(0.0, 0.0), (0.0, 4.0), (15.0, 4.0), (1.0, 0.0)],
+    ids=["steady", "grows with steps", "grows with both", "too little"],
+)
+def test_memory_that_does_not_grow_by_evaluations_is_another_rules(each: float, between: float) -> None:
+    assert not findings([EvaluationMemory()], evaluated(each, between))
+
+
+def test_memory_that_stops_growing_at_evaluations_is_silent() -> None:
+    columns = evaluated(15)
+    steps, memory = columns["host/process_rss"]
+    assert not findings([EvaluationMemory()], columns | {"host/process_rss": (steps, memory.clip(max=memory[12]))})
 
 
 def test_memory_that_warms_up_fills_a_cache_or_comes_and_goes_is_silent() -> None:

@@ -56,6 +56,12 @@ def test_a_norm_of_parameters_equal_to_the_bit_is_critical_and_one_of_few_digits
     assert (one.severity, one.step, one.found) == ("critical", 30, 33)
     rounded = {"model/param_norm": numpy.round(norms, 2)}
     assert not findings([UnchangedParameters()], columns | rounded)
+    moved = {"model/param_norm": norms, "model/unchanged": (numpy.array([0, 10]), numpy.zeros(2))}
+    assert not findings([UnchangedParameters()], columns | moved), "the watch counts what did not change"
+    half = {"model/param_norm": norms, "model/half_parameters": (numpy.array([0]), numpy.array([29.0]))}
+    assert not findings([UnchangedParameters()], columns | half), "a norm of bfloat16 has eight bits itself"
+    assert not findings([UnchangedParameters()], columns | {"model/param_norm": norms},
+                        facts={"config": {"model.torch_dtype": "torch.bfloat16"}})  # fmt: skip
     stopped = {"model/param_norm": norms, "train/lr": numpy.zeros(60)}
     assert not findings([UnchangedParameters()], columns | stopped)
 

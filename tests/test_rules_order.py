@@ -39,9 +39,11 @@ GROUPS = {
            "train/sampling/sampling_logp_difference/mean", "train/completions/clipped_ratio"),
     "speed": ("speed/step_ms", "sol/tps"),
     "optimizer": ("model/update_p50", "model/param_norm"),
+    "model": ("model/trained_parameters", "model/trained_adapters", "model/frozen_adapters", "model/frozen_share"),
 }  # fmt: skip
 COUNTERS = ("repeats", "unchanged", "stale_gradients", "drifted", "non_finite", "oom_kills", "non_finite_weights",
-            "xid_errors", "non_finite_tokens", "skipped_steps", "ignored_share", "padding_share")  # fmt: skip
+            "xid_errors", "non_finite_tokens", "skipped_steps", "ignored_share", "padding_share",
+            "gradients_in_evaluation", "stale_statistics", "trained_adapters")  # fmt: skip
 EVENTS: dict[str, list[dict[str, Any]]] = {
     "oom": [{"error": "x", "tried_bytes": 1 << 30}],
     "end": [{"status": "failed"}, {"status": "finished"}],

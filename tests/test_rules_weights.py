@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.activations.groups import FrozenGroup
 from barograph.doctor.rules.activations.weights import (
     RULES,
     FrozenLayers,
@@ -42,6 +45,46 @@ def test_updates_of_zero_tell_it_to_the_step() -> None:
     columns = table("updates", "ratio", rows, 1) | {"train/lr": numpy.full(200, 1e-3)}
     (one,) = only(findings([FrozenLayers()], columns), "frozen_layer")
     assert (one.step, one.found) == (118, 119)
+
+
+def test_updates_of_16_bit_weights_that_are_zero_are_rounded_away() -> None:
+    rows = {name: numpy.tile(values, 10) for name, values in blocks().items()}
+    for what in ("up", "down"):
+        rows[f"h.1.{what}"][118:] = 0.0
+    half = {"model/half_parameters": (numpy.array([0]), numpy.array([9.0]))}
+    (one,) = only(findings([FrozenLayers()], table("updates", "ratio", rows, 1) | half), "frozen_layer")
+    assert one.severity == "info" and "lost in rounding" in one.causes[0]
+    (one,) = only(findings([FrozenLayers()], table("gradients", "norm", rows, 1) | half), "frozen_layer")
+    assert one.severity == "warning", "a gradient is not rounded away"
+
+
+def frozen(**figures: float) -> list[Finding]:
+    named = {"trained_parameters": 10, "frozen_parameters": 30, "frozen_share": 0.9, "trained_adapters": 0}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)]))
+               for name, value in (named | figures).items()}  # fmt: skip
+    return only(findings([FrozenGroup()], columns), "frozen_group")
+
+
+def test_adapters_that_are_frozen_and_blocks_that_nobody_trained_warn() -> None:
+    (one,) = frozen(frozen_adapters=16)
+    assert (one.severity, one.kind) == ("warning", "frozen") and "None of 16" in one.message
+    (one,) = frozen(frozen_adapters=0, frozen_blocks=2, frozen_untrained=1)
+    assert one.severity == "warning" and "2 blocks" in one.message
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"frozen_adapters": 16, "trained_adapters": 16},
+        {"frozen_adapters": 0, "frozen_blocks": 2, "frozen_untrained": 0},
+        {"frozen_adapters": 0, "trained_adapters": 8, "frozen_blocks": 2, "frozen_untrained": 1},
+        {"frozen_adapters": 0},
+    ],
+)
+def test_a_part_that_is_frozen_on_purpose_informs(figures: dict) -> None:
+    (one,) = frozen(**figures)
+    assert one.severity == "info" and "10 of 40" in one.message
+    assert not frozen(frozen_parameters=0)
 
 
 def test_layers_frozen_from_the_start_and_experts_without_tokens_inform() -> None:
@@ -82,6 +125,10 @@ def test_weights_that_grow_suddenly_warn_and_layers_that_begin_at_zero_do_not() 
     assert (one.key, one.step, one.evidence["layers"]) == ("sudden", 30, ["h.1.up"])
     adapters = {f"h.{at}.a": [3.0] * 5 for at in range(4)} | {f"h.{at}.b": [1e-4, 0.1, 0.5, 1, 2] for at in range(4)}
     assert not findings([WeightNormGrowth()], table("weights", "norm", adapters))
+    larger = {f"h.{at}.a": [3.0] * 5 for at in range(4)} | {f"h.{at}.b": [0.03, 4.5, 5, 5, 5] for at in range(4)}
+    assert not findings([WeightNormGrowth()], table("weights", "norm", larger)), "half of all are as small at first"
+    every = {f"h.{at}.up": [0.03, 4.5, 5, 5, 5] for at in range(4)}
+    assert findings([WeightNormGrowth()], table("weights", "norm", every))
 
 
 def test_layers_whose_weights_part_warn() -> None:

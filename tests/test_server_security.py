@@ -32,7 +32,7 @@ def browser(root: Path) -> Iterator[Browser]:
 @pytest.fixture
 def remote(root: Path) -> Iterator[Browser]:
     """Served to other machines too."""
-    with Browser(root, Access(TOKEN, False, frozenset({"trainer", "trainer.lab"}), 6060)) as made:
+    with Browser(root, Access(TOKEN, False, hosts=frozenset({"trainer", "trainer.lab"}), port=6060)) as made:
         yield made
 
 

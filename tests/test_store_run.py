@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +40,25 @@ def check(folder: Path, steps: range) -> None:
     rows = look.histograms("weights")
     assert rows.step.tolist() == [step for step in steps if step % 5 == 0]
     assert [row.tolist() for row in rows.counts] == [[1.0, float(step)] for step in rows.step]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_runs_that_are_kept_hold_no_file_open_and_a_run_that_is_dropped_is_gone_at_once(tmp_path: Path) -> None:
+    runs = [WrittenRun(tmp_path, f"r{number}") for number in range(5)]
+    for run in runs:
+        logged(run, range(20))
+    before = os.listdir("/proc/self/fd")
+    stores = [RunStore(run.dir) for run in runs]
+    looks = [store.look() for store in stores]
+    assert [len(look.points("act/a").step) for look in looks] == [20] * 5
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    gone = [weakref.ref(one) for one in (*stores, *looks)]
+    gc.disable()
+    try:
+        del stores, looks
+        assert [one() for one in gone] == [None] * 10  # with all that they have read
+    finally:
+        gc.enable()
 
 
 def test_a_run_that_is_being_written_is_read_from_its_logs_and_blocks(tmp_path: Path) -> None:

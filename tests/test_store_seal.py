@@ -29,7 +29,7 @@ from barograph.store import seal as sealing
 from barograph.store.merge import choose
 from barograph.store.run import RunStore
 from barograph.store.schema import StoreFile
-from barograph.store.seal import main, seal
+from barograph.store.seal import seal
 
 Rows = dict[str, list[tuple[int, int, float]]]
 
@@ -239,17 +239,15 @@ def test_a_disk_that_fills_while_sealing_costs_nothing(tmp_path: Path, monkeypat
     assert rows(run.dir) == before
 
 
-def test_the_command_seals_a_run_and_says_one_sentence_if_it_cannot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_seals_a_run_and_says_one_sentence_if_it_cannot(tmp_path: Path) -> None:
     run = WrittenRun(tmp_path)
     logged(run, range(10))
     before = rows(run.dir)
-    assert main([str(run.dir), "--final"]) == 0 and len(parts(run)) == 1
+    command = [sys.executable, "-m", "barograph.store.seal"]
+    assert subprocess.run([*command, str(run.dir), "--final"]).returncode == 0 and len(parts(run)) == 1
     assert rows(run.dir) == before
-    assert main([str(tmp_path / "missing")]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "missing" in said
+    done = subprocess.run([*command, str(tmp_path / "missing")], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "missing" in done.stderr
 
 
 # -- any rows ---------------------------------------------------------------------------------------

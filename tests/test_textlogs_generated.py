@@ -18,12 +18,44 @@ from barograph.importing.source import ImportedPoints
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "doctor"))
 
 import dialects
+import dialects_families
 
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_generated_logs_are_read_whole(tmp_path: Path, seed: int) -> None:
     problems = [problem for _, _, problem in dialects.score(dialects.WORDS, seed, 120, tmp_path) if problem]
     assert len(problems) <= 1, problems
+
+
+@pytest.mark.parametrize(("family", "loss"), [("apart", ""), ("third", "loss_val_free"), ("fourth", "")])
+def test_other_families_are_read_whole_but_for_names_that_say_validation(
+    tmp_path: Path, family: str, loss: str
+) -> None:
+    words = dialects_families.FAMILIES[family]
+    scored = dialects.score(words, 21, 80, tmp_path)
+    problems = [problem for _, drawn, problem in scored if problem and drawn.drawn["loss"] != (loss or None)]
+    assert len(problems) <= 2, problems
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        '<train step="{s}" loss="{v}" lr="1e-3"/>\n',
+        "<row step='{s}' train_nll='{v}'/>\n",
+        "[{s}/400 steps] loss {v}\n",
+        "=== upd {s} ===\n * xe = {v}\n",
+        "update {s}: ce {v}/tok | lr 1e-3\n",
+        "step {s}: loss {v}/sample\nheld-out loss 9.5\n",
+        "step {s}: loss_ema {v}\nheld_out_nll: 9.5\n",
+        "it={s} loss: {v} bits/byte\n",
+        "Iteration={s}\n-----\nbpb   : {v}\n",
+    ],
+)
+def test_rows_as_people_write_them(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "small.log"
+    path.write_text("".join(form.format(s=s, v=f"{6 - s / 50:.4f}") for s in range(1, 60)))
+    truth = [(s, f"{6 - s / 50:.4f}") for s in range(1, 60)]
+    assert dialects.problem_of(path, truth) == ""
 
 
 def test_a_file_that_is_read_wrongly_is_noticed(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import pkgutil
 import re
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from textlog_readings import LOGS, find, read
 import barograph
 from barograph.doctor import diagnose
 from barograph.importing import textlogs
-from barograph.importing.textlogs import SOURCES, forms
+from barograph.importing.textlogs import SOURCES, forms, messages
 
 SAMPLES = sorted(path.name for path in LOGS.iterdir())
 
@@ -154,19 +156,69 @@ def test_without_a_loss_there_is_no_verdict(tmp_path: Path, capsys: pytest.Captu
         assert "nothing is wrong" not in out and "no verdict" in out and path.stem in out
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("pair", list(itertools.combinations(range(4), 2)))
+def test_two_dialects_with_one_series_give_each_step_once(
+    tmp_path: Path, pair: tuple[int, int], order: tuple[int, int]
+) -> None:
+    forms = (
+        "iter {s}: loss {v:.4f}, time 900.0ms, mfu 38.10%\n",
+        "update {s}: loss={v:.4f} lr=1e-3\n",
+        "[rank0]:[titan] 2025-01-01 10:00:00,000 - root - INFO - step: {s:2}  loss: {v:.4f}  grad_norm: 1.2  "
+        "memory: 31.02GiB(39.5%)  tps: 3,712  tflops: 21.5  mfu: 2.2%\n",
+        "step:{s}/1000 train_loss:{v:.4f} train_time:900ms step_avg:90.00ms\n",
+    )
+    first, second = (forms[pair[at]] for at in order)
+    steps = range(1, 101)
+    values = {step: 2 + 5 / (1 + step / 50) for step in steps}
+    halves = [(first if step <= 50 else second).format(s=step, v=values[step]) for step in steps]
+    both = [(first + second).format(s=step, v=values[step]) for step in steps]
+    for name, lines in (("halves", halves), ("both", both)):
+        path = tmp_path / f"{name}.log"
+        path.write_text("".join(lines))
+        series = barograph.read(path)[0].series("train/loss")
+        assert series.step.tolist() == list(steps), name
+        assert series.value.tolist() == pytest.approx(list(values.values()), abs=1e-4)
+
+
 def patterns() -> dict[str, re.Pattern[bytes]]:
-    """Every expression of every dialect."""
+    """Every expression of every reader of logs, wherever it is held: in a module, a table, a class, a closure."""
     made: dict[str, re.Pattern[bytes]] = {}
+    seen: set[int] = set()
     for module in pkgutil.iter_modules(textlogs.__path__):
-        loaded = importlib.import_module(f"{textlogs.__name__}.{module.name}")
-        for name, value in vars(loaded).items():
-            if isinstance(value, re.Pattern) and isinstance(value.pattern, bytes):
-                made[f"{module.name}.{name}"] = value
-    for dialect in SOURCES:
-        for at, shape in enumerate(dialect.shapes):
-            if isinstance(shape, forms.Form):
-                made[f"{dialect.kind}.shape{at}"] = shape.pattern
+        waiting = list(vars(importlib.import_module(f"{textlogs.__name__}.{module.name}")).values())
+        while waiting:
+            value = waiting.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, re.Pattern):
+                if isinstance(value.pattern, bytes):
+                    made[f"{module.name} {len(made):03d}"] = value
+            elif isinstance(value, (list, tuple, set, frozenset)):
+                waiting += value
+            elif isinstance(value, dict):
+                waiting += value.values()
+            elif isinstance(value, types.BuiltinMethodType):
+                waiting.append(value.__self__)  # a pattern's own search
+            elif isinstance(value, types.FunctionType):
+                waiting += [cell.cell_contents for cell in value.__closure__ or ()]
+                waiting += value.__defaults__ or ()
+            elif getattr(value, "__module__", "").startswith(textlogs.__name__):
+                waiting += vars(value).values() if hasattr(value, "__dict__") else ()
     return made
+
+
+PATTERNS = patterns()
+
+
+def test_expressions_that_tables_classes_and_closures_hold_are_found_too() -> None:
+    texts = {pattern.pattern for pattern in PATTERNS.values()}
+    assert messages._ENDS[0][0].pattern in texts
+    for dialect in SOURCES:
+        assert dialect.looks is None or dialect.looks.pattern in texts
+        for shape in dialect.shapes:
+            assert not isinstance(shape, forms.Form) or {shape.pattern.pattern, shape._whole.pattern} <= texts
 
 
 def near_misses(line: bytes, times: int) -> list[bytes]:
@@ -177,9 +229,9 @@ def near_misses(line: bytes, times: int) -> list[bytes]:
     return [line[: len(line) // 2] + one * times + b"\x00" for one in repeated] + [one * times for one in repeated]
 
 
-@pytest.mark.parametrize("name", sorted(patterns()))
+@pytest.mark.parametrize("name", sorted(PATTERNS))
 def test_every_expression_takes_linear_time(name: str) -> None:
-    pattern = patterns()[name]
+    pattern = PATTERNS[name]
     for line in [*ROWS.values()][::2]:
         for text in near_misses(line, 1000):
             begin = time.process_time()

@@ -5,14 +5,16 @@
  */
 
 import { render } from "preact";
+import { startBase } from "./api/base.ts";
 import { CompareView } from "./compare/view.tsx";
 import { RunView } from "./run/view.tsx";
 import { RunsView } from "./runs/view.tsx";
 import { Crash } from "./shell/crash.tsx";
 import { Frame } from "./shell/frame.tsx";
 import { startKeys } from "./shell/keys.ts";
-import { startRoute, useRoute, type Route } from "./shell/route.ts";
+import { route, startRoute, useRoute, type Route } from "./shell/route.ts";
 import { startTheme } from "./shell/theme.ts";
+import { readRuns } from "./runs/store.ts";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/shell.css";
@@ -55,8 +57,10 @@ function Page() {
 
 const root = document.getElementById("page");
 if (root) {
+  startBase();
   startTheme();
   startRoute();
   startKeys();
+  if (route().place.view === "runs") void readRuns(); // on its way while the page is drawn
   render(<Page />, root);
 }

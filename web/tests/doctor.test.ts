@@ -1,21 +1,17 @@
-/** The doctor's page: its headline, what of a run a finding's chart shows. */
+/** The doctor's page: how findings are put into lines, what of a run a finding's chart shows. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { headline, split } from "../src/doctor/headline.ts";
+import { byRule, split } from "../src/doctor/headline.ts";
 import { stretchOf } from "../src/doctor/stretch.ts";
 import { evaluationsOf, pickMain } from "../src/run/main.ts";
 
-const one = (severity: "critical" | "warning" | "info", message: string) => ({ severity, message });
-
-test("the headline is the worst fact in the doctor's words", () => {
-  const findings = [one("critical", "The loss is NaN since step 1851; the step before had 19.51."), one("info", "x")];
-  assert.equal(headline(findings, ["divergence"]), "The loss is NaN since step 1851");
-  assert.equal(
-    headline([one("warning", "The loss rose 2.5 times. Since then it fell.")], []),
-    "The loss rose 2.5 times",
+test("findings of one rule come together, in the order of the rules", () => {
+  const rules = ["loss_spike", "plateau", "loss_spike", "loss_spike"].map((rule, step) => ({ rule, step }));
+  assert.deepEqual(
+    byRule(rules).map((group) => group.map(({ step }) => step)),
+    [[0, 2, 3], [1]],
   );
-  assert.equal(headline([one("info", "x")], ["divergence", "crashed"]), "No problems found");
-  assert.equal(headline([], ["crashed", "out_of_memory"]), "No metrics to check");
+  assert.deepEqual(byRule([]), []);
 });
 
 test("a sentence ends where it ends, not in a number", () => {

@@ -4,7 +4,7 @@ import test from "node:test";
 import { decodeFrame } from "../src/api/frame.ts";
 import { num, word } from "../src/api/values.ts";
 import type { ColumnRef } from "../src/api/types.ts";
-import { band, better, change as against, letter, onGrid, refusalSentence } from "../src/compare/reckon.ts";
+import { better, change as against, letter, refusalSentence } from "../src/compare/reckon.ts";
 import { evidenceRows, seriesOf } from "../src/doctor/evidence.ts";
 import { drawSpark } from "../src/doctor/spark.ts";
 import { nameOf } from "../src/shell/keys.ts";
@@ -110,19 +110,6 @@ test("evidence is told without what is drawn", () => {
   assert.deepEqual(rows[2], ["inf", "inf"]);
   assert.equal(seriesOf({ evidence: { series: "a", spark: { series: "b" } } }), "a");
   assert.equal(seriesOf({ evidence: { spark: { series: "b" } } }), "b");
-});
-
-test("curves are put on one grid, straight between points and nothing outside", () => {
-  assert.deepEqual([...onGrid([1, 3], [10, 30], [0, 1, 2, 3, 4])], [NaN, 10, 20, 30, NaN]);
-  assert.deepEqual([...onGrid([], [], [1])], [NaN]);
-  assert.ok(Number.isNaN(onGrid([0, 1, 2], [1, NaN, 3], [0.5])[0]));
-});
-
-test("a band is mean, least and most, and nothing where one run has nothing", () => {
-  const made = band([Float64Array.of(1, 2, NaN), Float64Array.of(3, 6, 1)]);
-  assert.deepEqual([...made.mean], [2, 4, NaN]);
-  assert.deepEqual([...made.low], [1, 2, NaN]);
-  assert.deepEqual([...made.high], [3, 6, NaN]);
 });
 
 test("better and worse follow the measure's direction, and nothing is said of runs that are missing", () => {

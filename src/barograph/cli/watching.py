@@ -21,6 +21,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("--port", type=count, help="the port to listen at (default: a free one from 6060)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at; any but 127.0.0.1 needs a token")
     parser.add_argument("--token", help="the password for other machines (default: a random one)")
+    parser.add_argument(
+        "--url", default="", metavar="URL", help="the address that a proxy has for it, such as https://host/barograph"
+    )
     parser.add_argument("--no-open", action="store_true", help="print the address and open no browser")
 
     parser = commands.add("top", _top, "look", "show a run in the terminal, live")
@@ -48,7 +51,7 @@ def _metrics(options: argparse.Namespace) -> int:
 def _view(options: argparse.Namespace) -> int:
     from barograph.views.server.command import view
 
-    return view(options.folder, options.port, options.host, not options.no_open, options.token)
+    return view(options.folder, options.port, options.host, not options.no_open, options.token, options.url)
 
 
 def _top(options: argparse.Namespace) -> int:

@@ -114,6 +114,8 @@ def has_diverged(manifest: Mapping[str, Any]) -> bool:
     if not isinstance(final, Mapping):
         return False
     odd = [name for name, value in final.items() if _is_not_finite(value)]
+    if not odd:
+        return False
     names = Names()
     return any(names.canonical(str(name)).name == "train/loss" for name in odd)
 

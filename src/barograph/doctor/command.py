@@ -20,6 +20,7 @@ from barograph.doctor.diagnosis import diagnose
 from barograph.doctor.kernel.finding import SEVERITIES
 from barograph.doctor.kernel.registry import find_rule, rule_classes
 from barograph.doctor.pages import page_of
+from barograph.doctor.siblings import compare_spikes
 from barograph.importing.resolve import resolve
 
 FOUND = 3
@@ -50,7 +51,7 @@ def run_doctor(
     results, code = [], 0
     for path in paths or [""]:
         try:
-            for run, source in resolve(path, dir):
+            for run, source in resolve(path, dir, logged=False):
                 results.append(diagnose(run, thresholds=thresholds, silenced=silenced, source=source))
         except (OSError, KeyError) as error:
             words = error.args[0] if isinstance(error, KeyError) else f"{path}: {error.strerror or error}"
@@ -62,6 +63,7 @@ def run_doctor(
                 code = 1
             else:
                 raise
+    compare_spikes(results)
     results.sort(key=_badness)
     _print(results, as_json, everything, checklist)
     if fail_on is not None and any(

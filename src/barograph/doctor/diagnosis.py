@@ -20,6 +20,7 @@ from barograph.doctor.checklist import checklist
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.replay import replay
+from barograph.query.findings import headline
 from barograph.query.given import GivenRun, stored_run
 from barograph.query.stored import StoredRun
 
@@ -40,10 +41,10 @@ def diagnose(
     source: str | None = None,
     columns: Mapping[str, BlockColumns] | None = None,
 ) -> dict[str, Any]:
-    """`{"run", "source", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread", "said",
-    "stops"}` of a run.
+    """`{"run", "source", "headline", "findings", "checklist", "checked", "abstained", "judged_by", "series", "unread",
+    "said", "stops"}` of a run.
 
-    The worst finding comes first.
+    The worst finding comes first, and the headline says it.
 
     judged_by: the series that says how the training goes, None if there is none: then nothing can be said of it.
     series: names of what was found. unread: lines of its log that look like rows and were not understood.
@@ -57,6 +58,10 @@ def diagnose(
     examiner = replay(run, make_rules(thresholds, silenced), columns)
     result = summary(examiner, run.id, source or str(run.dir))
     said = run.manifest.get("source")
+    judged_by = result["judged_by"]
+    source = examiner.seen.source_of(judged_by or "")
+    if judged_by and source != judged_by and judged_by not in run.names():
+        result["judged_by"] = f"log('{source}')"  # an expression that the run can be asked for
     result["unread"] = dict(said.get("unread") or {}) if isinstance(said, dict) else {}
     result["said"] = _said(examiner)
     result["stops"] = _stops(run, examiner)
@@ -69,14 +74,17 @@ def diagnose(
 
 def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
     """An examiner's result as data. Numbers that are not finite are the strings of the log file."""
+    findings = [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()]
+    judged_by = next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None)
     return {
         "run": run,
         "source": source,
-        "findings": [mark_non_finite(msgspec.structs.asdict(finding)) for finding in examiner.incidents()],
+        "headline": headline(findings, judged_by),
+        "findings": findings,
         "checked": examiner.checked(),
         "abstained": examiner.abstained(),
-        "judged_by": next((role.name for role in map(examiner.seen.role, _JUDGES) if role is not None), None),
-        "series": sorted(examiner.seen.channels)[:_NAMED],
+        "judged_by": judged_by,
+        "series": sorted(name for name in examiner.seen.channels if examiner.seen.source_of(name) == name)[:_NAMED],
         "unread": {},
         "said": [],
         "stops": None,
@@ -122,6 +130,7 @@ def _draw(run: StoredRun, finding: dict[str, Any], examiner: Examiner) -> None:
     role = examiner.seen.role(_SHOWN.get(finding["family"], "loss"))
     name = named if isinstance(named, str) and named in examiner.seen.channels else role.name if role else None
     if name is not None:
+        name = examiner.seen.source_of(name)
         step, _, value, segment = run.columns(name, "all", 0)
         spark = _around(step, value, finding["step"], segment, finding["segment"])
         if spark:

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from barograph.core.text import escape
-from barograph.doctor.kernel.finding import SEVERITIES
+from barograph.query.findings import SEVERITIES, grouped, headline
 
 _MARKS = {"critical": "✖", "warning": "▲", "info": "○"}
 _CODES = {"critical": "\x1b[1;31m", "warning": "\x1b[33m", "info": "\x1b[36m", "dim": "\x1b[2m", "bold": "\x1b[1m"}
 _NAMED = 12  # metrics shown by name
 _SAID = 5  # messages of a log
-_FEW = 6  # info findings shown unless asked for all
 
 
 class ColourStyle:
@@ -41,18 +40,16 @@ def page(
     """One run's findings, the worst first, and what was and was not looked at; the checklist if it is wanted."""
     style = ColourStyle(colour)
     findings: Sequence[Mapping[str, Any]] = diagnosis["findings"]
-    lines = [style(escape(diagnosis["run"]), "bold") + "  " + verdict(findings, diagnosis.get("judged_by", ""))]
+    width = max(40, width)
+    first = _wrapped(f"{diagnosis['run']}  {verdict(findings, diagnosis.get('judged_by', ''))}", width, "", 2)
+    lines = [first[0].replace(name := escape(diagnosis["run"]), style(name, "bold"), 1), *first[1:]]
     for text in _reading(diagnosis):
-        lines += _wrapped(text, max(40, width), "  ")
-    infos = 0
-    for finding in findings:
-        if finding["severity"] == "info":
-            infos += 1
-            if infos > _FEW and not everything:
-                continue
-        lines += ["", *_finding_lines(finding, style, max(40, width))]
-    if infos > _FEW and not everything:
-        lines += ["", f"  … {infos - _FEW} more info findings: --all shows them"]
+        lines += _wrapped(text, width, "  ")
+    shown = list(findings) if everything else grouped(findings)
+    for finding in shown:
+        lines += ["", *_finding_lines(finding, style, width)]
+    if len(shown) < len(findings):
+        lines += ["", "  --all shows each info finding"]
     if checklist:
         marks = {"yes": "✓", "no": "✗"}
         lines += ["", "  HEALTHY TRAINING"]
@@ -64,15 +61,14 @@ def page(
 
 
 def verdict(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") -> str:
-    """`2 critical, 1 warning`, that no problems were found, or that there is no verdict (judged_by is None)."""
+    """`2 critical, 1 warning: ` and the worst, that no problems were found, or that there is no verdict."""
     counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
     words = {"critical": ("critical", "critical"), "warning": ("warning", "warnings"), "info": ("info", "info")}
     parts = [f"{count} {words[name][count != 1]}" for name, count in counts.items() if count]
-    if judged_by is None:
-        parts.insert(0, "no verdict: no loss was found")
-    elif not counts["critical"] and not counts["warning"]:
-        parts.insert(0, "no problems found")
-    return ", ".join(parts)
+    worst = headline(findings, judged_by)
+    if counts["critical"] or counts["warning"]:
+        return f"{', '.join(parts)}: {worst}"
+    return ", ".join([worst[0].lower() + worst[1:], *parts])
 
 
 def _reading(diagnosis: Mapping[str, Any]) -> Iterator[str]:
@@ -101,8 +97,11 @@ def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -
     until = f" to {finding['last_step']:,}" if finding["last_step"] > finding["step"] else ""
     head = f"{_MARKS[severity]} {severity.upper():<8}"
     where = f"step {finding['step']:,}{until}"
-    yield f"  {style(head, severity)}  {style(where, 'bold')}  {finding['rule']}"
+    count = finding.get("count", 1)
+    yield f"  {style(head, severity)}  {style(where, 'bold')}  {finding['rule']}{f', {count} times' * (count > 1)}"
     yield from _wrapped(finding["message"], width, "    ")
+    if count > 1:
+        return
     evidence = finding["evidence"]
     spark = evidence.get("spark")
     if isinstance(spark, Mapping) and spark:
@@ -119,7 +118,7 @@ def _finding_lines(finding: Mapping[str, Any], style: ColourStyle, width: int) -
         yield from _wrapped(remedy, width, "    try     " if not at else "            ", 12, "· ")
     if severity != "info":
         yield style(
-            f"    {round(100 * finding['confidence'])}confidence; about this rule: --explain {finding['rule']}", "dim"
+            f"    {round(100 * finding['confidence'])}% confidence; about this rule: --explain {finding['rule']}", "dim"
         )
 
 

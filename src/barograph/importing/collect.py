@@ -93,7 +93,7 @@ class Collector:
     _last_time: int
     _described: bool
     _files: RunFiles
-    _small: bool
+    _logged: bool  # rows are records of the log too, if they are not too many
     _read_before: bool
     _step: int
     _dirty: bool
@@ -108,6 +108,7 @@ class Collector:
         name: str = "",
         aliases: Mapping[str, Alias] | None = None,
         live: bool = False,
+        logged: bool = True,
     ):
         created = found.created if 0.0 < found.created < 1e11 else 0.0  # a clock gone mad
         self.source, self.found, self.live = source, found._replace(created=created), live
@@ -115,6 +116,7 @@ class Collector:
         self.name = name or found.name or found.path.stem
         self.tally = Tally()
         self._aliases = aliases
+        self._row_records = logged
         self._root = Path(root) / folder_name(self.project)
         self._take_in(*self._newest())
 
@@ -222,7 +224,7 @@ class Collector:
         self._look_at_times(times)
         self._step, highest = int(steps[-1]), int(steps.max())
         self.tally.last_step = max(self.tally.last_step or 0, highest)
-        if len(series) <= _WIDE and (self._small or (self.live and self._read_before)):
+        if len(series) <= _WIDE and (self._logged or (self.live and self._read_before)):
             for record in records_of(series, steps, times, values):
                 self._files.add_record(record)
         self._files.add_block(series, self._segment, steps, times, values)
@@ -372,7 +374,7 @@ class Collector:
         self._last: dict[str, float] = dict(final) if isinstance(final, dict) else {}
         self._highest = int(self._last.pop("step", 0))
         self._last_steps: dict[str, int] = {}
-        self._small = _size(self.found.path) <= LOGGED_BYTES
+        self._logged = self._row_records and _size(self.found.path) <= LOGGED_BYTES
         self._read_before = False
         self._described = state.position > 0
         self._identity = dict(record.get("identity") or {})
@@ -463,12 +465,15 @@ def collect(
     name: str = "",
     aliases: Mapping[str, Alias] | None = None,
     advance: Callable[[Mapping[str, Any]], object] = lambda state: None,
+    logged: bool = True,
 ) -> tuple[Path, Tally]:
     """Import one run into the folder of runs; returns its folder and what was added.
 
+    logged: False for rows as columns alone, without records in the log, as those of a large file are anyway.
+
     Raises `folders.Busy` if another process imports it now, OSError if the disk does not let it.
     """
-    with Collector(source, run, root, project=project, name=name, aliases=aliases) as collector:
+    with Collector(source, run, root, project=project, name=name, aliases=aliases, logged=logged) as collector:
         failure = ""
         try:
             collector.read(advance)

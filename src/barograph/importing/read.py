@@ -27,11 +27,13 @@ def read(
     *,
     kind: str | None = None,
     aliases: dict[str, str | list[str]] | None = None,
+    logged: bool = True,
 ) -> list[StoredRun]:
     """The runs in a file or folder of any kind that `barograph import` reads, in the order of their paths.
 
     kind: take it for this kind of log. aliases: canonical name → the names of yours that mean it; they go
-    before those of the option `aliases` (environment, YAML file).
+    before those of the option `aliases` (environment, YAML file). logged: False for rows as columns alone, which
+    is faster where nobody asks for the lines of the run's log.
     A folder that is a run already is given as it is. Raises OSError if the path is not there or can't be read,
     ValueError if nothing in it is understood.
     """
@@ -45,7 +47,7 @@ def read(
         raise ValueError(f"nothing in {path} is a training log that can be read" + _because(problems))
     root = Path(tempfile.mkdtemp(prefix="barograph-read-"))
     atexit.register(_remove, root, os.getpid())
-    return [StoredRun(collect(source, item, root, aliases=known)[0]) for source, item in found]
+    return [StoredRun(collect(source, item, root, aliases=known, logged=logged)[0]) for source, item in found]
 
 
 def _because(problems: list[Unread]) -> str:

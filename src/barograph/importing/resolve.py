@@ -14,10 +14,10 @@ from barograph.query import catalog
 from barograph.query.stored import StoredRun
 
 
-def resolve(path: str, dir: str | None = None) -> Iterator[tuple[StoredRun, str]]:
+def resolve(path: str, dir: str | None = None, logged: bool = True) -> Iterator[tuple[StoredRun, str]]:
     """The runs in a path, or the one of that name; without a path the newest run.
 
-    Raises KeyError, OSError or ValueError with one sentence where there is none.
+    logged: as `read` takes it. Raises KeyError, OSError or ValueError with one sentence where there is none.
     """
     given = Path(path)
     if not path:
@@ -29,7 +29,7 @@ def resolve(path: str, dir: str | None = None) -> Iterator[tuple[StoredRun, str]
         for run in stored:
             yield run, str(run.dir)
     elif given.exists():
-        for run in read(given):
+        for run in read(given, logged=logged):
             yield run, path
     else:
         run = catalog.find(path, dir)

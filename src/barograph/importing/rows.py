@@ -15,10 +15,10 @@ import numpy
 from numpy.typing import NDArray
 
 from barograph.core.record import Record
+from barograph.query.roles import logarithm_of
 
 MOST_STEP = 2**63 - 1  # steps and times are kept in 64 bits
 _LOSS = re.compile(r"(?i)loss|nll|x_?ent|cross_?entropy|bpb|log_perplexity")
-_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
 _THROUGHPUT = (("train/tokens_per_second", "train/step_tokens"), ("eval/tokens_per_second", "eval/eval_tokens"))
 
 
@@ -73,7 +73,6 @@ def derive(names: tuple[str, ...], values: NDArray[Any]) -> tuple[tuple[str, ...
     if not any(map(_LOSS.search, names)):
         for at, name in enumerate(names):
             column = values[:, at]
-            if _PERPLEXITY.search(name) and not (column <= 0).any():
-                logged = _PERPLEXITY.sub("log_perplexity", name)
+            if (logged := logarithm_of(name)) and not (column <= 0).any():
                 names, values = (*names, logged), numpy.column_stack([values, numpy.log(column)])
     return names, values

@@ -23,6 +23,7 @@ left for the next one at `PIECE_BYTES`; what is sealed into Parquet may be delet
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import struct
@@ -356,7 +357,8 @@ class BlockReader:
 
     offset: the end of a block read before, or 0. Damage ends the reading: `problem` says so, once the file is not
     longer the last of its log, because a block that is being written looks the same. The file stays open until
-    `close`, so that it is read to its end though it is deleted meanwhile.
+    `close`, so that it is read to its end though it is deleted meanwhile. After that `read` opens it again and goes on
+    where it was, if it is still the same file.
     """
 
     def __init__(self, path: Path, offset: int = 0):
@@ -367,11 +369,13 @@ class BlockReader:
         self.scanned = 0  # all blocks up to here were read; names are known up to here
         self._names: dict[int, tuple[str, ...]] = {}
         self._descriptor = -1
+        self._file: tuple[int, int] | None = None  # its device and inode, once it was open
+        self._first_line = b""
 
     def read(self) -> Iterator[Block]:
         """Blocks behind `offset` that are whole by now. Raises FileNotFoundError if the file is gone."""
         if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._open()
         if not self.scanned and not self._read_start():
             return
         data, base = b"", self.scanned
@@ -408,9 +412,18 @@ class BlockReader:
     def replaced(self) -> bool:
         """Whether the path holds another file by now, or none."""
         try:
-            return self._descriptor >= 0 and not os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))
+            return self._file is not None and self._file != _identity(os.stat(self.path))
         except OSError:
             return True
+
+    def _open(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        file, first = _identity(os.fstat(descriptor)), os.pread(descriptor, len(self._first_line), 0)
+        if self._file is not None and (self._file != file or self._first_line != first):
+            os.close(descriptor)
+            self._file = (-1, -1)  # though its inode may be the old one's
+            raise FileNotFoundError(errno.ENOENT, "another file by now", str(self.path))
+        self._descriptor, self._file = descriptor, file
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -428,7 +441,7 @@ class BlockReader:
             return False
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             self.about = msgspec.json.decode(start[len(HEAD) : line], type=dict[str, Any])
-        self.scanned = line + 1
+        self.scanned, self._first_line = line + 1, start[: line + 1]
         self.problem = ""
         return True
 
@@ -450,6 +463,10 @@ class BlockReader:
             (bins,) = struct.unpack_from("<I", payload, at)
             return WideHistogram(name, payload[at + 4 :], bins, step, time, segment, log, end)
         return None
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def doubles(numbers: Sequence[float]) -> bytes:

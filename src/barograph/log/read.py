@@ -25,6 +25,12 @@ WHITE = b" \t\r\n\0"  # a file system may show zeros after a power loss
 _ARRAY_END, _RECORD_END = b"]" + WHITE, b"," + WHITE
 _PART_HEAD = b'{"log":"part"'
 
+_LONG_LINE = 2048  # bytes of a line on which more records than one may stand
+_NEXT = re.compile(rb'\}\s*,\s*(?=\{\s*"log"\s*:)')
+_NESTED = 8  # places in one line's record that look like the next record's beginning
+_WINDOW = 1 << 20  # bytes of a record over several lines
+_SHORT_WINDOW = 1 << 14  # of one among others on a line
+
 _decode_strict = msgspec.json.Decoder(dict[str, Any]).decode
 _BARE = re.compile(rb"(?<=[:,\[\s])([-+]?(?:nan|inf|infinity))(?=\s*[,}\]])", re.IGNORECASE)
 
@@ -205,41 +211,67 @@ def _lines_of(data: bytes, heads: tuple[bytes, ...]) -> list[int]:
 
 def scan(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
     """Every whole JSON object in an array's bytes, with the offset of its end; damage is stepped over."""
-    at, size = 0, len(data)
+    at, line, size = 0, -1, len(data)
+    effort = _WINDOW + 20 * size  # bytes that may be looked at again, so that damage takes no more than linear time
     while True:
         at = data.find(b"{", at)
         if at < 0:
             return
-        # our own records stand on one line; older logs spread some over several
-        line = data.find(b"\n", at)
-        line = size if line < 0 else line
-        text = data[at:line]
-        # the rest of a page may be blank
-        text = text[:-1] if text.endswith(b"},") else text.rstrip(_ARRAY_END).rstrip(_RECORD_END)
-        try:
-            yield _decode_json(text), at + len(text)
+        if line < at:
+            # our own records stand on one line; older logs spread some over several, other programs write one line
+            line = data.find(b"\n", at)
+            line = size if line < 0 else line
+        item = None
+        for stop in _stops(data, at, line):
+            text = data[at:stop]
+            # the rest of a page may be blank
+            text = text[:-1] if text.endswith(b"},") else text.rstrip(_ARRAY_END).rstrip(_RECORD_END)
+            try:
+                item = _decode_json(text)
+                break
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                effort -= len(text)
+            if effort < 0:
+                break
+        if item is not None:
             at += len(text)
+            yield item, at
             continue
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-        found = _raw_decode(data, at)
+        following = _NEXT.search(data, at, line)
+        window = min(size - at, _WINDOW if following is None else _SHORT_WINDOW)
+        found = _raw_decode(data, at, window) if effort > 0 else None
         if found is None:
-            at = data.find(b"\n", at)  # go on with the next line
-            if at < 0:
-                return
+            effort -= window
+            at = line if following is None else following.end()  # go on with the next record
             continue
         yield found[0], found[1]
         at = found[1]
 
 
+def _stops(data: bytes, at: int, line: int) -> Iterator[int]:
+    """Where a record that begins at `at` may end: at the line's end, or before what looks like the next one on it."""
+    if line - at <= _LONG_LINE:
+        yield line
+    stop = at
+    for _ in range(_NESTED):
+        following = _NEXT.search(data, stop, line)
+        if following is None:
+            break
+        stop = following.end()
+        yield following.start() + 1
+    else:
+        return
+    if line - at > _LONG_LINE:
+        yield line
+
+
 _raw = json.JSONDecoder()
 
 
-def _raw_decode(data: bytes, at: int) -> tuple[dict[str, Any], int] | None:
+def _raw_decode(data: bytes, at: int, window: int) -> tuple[dict[str, Any], int] | None:
     """An object that starts at `at` and may span lines; None if it is not whole."""
-    window = data[at : at + (1 << 20)]
     try:
-        text = window.decode("utf-8", "surrogateescape")
+        text = data[at : at + window].decode("utf-8", "surrogateescape")
         item, end = _raw.raw_decode(text)
     except (ValueError, RecursionError):
         return None

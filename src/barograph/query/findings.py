@@ -1,7 +1,7 @@
 """The findings that stand: what a run's logs have recorded, as the doctor tells it.
 
 In:   `finding` records, in the order written; of a run that no sidecar watched, the doctor.
-Out:  one record for each incident, its last.
+Out:  one record for each incident, its last; how findings are shown: a headline, and info findings of a rule as one.
 
 A sidecar records an incident when it comes and when its severity changes, and with `merged` when it has become part of
 another one.
@@ -9,8 +9,9 @@ another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from barograph.core.liveness import ALIVE
 from barograph.core.providers import provider
@@ -71,3 +72,37 @@ def findings_of(run: StoredRun) -> list[Record]:
     if recorded or run.status in ALIVE or any(is_sidecar_name(path.name) for path in run.log_files()):
         return recorded
     return [Record("finding", 0, int(item["step"]), item) for item in provider("diagnosis")(run)["findings"]]
+
+
+def headline(findings: Sequence[Mapping[str, Any]], judged_by: str | None = "") -> str:
+    """The worst finding's first sentence, with its step; of a run without a warning that no problems were found, or
+    that there is no verdict (judged_by is None). findings: the worst first."""
+    worst = findings[0] if findings else {"severity": "info"}
+    if worst["severity"] == "info":
+        return "No problems found" if judged_by is not None else "No verdict: no loss was found"
+    sentence = re.split(r"[.;] |\.$", str(worst["message"]).strip(), maxsplit=1)[0]
+    return sentence if re.search(r"\bsteps? \d", sentence) else f"{sentence}, step {worst['step']:,}"
+
+
+def grouped(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Findings as they are shown: info findings of one rule as one, the surest of them (the first of equals), with
+    `count` and the first and last step of all. findings: the worst first."""
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for at, finding in enumerate(findings):
+        groups.setdefault(str(finding["rule"]) if finding["severity"] == "info" else at, []).append(finding)
+    shown = []
+    for members in groups.values():
+        surest = max(members, key=lambda item: float(item.get("confidence") or 0))
+        steps = [int(item[key]) for item in members for key in ("step", "last_step")]
+        shown.append({**surest, "step": min(steps), "last_step": max(steps), "count": len(members)})
+    return shown
+
+
+def shown_findings(run: StoredRun) -> list[dict[str, Any]]:
+    """The findings recorded of a run as they are shown, the worst first."""
+    fields = [
+        {"rule": "", "message": "", "last_step": record.step} | record.fields | {"step": record.step}
+        for record in recorded_findings(run)
+        if record.fields.get("severity") in SEVERITIES
+    ]
+    return grouped(sorted(fields, key=lambda item: (SEVERITIES.index(item["severity"]), item["step"])))

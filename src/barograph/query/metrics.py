@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from barograph.core import liveness
@@ -49,6 +50,7 @@ def is_evaluation(metric: str) -> bool:
     return _EVALUATED.fullmatch(metric) is not None and not metric.lower().startswith("train")
 
 
+@lru_cache(maxsize=1 << 14)
 def interest(name: str) -> tuple[int, int, str]:
     """The order in a row: losses, evaluations, norm, learning rate, speed, then the rest."""
     family, _, leaf = name.rpartition("/")

@@ -149,9 +149,9 @@ def chosen_rank(times: Any, ranks: Any) -> int:
     """`RankChoice`'s rank for a series, by the times and ranks of all its rows [n]."""
     import numpy
 
-    present = numpy.unique(ranks).tolist()
-    if present[0] == 0 and len(present) == 1:
+    if not ranks.any():
         return 0
+    present = numpy.unique(ranks).tolist()
     order = numpy.argsort(times, kind="stable")
     place = numpy.empty(len(order), numpy.int64)
     place[order] = numpy.arange(len(order))

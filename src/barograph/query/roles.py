@@ -20,14 +20,14 @@ _LEAD = r"(?!.*(?:val|eval|test|dev|aux|kl|moe|balanc|regular|penalty))(?:.*[^a-
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|aux|z_?loss|kl))"
-        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity))"
-        r"(?:[_/.](?:mean|avg|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
+        r"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|held[-_ ]?out|aux|z_?loss|kl))"
+        r"(?:.*(?<![a-z])loss(?:es)?|(?:.*[^a-z])?(?:nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity|bp[bc]))"
+        r"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|ce|nll|lm|mlm|per_[a-z]+))?",
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
-        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|heldout)(?:[/_. ].*)?[/_. ](?:loss|bpb|nll|"
-        r"ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
+        r"(?!.*train)(?:.*[/_. ])?(?:val|eval|valid|validation|dev|test|held[-_ ]?out)(?:[/_. ].*)?[/_. ]"
+        r"(?:loss|bpb|nll|ce|xe|x_?ent(?:ropy)?|cross_?entropy|log_perplexity)(?:[/_. ].*)?",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
     "norm_after": (("model/grad_norm",), ""),
@@ -69,6 +69,18 @@ _SPELLINGS: dict[str, list[str]] = {
     + [normal(name) for name, factor in CONVERTED.get(canonical, ()) if factor == 1.0]
     for canonical, names in ALIASES.items()
 }
+
+
+_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity)$")
+
+
+_MADE = re.compile(r"(?i)perplexity|bp[bc](?![a-z])")
+
+
+def logarithm_of(name: str) -> str:
+    """What the logarithm of a perplexity is called, which is a loss; empty for another series."""
+    found = _PERPLEXITY.search(name)
+    return f"{name[: found.start()]}log_perplexity" if found and name[max(0, found.start() - 4) :][:4] != "log_" else ""
 
 
 def _plain(name: str) -> str:
@@ -113,7 +125,10 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     matching = [
         name for name in channels if name not in chosen_names and pattern and re.fullmatch(pattern, _plain(name))
     ]
-    return chosen_names + sorted(matching, key=lambda name: (-rows(name), len(name), name))
+    # what is made of a loss stands behind it
+    return chosen_names + sorted(
+        matching, key=lambda name: (_MADE.search(name) is not None, -rows(name), len(name), name)
+    )
 
 
 def cause_of_time(name: str) -> str | None:

@@ -76,6 +76,34 @@ class Piece(NamedTuple):
     rank: Array | int
 
 
+class Unreadable:
+    """Files of a run that can't be read. `problems`: a sentence about each; `bad`: a part's number and a series that
+    can't be read in it. Looks share it with the store that made them."""
+
+    def __init__(self, folder: Path, is_ours: Owner):
+        self.problems = Problems()
+        self.bad: set[tuple[int, str]] = set()
+        self._folder, self._is_ours = folder, is_ours
+        self._stretches: dict[int, list[Stretch]] = {}  # a part's number → what the log has of it
+
+    def note(self, path: Path, sentence: str) -> None:
+        self.problems[path] = sentence
+
+    def instead_of(self, part: Part, log: RunLog) -> list[Stretch]:
+        """What the log and the block files have of a part that can't be read."""
+        result = self._stretches.get(part.serial)
+        if result is None:
+            result = self._stretches[part.serial] = []
+            for start, stop in part.log_spans:
+                result.append(LogStretch(log.path, log.mark_at(0 if start <= BEGINNING else start), self._is_ours))
+                result[-1].read(stop)
+            for name, spans in (part.header.get("wide") or {}).items():
+                for start, stop in spans:
+                    result.append(BlockStretch(self._folder / name, start, log.rank))
+                    result[-1].read(stop)
+        return result
+
+
 class RunStore:
     """Reads one run, from one thread. `problems`: sentences about files that could not be read, so far.
 
@@ -93,24 +121,18 @@ class RunStore:
         self._bare = bare_log
         self._allowed = allowed
         self._cache = GroupCache(CACHE_BYTES if cache_bytes is None else cache_bytes)
-        self._problems = Problems()
+        self.is_ours = Owner(folder, bare_log is not None)
+        self._unreadable = Unreadable(folder, self.is_ours)
         self.missing: list[str] = []  # sentences about what was logged and is nowhere any more
         self._logs: dict[Path, RunLog] = {}
         self._folders: dict[Path, Folder] = {}
         self._listed = False
         self._last: tuple[Look, FolderState, float] | None = None  # and when it was looked for
         self._settled = False  # whether that state shows every later change
-        self.is_ours = Owner(folder, bare_log is not None)
-        self._damaged: dict[int, list[Stretch]] = {}  # a part's number → what the log has of it
-        self.bad: set[tuple[int, str]] = set()  # a part's number and a series that can't be read in it
-
-    @property
-    def is_bare(self) -> bool:
-        return self._bare is not None
 
     @property
     def problems(self) -> list[str]:
-        return list(self._problems.values())
+        return list(self._unreadable.problems.values())
 
     def look(self) -> Look:
         """The run as it stands now: as it stood at the last look, where no file has changed since."""
@@ -133,7 +155,7 @@ class RunStore:
         if any(log.store for log in logs) and self._list_again(logs):
             return self.look()
         self._note_missing(logs)
-        result = Look(self, logs)
+        result = Look(None if self._bare is not None else self.folder, logs, self._unreadable)
         self._last, self._settled = (result, state, time.monotonic()), is_settled(state)
         return result
 
@@ -155,7 +177,7 @@ class RunStore:
             if self._bare is None and (names := log.missing(self.folder)):
                 files = f"{len(names)} block file{'s' if len(names) > 1 else ''} of {log.path.name}"
                 self.missing.append(f"wide rows of {files} are missing: sealed parts that held them can't be read")
-                self.note(self.folder / names[0], self.missing[-1])
+                self._unreadable.note(self.folder / names[0], self.missing[-1])
 
     def _list_again(self, logs: list[RunLog]) -> bool:
         """Whether parts hold less than they did before what they don't hold was read."""
@@ -182,7 +204,7 @@ class RunStore:
             found.setdefault(log, log)
             folder = self._folders.get(store)
             if folder is None:
-                folder = self._folders[store] = Folder(store, self._cache, self._problems)
+                folder = self._folders[store] = Folder(store, self._cache, self._unreadable.problems)
             stores.setdefault(log, []).append(folder)
         for resolved, path in found.items():
             log_file = self._logs.get(resolved)
@@ -193,23 +215,6 @@ class RunStore:
         for gone in set(self._logs) - set(found):
             del self._logs[gone]
         return list(map(self._logs.__getitem__, found))
-
-    def note(self, path: Path, sentence: str) -> None:
-        self._problems[path] = sentence
-
-    def instead_of(self, part: Part, log: RunLog) -> list[Stretch]:
-        """What the log and the block files have of a part that can't be read."""
-        result = self._damaged.get(part.serial)
-        if result is None:
-            result = self._damaged[part.serial] = []
-            for start, stop in part.log_spans:
-                result.append(LogStretch(log.path, log.mark_at(0 if start <= BEGINNING else start), self.is_ours))
-                result[-1].read(stop)
-            for name, spans in (part.header.get("wide") or {}).items():
-                for start, stop in spans:
-                    result.append(BlockStretch(self.folder / name, start, log.rank))
-                    result[-1].read(stop)
-        return result
 
 
 FolderState = dict[str, tuple[int, int, int]]
@@ -249,10 +254,10 @@ def is_settled(state: FolderState) -> bool:
 
 
 class Look:
-    """A run at one moment. Valid until the next look of the same store."""
+    """A run at one moment. Valid until the next look of the same store. folder: the run's; None for a bare log."""
 
-    def __init__(self, store: RunStore, logs: list[RunLog]):
-        self._store = store
+    def __init__(self, folder: Path | None, logs: list[RunLog], unreadable: Unreadable):
+        self._folder, self._unreadable = folder, unreadable
         self.logs = logs
         self._segments: list[Segment] | None = None
         self._branches: dict[tuple[int | None, int | None], Branch] = {}
@@ -291,13 +296,13 @@ class Look:
         """
         for log in self.logs:
             for source in log.points:
-                if (source.serial, name) in self._store.bad:
+                if (source.serial, name) in self._unreadable.bad:
                     yield from _of_blocks(name, self._instead(source, log))
                     continue
                 try:
                     yield from part_pieces(source, name, tuple(columns))
                 except DamagedPart as error:
-                    self._store.bad.add((source.serial, name))
+                    self._unreadable.bad.add((source.serial, name))
                     self._note_damage(source, log, error)
                     raise
             yield from _of_blocks(name, self._unsealed(log))
@@ -330,7 +335,7 @@ class Look:
                 try:
                     pieces += part_pieces(source, name, ("time", "edges", "counts"))
                 except DamagedPart as error:
-                    self._store.note(source.path, f"{error}; what it holds of {name} is missing")
+                    self._unreadable.note(source.path, f"{error}; what it holds of {name} is missing")
             pieces += _of_histogram_blocks(name, self._unsealed_histograms(log))
         lengths = [len(piece.step) for piece in pieces]
         step, time = (_joined(column, np.int64) for column in ([p.step for p in pieces], [p.time for p in pieces]))
@@ -346,7 +351,7 @@ class Look:
     def segments(self) -> list[Segment]:
         """The run's segments: as their files say, and as the logs say where those are missing or damaged."""
         if self._segments is None:
-            self._segments = [] if self._store.is_bare else self._read_segments(self._store.folder)
+            self._segments = [] if self._folder is None else self._read_segments(self._folder)
         return list(self._segments)
 
     def _read_segments(self, folder: Path) -> list[Segment]:
@@ -354,7 +359,7 @@ class Look:
         for path in _listed(folder / segments.FOLDER):
             number = path.stem
             if path.suffix == ".json" and number.isdigit() and int(number) not in found:
-                self._store.note(path, f"segments/{path.name} is damaged; the log says what it held")
+                self._unreadable.note(path, f"segments/{path.name} is damaged; the log says what it held")
         for log in self.logs:
             for mark in log.marks if not log.is_sidecar else ():
                 if not mark.foreign and mark.segment not in found:
@@ -396,16 +401,16 @@ class Look:
             yield from rows.histogram_blocks(log.wide_histograms.get(name, []))
 
     def _instead(self, part: Part, log: RunLog) -> Iterator[PointsBlock]:
-        for stretch in self._store.instead_of(part, log):
+        for stretch in self._unreadable.instead_of(part, log):
             yield from stretch.blocks([])
 
     def _note_damage(self, part: Part, log: RunLog, error: DamagedPart) -> None:
-        stretches = self._store.instead_of(part, log)
+        stretches = self._unreadable.instead_of(part, log)
         ends = [stop for _, stop in part.log_spans]
         ends += [stop for spans in (part.header.get("wide") or {}).values() for _, stop in spans]
         whole = all(stretch.end >= stop for stretch, stop in zip(stretches, ends, strict=True))
         source = "what it held is read from the log" if whole else "some of what it held is missing"
-        self._store.note(part.path, f"{error}; {source}")
+        self._unreadable.note(part.path, f"{error}; {source}")
 
 
 def segment_of(mark: Mark) -> Segment:

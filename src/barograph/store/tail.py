@@ -204,6 +204,7 @@ class BlockStretch(Stretch):
                     break
             else:
                 self.end = max(self.end, self._reader.scanned)
+        self._reader.close()  # a reader of a thousand runs would hold a thousand files
         return self.end > before
 
     @property

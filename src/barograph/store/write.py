@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.core.lazy import lazy
-from barograph.store.columns import Array, Block, HistogramsBlock, Keys, PointsBlock
+from barograph.store.columns import Array, Block, HistogramsBlock, Keys, PointsBlock, plain
 from barograph.store.packing import PartWriter
 from barograph.store.schema import TABLES, TEMPORARY_PREFIX, parse_names, sealed_name, sync_folder
 
@@ -39,8 +39,9 @@ def write_part(
         for window in windows:
             writer.add(window.names, window.counts, window.rows)
             for column, found in origin.items():
-                if len(found) < 2:
-                    found.update(window.rows.column(column).unique().to_pylist())
+                for chunk in window.rows.column(column).chunks if len(found) < 2 else ():
+                    values = plain(chunk)
+                    found.update({int(values.min()), int(values.max())} if len(values) else ())
         # a column of one value is said here, so that readers need not decode it
         only = {column: found.pop() if len(found) == 1 else None for column, found in origin.items()}
         writer.close({**header, **only})

@@ -36,6 +36,7 @@ class RunAlerts:
         self.stoppers: list[EarlyStopping] = []
         self.beside: Beside | None = None  # set by `init`
         self._on_alert: Callable[[Any], Any] | None = None
+        self._doctor_named = False  # the console has said how to read all findings
         self._control.on |= {
             "alert": self._show,
             "warn": lambda line: recorder.warn(str(line.get("reason", ""))),
@@ -155,10 +156,12 @@ class RunAlerts:
         assert about is not None
         title, said = _words(about.get("title", "")), _words(about.get("text", ""))
         recovered = bool(about.get("recovered"))
-        level = "recovered" if recovered else str(about.get("level", "warning"))
         shown = f"{title}: {said}" if said and said != title else title
-        word = "INFO" if recovered or level == "info" else level.upper()
-        self._out.console.say([f"alert: {level}: {shown} (step {line.get('step', 0)})"], word)
+        lines = [f"alert: {'recovered: ' if recovered else ''}{shown} (step {line.get('step', 0)})"]
+        if str(about.get("cause", "")).startswith("doctor: ") and not self._doctor_named:
+            self._doctor_named = True
+            lines.append(f"all findings, with evidence: barograph doctor {self._out.dir}")
+        self._out.console.say(lines, "INFO" if recovered else str(about.get("level", "warning")).upper())
         if self._on_alert is not None:
             on_alert = self._on_alert
             self._out.later.call(lambda: on_alert({"step": line.get("step"), "time": line.get("time")} | about))

@@ -28,6 +28,7 @@ from barograph.core.text import (
     sparkline,
 )
 from barograph.query.ending import ending
+from barograph.query.findings import shown_findings
 from barograph.query.given import spent, wall_seconds
 from barograph.query.goodput import CAUSES, Totals, fields
 from barograph.query.goodput import money as cost_by_cause
@@ -151,6 +152,7 @@ def detail(run: StoredRun) -> dict[str, Any]:
         **summary(run),
         **spent(run),
         "ending": ending(run)._asdict(),
+        "findings": shown_findings(run),
         "segments": [segment.fields() for segment in run.segments],
         "goodput": fields(run.goodput()),
         "energy": run.cost(),
@@ -189,6 +191,20 @@ def ending_lines(run: StoredRun, most: int = 8) -> list[str]:
     return lines
 
 
+def finding_lines(run: StoredRun, most: int = 6) -> list[str]:
+    """The findings that were recorded, a line each, the worst first; where to read more."""
+    findings = shown_findings(run)
+    if not findings:
+        return []
+    lines = ["", "  FINDINGS"]
+    for finding in findings[:most]:
+        times = f"{finding['count']} times: " if finding["count"] > 1 else ""
+        where = f"step {finding['step']:,}"
+        lines.append(f"  {short(finding['severity']):<9} {where:<14} {times}{short(finding['message'], 200)}")
+    more = f"{len(findings) - most} more, " if len(findings) > most else ""
+    return [*lines, f"  {more}causes and what to try: barograph doctor {run.id}"]
+
+
 def page(run: StoredRun, most_series: int = 24) -> str:
     """A run on one screen: metadata, configuration, series with sparklines, what to type next."""
     about, row = run.manifest, summary(run)
@@ -207,6 +223,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
     width = shutil.get_terminal_size((100, 24)).columns
     lines += [f"  {key:<9}{fit(value, max(30, width - 11))}" for key, value in facts.items() if value]
     lines += ending_lines(run)
+    lines += finding_lines(run)
     lines += page_lines(run)
     totals, cost = run.goodput(), run.cost()
     lines += time_lines(totals, cost.get("price_per_gpu_hour"), cost.get("gpu_hours"))

@@ -4,6 +4,7 @@
  * Out:  typed answers; ApiError with the server's sentence, `status` 0 where there is no server.
  */
 
+import { outside } from "./base.ts";
 import { decodeFrame, type Frame } from "./frame.ts";
 import { groupsAmong, oneOf } from "./groups.ts";
 import { ApiError } from "./values.ts";
@@ -40,7 +41,7 @@ export function tellServer(reached: boolean): void {
 async function ask(path: string, options: RequestInit = {}, again = PATIENCE): Promise<Response> {
   let answer: Response;
   try {
-    answer = await fetch(path, { credentials: "same-origin", ...options });
+    answer = await fetch(outside(path), { credentials: "same-origin", ...options });
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
     tellServer(false);
@@ -140,12 +141,8 @@ export function getTree(key: Key, prefix: string, signal?: AbortSignal): Promise
   return getJson(runPath(oneOf(key), `/names?tree=${encodeURIComponent(prefix)}`), signal);
 }
 
-/** The answer of `barograph doctor --json` holds a list of one run. */
-export async function getFindings(key: Key, signal?: AbortSignal): Promise<Diagnosis> {
-  const answer = await getJson<Diagnosis | { runs: Diagnosis[] }>(runPath(key, "/findings"), signal);
-  return "runs" in answer
-    ? (answer.runs[0] ?? { run: "", source: "", findings: [], checked: [], abstained: [] })
-    : answer;
+export function getFindings(key: Key, signal?: AbortSignal): Promise<Diagnosis> {
+  return getJson(runPath(key, "/findings"), signal);
 }
 
 // -- edits --------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
  * none in a tab that nobody sees. Who comes back to a tab reads again (`onAgain`).
  */
 
+import { outside } from "./base.ts";
 import { tellServer } from "./client.ts";
 import { openRunsOf } from "./groups.ts";
 import type { Key, PointsEvent, Row, RowsEvent } from "./types.ts";
@@ -71,7 +72,7 @@ function connect(): void {
     return;
   }
   asked = wanted;
-  const mine = new EventSource(wanted);
+  const mine = new EventSource(outside(wanted));
   source = mine;
   mine.addEventListener("open", () => {
     failures = 0;

@@ -305,6 +305,8 @@ export interface Abstained {
 export interface Diagnosis {
   run: string;
   source: string;
+  headline: string;
+  judged_by: string | null;
   findings: Finding[];
   checked: string[];
   abstained: Abstained[];
@@ -588,21 +590,6 @@ export interface Verdict {
   sentences: string[];
 }
 
-/** A side's place: its final value with its interval, and how it stands to the best. */
-export interface Rank {
-  side: number;
-  label: string;
-  value: number | null;
-  low: number | null;
-  high: number | null;
-  runs: number;
-  of: number;
-  outcome: string;
-  difference: number | null;
-  p: number | null;
-  why: string;
-}
-
 /** Three sides or more, the best first. */
 export interface Ranking {
   metric: string;
@@ -633,23 +620,6 @@ export interface Comparison {
   contrasts: Contrast[];
 }
 
-/** A key of the configuration: the share of the variation that it explains, its interval, p, and how it stands. */
-export interface KeyImportance {
-  key: string;
-  outcome: string;
-  share: number;
-  low: number;
-  high: number;
-  p: number | null;
-  levels: number;
-  lacking: number;
-  trend: string;
-  best: string | null;
-  beside: string[];
-  together: Record<string, number>;
-  sentence: string;
-}
-
 /** What explains a metric over some runs: `barograph importance --json`. */
 export interface Importance {
   metric: string;
@@ -674,4 +644,42 @@ export interface Similar {
 /** Runs that differ in little, repeats first. */
 export interface SimilarRuns {
   similar: Similar[];
+}
+
+/** A side's place. value, low, high: its final value and the interval of the mean, None where there is none.
+ * difference, p: against the best. why: why it has no place among the others, "" where it has one.
+ */
+export interface Rank {
+  side: number;
+  label: string;
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  runs: number;
+  of: number;
+  outcome: string;
+  difference: number | null;
+  p: number | null;
+  why: string;
+}
+
+/** share: of the variation of the metric's ranks that the key explains by itself, less chance. low, high: its interval.
+ * p: corrected for the number of keys; of the last test that it took part in. beside: the keys that it was tested
+ * beside. together: other keys that vary with it, 0 to 1. best: the values where the metric is best. trend: how the
+ * metric goes with larger values, "rises", "falls" or "". lacking: runs that lack it.
+ */
+export interface KeyImportance {
+  key: string;
+  outcome: string;
+  share: number;
+  low: number;
+  high: number;
+  p: number | null;
+  levels: number;
+  lacking: number;
+  trend: string;
+  best: string | null;
+  beside: string[];
+  together: Record<string, number>;
+  sentence: string;
 }

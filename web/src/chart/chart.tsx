@@ -10,7 +10,7 @@ import type { ChartProps } from "../api/contract.ts";
 import { Icon } from "../shell/icon.tsx";
 import { Pop } from "../shell/pop.tsx";
 import { toast } from "../shell/toast.tsx";
-import { number, whole } from "../shell/text.ts";
+import { whole } from "../shell/text.ts";
 import { Control, keyOf, type Line } from "./control.ts";
 import { statistics } from "./curve.ts";
 import { FlagLayer } from "./flags.tsx";
@@ -24,6 +24,7 @@ import { copyPython, savePoints, saveSvg } from "./take.ts";
 import { spread } from "./robust.ts";
 import { Comparison, Table } from "./table.tsx";
 import { axisName } from "./ticks.ts";
+import { amount, unitOf } from "./units.ts";
 import "uplot/dist/uPlot.min.css";
 import "./chart.css";
 
@@ -36,6 +37,8 @@ export interface Props extends Omit<ChartProps, "series"> {
   unit?: string;
   /** The height is that of the plot with its legend. */
   legendInside?: boolean;
+  /** false: no names of lines beside the plot or below it, as where many charts have the same ones. */
+  legend?: boolean;
   /** More entries for the chart's menu. */
   menu?: (close: () => void) => ComponentChildren;
   level?: 2 | 3 | 4;
@@ -64,9 +67,9 @@ export function Chart(props: Props) {
   const place = useRef<(() => void) | null>(null);
   const before = control.current;
   const several = series.filter((line) => before?.has(line) ?? true).length;
-  const below = several > 1 && several <= LEGEND_MOST && !before?.labelRoom;
+  const below = props.legend !== false && several > 1 && several <= LEGEND_MOST && !before?.labelRoom;
   const tall = full ? Math.max(260, innerHeight - 150) : height - (below && props.legendInside ? LEGEND_HIGH : 0);
-  const setup = { lines: series, height: tall, logY, logOwn, zero };
+  const setup = { lines: series, height: tall, logY, logOwn, zero, named: props.legend !== false };
   const [cursor, setCursor] = useState<{ x: number; y: number | null; own: boolean } | null>(null);
 
   if (!props.group && (own.settings.x !== x || own.settings.smooth !== smooth || own.settings.logX !== logX)) {
@@ -166,6 +169,7 @@ export function Chart(props: Props) {
   });
 
   const legend = made &&
+    props.legend !== false &&
     state?.phase === "ready" &&
     named.length > 1 &&
     (made.labelRoom || named.length <= LEGEND_MOST) && (
@@ -353,7 +357,9 @@ function Notes({ made, log, group }: { made: Control | null; log: boolean; group
           {whole(hidden)} ≤ 0 left out
         </span>
       )}
-      {last !== undefined && last !== null && <span class="value">{number(last)}</span>}
+      {last !== undefined && last !== null && (
+        <span class="value">{amount(last, unitOf(made.lines.map((line) => line.name)))}</span>
+      )}
     </>
   );
 }
@@ -387,7 +393,8 @@ function describe(title: string, made: Control | null, group: Group): string {
   const parts = lines.slice(0, 4).map(({ line, curve }) => {
     const [from, to] = made.plot.view;
     const { first, last, low, high } = statistics(curve, from, to);
-    return `${lines.length > 1 ? `${line.label} ` : ""}from ${number(first)} to ${number(last)}, between ${number(low)} and ${number(high)}`;
+    const said = (value: number): string => amount(value, unitOf([line.name]));
+    return `${lines.length > 1 ? `${line.label} ` : ""}from ${said(first)} to ${said(last)}, between ${said(low)} and ${said(high)}`;
   });
   const more = lines.length > 4 ? `; and ${lines.length - 4} more` : "";
   const odd = made.state.odd ? ` ${made.state.odd} values are not finite.` : "";

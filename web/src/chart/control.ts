@@ -12,19 +12,18 @@ import { onTheme, token } from "../shell/theme.ts";
 import { extent, nearest, placeOf, read, type Curve, type Look, type Reading } from "./curve.ts";
 import type { Group, Settings } from "./group.ts";
 import { onPointed, point, pointed } from "./highlight.ts";
-import type { Loader, Wish } from "./loader.ts";
+import type { Loader } from "./loader.ts";
 import { loader as shared } from "./loader.ts";
 import { Plot } from "./plot.ts";
 import type { PlotInks, PlotOptions } from "./scene.ts";
 import { same, type Range, type View } from "./range.ts";
+import { unitOf } from "./units.ts";
 
 export interface Line extends ChartSeries {
   dash?: boolean;
   rank?: number;
   /** Low and high are the edges of an interval around the line, as of a group of runs around its mean. */
   interval?: boolean;
-  /** Of a line that is not one run's series, as the mean of a group: where its curve comes from. Its `run` is its key. */
-  source?: (wish: Wish, signal: AbortSignal) => Promise<Curve>;
 }
 
 export interface Setup {
@@ -35,6 +34,8 @@ export interface Setup {
   /** What a person chose for this chart. */
   logOwn?: boolean | null;
   zero?: boolean;
+  /** false: no room for the names of lines. */
+  named?: boolean;
 }
 
 export interface State {
@@ -151,7 +152,8 @@ export class Control {
   #options(): PlotOptions {
     const { x, logX, typical } = this.group.settings;
     const { height, zero } = this.#setup;
-    return { x, logX, typical, logY: this.logY, height, zero, right: this.labelRoom };
+    const unit = unitOf(this.lines.map((line) => line.name));
+    return { x, logX, typical, logY: this.logY, height, zero, right: this.labelRoom, unit };
   }
 
   /** CSS pixels at the right for the names of lines; 0 where they stand below. */
@@ -159,7 +161,11 @@ export class Control {
 
   #measureLabels(): void {
     const named = this.lines.filter((line) => this.has(line));
-    const fits = named.length > 1 && named.length <= LABELS_MOST && this.plot.hostWidth >= LABEL_ROOM;
+    const fits =
+      this.#setup.named !== false &&
+      named.length > 1 &&
+      named.length <= LABELS_MOST &&
+      this.plot.hostWidth >= LABEL_ROOM;
     const high = fits && named.length * LABEL_ROW <= this.#setup.height - 40;
     const room = high ? Math.min(LABEL_WIDEST, Math.ceil(this.plot.widest(named.map((line) => line.label))) + 22) : 0;
     if (room === this.labelRoom) return;
@@ -286,15 +292,9 @@ export class Control {
     this.#asking = this.#key(view, settings);
     const wish = { x: settings.x, logX: settings.logX, branch: settings.branch, smooth: settings.smooth };
     const buckets = this.#buckets(lines.length);
-    const wanted = lines
-      .filter((line) => !line.source)
-      .map(({ run, name, rank }) => (rank === undefined ? { run, name } : { run, name, rank }));
-    const ask = async (range: View): Promise<Curve[]> => {
-      const asked = { ...wish, view: range, buckets };
-      const made = lines.flatMap((line) => (line.source ? [line.source(asked, control.signal)] : []));
-      const plain = wanted.length ? this.#loader.load(wanted, asked, control.signal) : Promise.resolve([]);
-      return (await Promise.all([plain, ...made])).flat();
-    };
+    const wanted = lines.map(({ run, name, rank }) => (rank === undefined ? { run, name } : { run, name, rank }));
+    const ask = (range: View): Promise<Curve[]> =>
+      this.#loader.load(wanted, { ...wish, view: range, buckets }, control.signal);
     try {
       if (view === null || live) this.#whole = await ask(null);
       if (view !== null) {

@@ -15,11 +15,9 @@ import { useTheme } from "../shell/theme.ts";
 import { count, whole } from "../shell/text.ts";
 import { Chart } from "./chart.tsx";
 import type { Line } from "./control.ts";
-import type { Curve } from "./curve.ts";
 import { familiesOf, lineLabel, rank, type Family, type Panel } from "./families.ts";
 import { Group, smoothOf } from "./group.ts";
 import { point } from "./highlight.ts";
-import type { Wish } from "./loader.ts";
 import { useSettings } from "./toolbar.tsx";
 import { lineColours, sequence } from "../shell/colour.ts";
 import { arranged, moved, useLayout, type LayoutState } from "./layout.ts";
@@ -28,18 +26,7 @@ import { escapeRegex, useNames } from "./names.ts";
 import type { Flag } from "./scene.ts";
 import { Lazy, More } from "./lazy.tsx";
 
-/** Runs that are drawn as one line with a band: low and high are the edges of an interval around the middle. */
-export interface GroupLine {
-  /** Its key, by which tables and charts point at it. */
-  key: string;
-  label: string;
-  colour: string;
-  curve: (name: string, wish: Wish, signal: AbortSignal) => Promise<Curve>;
-}
-
 export interface Props extends PanelsProps {
-  /** In place of one line a run. */
-  groups?: readonly GroupLine[];
   group?: Group;
   flags?: readonly Flag[];
   /** Names that were picked by hand: a section of their own at the top. */
@@ -357,7 +344,7 @@ interface OneProps extends SectionProps {
   menu: (close: () => void) => preact.ComponentChildren;
 }
 
-function One({ panel, runs, labels, group, groups, flags, menu, state }: OneProps) {
+function One({ panel, runs, labels, group, flags, menu, state }: OneProps) {
   const theme = useTheme();
   const colourOf = useColours(runs);
   const names = panel.names.join("\n");
@@ -376,17 +363,6 @@ function One({ panel, runs, labels, group, groups, flags, menu, state }: OneProp
       }));
     }
     const several = panel.names.length > 1;
-    if (groups)
-      return groups.flatMap(({ key, label, colour, curve }) =>
-        panel.names.map((name) => ({
-          run: key,
-          name,
-          label: several ? `${label} · ${name}` : label,
-          colour,
-          interval: true,
-          source: (wish, signal) => curve(name, wish, signal),
-        })),
-      );
     return runs.flatMap((run) =>
       panel.names.map((name, at) => ({
         run,
@@ -397,7 +373,7 @@ function One({ panel, runs, labels, group, groups, flags, menu, state }: OneProp
         interval: isGroup(run),
       })),
     );
-  }, [keys, names, theme, labels, colourOf, groups]);
+  }, [keys, names, theme, labels, colourOf]);
   const about = useMemo(
     () => flags?.filter((flag) => !flag.names || flag.names.some((name) => panel.names.includes(name))),
     [flags, names],

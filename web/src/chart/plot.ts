@@ -14,11 +14,13 @@ import { paint, type Drawn, type Frame } from "./paint.ts";
 import { padded, type Range, type View } from "./range.ts";
 import { fence } from "./robust.ts";
 import type { PlotCalls, PlotInks, PlotOptions, Tick } from "./scene.ts";
-import { COUNTS, logTicks, logTickText, SECONDS, secondsText, ticks, tickText } from "./ticks.ts";
+import { COUNTS, SECONDS } from "./ticks.ts";
+import { unitTicks, unitTickTexts } from "./units.ts";
 
 const LEFT = 56; // of the y axis: the same in all charts, so that they are aligned, but for one whose numbers are wider
 const RIGHT = 22; // half of the last tick's text stands beyond the plot
 const GAPS = 14; // of it, what is not text
+const BUILT = ["x", "logX", "logY", "unit"] as const; // options that uPlot takes once
 const COUNTED = new Set(["step", "samples", "tokens"]);
 
 const pen = document.createElement("canvas").getContext("2d");
@@ -90,7 +92,7 @@ export class Plot {
     this.#inks = this.#inksNow();
     this.#lastTick = 0;
     this.#u?.destroy();
-    const { logX, logY, x } = this.#options;
+    const { logX, logY, x, unit } = this.#options;
     const font = `11px ${this.#inks.font}`;
     const seconds = x === "relative" && !logX;
     const shared = (): Pick<uPlot.Axis, "stroke" | "font" | "grid" | "ticks"> => ({
@@ -101,14 +103,14 @@ export class Plot {
     });
     // uPlot knows steps from 1e-32 to 1e32, and of 2.5, which needs a digit more; a logarithmic axis it counts from its
     // lower end on, round or not. It gets a step that always fits, and our own ticks.
-    const round = (log: boolean): Pick<uPlot.Axis, "incrs" | "splits" | "filter"> => {
+    const round = (log: boolean, unit = ""): Pick<uPlot.Axis, "incrs" | "splits" | "filter"> => {
       let room = 1;
       return {
         incrs: (_u, _axis, low, high, size, space) => {
           room = size / space;
           return [Math.max(high - low, 5)];
         },
-        splits: (_u, _axis, low, high) => (log ? logTicks : ticks)(low, high, room),
+        splits: (_u, _axis, low, high) => unitTicks(low, high, room, log, unit),
         filter: (_u, splits) => splits,
       };
     };
@@ -146,7 +148,7 @@ export class Plot {
         },
         {
           ...shared(),
-          ...round(logY),
+          ...round(logY, unit),
           size: (_u, texts) => Math.max(LEFT, widest(texts ?? [], font) + GAPS),
           gap: 4,
           space: 34,
@@ -200,16 +202,10 @@ export class Plot {
   }
 
   #words(values: (number | null)[], scale: "x" | "y"): string[] {
-    const log = scale === "x" ? this.#options.logX : this.#options.logY;
-    const seconds = scale === "x" ? this.#options.x === "relative" : this.#options.unit === "seconds";
-    const known = values.filter((value): value is number => value !== null);
-    const step = known.length > 1 ? Math.abs((known[1] ?? 0) - (known[0] ?? 0)) : Math.abs(known[0] ?? 1) || 1;
-    const most = Math.max(...known.map(Math.abs), 0);
-    return values.map((value) => {
-      if (value === null || value === undefined) return "";
-      if (log) return seconds ? `${logTickText(value)} s` : logTickText(value);
-      return seconds ? secondsText(value, step) : tickText(value, step, most);
-    });
+    const { x, logX, logY, unit } = this.#options;
+    return scale === "y"
+      ? unitTickTexts(values, logY, unit)
+      : unitTickTexts(values, logX, x === "relative" ? "seconds" : "");
   }
 
   #wholeX(): Range {
@@ -340,7 +336,7 @@ export class Plot {
   setOptions(options: PlotOptions): void {
     const before = this.#options;
     this.#options = options;
-    if (before.x !== options.x || before.logX !== options.logX || before.logY !== options.logY) this.#build();
+    if (BUILT.some((name) => before[name] !== options[name])) this.#build();
     else if (before.height !== options.height) this.resize();
     else if (before.right !== options.right) this.#u?.redraw(false, true);
     this.refresh();

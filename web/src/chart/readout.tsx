@@ -7,6 +7,7 @@
 import { number, whole } from "../shell/text.ts";
 import { keyOf, type Control, type Readout } from "./control.ts";
 import { xText } from "./ticks.ts";
+import { amount, unitOf, type Unit } from "./units.ts";
 
 const TIP_MOST = 12;
 const NEAR = 24; // CSS pixels from a line at which it is meant
@@ -17,14 +18,18 @@ export function Linked({ readouts }: { readouts: Readout[] }) {
   if (!shown.length && readouts.length) {
     const values = readouts.map((one) => one.reading.smooth ?? one.reading.value).filter(Number.isFinite);
     if (!values.length) return null;
-    return <span class="value">{between(Math.min(...values), Math.max(...values))}</span>;
+    return (
+      <span class="value">
+        {between(Math.min(...values), Math.max(...values), unitOf(readouts.map((one) => one.line.name)))}
+      </span>
+    );
   }
   return (
     <>
       {shown.map(({ line, reading }) => (
         <span class="value" key={keyOf(line)}>
           {readouts.length > 1 && <i class="key" style={{ color: line.colour }} />}
-          {number(reading.smooth ?? reading.value)}
+          {said({ line, reading })}
         </span>
       ))}
     </>
@@ -78,7 +83,7 @@ export function Tip({
                 <i class="key" style={{ color: one.line.colour }} />
               </td>
               <td class="name">{one.line.label}</td>
-              <td class="number">{number(one.reading.smooth ?? one.reading.value, 5)}</td>
+              <td class="number">{said(one)}</td>
               <td class="number quiet">{range(one)}</td>
             </tr>
           ))}
@@ -89,15 +94,20 @@ export function Tip({
   );
 }
 
+const said = ({ line, reading }: Pick<Readout, "line" | "reading">): string =>
+  amount(reading.smooth ?? reading.value, unitOf([line.name]));
+
 /** Two numbers in the same digits: 3.70 … 3.88. */
-function between(low: number, high: number): string {
-  const [a, b] = [number(low, 3, true), number(high, 3, true)];
+function between(low: number, high: number, unit: Unit): string {
+  const text = (value: number): string => (unit ? amount(value, unit) : number(value, 3, true));
+  const [a, b] = [text(low), text(high)];
   return a === b ? a : `${a} … ${b}`;
 }
 
-function range({ reading }: Readout): string {
-  if (!reading.exact && reading.low < reading.high) return between(reading.low, reading.high);
-  return reading.smooth !== null ? `raw ${number(reading.value, 3)}` : "";
+function range({ line, reading }: Readout): string {
+  const unit = unitOf([line.name]);
+  if (!reading.exact && reading.low < reading.high) return between(reading.low, reading.high, unit);
+  return reading.smooth !== null ? `raw ${amount(reading.value, unit, 3)}` : "";
 }
 
 const KINDS = { nan: "nan", "+inf": "inf", "-inf": "-inf" };
@@ -131,8 +141,6 @@ export function placeTip(tip: HTMLElement, made: Control, at: { x: number; y: nu
 
 export function spoken(readouts: Readout[], x: string, at: number): string {
   if (!readouts.length) return "";
-  const values = readouts
-    .slice(0, 5)
-    .map(({ line, reading }) => `${line.label} ${number(reading.smooth ?? reading.value)}`);
+  const values = readouts.slice(0, 5).map(({ line, reading }) => `${line.label} ${said({ line, reading })}`);
   return `${xText(x, at)}: ${values.join(", ")}`;
 }

@@ -11,6 +11,7 @@ import type { Control } from "./control.ts";
 import { placeOf, type Columns, type RangeStatistics } from "./curve.ts";
 import type { Range } from "./range.ts";
 import { axisName, xText } from "./ticks.ts";
+import { amount, unitOf } from "./units.ts";
 
 const ROWS = 50;
 
@@ -132,6 +133,8 @@ export function Comparison({ made, range, close, statistics }: Compared) {
     before: statistics(curve, 2 * from - to, from),
   }));
   const shown = all.slice(0, LINES);
+  const counted = unitOf(lines.map(({ line }) => line.name));
+  const said = (value: number, digits = 5): string => amount(value, counted, digits);
   type Value = (now: RangeStatistics, before: RangeStatistics) => string;
   const some =
     (value: Value): Value =>
@@ -139,10 +142,10 @@ export function Comparison({ made, range, close, statistics }: Compared) {
       now.points ? value(now, before) : "–";
   const rows: [string, Value, string?][] = [
     ["points", (now) => whole(now.points)],
-    ["mean", some((now) => number(now.mean, 5))],
+    ["mean", some((now) => said(now.mean))],
     [
       "mean before",
-      (_, before) => (before.points ? number(before.mean, 5) : "–"),
+      (_, before) => (before.points ? said(before.mean) : "–"),
       "of the range of the same width just before",
     ],
     [
@@ -151,10 +154,10 @@ export function Comparison({ made, range, close, statistics }: Compared) {
         before.points && before.mean !== 0 ? change(((now.mean - before.mean) / Math.abs(before.mean)) * 100) : "–",
       ),
     ],
-    [`slope ${unit}`, (now) => (Number.isNaN(now.slope) ? "–" : number(now.slope * per, 3)), "by least squares"],
-    ["first → last", some((now) => `${number(now.first)} → ${number(now.last)}`)],
-    ["change", some((now) => number(now.change, 3))],
-    ["minimum … maximum", some((now) => `${number(now.low)} … ${number(now.high)}`)],
+    [`slope ${unit}`, (now) => (Number.isNaN(now.slope) ? "–" : said(now.slope * per, 3)), "by least squares"],
+    ["first → last", some((now) => `${said(now.first)} → ${said(now.last)}`)],
+    ["change", some((now) => said(now.change, 3))],
+    ["minimum … maximum", some((now) => `${said(now.low)} … ${said(now.high)}`)],
   ];
   return (
     <div class="chart-table comparison">

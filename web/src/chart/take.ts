@@ -41,4 +41,4 @@ export async function copyPython(made: Control, title: string): Promise<void> {
   await navigator.clipboard.writeText(text);
 }
 
-const linesOf = (made: Control) => made.lines.filter((line) => made.has(line) && !made.isHidden(line) && !line.source);
+const linesOf = (made: Control) => made.lines.filter((line) => made.has(line) && !made.isHidden(line));

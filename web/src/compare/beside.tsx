@@ -1,12 +1,13 @@
-/** Two sides beside each other: uncommitted code, and what the models wrote.
+/** Two sides beside each other: uncommitted code, what the models wrote, images, sound and tables.
  *
  * In:   the comparison, which run is which key.
- * Out:  for two sides, the first run of each: the changes of files that differ; samples at the same step.
+ * Out:  for two sides, the first run of each: the changes of files that differ; samples and media at the same step.
  */
 
 import { useEffect, useState } from "preact/hooks";
 import { getRun } from "../api/client.ts";
 import type { Comparison, Detail, Key, Sample } from "../api/types.ts";
+import { MediaTab } from "../media/view.tsx";
 import { whole } from "../shell/text.ts";
 import { patchesOf } from "./patches.ts";
 import { letter } from "./reckon.ts";
@@ -14,11 +15,12 @@ import { letter } from "./reckon.ts";
 interface Props {
   made: Comparison;
   members: readonly Key[][];
+  query: URLSearchParams;
 }
 
 const LONGEST = 40_000; // characters of one file's changes
 
-export function Beside({ made, members }: Props) {
+export function Beside({ made, members, query }: Props) {
   const [chosen, setChosen] = useState(1);
   const other = Math.min(chosen, made.sides.length - 1);
   const pair = [members[0]?.[0], members[other]?.[0]] as const;
@@ -36,7 +38,10 @@ export function Beside({ made, members }: Props) {
   const patches = [patchesOf(a.manifest), patchesOf(b.manifest)] as const;
   const files = made.code_files.filter((file) => patches.some((own) => own.has(file)));
   const samples = a.samples.length > 0 && b.samples.length > 0;
-  if (files.length === 0 && !samples) return null;
+  const media = pair[0] !== undefined && pair[1] !== undefined && (
+    <MediaTab runKey={pair[0]} against={[pair[1]]} beat={0} query={query} samples={[]} />
+  );
+  if (files.length === 0 && !samples) return media || null;
   const heads = [`A ${a.name}`, `${letter(other)} ${b.name}`];
   return (
     <section class="panel block">
@@ -73,6 +78,7 @@ export function Beside({ made, members }: Props) {
         </details>
       ))}
       {samples && <SamplePairs sides={[a.samples, b.samples]} heads={heads} />}
+      {media}
     </section>
   );
 }

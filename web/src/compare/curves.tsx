@@ -1,19 +1,22 @@
-/** The curves of a comparison: run by run, groups as bands, and the difference from the baseline.
+/** The curves of a comparison: a line a side, groups as their mean with a band, and the difference from the baseline.
  *
  * In:   the comparison, which run is which key, the sides' colours.
  * Out:  charts.
  */
 
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { getSeries } from "../api/client.ts";
+import { groupKey, setGroup } from "../api/groups.ts";
+import { announce } from "../api/live.ts";
 import type { Axis } from "../api/values.ts";
 import type { Key } from "../api/types.ts";
 import { Chart } from "../chart/chart.tsx";
-import { useChartGroup } from "../chart/choice.ts";
+import type { Line } from "../chart/control.ts";
+import type { Group } from "../chart/group.ts";
 import { ChartToolbar, useSettings } from "../chart/toolbar.tsx";
 import { Lazy } from "../chart/lazy.tsx";
 import { BandChart, type BandLine } from "./drawing.tsx";
-import { band, letter, onGrid } from "./reckon.ts";
+import { count } from "../shell/text.ts";
+import { letter } from "./reckon.ts";
 import type { Comparison } from "../api/types.ts";
 
 interface Props {
@@ -22,46 +25,65 @@ interface Props {
   keys: Key[][];
   colours: readonly string[];
   metric: string;
-  x: Axis;
-  query: URLSearchParams;
+  group: Group;
 }
 
-const BUCKETS = 400; // wider than any screen shows of a band
-const MOST_GROUPED = 60; // beyond, the bands alone are legible
+const MOST_GROUPED = 60; // beyond, the means alone are legible
 
 /** `time` of a comparison is time since the start. */
 export const chartAxis = (axis: string | null): Axis =>
   axis === "time" ? "relative" : axis === "flops" || !axis ? "step" : axis;
 
-export function Curves({ made, keys, colours, metric, x: compared, query }: Props) {
-  const group = useChartGroup(query, "compare", { name: "along", axis: compared });
-  const { x, smooth } = useSettings(group);
+/** A line a side: its run, or the mean of its runs with their deviation as a band. */
+function useSides({ made, keys, colours }: Pick<Props, "made" | "keys" | "colours">): Omit<Line, "name">[] {
+  return useMemo(
+    () =>
+      keys.flatMap((side, at): Omit<Line, "name">[] => {
+        const label = `${letter(at)} ${made.sides[at]?.label ?? ""}`;
+        const colour = colours[at] ?? "#888888";
+        if (side.length < 2) return side.map((run) => ({ run, label, colour }));
+        const run = groupKey(`compared ${label}`);
+        if (setGroup(run, side, [])) setTimeout(() => announce(run), 0);
+        return [{ run, label: `${label} (${count(side.length, "run")})`, colour, interval: true }];
+      }),
+    [made, keys.flat().join(" "), colours.join(" ")],
+  );
+}
+
+export function Curves(props: Props) {
+  const { made, keys, colours, metric, group } = props;
+  const { x } = useSettings(group);
   const grouped = keys.some((side) => side.length > 1);
-  const runs = keys.flat();
-  const series = useMemo(
+  const sides = useSides(props);
+  const lines = useMemo(() => sides.map((side) => ({ ...side, name: metric })), [sides, metric]);
+  const members = useMemo(
     () =>
       keys.flatMap((side, at) =>
         side.map((run, place) => ({
           run,
           name: metric,
-          label:
-            side.length > 1
-              ? `${letter(at)} ${made.sides[at]?.runs[place]?.name ?? ""}`
-              : `${letter(at)} ${made.sides[at]?.label ?? ""}`,
+          label: `${letter(at)} ${made.sides[at]?.runs[place]?.name ?? ""}`,
           colour: colours[at] ?? "#888888",
-          dim: grouped && side.length > 1,
+          dim: true,
         })),
       ),
-    [runs.join(" "), colours.join(" "), metric],
+    [sides, metric],
   );
   return (
     <div class="curves">
       <div class="charts-bar">
         <ChartToolbar group={group} expressions={false} axisLabel="Drawn over" />
       </div>
-      {grouped && <Groups made={made} keys={keys} colours={colours} metric={metric} x={x} smooth={smooth} />}
-      {(!grouped || runs.length <= MOST_GROUPED) && (
-        <Chart series={series} x={x} group={group} title={metric} height={grouped ? 260 : 320} />
+      <Chart
+        series={lines}
+        x={x}
+        group={group}
+        title={metric}
+        unit={grouped ? "mean and standard deviation of each group" : ""}
+        height={320}
+      />
+      {grouped && members.length <= MOST_GROUPED && (
+        <Chart series={members} x={x} group={group} title={metric} unit="each run" height={260} />
       )}
       <DifferenceCurves made={made} colours={colours} />
     </div>
@@ -72,8 +94,10 @@ const FIRST_METRICS = 12;
 const SMALL = 170;
 
 /** All other metrics that the sides have in common, each in a small chart that is read when it comes into sight. */
-export function OtherMetrics({ names, query, ...rest }: Omit<Props, "metric"> & { names: readonly string[] }) {
-  const smooth = query.get("smooth") ?? "0";
+export function OtherMetrics(props: Omit<Props, "metric"> & { names: readonly string[] }) {
+  const { names, group } = props;
+  const { x } = useSettings(group);
+  const sides = useSides(props);
   const [most, setMost] = useState(FIRST_METRICS);
   if (names.length === 0) return null;
   return (
@@ -82,7 +106,7 @@ export function OtherMetrics({ names, query, ...rest }: Omit<Props, "metric"> & 
       <div class="small-multiples">
         {names.slice(0, most).map((name) => (
           <Lazy key={name} height={SMALL + 44}>
-            <Groups {...rest} metric={name} smooth={smooth} small />
+            <Small name={name} sides={sides} x={x} group={group} />
           </Lazy>
         ))}
       </div>
@@ -97,70 +121,16 @@ export function OtherMetrics({ names, query, ...rest }: Omit<Props, "metric"> & 
   );
 }
 
-/** Each group's mean, with its smallest and largest as a band. */
-function Groups({
-  made,
-  keys,
-  colours,
-  metric,
-  x,
-  smooth,
-  small = false,
-}: Omit<Props, "query"> & { smooth: string; small?: boolean }) {
-  const [found, set] = useState<{ lines: BandLine[]; error: string | null }>({ lines: [], error: null });
-  const runs = keys.flat();
-  useEffect(() => {
-    const stop = new AbortController();
-    getSeries(
-      {
-        series: runs.map((run) => ({ run, name: metric })),
-        x,
-        from: null,
-        to: null,
-        buckets: BUCKETS,
-        branch: "live",
-        smooth: smooth || 0,
-      },
-      stop.signal,
-    )
-      .then((frame) => {
-        const curves = frame.header.series.map(({ columns, error }) => {
-          const own = { x: frame.column(columns.x), y: frame.column(columns.smooth ?? columns.y ?? columns.mean) };
-          return error || own.x.length === 0 ? null : own;
-        });
-        let at = 0;
-        const lines = keys.flatMap((side, index): BandLine[] => {
-          const mine = side
-            .map(() => curves[at++])
-            .filter((one): one is NonNullable<typeof one> => one !== null && one !== undefined);
-          if (mine.length === 0) return [];
-          // where all of the group are: a mean over fewer would jump where one ends
-          const from = Math.max(...mine.map((one) => one.x[0] ?? Infinity));
-          const to = Math.min(...mine.map((one) => one.x[one.x.length - 1] ?? -Infinity));
-          if (!(to > from)) return [];
-          const grid = Float64Array.from({ length: BUCKETS + 1 }, (_, place) => from + ((to - from) * place) / BUCKETS);
-          const { mean, low, high } = band(mine.map((one) => onGrid(one.x, one.y, grid)));
-          const label = `${letter(index)} ${made.sides[index]?.label ?? ""}${mine.length > 1 ? ` (${mine.length} runs)` : ""}`;
-          return [
-            { label, colour: colours[index] ?? "#888888", x: grid, y: mean, ...(mine.length > 1 ? { low, high } : {}) },
-          ];
-        });
-        set({ lines, error: null });
-      })
-      .catch((error: Error) => error.name !== "AbortError" && set({ lines: [], error: error.message }));
-    return () => stop.abort();
-  }, [runs.join(" "), metric, x, smooth, colours.join(" ")]);
-  if (found.error) return <p class="tone-bad">{found.error}</p>;
-  if (found.lines.length === 0) return null;
-  return (
-    <BandChart
-      title={small ? metric : `${metric}: each group's mean, from its smallest to its largest`}
-      lines={found.lines}
-      x={x}
-      height={small ? SMALL : 300}
-      plain={small}
-    />
-  );
+interface SmallProps {
+  name: string;
+  sides: readonly Omit<Line, "name">[];
+  x: Axis;
+  group: Group;
+}
+
+function Small({ name, sides, x, group }: SmallProps) {
+  const lines = useMemo(() => sides.map((side) => ({ ...side, name })), [sides, name]);
+  return <Chart series={lines} x={x} group={group} title={name} height={SMALL} legend={false} />;
 }
 
 const FEW_DIFFERENCES = 5; // with more bands over each other none can be read

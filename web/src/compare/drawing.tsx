@@ -31,11 +31,9 @@ interface Props {
   /** A line at zero, as for differences. */
   zero?: boolean;
   height?: number;
-  /** The legend has the lines under the pointer alone. */
-  plain?: boolean;
 }
 
-export function BandChart({ title, lines, x, zero = false, height = 240, plain = false }: Props) {
+export function BandChart({ title, lines, x, zero = false, height = 240 }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const chart = useRef<LocalChart | null>(null);
   const [at, setAt] = useState<number | null>(null);
@@ -73,7 +71,7 @@ export function BandChart({ title, lines, x, zero = false, height = 240, plain =
       <figcaption>{title}</figcaption>
       <div ref={host} role="img" aria-label={`${title}: ${lines.map((line) => line.label).join(", ")}`} />
       <ul class="chart-legend">
-        {(plain && at === null ? [] : lines).map((line) => {
+        {lines.map((line) => {
           const place = at === null ? -1 : nearest(line.x, at);
           const [below, above] = [line.low?.[place] ?? NaN, line.high?.[place] ?? NaN];
           return (

@@ -9,6 +9,7 @@ import { Icon } from "../shell/icon.tsx";
 import { count } from "../shell/text.ts";
 import { amount, better, change, letter, plusMinus } from "./reckon.ts";
 import type { Comparison, Difference, TableRow } from "../api/types.ts";
+import { Wide } from "../shell/wide.tsx";
 
 // prettier-ignore
 const PARTS: Record<string, string> = {
@@ -104,7 +105,7 @@ function Changes({ rows, made, colours }: Props & { rows: readonly Difference[] 
 
 function Table({ rows, made, colours, marked = false }: Props & { rows: readonly Difference[]; marked?: boolean }) {
   return (
-    <div class="wide-table">
+    <Wide label="What differs">
       <table class="facts">
         <thead>
           <tr>
@@ -135,7 +136,7 @@ function Table({ rows, made, colours, marked = false }: Props & { rows: readonly
           ))}
         </tbody>
       </table>
-    </div>
+    </Wide>
   );
 }
 
@@ -147,7 +148,7 @@ export function Figures({ made, colours }: Props) {
   return (
     <section class="panel block">
       <h2>Figures</h2>
-      <div class="wide-table">
+      <Wide label="Figures">
         <table class="facts figures">
           <thead>
             <tr>
@@ -171,7 +172,7 @@ export function Figures({ made, colours }: Props) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Wide>
       <p class="quiet small">
         Percent of {letter(baseline)}. Green is better and red is worse, where the good direction is known; a difference
         may be chance all the same, see the verdict.

@@ -7,6 +7,7 @@
 import { number } from "../shell/text.ts";
 import type { Comparison, Rank } from "../api/types.ts";
 import { Letter } from "./facts.tsx";
+import { Wide } from "../shell/wide.tsx";
 
 const TONES: Record<string, string> = { best: "tone-good", worse: "tone-bad" };
 
@@ -21,7 +22,7 @@ export function RankingTable({ made, colours }: { made: Comparison; colours: rea
   return (
     <section class="panel block">
       <h2>Ranking</h2>
-      <div class="wide-table">
+      <Wide label="Ranking">
         <table class="facts ranking">
           <thead>
             <tr>
@@ -55,7 +56,7 @@ export function RankingTable({ made, colours }: { made: Comparison; colours: rea
             ))}
           </tbody>
         </table>
-      </div>
+      </Wide>
       <p class="quiet small">
         ± is half of the 95% interval of the mean. Every pair counts as a test, so that choosing the best adds no false
         verdict.

@@ -8,6 +8,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { getJson } from "../api/client.ts";
 import type { Key, Row } from "../api/types.ts";
 import { varying } from "../runs/columns.ts";
+import { useChartGroup } from "../chart/choice.ts";
 import { AxisChoice } from "../chart/toolbar.tsx";
 import { useRuns } from "../runs/store.ts";
 import { plainKey, runPlace } from "../shell/address.ts";
@@ -53,6 +54,7 @@ export function CompareView({ query }: { query: URLSearchParams }) {
   );
   const alone = members.every((side) => side.length === 1) ? members.flat() : NOBODY;
   useColours(alone);
+  const charts = useChartGroup(query, "compare", { name: "along", axis: chartAxis(made?.axis ?? null) });
   const colours = members.map((_, at) => (alone[at] !== undefined ? colourOf(alone[at], theme) : colourAt(at, theme)));
   const there = [...new Set(keys)].filter((key) => rows.has(key));
   const shared = useMemo(() => {
@@ -106,25 +108,17 @@ export function CompareView({ query }: { query: URLSearchParams }) {
           {made.metric && members.some((side) => side.length > 0) && (
             <section class="panel block">
               <h2>Curves</h2>
-              <Curves
-                made={made}
-                keys={members}
-                colours={colours}
-                metric={made.metric}
-                x={chartAxis(made.axis)}
-                query={query}
-              />
+              <Curves made={made} keys={members} colours={colours} metric={made.metric} group={charts} />
             </section>
           )}
           <Figures made={made} colours={colours} />
-          {made.sides.length > 1 && <Beside made={made} members={members} />}
+          {made.sides.length > 1 && <Beside made={made} members={members} query={query} />}
           <OtherMetrics
             made={made}
             keys={members}
             colours={colours}
             names={shared.filter((name) => name !== made.metric)}
-            x={chartAxis(made.axis)}
-            query={query}
+            group={charts}
           />
         </div>
       )}

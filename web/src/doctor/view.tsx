@@ -7,18 +7,16 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { getFindings } from "../api/client.ts";
 import { listen } from "../api/live.ts";
-import type { Diagnosis, Key, Severity } from "../api/types.ts";
+import type { Diagnosis, Finding, Key, Severity } from "../api/types.ts";
 import { Icon } from "../shell/icon.tsx";
 import { count, whole } from "../shell/text.ts";
 import { FindingCard } from "./finding.tsx";
-import { headline, withMetrics } from "./headline.ts";
+import { byRule } from "./headline.ts";
 
 const AGAIN_MILLISECONDS = 2500; // between two diagnoses of a run that goes on: the rules read all of it
-const FEW_MINOR = 6;
 
 export function DoctorView({ runKey }: { runKey: Key }) {
   const { diagnosis, error } = useDiagnosis(runKey);
-  const [everything, setEverything] = useState(false);
   if (!diagnosis) {
     return error ? (
       <div class="message" role="alert">
@@ -36,7 +34,6 @@ export function DoctorView({ runKey }: { runKey: Key }) {
   const { findings } = diagnosis;
   const serious = findings.filter((one) => one.severity !== "info");
   const minor = findings.filter((one) => one.severity === "info");
-  const shown = everything ? minor : minor.slice(0, FEW_MINOR);
   return (
     <div class="doctor">
       <Verdict diagnosis={diagnosis} />
@@ -51,19 +48,38 @@ export function DoctorView({ runKey }: { runKey: Key }) {
         <section>
           <h2>Info</h2>
           <ol class="findings minor" aria-label="Info">
-            {shown.map((one) => (
-              <FindingCard key={identity(one)} finding={one} runKey={runKey} />
-            ))}
+            {byRule(minor).map((group) =>
+              group.length === 1 ? (
+                <FindingCard key={identity(group[0])} finding={group[0]} runKey={runKey} />
+              ) : (
+                <Repeated key={group[0].rule} group={group} runKey={runKey} />
+              ),
+            )}
           </ol>
-          {minor.length > shown.length && (
-            <button type="button" class="button" onClick={() => setEverything(true)}>
-              {`${whole(minor.length - shown.length)} more`}
-            </button>
-          )}
         </section>
       )}
       <Looked diagnosis={diagnosis} />
     </div>
+  );
+}
+
+/** Info findings of one rule: one line with their number, each behind it. */
+function Repeated({ group, runKey }: { group: [Finding, ...Finding[]]; runKey: Key }) {
+  const [first, last] = [Math.min(...group.map((one) => one.step)), Math.max(...group.map((one) => one.last_step))];
+  return (
+    <li class="finding info">
+      <details>
+        <summary>
+          {group[0].rule.replaceAll("_", " ")}, {whole(group.length)} times, steps {whole(first)} to {whole(last)}:{" "}
+          {group[0].message}
+        </summary>
+        <ol class="findings minor">
+          {group.map((one) => (
+            <FindingCard key={identity(one)} finding={one} runKey={runKey} />
+          ))}
+        </ol>
+      </details>
+    </li>
   );
 }
 
@@ -76,15 +92,15 @@ const WORDS: Record<Severity, [string, string]> = {
   info: ["info", "info"],
 };
 
-function Verdict({ diagnosis: { findings, checked } }: { diagnosis: Diagnosis }) {
+function Verdict({ diagnosis: { findings, headline, judged_by: judged } }: { diagnosis: Diagnosis }) {
   const severities: Severity[] = ["critical", "warning", "info"];
   const counts = severities.map((severity) => findings.filter((one) => one.severity === severity).length);
   const [critical = 0, warnings = 0] = counts;
-  const worst = critical ? "critical" : warnings ? "warning" : withMetrics(checked) ? "good" : "unknown";
+  const worst = critical ? "critical" : warnings ? "warning" : judged === null ? "unknown" : "good";
   return (
     <div class={`verdict ${worst}`} role="status">
       <Icon name={worst === "good" ? "done" : worst} />
-      <h2>{headline(findings, checked)}</h2>
+      <h2>{headline}</h2>
       <span class="badges">
         {severities.map((severity, at) => {
           const number = counts[at] ?? 0;

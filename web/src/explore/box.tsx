@@ -8,7 +8,7 @@ import { useMemo, useRef } from "preact/hooks";
 import { cell, type ColumnId } from "../runs/columns.ts";
 import { runPlace } from "../shell/address.ts";
 import { count, number, title } from "../shell/text.ts";
-import { useWidth } from "./canvas.ts";
+import { useWidth, plotHeight } from "./canvas.ts";
 import { scaleOf, type Box } from "./data.ts";
 import { placeOfMark } from "./scatter.tsx";
 
@@ -20,18 +20,18 @@ interface Props {
   log: boolean;
 }
 
-const HEIGHT = 420;
 const EDGE = { left: 64, right: 16, top: 12, bottom: 44 };
 const MOST_POINTS = 400; // links: of more, those outside the whiskers alone
 
 export function Boxes({ boxes, metric, names, bars, log }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const width = useWidth(host);
+  const height = plotHeight();
   const scale = useMemo(() => {
     const values = boxes.flatMap((box) => box.values);
     return scaleOf(bars && !log ? [...values, 0] : values, log);
   }, [boxes, bars, log]);
-  const [wide, high] = [Math.max(1, width - EDGE.left - EDGE.right), HEIGHT - EDGE.top - EDGE.bottom];
+  const [wide, high] = [Math.max(1, width - EDGE.left - EDGE.right), height - EDGE.top - EDGE.bottom];
   const y = (value: number): number => {
     const place = scale.at(value);
     return EDGE.top + (1 - (Number.isNaN(place) ? 0 : Math.min(1, Math.max(0, place)))) * high;
@@ -42,7 +42,7 @@ export function Boxes({ boxes, metric, names, bars, log }: Props) {
   return (
     <figure class="explore-chart">
       <div ref={host} class="explore-host">
-        <svg width={width} height={HEIGHT} role="group" aria-label={`${names.metric} by ${names.by}`}>
+        <svg width={width} height={height} role="group" aria-label={`${names.metric} by ${names.by}`}>
           {scale.ticks.map((tick) => (
             <g key={tick.text}>
               <line
@@ -109,7 +109,7 @@ export function Boxes({ boxes, metric, names, bars, log }: Props) {
                     </a>
                   );
                 })}
-                <text class="tick" x={x} y={HEIGHT - 28} text-anchor="middle">
+                <text class="tick" x={x} y={height - 28} text-anchor="middle">
                   {box.label.length * 6.5 > each
                     ? `${box.label.slice(0, Math.max(1, Math.floor(each / 7)))}…`
                     : box.label}
@@ -122,7 +122,7 @@ export function Boxes({ boxes, metric, names, bars, log }: Props) {
               </g>
             );
           })}
-          <text class="axis" x={EDGE.left + wide / 2} y={HEIGHT - 8} text-anchor="middle">
+          <text class="axis" x={EDGE.left + wide / 2} y={height - 8} text-anchor="middle">
             {names.by}
           </text>
           <text class="axis" transform={`translate(12 ${EDGE.top + high / 2}) rotate(-90)`} text-anchor="middle">

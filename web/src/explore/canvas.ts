@@ -54,3 +54,6 @@ export function cutText(pen: CanvasRenderingContext2D, text: string, most: numbe
   while (kept.length > 1 && pen.measureText(`${kept}…`).width > most) kept = kept.slice(0, -1);
   return `${kept}…`;
 }
+
+/** CSS pixels of a plot: what the window has left below the bars, so that a wide screen is used. */
+export const plotHeight = (): number => Math.round(Math.max(360, Math.min(820, innerHeight - 300)));

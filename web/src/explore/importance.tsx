@@ -9,6 +9,7 @@ import { getJson } from "../api/client.ts";
 import type { Importance } from "../api/types.ts";
 import type { ColumnId } from "../runs/columns.ts";
 import { count, number, percent } from "../shell/text.ts";
+import { Wide } from "../shell/wide.tsx";
 
 const FRESH_MS = 10_000;
 
@@ -61,7 +62,7 @@ export function ImportanceView({ metric, within, version, show }: Props) {
         </p>
       ))}
       {made.keys.length > 0 && (
-        <div class="wide-table">
+        <Wide label="Importance">
           <table class="facts">
             <thead>
               <tr>
@@ -108,7 +109,7 @@ export function ImportanceView({ metric, within, version, show }: Props) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Wide>
       )}
       {made.constant.length > 0 && <p class="quiet">The same in all runs: {made.constant.join(", ")}.</p>}
       {made.apart.length > 0 && (

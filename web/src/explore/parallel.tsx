@@ -11,7 +11,7 @@ import { runPlace } from "../shell/address.ts";
 import { go } from "../shell/route.ts";
 import { title, whole } from "../shell/text.ts";
 import { useTheme } from "../shell/theme.ts";
-import { cutText, pen, token, useWidth } from "./canvas.ts";
+import { cutText, pen, token, useWidth, plotHeight } from "./canvas.ts";
 import { inksOf } from "./colours.ts";
 import { scaleOf, suitsLog, within, type Brush, type Brushes } from "./data.ts";
 
@@ -24,7 +24,6 @@ interface Props {
   setBrushes: (brushes: Brushes) => void;
 }
 
-const HEIGHT = 420;
 const EDGE = { left: 48, right: 48, top: 34, bottom: 16 };
 const HALF = 14; // pixels to each side of an axis that belong to it
 const SAMPLE = 700; // lines while a brush moves: the rest comes when it rests
@@ -35,6 +34,7 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
   const host = useRef<HTMLDivElement>(null);
   const [ground, front] = [useRef<HTMLCanvasElement>(null), useRef<HTMLCanvasElement>(null)];
   const width = useWidth(host);
+  const height = plotHeight();
   const theme = useTheme();
   const axes = useMemo(
     () =>
@@ -76,7 +76,7 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
   );
   const number = useMemo(() => chosen.reduce((sum, one) => sum + one, 0), [chosen]);
 
-  const high = HEIGHT - EDGE.top - EDGE.bottom;
+  const high = height - EDGE.top - EDGE.bottom;
   const xOf = (at: number): number =>
     EDGE.left + (axes.length < 2 ? 0.5 : at / (axes.length - 1)) * (width - EDGE.left - EDGE.right);
   const yOf = (share: number): number => EDGE.top + (1 - share) * high;
@@ -94,7 +94,7 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
     });
   };
   useEffect(() => {
-    const ink = pen(ground.current, width, HEIGHT);
+    const ink = pen(ground.current, width, height);
     if (!ink) return;
     const every = Math.max(1, Math.ceil(rows.length / GROUND));
     ink.strokeStyle = token("--rule-2");
@@ -108,7 +108,7 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
   }, [axes, width, theme]);
 
   const paint = (most: number): void => {
-    const ink = pen(front.current, width, HEIGHT);
+    const ink = pen(front.current, width, height);
     if (!ink) return;
     const every = Math.max(1, Math.ceil(number / most));
     ink.globalAlpha = number > 1000 ? 0.25 : number > 100 ? 0.5 : 0.85;
@@ -144,10 +144,11 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
     const shift = at === 0 ? -EDGE.left + 4 : at === axes.length - 1 ? EDGE.right - 4 : 0;
     ink.fillStyle = token("--ink");
     ink.fillText(cutText(ink, nameOf(axis.id), Math.max(40, room)), x + shift, 14);
-    ink.textAlign = at === axes.length - 1 ? "left" : "right";
+    const outer = at === 0;
+    ink.textAlign = outer ? "right" : "left";
     const paper = token("--panel");
     for (const tick of axis.scale.ticks) {
-      const [left, y] = [x + (at === axes.length - 1 ? 5 : -5), yOf(tick.at) + 4];
+      const [left, y] = [x + (outer ? -7 : 7), yOf(tick.at) + 4];
       const text = cutText(ink, tick.text, at === 0 || at === axes.length - 1 ? EDGE.left - 8 : Math.max(30, room / 2));
       ink.lineWidth = 3;
       ink.strokeStyle = paper;
@@ -223,7 +224,7 @@ export function Parallel({ rows, ids, nameOf, colour, brushes, setBrushes }: Pro
           {row ? title(row) : "Drag along an axis to narrow the runs; a click on it clears its brush."}
         </span>
       </p>
-      <div ref={host} class="explore-host" style={{ height: `${HEIGHT}px` }}>
+      <div ref={host} class="explore-host" style={{ height: `${height}px` }}>
         <canvas ref={ground} class="layer" aria-hidden="true" />
         <canvas
           ref={front}

@@ -10,7 +10,7 @@ import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { go } from "../shell/route.ts";
 import { count, plain } from "../shell/text.ts";
 import { useTheme } from "../shell/theme.ts";
-import { cutText, pen, token, useFrame, useWidth } from "./canvas.ts";
+import { cutText, pen, token, useFrame, useWidth, plotHeight } from "./canvas.ts";
 import { inksOf } from "./colours.ts";
 import type { Mark, Scale } from "./data.ts";
 
@@ -20,7 +20,6 @@ interface Props {
   names: { x: string; y: string; colour: string; size: string };
 }
 
-const HEIGHT = 460;
 const EDGE = { left: 64, right: 16, top: 12, bottom: 44 };
 const NEAR = 14;
 
@@ -34,10 +33,11 @@ export function Scatter({ marks, scales, names }: Props) {
   const host = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(host);
+  const height = plotHeight();
   const theme = useTheme();
   const [over, setOver] = useState(-1);
   const inks = useMemo(() => inksOf(scales.colour, theme, token("--accent")), [scales.colour, theme]);
-  const [wide, high] = [Math.max(1, width - EDGE.left - EDGE.right), HEIGHT - EDGE.top - EDGE.bottom];
+  const [wide, high] = [Math.max(1, width - EDGE.left - EDGE.right), height - EDGE.top - EDGE.bottom];
   const placed = useMemo(() => {
     const x = Float64Array.from(marks, (mark) => EDGE.left + scales.x.at(mark.x) * wide);
     const y = Float64Array.from(marks, (mark) => EDGE.top + (1 - scales.y.at(mark.y)) * high);
@@ -53,7 +53,7 @@ export function Scatter({ marks, scales, names }: Props) {
   );
 
   const draw = (): void => {
-    const ink = pen(canvas.current, width, HEIGHT);
+    const ink = pen(canvas.current, width, height);
     if (!ink) return;
     const [axis, grid] = [token("--chart-axis"), token("--chart-grid")];
     ink.lineWidth = 1;
@@ -62,7 +62,7 @@ export function Scatter({ marks, scales, names }: Props) {
       line(ink, grid, x, EDGE.top, x, EDGE.top + high);
       ink.fillStyle = axis;
       ink.textAlign = "center";
-      ink.fillText(cutText(ink, tick.text, wide / Math.max(1, scales.x.ticks.length) + 12), x, HEIGHT - 28);
+      ink.fillText(cutText(ink, tick.text, wide / Math.max(1, scales.x.ticks.length) + 12), x, height - 28);
     }
     for (const tick of scales.y.ticks) {
       const y = Math.round(EDGE.top + (1 - tick.at) * high) + 0.5;
@@ -73,7 +73,7 @@ export function Scatter({ marks, scales, names }: Props) {
     }
     ink.fillStyle = token("--ink-2");
     ink.textAlign = "center";
-    ink.fillText(cutText(ink, names.x, wide), EDGE.left + wide / 2, HEIGHT - 8);
+    ink.fillText(cutText(ink, names.x, wide), EDGE.left + wide / 2, height - 8);
     ink.save();
     ink.translate(11, EDGE.top + high / 2);
     ink.rotate(-Math.PI / 2);
@@ -143,7 +143,7 @@ export function Scatter({ marks, scales, names }: Props) {
           ref={canvas}
           role="img"
           aria-label={`${names.y} against ${names.x}, ${count(shown, "mark")}; the table below has the same data`}
-          style={{ height: `${HEIGHT}px`, cursor: over >= 0 ? "pointer" : "default" }}
+          style={{ height: `${height}px`, cursor: over >= 0 ? "pointer" : "default" }}
           onPointerMove={(event) => setOver(find(event))}
           onPointerLeave={() => setOver(-1)}
           onClick={(event) => {

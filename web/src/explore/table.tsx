@@ -7,6 +7,7 @@
 import { useState } from "preact/hooks";
 import type { Cell } from "../runs/columns.ts";
 import { count, plain } from "../shell/text.ts";
+import { Wide } from "../shell/wide.tsx";
 
 export interface Line {
   label: string;
@@ -33,7 +34,7 @@ export function DataTable({
         {label} as a table, {count(lines.length, "row")}
       </summary>
       {open && (
-        <div class="wide-table" tabIndex={0} role="group" aria-label={label}>
+        <Wide label={label}>
           <table class="facts">
             <thead>
               <tr>
@@ -64,7 +65,7 @@ export function DataTable({
               {count(lines.length - most, "more row")}
             </button>
           )}
-        </div>
+        </Wide>
       )}
     </details>
   );

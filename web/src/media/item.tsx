@@ -31,12 +31,14 @@ export function Item({ run, item, open }: { run: Key; item: MediaItem; open: (it
     <figure class={`media-item ${item.type}`}>
       {item.type === "image" && (
         <button type="button" class="media-open" aria-label={`Open ${words(item)}`} onClick={() => open(item)}>
-          <img class={isSmall(item) ? "pixels" : ""} src={file} alt={words(item)} loading="lazy" />
+          <img class={isSmall(item) ? "pixels" : ""} src={file} alt={words(item)} {...sizeOf(item)} loading="lazy" />
         </button>
       )}
       {item.type === "audio" && <audio controls preload="none" src={file} aria-label={words(item)} />}
       {item.type === "video" && <video controls preload="metadata" src={file} aria-label={words(item)} />}
-      {item.type === "table" && <Table key={item.file} run={run} file={item.file} label={words(item)} />}
+      {item.type === "table" && (
+        <Table key={item.file} run={run} file={item.file} label={words(item)} rows={item.shape[0]} />
+      )}
       {item.type === "file" && (
         <a class="button" href={file} download={item.file}>
           <Icon name="download" /> {item.file.replace(/^[0-9a-f]{32}/, "") || "file"} · {size(item.bytes)}
@@ -54,6 +56,9 @@ export function Item({ run, item, open }: { run: Key; item: MediaItem; open: (it
     </figure>
   );
 }
+
+/** Its place is kept while it loads. */
+const sizeOf = ({ shape: [height, width] }: MediaItem) => (width && height ? { width, height } : {});
 
 function isSmall(item: MediaItem): boolean {
   const [high = SMALL, wide = SMALL] = item.shape;

@@ -15,7 +15,10 @@ const ROWS = 50;
 
 export const fileOf = (run: Key, file: string): string => runPath(run, `/media?file=${encodeURIComponent(file)}`);
 
-export function Table({ run, file, label }: { run: Key; file: string; label: string }) {
+const ROW_PIXELS = 31;
+
+/** rows: as many as it is said to have, whose place is kept while it loads. */
+export function Table({ run, file, label, rows = 0 }: { run: Key; file: string; label: string; rows?: number }) {
   const [sort, setSort] = useState<{ column: number; falling: boolean } | null>(null);
   const [start, setStart] = useState(0);
   const [word, setWord] = useState("");
@@ -27,7 +30,12 @@ export function Table({ run, file, label }: { run: Key; file: string; label: str
   const [last, keep] = useState<MediaTable | null>(null);
   const held = answer.value ?? last;
   if (answer.value && answer.value !== last) keep(answer.value);
-  if (!held) return <p class="quiet">{answer.error || "Loading …"}</p>;
+  if (!held)
+    return (
+      <div class="media-table" style={{ minHeight: `${Math.min(482, ROW_PIXELS * (rows + 1)) + 34}px` }}>
+        <p class="quiet">{answer.error || "Loading …"}</p>
+      </div>
+    );
   const turn = (column: number): void => {
     setStart(0);
     setSort(sort?.column !== column ? { column, falling: false } : sort.falling ? null : { column, falling: true });
@@ -35,7 +43,7 @@ export function Table({ run, file, label }: { run: Key; file: string; label: str
   const end = Math.min(held.total, held.start + held.rows.length);
   return (
     <div class="media-table">
-      <div class="media-scroll" tabIndex={0} role="region" aria-label={label}>
+      <div class="media-scroll" tabIndex={0} role="group" aria-label={label}>
         <table class="facts">
           <thead>
             <tr>

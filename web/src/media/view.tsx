@@ -28,12 +28,12 @@ interface Props {
   beat: number;
   query: URLSearchParams;
   samples: readonly Sample[];
+  /** The runs beside it where a view has chosen them; nothing is said then of a run without media. */
+  against?: readonly Key[];
 }
 
-export function MediaTab({ runKey, beat, query, samples }: Props) {
-  const beside = splitKeys(query.get("with"))
-    .filter((key) => key !== runKey)
-    .slice(0, MOST_BESIDE);
+export function MediaTab({ runKey, beat, query, samples, against }: Props) {
+  const beside = (against ?? splitKeys(query.get("with"))).filter((key) => key !== runKey).slice(0, MOST_BESIDE);
   const keys = [runKey, ...beside];
   // a list for each: hooks may not be in a loop of changing length
   const lists = [
@@ -42,7 +42,7 @@ export function MediaTab({ runKey, beat, query, samples }: Props) {
     useJson<MediaList>(beside[1] ?? runKey, "/media", beat),
     useJson<MediaList>(beside[2] ?? runKey, "/media", beat),
   ].slice(0, keys.length);
-  const own = lists[0]?.value?.items ?? [];
+  const own = (against ? lists : lists.slice(0, 1)).flatMap((list) => list.value?.items ?? []);
   const type = query.get("type") ?? "";
   const name = query.get("name") ?? "";
   const all = lists.map((list) => fitting(list.value?.items ?? [], type, name));
@@ -66,6 +66,7 @@ export function MediaTab({ runKey, beat, query, samples }: Props) {
     if (large && !shown) setLarge(null);
   }, [large, shown]);
 
+  if (against && !own.length) return null;
   if (!lists[0]?.value)
     return (
       <p class="quiet" aria-busy={!lists[0]?.error}>
@@ -76,6 +77,7 @@ export function MediaTab({ runKey, beat, query, samples }: Props) {
   const total = lists[0].value.total;
   return (
     <div class="media">
+      {against && <h2>Images, audio and tables</h2>}
       {own.length > 0 && (
         <div class="toolbar media-bar" role="toolbar" aria-label="Media">
           <Kinds items={own} type={type} />
@@ -121,10 +123,10 @@ export function MediaTab({ runKey, beat, query, samples }: Props) {
               <output>step {whole(step)}</output>
             </div>
           )}
-          <Beside runKey={runKey} beside={beside} />
+          {!against && <Beside runKey={runKey} beside={beside} />}
         </div>
       )}
-      {total > own.length && (
+      {!against && total > own.length && (
         <p class="quiet small">
           {whole(own.length)} of {whole(total)} files, evenly over the steps of each name. `barograph export --to media`
           writes all.
@@ -267,7 +269,7 @@ function Nothing() {
     <div class="message">
       <h1>No images, audio, tables or texts</h1>
       <p class="soft">They appear here when the training logs them:</p>
-      <pre class="code">
+      <pre class="code" tabIndex={0}>
         {
           'run.log_image("samples", image, step, caption="…")\nrun.log_audio("speech", samples, step, rate=24_000)\nrun.log_table("answers", rows, step)\nrun.log_sample(step, text, prompt)'
         }

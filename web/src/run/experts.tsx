@@ -5,6 +5,7 @@
  *       nothing for a run that has no experts.
  */
 
+import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { ExpertsHeader } from "../api/types.ts";
 import { count, number, whole } from "../shell/text.ts";
@@ -15,8 +16,9 @@ import { DEAD, deadExperts, evenShares, sharesAt } from "./loads.ts";
 const MOST_ROWS = 320; // two pixels each
 const NAMED = 6;
 
-export function Experts({ runKey, beat }: { runKey: string; beat: number }) {
-  const { value: frame } = useFrame<ExpertsHeader>(runKey, "/experts?buckets=200", beat);
+/** children: what stands below, once it is known whether there are experts. */
+export function Experts({ runKey, beat, children }: { runKey: string; beat: number; children?: ComponentChildren }) {
+  const { value: frame, error } = useFrame<ExpertsHeader>(runKey, "/experts?buckets=200", beat);
   const [chosen, choose] = useState<"steps" | "now" | null>(null);
   const header = frame?.header;
   const found = useMemo(() => {
@@ -35,68 +37,71 @@ export function Experts({ runKey, beat }: { runKey: string; beat: number }) {
       last: sharesAt(shares, steps.length, steps.length - 1),
     };
   }, [frame]);
-  if (!header?.layers.length || !found) return null;
+  if (!header?.layers.length || !found) return frame || error ? <>{children}</> : null;
   const { steps, shares, rows, heads, dead, last } = found;
   const view = chosen ?? (rows.length > MOST_ROWS ? "now" : "steps");
   const known = last.filter(Number.isFinite);
   return (
-    <section class="panel block" aria-label="Loads of experts">
-      <div class="charts-bar">
-        <h2>
-          Loads of experts{" "}
-          <span class="quiet">
-            {count(header.layers.length, "layer")} of {count(header.experts, "expert")}
+    <>
+      <section class="panel block" aria-label="Loads of experts">
+        <div class="charts-bar">
+          <h2>
+            Loads of experts{" "}
+            <span class="quiet">
+              {count(header.layers.length, "layer")} of {count(header.experts, "expert")}
+            </span>
+          </h2>
+          <span class="segmented" role="group" aria-label="What the map shows">
+            <button type="button" class="button" aria-pressed={view === "steps"} onClick={() => choose("steps")}>
+              over steps
+            </button>
+            <button type="button" class="button" aria-pressed={view === "now"} onClick={() => choose("now")}>
+              layers by experts
+            </button>
           </span>
-        </h2>
-        <span class="segmented" role="group" aria-label="What the map shows">
-          <button type="button" class="button" aria-pressed={view === "steps"} onClick={() => choose("steps")}>
-            over steps
-          </button>
-          <button type="button" class="button" aria-pressed={view === "now"} onClick={() => choose("now")}>
-            layers by experts
-          </button>
-        </span>
-      </div>
-      {dead.length > 0 ? (
-        <p class="bad" role="status">
-          {count(dead.length, "expert")} below {100 * DEAD}% of an even share:{" "}
-          {dead
-            .slice(0, NAMED)
-            .map((one) => `${one.layer} expert ${one.expert} since step ${whole(one.since)}`)
-            .join("; ")}
-          {dead.length > NAMED && ` and ${whole(dead.length - NAMED)} more`}.
-        </p>
-      ) : (
-        <p class="soft">
-          In times of an even share, at step {whole(steps[steps.length - 1])}: from {number(Math.min(...known), 2)} to{" "}
-          {number(Math.max(...known), 3)}. No expert is below {100 * DEAD}%.
-        </p>
-      )}
-      {view === "steps" ? (
-        <Heat
-          title="Load of each expert in times of an even share"
-          rows={rows}
-          heads={heads}
-          group={header.experts}
-          steps={steps}
-          values={shares}
-          log
-          unit=" of an even share"
-          rowHeight={Math.max(2, Math.min(18, Math.floor(640 / rows.length)))}
-        />
-      ) : (
-        <Heat
-          title={`Load of each expert at step ${whole(steps[steps.length - 1])}`}
-          rows={header.layers}
-          steps={Float64Array.from(upTo(header.experts))}
-          column="expert"
-          values={last}
-          log
-          unit=" of an even share"
-          rowHeight={Math.max(4, Math.min(22, Math.floor(640 / header.layers.length)))}
-        />
-      )}
-    </section>
+        </div>
+        {dead.length > 0 ? (
+          <p class="bad" role="status">
+            {count(dead.length, "expert")} below {100 * DEAD}% of an even share:{" "}
+            {dead
+              .slice(0, NAMED)
+              .map((one) => `${one.layer} expert ${one.expert} since step ${whole(one.since)}`)
+              .join("; ")}
+            {dead.length > NAMED && ` and ${whole(dead.length - NAMED)} more`}.
+          </p>
+        ) : (
+          <p class="soft">
+            In times of an even share, at step {whole(steps[steps.length - 1])}: from {number(Math.min(...known), 2)} to{" "}
+            {number(Math.max(...known), 3)}. No expert is below {100 * DEAD}%.
+          </p>
+        )}
+        {view === "steps" ? (
+          <Heat
+            title="Load of each expert in times of an even share"
+            rows={rows}
+            heads={heads}
+            group={header.experts}
+            steps={steps}
+            values={shares}
+            log
+            unit=" of an even share"
+            rowHeight={Math.max(2, Math.min(18, Math.floor(640 / rows.length)))}
+          />
+        ) : (
+          <Heat
+            title={`Load of each expert at step ${whole(steps[steps.length - 1])}`}
+            rows={header.layers}
+            steps={Float64Array.from(upTo(header.experts))}
+            column="expert"
+            values={last}
+            log
+            unit=" of an even share"
+            rowHeight={Math.max(4, Math.min(22, Math.floor(640 / header.layers.length)))}
+          />
+        )}
+      </section>
+      {children}
+    </>
   );
 }
 

@@ -43,15 +43,18 @@ export function LayersTab(props: TabProps) {
       );
     return (
       <div class="layers">
-        <Experts runKey={runKey} beat={beat} />
-        <section class="panel block" aria-label="Layers">
-          <h2>No layer statistics</h2>
-          <p class="soft">
-            {answer.error ? sentence(answer.error) : "This run has no statistics by layer."} After the optimizer is
-            made, this line records gradients, weights, updates and activations of each layer:
-          </p>
-          <pre class="code">run.watch(model, optimizer)</pre>
-        </section>
+        <Experts runKey={runKey} beat={beat}>
+          <section class="panel block" aria-label="Layers">
+            <h2>No layer statistics</h2>
+            <p class="soft">
+              {answer.error ? sentence(answer.error) : "This run has no statistics by layer."} After the optimizer is
+              made, this line records gradients, weights, updates and activations of each layer:
+            </p>
+            <pre class="code" tabIndex={0}>
+              run.watch(model, optimizer)
+            </pre>
+          </section>
+        </Experts>
       </div>
     );
   }

@@ -27,6 +27,7 @@ import { pickMain } from "./main.ts";
 import { Samples } from "./samples.tsx";
 import { Standing } from "./standing.tsx";
 import type { TabProps } from "./view.tsx";
+import { Wide } from "../shell/wide.tsx";
 
 export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
   const theme = useTheme();
@@ -104,6 +105,15 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
           </p>
         )}
       </section>
+      {/* what is below would be pushed down by charts that come */}
+      {(known.value || known.error || detail.step === null) && <Rest detail={detail} />}
+    </div>
+  );
+}
+
+function Rest({ detail }: { detail: RunDetail }) {
+  return (
+    <>
       <div class="beside">
         <Configuration detail={detail} />
         <About detail={detail} />
@@ -121,7 +131,7 @@ export function Overview({ runKey, detail, diagnosis, beat }: TabProps) {
           </ul>
         </section>
       )}
-    </div>
+    </>
   );
 }
 
@@ -258,7 +268,7 @@ function Checkpoints({ detail }: { detail: RunDetail }) {
       <h2>
         Checkpoints <span class="quiet">{whole(all.length)}</span>
       </h2>
-      <div class="wide-table">
+      <Wide label="Checkpoints">
         <table class="facts">
           <thead>
             <tr>
@@ -291,7 +301,7 @@ function Checkpoints({ detail }: { detail: RunDetail }) {
             })}
           </tbody>
         </table>
-      </div>
+      </Wide>
       {all.length > 6 && (
         <button type="button" class="button bare" aria-expanded={open} onClick={() => setOpen(!open)}>
           {open ? "The last six" : `All ${whole(all.length)}`}

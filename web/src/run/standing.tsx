@@ -5,7 +5,7 @@
  */
 
 import type { Diagnosis, Finding } from "../api/types.ts";
-import { split, withMetrics } from "../doctor/headline.ts";
+import { byRule, split } from "../doctor/headline.ts";
 import { runPlace } from "../shell/address.ts";
 import { Icon } from "../shell/icon.tsx";
 import { statusWords } from "../shell/states.ts";
@@ -69,26 +69,24 @@ function Ending({ detail, worst }: { detail: RunDetail; worst: Finding | undefin
 const sentence = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
 
 function Findings({ runKey, detail, diagnosis }: Props) {
-  const known = detail.findings;
-  const expected = diagnosis ? 0 : Math.min(SHOWN, (known?.critical ?? 0) + (known?.warning ?? 0));
+  const bad = statusWords(detail.status).tone === "bad";
   if (!diagnosis)
     return (
-      <p class="quiet" style={{ minHeight: `${Math.max(1, expected) * ROW}px` }}>
+      <p class="quiet" style={{ minHeight: `${roomOf(detail.findings, bad)}px` }}>
         Checking the rules …
       </p>
     );
   const serious = diagnosis.findings.filter((one) => one.severity !== "info");
-  const bad = statusWords(detail.status).tone === "bad";
   const said = bad ? diagnosis.findings[0] : undefined; // by the state above
   const isSaid = (one: Finding): boolean => one.kind === "crash" || (detail.status === "diverged" && one === said);
-  const shown = (serious.length ? serious : diagnosis.findings).filter((one) => !bad || !isSaid(one)).slice(0, SHOWN);
+  const kept = serious.length ? serious : byRule(diagnosis.findings).map(([one]) => one);
+  const shown = kept.filter((one) => !bad || !isSaid(one)).slice(0, SHOWN);
   return (
     <>
       {!serious.length && !bad && (
         <p class="soft">
-          {withMetrics(diagnosis.checked)
-            ? `No problems found: ${count(diagnosis.checked.length, "rule")} checked, ${whole(diagnosis.abstained.length)} lacked their metrics.`
-            : "No metrics to check."}
+          {diagnosis.headline}: {count(diagnosis.checked.length, "rule")} checked, {whole(diagnosis.abstained.length)}{" "}
+          lacked their metrics.
         </p>
       )}
       {shown.length > 0 && (
@@ -113,4 +111,12 @@ function Findings({ runKey, detail, diagnosis }: Props) {
   );
 }
 
-const ROW = 26; // pixels that a finding takes
+const [ROW, SENTENCE, LINK] = [26, 30, 22]; // pixels that a finding takes, a sentence, the way to the doctor's page
+
+/** The pixels that the findings will take, as far as their numbers are known. */
+function roomOf({ critical, warning, info }: RunDetail["findings"], bad: boolean): number {
+  const [serious, all] = [critical + warning, critical + warning + info];
+  const listed = Math.min(SHOWN, (serious || info) - (bad && all ? 1 : 0)); // one is said by the state above
+  const sentence = !serious && !bad;
+  return Math.max(LINK, listed * ROW + (sentence ? SENTENCE : 0) + (all ? LINK : 0));
+}

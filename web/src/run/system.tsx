@@ -279,15 +279,18 @@ function Tile({ rank, field, most, slow, chosen, choose }: TileProps) {
         type="button"
         class={`tile ${gone ? "gone" : slow ? "slow" : ""} ${chosen ? "on" : ""}`}
         title={words}
-        aria-label={words}
         aria-pressed={chosen}
         onClick={choose}
       >
-        <span class="tile-name">{rank.rank}</span>
+        <span class="tile-name">
+          <span class="unseen">rank </span>
+          {rank.rank}
+        </span>
         <span class="tile-bar">
           <span style={{ height: `${value !== undefined && most > 0 ? Math.max(2, (value / most) * 100) : 0}%` }} />
         </span>
         <span class="tile-value">{gone ? "gone" : value !== undefined ? number(value, 3) : (rank.status ?? "–")}</span>
+        {state && <span class="unseen">, {state}</span>}
       </button>
     </li>
   );
@@ -295,9 +298,9 @@ function Tile({ rank, field, most, slow, chosen, choose }: TileProps) {
 
 const CHARTED: [string, string][] = [
   ["gpu_util", "Utilisation, %"],
-  ["power", "Power, mW"],
+  ["power", "Power"],
   ["temperature", "Temperature, °C"],
-  ["dram_free", "Free memory, bytes"],
+  ["dram_free", "Free memory"],
   ["clock", "Clock, MHz"],
   ["sm_active", "Active multiprocessors"],
   ["tensor_active", "Active tensor cores"],
@@ -365,9 +368,9 @@ function Host({ system, runKey, group }: Part) {
   const charts: [string, string[]][] = [
     ["CPU of the machine, % of all cores", ["host/cpu_util"]],
     ["CPU of the process, % of one core", ["host/process_cpu"]],
-    ["Memory, bytes", ["host/memory_used", "host/process_rss"]],
-    ["Disk, bytes/s", ["host/disk_read", "host/disk_write"]],
-    ["Network, bytes/s", ["host/network_rx", "host/network_tx"]],
+    ["Memory", ["host/memory_used", "host/process_rss"]],
+    ["Disk", ["host/disk_read", "host/disk_write"]],
+    ["Network", ["host/network_rx", "host/network_tx"]],
   ];
   return (
     <section class="panel block" aria-label="Host">

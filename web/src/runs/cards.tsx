@@ -10,8 +10,8 @@ import { runPlace } from "../shell/address.ts";
 import { colourOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
-import { ago, number, title } from "../shell/text.ts";
-import { cell, type Column } from "./columns.ts";
+import { ago, title } from "../shell/text.ts";
+import { cell, numberOf, type Column } from "./columns.ts";
 import { Failed, GroupButton, GroupSwatch, Statistic } from "./group.tsx";
 import type { Line } from "./order.ts";
 import { Eye, RowMenu, type LinesProps, FullName } from "./row.tsx";
@@ -162,7 +162,7 @@ export function RunCards({
                 {valuesOf(row, told).map(([one, value]) => (
                   <span key={one.id} class="card-value">
                     <span class="quiet">{one.title.split("/").slice(-2).join("/")}</span>{" "}
-                    {typeof value === "number" ? number(value) : value}
+                    {typeof value === "number" ? numberOf(one.id, value, 5, false) : value}
                   </span>
                 ))}
               </div>

@@ -7,7 +7,8 @@
 import { num } from "../api/values.ts";
 import type { Key, Row } from "../api/types.ts";
 import { statusWords } from "../shell/states.ts";
-import { moment, title } from "../shell/text.ts";
+import { amount, unitOf } from "../chart/units.ts";
+import { moment, number, title } from "../shell/text.ts";
 
 export type ColumnId = string;
 export type Cell = string | number | null;
@@ -299,3 +300,9 @@ const TELLING = [
   /(^|[._])(lr|learning_rate)$/, /(^|[._])(optimizer|optim|name)$/, /batch/, /(layers|depth|width|dim|d_model|hidden)/,
   /(warmup|decay|dropout|clip)/, /experts/, /(^|[._])seed$/,
 ];
+
+/** A number of a column as its cells have it: with its unit where the metric's name says one. */
+export function numberOf(id: ColumnId, value: number, digits = 4, steady = true): string {
+  const unit = unitOf([id.replace(/^(last|best):/, "")]);
+  return unit ? amount(value, unit) : number(value, digits, steady);
+}

@@ -8,8 +8,8 @@ import type { Key, RunGroup } from "../api/types.ts";
 import { colourOf } from "../shell/runcolours.ts";
 import { Icon } from "../shell/icon.tsx";
 import { statusWords } from "../shell/states.ts";
-import { count, duration, number, plain, whole } from "../shell/text.ts";
-import { cell, type Column } from "./columns.ts";
+import { count, duration, plain, whole } from "../shell/text.ts";
+import { cell, numberOf, type Column } from "./columns.ts";
 import type { GroupLine } from "./order.ts";
 
 function textOf(key: string, value: unknown): string {
@@ -90,9 +90,10 @@ export function Failed({ group }: { group: RunGroup }) {
 export function Statistic({ group, id, digits = 4 }: { group: RunGroup; id: string; digits?: number }) {
   const found = Object.hasOwn(group.statistics, id) ? group.statistics[id] : undefined;
   if (!found) return <span class="quiet">–</span>;
-  const write = (value: number): string => (id === "duration" ? duration(value) : number(value, digits, true));
+  const write = (value: number): string => (id === "duration" ? duration(value) : numberOf(id, value, digits));
   const { mean, deviation, best, count: finite, not_finite: lost } = found;
-  const spread = mean === null ? "" : `${write(mean)}${deviation === null ? "" : ` ± ${number(deviation, 2)}`}`;
+  const spread =
+    mean === null ? "" : `${write(mean)}${deviation === null ? "" : ` ± ${numberOf(id, deviation, 2, false)}`}`;
   const bests = id.startsWith("best:") && best !== null;
   const title = [
     mean === null ? "" : `mean ${mean}`,

@@ -14,9 +14,9 @@ import { FindingBadges, Progress, RowStatus } from "../shell/status.tsx";
 import { steady } from "../shell/steady.ts";
 import { theme } from "../shell/theme.ts";
 import { statusWords } from "../shell/states.ts";
-import { ago, duration, moment, plain, number, title, whole } from "../shell/text.ts";
+import { ago, duration, moment, plain, title, whole } from "../shell/text.ts";
 import { remove, toggleArchive, togglePin } from "./actions.ts";
-import { cell, type Column, type Distinction } from "./columns.ts";
+import { cell, numberOf, type Column, type Distinction } from "./columns.ts";
 import { Edit, tagsOf } from "./edit.tsx";
 import type { Line, Shown } from "./order.ts";
 import { change } from "./store.ts";
@@ -323,7 +323,7 @@ function Value({ row, column, editing, actions, now }: ValueProps) {
   if (typeof value === "number") {
     return (
       <span class={Number.isFinite(value) ? "" : "not-finite"} title={String(value)}>
-        {column.kind === "config" ? plain(value) : number(value, 4, true)}
+        {column.kind === "config" ? plain(value) : numberOf(column.id, value)}
       </span>
     );
   }

@@ -13,6 +13,7 @@ import type { About, Key, Row } from "../api/types.ts";
 import { Explore } from "../explore/view.tsx";
 import { formatQuery, runPlace, withQuery } from "../shell/address.ts";
 import { useColours } from "../shell/runcolours.ts";
+import { Icon } from "../shell/icon.tsx";
 import { go, setQuery } from "../shell/route.ts";
 import { useSteady } from "../shell/steady.ts";
 import { useNarrow } from "../shell/width.ts";
@@ -306,11 +307,14 @@ function Same({ settings, runs }: { settings: readonly [string, string | number]
   return (
     <button type="button" class={`same ${open ? "open" : ""}`} aria-expanded={open} onClick={() => setOpen(!open)}>
       <span class="quiet">Same in all {whole(runs)}:</span>
-      {settings.slice(0, open ? undefined : SAME_MOST).map(([name, value]) => (
-        <span key={name} title={`${name} = ${value}`}>
-          {name} <b>{typeof value === "number" ? plain(value) : value}</b>
-        </span>
-      ))}
+      <span class="same-settings">
+        {settings.slice(0, open ? undefined : SAME_MOST).map(([name, value]) => (
+          <span key={name} title={`${name} = ${value}`}>
+            {name} <b>{typeof value === "number" ? plain(value) : value}</b>
+          </span>
+        ))}
+      </span>
+      <Icon name={open ? "up" : "down"} />
     </button>
   );
 }

@@ -5,6 +5,7 @@
  */
 
 import { useEffect, useState } from "preact/hooks";
+import { inside, outside } from "../api/base.ts";
 import { formatQuery, placeOf, withQuery, type Place } from "./address.ts";
 
 export interface Route {
@@ -17,7 +18,8 @@ export interface Route {
 const listeners = new Set<(route: Route) => void>();
 
 function read(): Route {
-  const { pathname, search } = location;
+  const { search } = location;
+  const pathname = inside(location.pathname) ?? location.pathname;
   return { place: placeOf(pathname), query: new URLSearchParams(search), address: pathname + search };
 }
 
@@ -36,8 +38,8 @@ function tell(): void {
 /** Go to an address. replace: the back button passes it by, as for what changes while a person types. */
 export function go(address: string, replace = false): void {
   if (address === route().address) return;
-  if (replace) history.replaceState(history.state, "", address);
-  else history.pushState(null, "", address);
+  if (replace) history.replaceState(history.state, "", outside(address));
+  else history.pushState(null, "", outside(address));
   const before = route().place;
   tell();
   if (!replace && JSON.stringify(before) !== JSON.stringify(route().place)) scrollTo(0, 0);
@@ -45,7 +47,7 @@ export function go(address: string, replace = false): void {
 
 /** Change some parameters of the address; null takes one away, a list repeats it. */
 export function setQuery(changes: Parameters<typeof withQuery>[1], replace = false): void {
-  go(location.pathname + formatQuery(withQuery(route().query, changes)), replace);
+  go((inside(location.pathname) ?? "/") + formatQuery(withQuery(route().query, changes)), replace);
 }
 
 export function useRoute(): Route {
@@ -68,9 +70,10 @@ export function startRoute(): void {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = (event.target as Element | null)?.closest?.("a[href]");
     if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;
-    if (link.origin !== location.origin || /^\/(api|assets)\//.test(link.pathname)) return;
+    const path = inside(link.pathname);
+    if (link.origin !== location.origin || path === null || /^\/(api|assets)\//.test(path)) return;
     if (link.hash && link.pathname === location.pathname && link.search === location.search) return;
     event.preventDefault();
-    go(link.pathname + link.search);
+    go(path + link.search);
   });
 }

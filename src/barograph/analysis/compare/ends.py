@@ -261,5 +261,6 @@ def _part(lot: Sequence[Placed], found: SharedStretch) -> float | None:
         step = item.member.axes.step_at(found.axis, found.high) if item.member.axes is not None else None
         if plan is None or step is None:
             return None
-        parts.append(step / plan)
+        done = step + (item.member.read(found.metric).step[0] == 0)  # counted from 0, the last of 50 steps is 49
+        parts.append(min(done / plan, 1.0) if step < plan else step / plan)
     return float(np.mean(parts))

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from barograph.core.configuration import VOCABULARY, planned_steps
 from barograph.log.read import records_from
 from barograph.query.groups import setup_of
 from barograph.query.keys import flatten, normal, numbers_of, part_of, plain
@@ -51,8 +52,6 @@ _ACCUMULATION = ("gradient_accumulation_steps", "grad_accum_steps", "accumulate_
 _SEQUENCE = ("max_seq_len", "seq_len", "seqlen", "seq_length", "sequence_length", "sequence_length_t", "sequence_len",
              "context_length", "context_len", "context", "block_size", "max_seq_length", "max_sequence_length", "n_ctx",
              "cutoff_len", "max_sequence_length_t")  # fmt: skip
-_STEPS = ("max_steps", "total_steps", "num_iterations", "max_iters", "train_steps", "num_steps", "steps", "iterations",
-          "num_train_steps", "training_steps", "train_num_batches", "train_iters")  # fmt: skip
 _FLOPS = ("flops_per_token", "estimated_flops_per_token", "model_flops_per_token")
 # A "batch size" above this is counted in tokens: no language model is trained on that many sequences a step.
 _TOKENS_ABOVE = 16_384
@@ -100,7 +99,7 @@ def gather(run: StoredRun, about: Mapping[str, Any] | None = None, head: bool = 
     _take_machine(facts, about, records)
     _take_data(facts, about, records)
     flat = facts.config()
-    facts.planned_steps = numbers_of(flat, *_STEPS) or _above_zero(about.get("total_steps"))
+    facts.planned_steps = planned_steps({**about, "config": config})
     light = next((r.fields for r in records if r.kind == "sol"), {})
     parts = [_above_zero(light.get(name)) for name in ("blocks", "lm_head", "attention")]
     facts.flops_per_token = _above_zero(light.get("flops_per_token")) or (sum(filter(None, parts)) or None)
@@ -126,9 +125,7 @@ def _take_config(facts: RunFacts, config: Mapping[str, Any]) -> None:
         if part_of(key) == "seed":
             facts.seeds[key] = value
     facts.sequence = numbers_of(flat, *_SEQUENCE)
-    facts.vocabulary = numbers_of(
-        flat, "vocab_size", "vocabulary_size", "n_vocab", "vocab_size_v", "num_vocab", "vocab"
-    )
+    facts.vocabulary = numbers_of(flat, *VOCABULARY)
     tokens, whole, each = (numbers_of(flat, *names) for names in (_BATCH_TOKENS, _WHOLE_BATCH, _BATCH))
     if tokens is None and whole is not None and whole >= _TOKENS_ABOVE:
         tokens, whole = whole, None

@@ -8,7 +8,7 @@ Out:  `forecast`, `forecast_columns`, `forecast_sentences`, `plateau`, `RateSche
 from __future__ import annotations
 
 from barograph.analysis.forecast.outlook import Forecast, LossTarget
-from barograph.analysis.forecast.plans import planned_steps_of, schedule_of
+from barograph.analysis.forecast.plans import schedule_of
 from barograph.analysis.forecast.predict import forecast_columns
 from barograph.analysis.forecast.schedule import RateSchedule, named
 from barograph.analysis.forecast.stored import forecast
@@ -17,5 +17,5 @@ from barograph.analysis.forecast.words import forecast_sentences
 
 __all__ = [
     "Forecast", "ForecastPlateau", "LossTarget", "RateSchedule", "forecast", "forecast_columns", "forecast_sentences",
-    "named", "planned_steps_of", "plateau", "schedule_of",
+    "named", "plateau", "schedule_of",
 ]  # fmt: skip

@@ -1,25 +1,19 @@
-"""How long a run is meant to be and its learning-rate schedule, from its configuration.
+"""A run's learning-rate schedule, from its configuration.
 
 In:   a configuration, nested or flat, in the names of Transformers, nanoGPT, torchtitan, Megatron-LM, DeepSpeed,
       modded-nanogpt, nanochat, llm.c or plain ones (`schedule: cosine`).
-Out:  the planned steps and a `RateSchedule`, or None where the configuration does not say.
+Out:  a `RateSchedule`, or None where the configuration does not say.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from barograph.analysis.forecast.schedule import RateSchedule
+from barograph.core.configuration import PLANNED_STEPS, Configuration, as_number
 
 # name of an option → what it means. Where two mean the same, the first that is there counts.
-TOTALS = (
-    "planned_steps", "max_steps", "total_steps", "max_iters", "num_iterations", "train_iters", "num_train_steps",
-    "num_training_steps", "training.steps", "max_train_steps", "train_steps", "n_steps", "num_steps", "total_iters",
-    "total_num_steps", "max_iterations", "steps", "iterations", "train_num_batches",
-    "calculated_number_of_iterations_from_target_data_param_ratio",
-)  # fmt: skip
 PEAKS = (
     "learning_rate", "optimizer.lr", "lr", "max_lr", "peak_lr", "warmup_max_lr", "base_lr", "learning_rate_lr",
 )  # fmt: skip
@@ -59,80 +53,13 @@ SHAPES = {"linear": "linear", "cosine": "cosine", "sqrt": "sqrt", "minus_sqrt": 
 }
 
 
-class _Options:
-    """Options by their last name and by their dotted one, in small letters with underscores."""
-
-    def __init__(self, config: Mapping[str, Any]):
-        self.found: dict[str, Any] = {}
-        self.add(config)
-
-    def add(self, options: Mapping[str, Any]) -> None:
-        for path, value in _leaves(options, ()):
-            if value is None or (isinstance(value, str) and not value.strip()):
-                continue
-            self.found.setdefault(path[-1], value)
-            self.found.setdefault(".".join(path), value)
-            self.found.setdefault(".".join(path[-2:]), value)
-
-    def number(self, names: tuple[str, ...]) -> float | None:
-        for name in names:
-            if (value := as_number(self.found.get(name))) is not None:
-                return value
-        return None
-
-    def count(self, names: tuple[str, ...]) -> int | None:
-        """A whole number above 0; -1 and 0 say "not set" in Transformers."""
-        for name in names:
-            value = as_number(self.found.get(name))
-            if value is not None and value >= 1:
-                return round(value)
-        return None
-
-    def word(self, names: tuple[str, ...]) -> str | None:
-        for name in names:
-            if isinstance(value := self.found.get(name), str):
-                return _plain(value.rsplit(".", 1)[-1])
-        return None
-
-
-def _plain(name: object) -> str:
-    letters = [character if character.isalnum() or character == "." else "_" for character in str(name).strip().lower()]
-    return "_".join(part for part in "".join(letters).split("_") if part)
-
-
-def _leaves(options: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, value in options.items():
-        # a flat name may stand for nested ones, by dots or slashes
-        here = (*path, *(part for part in _plain(str(name).replace("/", ".")).split(".") if part)) or path
-        if isinstance(value, Mapping):
-            yield from _leaves(value, here)
-        elif here:
-            yield here, value
-
-
-def as_number(value: object) -> float | None:
-    """A finite number, also from text such as "1e-4" or "5,000"; None for anything else, truth values among it."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value.replace(",", "").replace("_", "")) if isinstance(value, str) else float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def planned_steps_of(config: Mapping[str, Any]) -> int | None:
-    """How many optimizer steps a run is meant to take, or None if its configuration does not say."""
-    return _Options(config).count(TOTALS)
-
-
 def schedule_of(config: Mapping[str, Any], planned_steps: int | None = None) -> RateSchedule | None:
     """The schedule that a configuration describes, or None if it names none, or one that has no known form.
 
     config: nested or flat, names with - or _ alike. planned_steps: steps of the run, if the configuration does not say.
     """
-    options = _Options(config)
-    total = planned_steps or options.count(TOTALS)
+    options = Configuration(config)
+    total = planned_steps or options.count(PLANNED_STEPS)
     if total is None:
         return None
     if isinstance(more := config.get("lr_scheduler_kwargs"), Mapping):
@@ -180,7 +107,7 @@ def schedule_of(config: Mapping[str, Any], planned_steps: int | None = None) -> 
     )
 
 
-def _kind(options: _Options, decay: int | None, end: int | None) -> str | None:
+def _kind(options: Configuration, decay: int | None, end: int | None) -> str | None:
     form = options.word(FORMS)
     if form is not None:
         return KINDS.get(form.replace(".", "_"))
@@ -198,7 +125,7 @@ def _kind(options: _Options, decay: int | None, end: int | None) -> str | None:
     return None
 
 
-def _steps(options: _Options, total: int, peak: float, warmup: int) -> RateSchedule | None:
+def _steps(options: Configuration, total: int, peak: float, warmup: int) -> RateSchedule | None:
     found = options.found.get("milestones", options.found.get("lr_milestones"))
     every = options.count(("step_size", "lr_step_size"))
     factor = options.number(("gamma", "factor", "lr_gamma"))

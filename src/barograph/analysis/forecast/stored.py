@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from barograph.analysis.forecast.outlook import Forecast
-from barograph.analysis.forecast.plans import as_number, planned_steps_of, schedule_of
+from barograph.analysis.forecast.plans import schedule_of
 from barograph.analysis.forecast.predict import forecast_columns
+from barograph.core import configuration
+from barograph.core.configuration import as_number
 from barograph.query.given import GivenRun, stored_run
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def forecast(
     losses: ForecastColumn = stored.series(name)
     last = int(losses.step[-1]) if len(losses.step) else 0
     if planned_steps is None:
-        planned_steps = planned_steps_of(config)
+        planned_steps = configuration.planned_steps({**getattr(stored, "manifest", {}), "config": config})
         if planned_steps is not None and last > planned_steps * 1.01 + 1:
             planned_steps = None
     if schedule is None and planned_steps is not None:

@@ -17,7 +17,7 @@ import numpy
 from barograph.core.record import Record
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import Local
-from barograph.query.roles import candidates, may_play
+from barograph.query.roles import candidates, logarithm_of, may_play
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -197,6 +197,7 @@ class RunHistory:
         self._decided_at: dict[str, tuple[bool, int]] = {}  # role → whether it is a time, and which time or step
         self._layers: dict[tuple[str, str], tuple[int, dict[str, Channel]]] = {}
         self._locals: dict[tuple[str, bool, int], Local] = {}
+        self._logarithms: dict[str, Channel] = {}  # of perplexities, by their names
         self._together: dict[tuple[str, ...], list[Channel | None]] = {}  # the channels of series that come together
 
     def as_of(self, time: int | None = None) -> None:
@@ -226,6 +227,10 @@ class RunHistory:
 
     def _grow(self, channel: Channel, step: Any, value: Any, time: Any, segment: Any) -> None:
         channel.add(step, value, time, segment)
+        if self._logarithms and (logarithm := self._logarithms.get(channel.name)) is not None:
+            step, value, time, segment = numpy.broadcast_arrays(*numpy.atleast_1d(step, value, time, segment))
+            able = ~(value <= 0)
+            logarithm.add(step[able], numpy.log(value[able]), time[able], segment[able])
         if channel.keep == KEEP_LAYER and channel.end > self.rounds:
             self.rounds = channel.end
         if channel.end > self.rows:
@@ -236,7 +241,15 @@ class RunHistory:
         channel = self.channels.get(name)
         if channel is None and is_wanted(name):
             channel = self.channels[name] = _channel_of(name, self.clock)
-        return channel
+            logarithm = logarithm_of(name)
+            if logarithm and logarithm not in self.channels:
+                self._logarithms[name] = self.channels[logarithm] = _channel_of(logarithm, self.clock)
+        # an imported run has it as a series of its own too
+        return None if channel in self._logarithms.values() else channel
+
+    def source_of(self, name: str) -> str:
+        """The logged series that a channel comes from: its own, or the perplexity of a logarithm."""
+        return next((source for source, channel in self._logarithms.items() if channel.name == name), name)
 
     def happened(self, event: Record) -> None:
         """A record without numbers. Of messages the first 20,000 are kept."""

@@ -16,6 +16,7 @@ from barograph.doctor.kernel.curve import has_vanished
 from barograph.doctor.kernel.facts import excluded_causes
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.registry import make_rules
+from barograph.doctor.kernel.remedies import fitting
 from barograph.doctor.kernel.rule import Rule, in_words, missing
 from barograph.doctor.kernel.story import tell
 
@@ -111,7 +112,8 @@ class Examiner:
             return tell(self.findings, excluded=excluded_causes(self.seen.facts))
         rows = longest.rows(longest.end - 256)
         spacing = max(1.0, (int(rows.step[-1]) - int(rows.step[0])) / max(1, len(rows) - 1))
-        return tell(self.findings, spacing, longest.last_step, excluded_causes(self.seen.facts))
+        told = tell(self.findings, spacing, longest.last_step, excluded_causes(self.seen.facts))
+        return [fitting(finding, self.seen) for finding in told]
 
     def checked(self) -> list[str]:
         """Rules that had what they need."""

@@ -10,20 +10,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from barograph.core.configuration import PLANNED_STEPS, VOCABULARY, Configuration
 from barograph.core.record import Record
-
-_PLANNED = ("max_steps", "total_steps", "max_iters", "num_iterations", "num_steps", "train_iters", "n_steps",
-            "max_train_steps", "training_steps", "num_training_steps", "total_iters", "lr_decay_iters",
-            "iterations", "steps")  # fmt: skip
-_VOCABULARY = ("vocab_size", "padded_vocab_size", "n_vocab", "vocabulary_size", "num_tokens_in_vocab", "vocab")
-
 
 _TARGETS = ("target_loss", "loss_target", "target_train_loss")
 EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "hang", "end")
 """Kinds of records without numbers that rules are given."""
 RARE = {
     "ranks": ("absent", "same_batch", "world_size_before"),
-    "model": ("first_non_finite_gradient", "first_non_finite_weight"),
+    "model": ("first_non_finite_gradient", "first_non_finite_weight", "frozen"),
     "info": ("message",),
 }
 """Kinds of which rules are given the records that have one of these fields."""
@@ -71,9 +66,9 @@ def facts_of(config: Mapping[str, Any], **known: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"config": flat}
     if flat:
         facts["has_config"] = True
-    for name, keys in (("planned_steps", _PLANNED), ("vocabulary", _VOCABULARY)):
-        value = _first(flat, keys)
-        if value is not None:
+    options = Configuration(config)
+    for name, keys in (("planned_steps", PLANNED_STEPS), ("vocabulary", VOCABULARY)):
+        if (value := options.count(keys)) is not None and value > 1:
             facts[name] = value
     target = next((flat[name] for name in flat if name.rsplit(".", 1)[-1] in _TARGETS), None)
     if isinstance(target, (int, float)) and not isinstance(target, bool) and target > 0:
@@ -105,22 +100,3 @@ def _flat(config: Mapping[str, Any], prefix: str = "", depth: int = 8) -> Iterat
                 yield from _flat(value, f"{name}.", depth - 1)
         else:
             yield name, value
-
-
-def _first(flat: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    """The first key that a whole positive number stands under, at any depth."""
-    for key in keys:
-        for name, value in flat.items():
-            if name.rsplit(".", 1)[-1] == key:
-                number = _whole(value)
-                if number is not None:
-                    return number
-    return None
-
-
-def _whole(value: Any) -> int | None:
-    try:
-        number = int(float(value)) if not isinstance(value, bool) else 0
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if number > 1 else None

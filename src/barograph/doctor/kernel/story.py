@@ -5,7 +5,7 @@ Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
 other: within 50 logged rows, or 5% of what the run has come to, whichever is more; or if one is still seen when the
-other begins, and both have the same first cause. The worst one speaks for it, of
+other begins, and both are of one kind or have the same first cause. The worst one speaks for it, of
 equals the one that comes first in the order of causes below; the others are in its evidence as `story`, in the order
 in which they began, and its causes are those of all, the ones that several rules name first.
 """
@@ -57,16 +57,24 @@ def tell(
 
 
 def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] | None:
-    """The incident whose first cause is this finding's too, and that was seen before and after it."""
-    if finding.severity == "info" or not finding.causes:
-        return None
-    cause = finding.causes[0].partition(":")[0]
+    """The incident that was seen before and after this finding, and is of its kind or has its first cause; of an info
+    finding that of its rule."""
+    cause = finding.causes[0].partition(":")[0] if finding.causes else None
     for members in incidents:
         for member in members:
             lasts = member.segment == finding.segment and member.step <= finding.step <= member.last_step
-            if lasts and member.severity != "info" and member.causes[:1] and member.causes[0].startswith(cause):
+            if finding.severity == "info":
+                alike = member.rule == finding.rule
+            else:
+                alike = member.kind == finding.kind or (
+                    cause is not None and bool(member.causes) and member.causes[0].startswith(cause)
+                )
+            if lasts and alike and member.severity != "info":
                 return members
     return None
+
+
+_DIVERGED = "diverged"  # the evidence of an incident in which the loss was no longer finite: since which step
 
 
 def in_order(incidents: Iterable[Finding]) -> list[Finding]:
@@ -75,7 +83,8 @@ def in_order(incidents: Iterable[Finding]) -> list[Finding]:
     return sorted(
         incidents,
         key=lambda item: (
-            SEVERITIES.index(item.severity), item.rule != "non_finite_loss", item.step, _rank(item), item.rule, item.key
+            SEVERITIES.index(item.severity), item.rule != "non_finite_loss" and _DIVERGED not in item.evidence,
+            item.step, _rank(item), item.rule, item.key,
         ),
     )  # fmt: skip
 
@@ -126,12 +135,14 @@ def _told(members: list[Finding]) -> list[Finding]:
         return members
     head = min(
         (member for member in members if SEVERITIES.index(member.severity) == worst),
-        key=lambda item: (item.step, not _proven(item), _rank(item), item.rule, item.key),
+        key=lambda item: (item.step, not _proven(item), _rank(item), item.rule, -item.last_step, item.key),
     )
     # what a rule said of the same place before it was sure is not a separate event
     others = [
         member for member in members if member is not head and (member.rule, member.step) != (head.rule, head.step)
     ]
+    # the worst fact is said first, in the incident's own message
+    broken = next((other for other in others if other.rule == "non_finite_loss" and other.severity == "critical"), None)
     story = [
         {
             "step": other.step,
@@ -140,18 +151,19 @@ def _told(members: list[Finding]) -> list[Finding]:
             "severity": other.severity,
             "message": other.message,
         }
-        for other in sorted(others, key=lambda item: (item.step, _rank(item), item.rule, item.key))[:_TOLD]
-    ]
+        for other in sorted(others, key=lambda item: (item.step, _rank(item), item.rule, item.key))
+        if other is not broken
+    ][:_TOLD]
     # an evaluation of weights that are not finite is a consequence, and has no cause or remedy of its own
     beside = [other for other in others if not (head.kind == other.kind == "nonfinite" and other.family == "eval")]
-    # the worst fact first
-    broken = next((other for other in others if other.rule == "non_finite_loss" and other.severity == "critical"), None)
     return [
         msgspec.structs.replace(
             head,
             message=f"{broken.message.rstrip('.')}. {head.message}" if broken is not None else head.message,
             last_step=max(member.last_step for member in members if member.severity != "info"),
-            evidence=head.evidence | {"began": min(member.step for member in members), "story": story},
+            evidence=head.evidence
+            | {"began": min(member.step for member in members), "story": story}
+            | ({_DIVERGED: broken.step} if broken is not None else {}),
             causes=_causes([head, *beside]),
             remedies=_remedies([head, *beside]),
             confidence=max(member.confidence for member in members if SEVERITIES.index(member.severity) == worst),

@@ -132,7 +132,7 @@ class LogReading(Times):
             "offset": None, "line": 1, "lines": 0, "matched": 0, "unread": 0, "other_ranks": 0, "repeated": 0,
             "first": None, "last": None, "carry": 0, "tops": {}, "ranks": {}, "crowded": None, "clock": 0,
             "restarts": 0, "own": {}, "end": None, "others": {}, "counts": {}, "steps": False, "said": {},
-            "messages": 0,
+            "messages": 0, "reach": {},
             "ending": None,
         } | state  # fmt: skip
         self.readers = [_Reader(dialect, self.state["own"])]
@@ -328,14 +328,16 @@ class LogReading(Times):
             if number:
                 yield from self.ending()
                 state["restarts"] += 1
-                state["tops"] = {}
+                state["tops"], state["reach"] = {}, {}
                 yield Restart(cuts[number - 1][1], self.time_at(blocks, begin))
             parts = []
             for block in blocks:
                 low, high = np.searchsorted(block.where, (begin, edge))
                 if low < high:
                     parts.append(block.part(slice(low, high)))
-                    yield from self.once(parts[-1])
+            # the first dialect's rows go before those that may say the same
+            for part in sorted(parts, key=lambda part: part.reader is not self.readers[0]):
+                yield from self.once(part)
             yield from self.speak(parts, [item for item in said if begin <= item[0].place < edge], before)
             begin = edge
 
@@ -444,20 +446,22 @@ class LogReading(Times):
             points = ImportedPoints(block.names, steps, times, block.values, block.x)
             reader = block.reader
             for item in reader.dialect.refine(points, reader.own, self.state["restarts"]):
-                kept = self.beside(reader, item) if isinstance(item, ImportedPoints) else item
-                if kept is not None:
-                    yield kept
+                yield from self.beside(reader, item) if isinstance(item, ImportedPoints) else (item,)
 
-    def beside(self, reader: _Reader, points: ImportedPoints) -> ImportedPoints | None:
+    def beside(self, reader: _Reader, points: ImportedPoints) -> Iterator[ImportedPoints]:
         """Another dialect's rows under names that need no table of its own, and without what the first one's rows
-        say too."""
-        counts = self.state["counts"]
+        say too: of a series that both have, the rows ahead of the first one's and behind them."""
+        counts, reach = self.state["counts"], self.state["reach"]
         if reader is self.readers[0]:
             if len(self.readers) > 1 and len(counts) < SHAPES:
                 for name in points.names:
                     canonical = self.names.canonical(name).name
                     counts[canonical] = counts.get(canonical, 0) + len(points.steps)
-            return points
+                    if points.x == "step":
+                        ends = [int(points.steps.min()), int(points.steps.max()), *reach.get(canonical, ())[:2]]
+                        reach[canonical] = [min(ends), max(ends), name]
+            yield points
+            return
         named = [reader.names.canonical(name) for name in points.names]
         key = "beside\n" + "\n".join(points.names)
         if key in counts or len(counts) < SHAPES:
@@ -466,10 +470,19 @@ class LogReading(Times):
         keep = [
             at for at, name in enumerate(names) if counts.get(name, 0) < _SAID_TOO * rows and name not in names[:at]
         ]
-        if not keep or (rows < 2 and not any(names[at].startswith(("eval/", "test/")) for at in keep)):
-            return None
-        values = points.values[:, keep] * np.array([named[at].factor for at in keep])
-        return points._replace(names=tuple(named[at].name for at in keep), values=values)
+        if rows < 2 and not any(names[at].startswith(("eval/", "test/")) for at in keep):
+            return
+        both = [at for at, name in enumerate(names) if at not in keep and name in reach and name not in names[:at]]
+        both = both if points.x == "step" else []
+        if keep:
+            values = points.values[:, keep] * np.array([named[at].factor for at in keep])
+            yield points._replace(names=tuple(names[at] for at in keep), values=values)
+        for at in both:
+            low, high, original = reach[names[at]]
+            apart = (points.steps < low) | (points.steps > high)
+            if apart.any():
+                values = points.values[apart][:, [at]] * (named[at].factor / self.names.canonical(original).factor)
+                yield ImportedPoints((original,), points.steps[apart], points.times[apart], values)
 
 
 class _Reader:

@@ -29,7 +29,7 @@ class NanoGPT(engine.Dialect):
     kind = "nanogpt"
     about = "nanoGPT, llama2.c, build-nanogpt"
     hints = (b"iter ", b"step", b" | loss ", b" val ", b" train ", b" hella ", b"validation loss: ", b"HellaSwag")
-    looks = re.compile(rb"(?<![\w./])(?:iter \d+: loss|step \d+: train loss|\d+ \| loss [\d.]+ \|)")
+    looks = re.compile(rb"(?<![\w./])(?:iter \d+: loss|step \d+: train loss|(?<![a-z] )\d+ \| loss [\d.]+ \|)")
     shapes = (
         forms.Form(
             rb"(?<![\w./])iter (\d{1,15}): loss ([^\s,]+), time ([^\s,m]+)ms"

@@ -26,7 +26,9 @@ _STEP = re.compile(
     rb"(?<![A-Za-z0-9./-])(?i:(?:global|train|training|opt|optimizer|g)[_ ]?steps?|num[_ ]updates|"
     rb"step[_ ]?(?:idx|index|num(?:ber)?|no\.?)|steps?|iter(?:ation)?s?|upd(?:ate)?s?|it)" + _COUNT
 )
-_DONE = re.compile(rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")\s(?i:steps|iterations|iters|updates)(?![\w/])")
+_DONE = re.compile(
+    rb"(?<![\w.,/-])(?P<count>" + _INTEGER + rb")(?:\s?/\s?\d{1,15})?\s(?i:steps|iterations|iters|updates)(?![\w/])"
+)
 _BATCH = re.compile(rb"(?<![A-Za-z0-9./-])(?i:batch(?:es)?|minibatch)" + _COUNT)
 _EPOCH = re.compile(  # and the batch that may stand behind it: `Epoch: [2][100/5005]`, `epoch 1 | 200/ 2983 batches`
     rb"(?<![A-Za-z0-9./-])(?:(?i:epochs?|ep)(?:\((?:train|val|test)\))?|Train:(?= \[?\d+(?:/\d+)?\]? ?\[))"
@@ -40,8 +42,13 @@ _MEASURE = (
     rb"(?:grad[_ ]?)?norm|gnorm|reward|return|score|f1|bleu|rouge|auc|map|mse|mae|rmse|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl|entropy|top[-_]?[15])(?:[@_/.-][a-z0-9]{1,24}){0,3}"
 )
-_OF = rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|mean|average|avg|total)[ ]){0,2}"
-_UNIT = rb"(k|K|M|B|ms|s|%)?(?:(?:nats?|bits?)(?:/[a-z]{1,8})?)?(?![\w:/]|\.\d)"
+_OF = (
+    rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|held[-_ ]?out|mean|average|avg|"
+    rb"total)[ ]){0,2}"
+)
+_UNIT = (
+    rb"(k|K|M|B|ms|s|%)?(?:nats?|bits?)?(?:/(?:tok(?:en)?|char|byte|word|sample|example|batch|step)s?)?(?![\w:/]|\.\d)"
+)
 _JOINT = rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|(?<=\s)(?:is|was|of)(?=\s)|\.{2,40})\s{0,8}"
 _KNOWN = re.compile(rb"^" + _MEASURE + rb"$", re.I)
 _PAIR = re.compile(
@@ -65,11 +72,12 @@ _RATE = re.compile(
     + rb")\s?((?:ms|s)/(?:iter|step|it|batch)|(?:it|tok|tokens|samples|steps)/s(?:ec)?)(?!\w)"
 )
 _PHASE = re.compile(
-    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev)|(test|testing)|train(?:ing)?)(?![A-Za-z_/.-])"
+    rb"(?<![A-Za-z])(?i:(val|valid|validation|validate|eval|evaluation|dev|held[-_ ]?out)|(test|testing)|"
+    rb"train(?:ing)?)(?![A-Za-z_/.-])"
 )
 _BARE = re.compile(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?|nll|ce|xe|x-?ent(?:ropy)?|cross.?entropy|acc(?:uracy)?|ppl|perplexity|bpb|"
-    r"reward)(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|total|step|epoch))?"
+    r"reward)(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch))?"
 )
 _COUNTS = re.compile(
     rb"(?i)^(?:global[_ ]?|train[_ ])?(?:steps?|iter(?:ation)?s?|updates?|it|epochs?|ep|batch(?:es)?|minibatch|"
@@ -90,6 +98,7 @@ _ASIDE = re.compile(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|
 _OBJECT = re.compile(
     rb"(?:tensor|array|np\.float\d{1,3}|float\d{0,3})\(\[?(" + forms.NUMBER + rb")\]?(?:, [^()\n]{1,200})?\)"
 )
+_QUOTED = re.compile(rb"=([\"'])(" + forms.NUMBER + rb")\1")  # `step="100"`, as an attribute is written
 _COMMENT = re.compile(rb"\s*#+(?:\s|$)")
 _NUMBERED = 5  # rows without a step that are numbered
 _OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
@@ -104,6 +113,7 @@ def _row(line: bytes) -> forms.Parsed | None:
     if printed:
         line = line.translate(_UNMARKED)
     line = _OBJECT.sub(rb"\1", line) if b"(" in line else line
+    line = _QUOTED.sub(rb"=\2 ", line) if b'="' in line or b"='" in line else line
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     step, batch, epoch = _STEP.search(line), _BATCH.search(line), _EPOCH.search(line)
     step = step or (_DONE.search(line) if batch is None and epoch is None else None)
@@ -219,6 +229,9 @@ class Plain(engine.Dialect):
         b"ITER",
         b"atch",
         b"pdate",
+        b"upd",
+        b"Upd",
+        b"UPD",
         b"it ",
         b"it:",
         b"it=",
@@ -235,6 +248,10 @@ class Plain(engine.Dialect):
         b"Xent",
         b"ce",
         b"CE",
+        b"xe",
+        b"XE",
+        b"bpb",
+        b"bpc",
         b"NLL",
         b"LOSS",
         b"PPL",

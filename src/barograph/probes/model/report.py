@@ -132,6 +132,10 @@ def _norms(
         fields["loss_scale"] = loss_scale[""]
     if "inputs" in numbers and not math.isfinite(_column(numbers, "inputs")[""]):
         fields["non_finite_inputs"] = 1
+    if "blank" in numbers:
+        fields["frozen_untrained"] = int(_column(numbers, "blank")[""])
+    if "stale_statistics" in numbers:
+        fields["stale_statistics"] = int(_column(numbers, "stale_statistics")[""])
     if "weight_squares" in numbers:
         fields["param_norm"] = _root(_column(numbers, "weight_squares").values())
 

@@ -1,9 +1,10 @@
 """What a model is and in which mode it runs, as numbers that are recorded at the first step and when one changes.
 
 In:   a model's forward passes; its parameters.
-Out:  `ModelState.put`, which adds to a step's figures: mode of training and evaluation, width of the output, how many
-      parameters there are and how many are of half precision, and the largest input, which is read with the step's
-      other figures and says whether inputs are finite.
+Out:  `ModelState.put`, which adds to a step's figures: mode of training and evaluation, whether an evaluation was with
+      gradients, width of the output, how many parameters are trained, frozen, of half precision, whether batch norm's
+      statistics move, and the largest input, which is read with the step's other figures and says whether inputs are
+      finite.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.activations import first_tensor
+from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.parameters import local
 
@@ -27,6 +29,9 @@ class ModelState:
     """Hooks on the model itself, not on its parts: two short calls a forward pass. None where it is compiled."""
 
     def __init__(self, model: Any):
+        self._model = model
+        self._statistics = BatchNormStatistics(model)
+        self._modes: set[bool] = set()  # of this step's passes with gradients
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
         self._inputs: list[Any] = []
@@ -50,6 +55,7 @@ class ModelState:
             if self._has_modes:
                 self._passes["training" if trains else "training_in_evaluation"] = float(module.training)
             if trains:
+                self._modes.add(bool(module.training))
                 for tensor in _floats((*given, *named.values())):
                     if len(self._inputs) < _MOST_INPUTS and (tensor.is_cuda or tensor.numel() <= _LARGE):
                         with torch.no_grad():
@@ -73,6 +79,13 @@ class ModelState:
         if parameters is not self._key:
             self._key = parameters
             self._half = sum(item.dtype in (torch.float16, torch.bfloat16) for item in parameters)
+            frozen_figures(current, self._model, parameters)
+        self._statistics.put(current, self._modes == {True})
+        if (
+            len(self._modes) == 2 or "gradients_in_evaluation" in self._last
+        ):  # trained in one mode, evaluated in the other
+            self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
+        self._modes = set()
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now

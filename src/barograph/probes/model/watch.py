@@ -32,7 +32,11 @@ from barograph.probes.model.unchanged import Unchanged
 from barograph.probes.recording import Recording
 
 _MOST_PENDING = 100  # steps whose figures have not arrived: the device is far behind, or gone
-_SAID_ONCE = {"stale_gradients": "gradients", "unchanged": "updates"}  # 0 is said once, and at these intervals
+_SAID_ONCE = {
+    "stale_gradients": "gradients",
+    "unchanged": "updates",
+    "stale_statistics": "weights",
+}  # 0 is said once, and at these intervals
 
 
 class ModelWatch:

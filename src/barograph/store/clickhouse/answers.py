@@ -13,9 +13,9 @@ import msgspec
 
 from barograph.core.lazy import lazy
 from barograph.store.clickhouse import native
-from barograph.store.clickhouse.batches import read_batches, where
+from barograph.store.clickhouse.batches import read_batches, unfold, where
 from barograph.store.clickhouse.client import Client, listed, quote
-from barograph.store.clickhouse.registry import live_sql
+from barograph.store.clickhouse.registry import EVERY_STEP, LARGEST, live_cuts_there, live_rows, live_series
 from barograph.store.columns import Array
 
 if TYPE_CHECKING:
@@ -63,27 +63,36 @@ class ServerRun(NamedTuple):
 
 def read_points(client: Client, project: str, run: str, name: str, rank: int | None = None) -> ServerPoints:
     """The points of a series that count: of one rank, by default the lowest that has any. Raises ServerError."""
-    of_rank = _rows_of(client, project, run, name)
+    cuts = live_cuts_there(client, project, run)
+    rows = f"{_rows_of(client, project, run, name)} AND {live_rows(cuts)}"
     if rank is None:
-        found = client.rows(f"SELECT min(rank), count() FROM points WHERE {of_rank}")[0]
-        rank = int(found[0])
+        rank = int(client.rows(f"SELECT min(rank) FROM series WHERE {rows}")[0][0])
     answer = native.columns(
         client.run(
-            f"SELECT step, time, value, segment, rank FROM points WHERE {of_rank} AND rank = {rank} "
-            "ORDER BY step, segment, seq FORMAT Native"
+            "SELECT step, seq, time, segment, rank, single, double FROM series "
+            f"WHERE {rows} AND rank = {rank} FORMAT Native"
         )
     )
-    empty = {"step": "i8", "time": "i8", "value": "f8", "segment": "i4", "rank": "i4"}
-    return ServerPoints(*(answer[column] if answer else np.empty(0, kind) for column, kind in empty.items()))
+    if not answer or not len(answer["step"]):
+        return ServerPoints(*(np.empty(0, kind) for kind in ("i8", "i8", "f8", "i4", "i4")))
+    found = unfold(answer)
+    ends = np.full(int(found["segment"].max()) + 1, EVERY_STEP)
+    for segment, cut in (cuts or {}).items():
+        if 0 < segment < len(ends):
+            ends[segment] = cut
+    order = np.lexsort((found["seq"], found["segment"], found["step"]))
+    order = order[found["step"][order] < ends[found["segment"][order]]]
+    return ServerPoints(*(found[column][order] for column in ServerPoints._fields))
 
 
 def read_ranks(client: Client, project: str, run: str, name: str) -> RankPoints:
     """A series compared over its ranks by the server, at each step; of the finite values. Raises ServerError."""
+    live = live_series(live_cuts_there(client, project, run), _rows_of(client, project, run, name))
     answer = native.columns(
         client.run(
             "SELECT step, toUInt64(count()) AS ranks, min(value) AS minimum, avg(value) AS mean, "
             "max(value) AS maximum, argMin(rank, value) AS lowest_rank, argMax(rank, value) AS highest_rank "
-            f"FROM points WHERE {_rows_of(client, project, run, name)} AND abs(value) <= 1.7976931348623157e308 "
+            f"FROM (SELECT rank, step, value FROM ({live}) ARRAY JOIN step, value) WHERE abs(value) <= {LARGEST} "
             "GROUP BY step ORDER BY step FORMAT Native"
         )
     )
@@ -100,26 +109,42 @@ def read_runs(client: Client, metrics: Sequence[str] = (), project: str | None =
     found = client.rows(
         f"SELECT project, run, {latest} FROM runs {chosen} GROUP BY project, run ORDER BY latest_created DESC, run"
     )
-    values: dict[tuple[str, str], dict[str, tuple[float, int]]] = {}
-    if metrics:
-        names = ", ".join(map(quote, metrics))
-        also = f" AND project = {quote(project)}" if project is not None else ""
-        answer = client.rows(
-            "SELECT project, run, name, toString(argMax(last, version)), argMax(last_step, version) "
-            f"FROM summaries WHERE name IN ({names}){also} GROUP BY project, run, name"
-        )
-        for group, key, name, value, step in answer:
-            values.setdefault((group, key), {})[name] = (float(value), int(step))
+    held = _last_values(client, metrics, project) if metrics else {}
     result = []
     for group, key, name, status, created, finished, tags, config in found:
-        held = values.get((group, key), {})
-        ordered = {metric: held[metric] for metric in metrics if metric in held}
+        last, steps = held.get((group, key), ({}, {}))
         result.append(ServerRun(
             group, key, name, status, int(created), int(finished), list(tags), msgspec.json.decode(config or "{}"),
-            {metric: value for metric, (value, _) in ordered.items()},
-            {metric: step for metric, (_, step) in ordered.items()},
+            last, steps,
         ))  # fmt: skip
     return result
+
+
+def _last_values(
+    client: Client, metrics: Sequence[str], project: str | None
+) -> dict[tuple[str, ...], tuple[dict[str, float], dict[str, int]]]:
+    """By project and run the last values of series and their steps. A row a run and a column a series: of very many
+    runs most of the time is spent on reading the answer's rows."""
+    chosen = f" AND project = {quote(project)}" if project is not None else ""
+    columns = "".join(
+        f", countIf(name = {name}) AS count{place}, argMaxIf(last, version, name = {name}) AS value{place}, "
+        f"argMaxIf(last_step, version, name = {name}) AS step{place}"
+        for place, name in enumerate(map(quote, metrics))
+    )
+    answer = native.columns(client.run(
+        f"SELECT project, run{columns} FROM summaries WHERE name IN ({', '.join(map(quote, metrics))}){chosen} "
+        "GROUP BY project, run FORMAT Native"
+    ))  # fmt: skip
+    texts = ([text.decode("utf-8", "surrogatepass") for text in answer.get(name, ())] for name in ("project", "run"))
+    found: dict[tuple[str, ...], tuple[dict[str, float], dict[str, int]]] = {
+        key: ({}, {}) for key in zip(*texts, strict=True)
+    }
+    for place, metric in enumerate(metrics):
+        columns_of = (answer.get(f"{name}{place}", np.empty(0)).tolist() for name in ("count", "value", "step"))
+        for (last, steps), count, value, step in zip(found.values(), *columns_of, strict=True):
+            if count:
+                last[metric], steps[metric] = value, step
+    return found
 
 
 def inherits(client: Client, project: str, run: str) -> bool:
@@ -129,8 +154,7 @@ def inherits(client: Client, project: str, run: str) -> bool:
 
 
 def _rows_of(client: Client, project: str, run: str, name: str) -> str:
-    """A condition that the rows of a series fulfil which count."""
+    """A condition that the rows of a series fulfil which have arrived."""
     batches, _ = read_batches(client, project, run)
     numbers = listed([batch.number for batch in batches if batch.file.table == "points"])
-    about = f"{where(project, run)} AND name = {quote(name)}"
-    return f"{about} AND batch IN {numbers} AND {live_sql(client, project, run)}"
+    return f"{where(project, run)} AND name = {quote(name)} AND batch IN {numbers}"

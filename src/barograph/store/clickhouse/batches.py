@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.core.lazy import lazy
 from barograph.store.clickhouse import native
 from barograph.store.clickhouse.client import Client, quote
+from barograph.store.clickhouse.schema import BLOCK
 from barograph.store.columns import Array
 from barograph.store.part import Part, numbers
 from barograph.store.schema import StoreFile, sealed_name, visible
@@ -24,6 +25,7 @@ else:
     np = lazy("numpy")
 
 INSERT_ROWS = {"points": 500_000, "histograms": 4_096}
+_HASH = (0x4CF2D2BAAE6DA887, 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,19 @@ def read_batches(client: Client, project: str, run: str) -> tuple[list[SentBatch
         files = [file for name, file in found if name == log]
         counted += [found[log, file] for file in visible(files, kind)]
     return counted, highest
+
+
+def batch_row(
+    project: str, run: str, log: str, file: StoreFile, number: int, rows: int, checksum: int, header: dict[str, Any]
+) -> bytes:
+    """The row of `batches` that makes a batch count."""
+    numbers = {"first": file.first, "last": file.last}
+    return native.block(1, {
+        "project": native.texts([project]), "run": native.texts([run]), "log": native.texts([log]),
+        "kind": native.texts([file.table]), **{name: native.constant("UInt32", at, 1) for name, at in numbers.items()},
+        "batch": native.constant("UInt64", number, 1), "rows": native.constant("UInt64", rows, 1),
+        "checksum": native.constant("UInt64", checksum, 1), "header": native.texts([json.dumps(header)]),
+    })  # fmt: skip
 
 
 def covered(file: StoreFile, batches: Sequence[StoreFile]) -> bool:
@@ -102,27 +117,31 @@ class PartRows:
         step, time = column("step"), column("time")
         segment, rank = (column(name).astype(np.int32) for name in ("segment", "rank"))
         seq = self._seq(names, edges - start, segment, step)
-        columns = {
-            "project": native.repeated([self._project], [rows]),
-            "run": native.repeated([self._run], [rows]),
-            "name": native.repeated(names, counts.tolist()),
-            "rank": native.numbers("Int32", rank),
-            "segment": native.numbers("Int32", segment),
-            "step": native.numbers("Int64", step),
-            "seq": native.numbers("UInt32", seq),
-            "time": native.numbers("Int64", time),
-            "batch": native.constant("UInt64", self._number, rows),
-        }
         held: dict[str, Any] = {}
         if self.kind == "points":
             held["value"] = column("value")
-            columns["value"] = native.numbers("Float64", held["value"])
+            inside = start - int(part.starts[low])  # of the first name, rows that have been sent
+            lines, columns = _blocks(names, edges - start, inside, rank, segment, step, seq, time, held["value"])
         else:
             held = {name: [row for table in tables for row in _lists(table, name)] for name in values}
-            columns |= {name: native.lists(found) for name, found in held.items()}
+            lines = rows
+            columns = {
+                "name": native.repeated(names, counts.tolist()),
+                "rank": native.numbers("Int32", rank),
+                "segment": native.numbers("Int32", segment),
+                "step": native.numbers("Int64", step),
+                "seq": native.numbers("UInt32", seq),
+                "time": native.numbers("Int64", time),
+                **{name: native.lists(found) for name, found in held.items()},
+            }
+        columns |= {
+            "project": native.repeated([self._project], [lines]),
+            "run": native.repeated([self._run], [lines]),
+            "batch": native.constant("UInt64", self._number, lines),
+        }
         self.rows += rows
         self.checksum = (self.checksum + checksum(step=step, time=time, segment=segment, rank=rank, **held)) % (1 << 64)
-        return native.block(rows, columns)
+        return native.block(lines, columns)
 
     def _seq(self, names: Sequence[str], edges: Array, segment: Array, step: Array) -> Array:
         """Of the rows of one name, segment and step, which one each is."""
@@ -139,15 +158,70 @@ class PartRows:
         return seq
 
 
+def _blocks(
+    names: Sequence[str], edges: Array, inside: int, rank: Array, segment: Array, step: Array, seq: Array, time: Array,
+    value: Array,
+) -> tuple[int, dict[str, tuple[str, bytes]]]:  # fmt: skip
+    """Points as rows of `series`: how many rows, their columns. edges: where each name begins, and the end."""
+    place = np.arange(len(step)) - np.repeat(edges[:-1], np.diff(edges))
+    place[: edges[1]] += inside
+    begins = place % BLOCK == 0
+    begins[edges[:-1]] = True
+    begins[1:] |= (segment[1:] != segment[:-1]) | (rank[1:] != rank[:-1])
+    starts = np.flatnonzero(begins)
+    lengths = np.diff(starts, append=len(step))
+    of_name = np.diff(np.searchsorted(starts, edges)).tolist()
+    with np.errstate(all="ignore"):
+        single = value.astype(np.float32)
+        exact = single.astype(np.float64).view(np.uint64) == value.view(np.uint64)
+    short = np.logical_and.reduceat(exact, starts)
+    points = np.repeat(short, lengths)
+    return len(starts), {
+        "name": native.repeated(names, of_name),
+        "rank": native.numbers("Int32", rank[starts]),
+        "segment": native.numbers("Int32", segment[starts]),
+        "first": native.numbers("Int64", step[starts]),
+        "step": native.arrays("Int64", lengths, step),
+        "seq": native.arrays("UInt32", lengths, seq),
+        "time": native.arrays("Int64", lengths, time),
+        "single": native.arrays("Float32", lengths * short, single[points]),
+        "double": native.arrays("Float64", lengths * ~short, value[~points]),
+    }
+
+
+def unfold(answer: dict[str, Any]) -> dict[str, Array]:
+    """Rows of `series` as columns of points, `value` among them."""
+    lengths = [len(steps) for steps in answer["step"]]
+    found = {
+        name: np.repeat(column, lengths) if isinstance(column, np.ndarray) else np.concatenate(column)
+        for name, column in answer.items()
+        if name not in ("single", "double")
+    }
+    values = [
+        double if len(double) else single.astype(np.float64)
+        for single, double in zip(answer["single"], answer["double"], strict=True)
+    ]
+    return found | {"value": np.concatenate(values)}
+
+
 def checksum(*, step: Array, time: Array, segment: Array, rank: Array, **values: Any) -> int:
     """The sum over rows that `checksum_sql` makes on the server; values: `value`, or `edges` and `counts`."""
     wide = (column.astype(np.int64) for column in (step, time, segment, rank))
     place = np.dot([1000003, 31, 7, 1], list(wide)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
     if "value" in values:
-        bits = np.ascontiguousarray(values["value"], "<f8").view("<u8")
+        bits = _hashed(np.ascontiguousarray(values["value"], "<f8").view("<u8"))
     else:
         bits = _bits(values["edges"]) * np.uint64(3) + _bits(values["counts"])
     return int((bits * place).sum(dtype=np.uint64))
+
+
+def _hashed(bits: Array) -> Array:
+    """ClickHouse's cityHash64 of one number: MurmurHash3's last step."""
+    bits = bits ^ np.uint64(_HASH[0])
+    for factor in _HASH[1:]:
+        bits ^= bits >> np.uint64(33)
+        bits *= np.uint64(factor)
+    return bits ^ (bits >> np.uint64(33))
 
 
 def _bits(lists: Sequence[Array]) -> Array:

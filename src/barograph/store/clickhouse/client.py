@@ -154,7 +154,7 @@ class Client:
             sentence = f"the tables in {database!r} are missing; `barograph fleet migrate` creates them"
         elif code in (_READONLY, _DENIED):
             sentence = f"{self._name} does not allow {user!r} to do this: {_first(text)}"
-        elif code == _NO_SPACE:
+        elif code == _NO_SPACE or "No space left on device" in text:
             sentence = f"{self._name} has no disk space left"
         elif not code:
             sentence = f"{self._name} answered with HTTP {status}; is it the HTTP port of a ClickHouse server?"

@@ -12,9 +12,10 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barograph.core import manifest
+from barograph.core.lazy import lazy
 from barograph.log.array import end_of
 from barograph.log.files import is_log_name
 from barograph.log.read import records_from
@@ -23,9 +24,15 @@ from barograph.store.clickhouse import native
 from barograph.store.clickhouse.batches import where
 from barograph.store.clickhouse.client import Client, ServerError, quote
 
+if TYPE_CHECKING:
+    import pyarrow
+else:
+    pyarrow = lazy("pyarrow")
+
 PIECE = 4 << 20  # bytes of a file in one row
 MAIN = "main"
 LARGEST = 256 << 20  # a file that is not a log and larger is left out
+_LEVEL = 1  # of ZSTD: higher ones are slower by far, and logs get no smaller below 15
 _SKIPPED = (".wide", ".parquet", ".damaged")  # what is in the columns, or not readable
 
 
@@ -157,7 +164,8 @@ class FileSender:
         self._insert("pieces", {
             "project": native.texts([self._project]), "run": native.texts([self._run]), "file": native.texts([file]),
             "start": native.constant("UInt64", start, 1), "version": native.constant("UInt64", self._version, 1),
-            "size": native.constant("UInt64", len(content), 1), "content": native.texts([content]),
+            "size": native.constant("UInt64", len(content), 1), "zstd": native.constant("UInt8", 1, 1),
+            "content": native.texts([pyarrow.Codec("zstd", _LEVEL).compress(content, asbytes=True)]),
         })  # fmt: skip
 
     def _say(self, file: str, state: FileState) -> None:
@@ -190,12 +198,15 @@ def fetch(client: Client, project: str, run: str, file: str, state: FileState, s
         group = [piece for piece in pieces if at < piece[0] + piece[1] and piece[0] < at + PIECE]
         answer = native.columns(
             client.run(
-                f"SELECT start, content FROM pieces WHERE {about} AND start >= {min(group)[0]} "
+                f"SELECT start, size, zstd, content FROM pieces WHERE {about} AND start >= {min(group)[0]} "
                 f"AND start <= {max(group)[0]} ORDER BY start, size FORMAT Native"
             )
         ) if group else {}  # fmt: skip
         before = at
-        for first, held in zip(answer["start"].tolist(), answer["content"], strict=True) if answer else ():
+        columns = [answer[name].tolist() for name in ("start", "size", "zstd")] if answer else [[]] * 3
+        for first, size, zstd, held in zip(*columns, answer.get("content", ()), strict=True):
+            if zstd:
+                held = pyarrow.Codec("zstd").decompress(held, size, asbytes=True)
             if first <= at < first + len(held):
                 content = held[at - first : state.size - first]
                 at += len(content)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 else:
     np = lazy("numpy")
 
-_NUMBERS = {"UInt8": "u1", "UInt32": "<u4", "UInt64": "<u8", "Int32": "<i4", "Int64": "<i8", "Float64": "<f8"}
+_NUMBERS = {"UInt8": "u1", "UInt32": "<u4", "UInt64": "<u8", "Int32": "<i4", "Int64": "<i8"}
+_NUMBERS |= {"Float32": "<f4", "Float64": "<f8"}
 
 
 def varint(number: int) -> bytes:
@@ -73,6 +74,11 @@ def lists(values: Sequence[Array]) -> tuple[str, bytes]:
     return "Array(Float64)", ends.tobytes() + flat.tobytes()
 
 
+def arrays(kind: str, lengths: Any, values: Any) -> tuple[str, bytes]:
+    """A column of lists of numbers. values: of all lists, one behind the other."""
+    return f"Array({kind})", np.cumsum(lengths, dtype="<u8").tobytes() + numbers(kind, values)[1]
+
+
 def number_lists(kind: str, values: Sequence[Sequence[int]]) -> tuple[str, bytes]:
     """A column of lists of numbers."""
     return f"Array({kind})", _ends(values) + b"".join(numbers(kind, each)[1] for each in values)
@@ -106,12 +112,15 @@ def _values(data: bytes, at: int, kind: str, rows: int) -> tuple[Any, int]:
     if kind == "String":
         result = []
         for _ in range(rows):
-            value, at = _text(data, at)
-            result.append(value)
+            length, at = data[at], at + 1
+            if length > 127:
+                length, at = _varint(data, at - 1)
+            result.append(data[at : at + length])
+            at += length
         return result, at
-    if kind == "Array(Float64)":
+    if kind.startswith("Array("):
         ends, at = _values(data, at, "UInt64", rows)
-        flat, at = _values(data, at, "Float64", int(ends[-1]) if rows else 0)
+        flat, at = _values(data, at, kind[6:-1], int(ends[-1]) if rows else 0)
         return np.split(flat, ends[:-1].astype(np.int64)) if rows else [], at
     width = np.dtype(_NUMBERS[kind]).itemsize
     return np.frombuffer(data, _NUMBERS[kind], rows, at), at + width * rows

@@ -24,9 +24,10 @@ from barograph.core.lazy import lazy
 from barograph.log.blocks import SEALED_SUFFIX
 from barograph.log.write import mend
 from barograph.store.clickhouse import native
-from barograph.store.clickhouse.batches import SentBatch, checksum, read_batches, where
+from barograph.store.clickhouse.batches import SentBatch, checksum, read_batches, unfold, where
 from barograph.store.clickhouse.client import Client, ServerError, quote
 from barograph.store.clickhouse.files import FileState, fetch, is_log, read_files
+from barograph.store.clickhouse.schema import TABLE_OF, count_sql
 from barograph.store.schema import TEMPORARY_PREFIX
 from barograph.store.sort import Slice, rows_table
 from barograph.store.write import write_part
@@ -38,7 +39,7 @@ else:
 
 MARK = ".fetched.json"
 _LOCK = ".fetching"
-_WINDOW = {"points": 1_000_000, "histograms": 5_000}  # rows asked for at once
+_WINDOW = {"points": 1_000, "histograms": 5_000}  # rows asked for at once
 _WIDE_NUMBER = re.compile(r".+\.(\d{4,})\.wide")
 
 
@@ -183,7 +184,8 @@ class _Pull:
         kind = batch.file.table
         condition = f"{where(self._there.project, self._there.run)} AND batch = {batch.number}"
         series = self._client.run(
-            f"SELECT name, count() AS rows FROM {kind} WHERE {condition} GROUP BY name ORDER BY name FORMAT Native"
+            f"SELECT name, {count_sql(kind)} AS rows FROM {TABLE_OF[kind]} WHERE {condition} "
+            "GROUP BY name ORDER BY name FORMAT Native"
         )
         found = native.columns(series)
         names = [name.decode("utf-8", "surrogatepass") for name in found.get("name", [])]
@@ -202,25 +204,30 @@ class _Pull:
         self, kind: str, condition: str, names: list[str], counts: list[int], sums: list[int]
     ) -> Iterator[Slice]:
         """A batch's rows in the order of its part; adds to the sum of what has come."""
-        values = ("value",) if kind == "points" else ("edges", "counts")
+        order, stored, values = {
+            "points": ("first, seq[1]", "single, double", ("value",)),
+            "histograms": ("step, seq", "edges, counts", ("edges", "counts")),
+        }[kind]
         ends = np.cumsum(counts)
         behind, done, total = "", 0, int(ends[-1]) if counts else 0
         while done < total:
             answer = native.columns(
                 self._client.run(
-                    f"SELECT segment, step, seq, time, rank, {', '.join(values)} FROM {kind} WHERE {condition}{behind} "
-                    f"ORDER BY name, segment, step, seq LIMIT {_WINDOW[kind]} FORMAT Native"
+                    f"SELECT segment, step, seq, time, rank, {stored} FROM {TABLE_OF[kind]} "
+                    f"WHERE {condition}{behind} ORDER BY name, segment, {order} LIMIT {_WINDOW[kind]} FORMAT Native"
                 )
             )
-            rows = len(answer["step"]) if answer else 0
-            if not rows:
+            if not answer or not len(answer["step"]):
                 raise ServerError(f"rows of the run {self._there.run} vanish while they are fetched")
+            last = [np.atleast_1d(answer[name][-1])[0] for name in ("segment", "step", "seq")]
+            if kind == "points":
+                answer = unfold(answer)
+            rows = len(answer["step"])
             low, high = (int(np.searchsorted(ends, place, "right")) for place in (done, done + rows - 1))
             edges = np.clip(np.concatenate([ends[low : high + 1] - counts[low : high + 1], ends[high : high + 1]]),
                             done, done + rows)  # fmt: skip
-            segment, step, seq = (int(answer[name][-1]) for name in ("segment", "step", "seq"))
             name = quote(names[high])
-            behind = f" AND name >= {name} AND (name, segment, step, seq) > ({name}, {segment}, {step}, {seq})"
+            behind = f" AND name >= {name} AND (name, segment, {order}) > ({name}, {', '.join(map(str, last))})"
             held = {name: answer[name] for name in values}
             origin = {name: answer[name] for name in ("step", "time", "segment", "rank")}
             sums[0] = (sums[0] + checksum(**origin, **held)) % (1 << 64)

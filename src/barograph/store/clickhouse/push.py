@@ -9,7 +9,6 @@ server. Each part's rows are confirmed by their number and a sum over all of the
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import zlib
@@ -21,12 +20,11 @@ from pathlib import Path
 from barograph.core import locks, manifest
 from barograph.core.damage import Problems
 from barograph.log.files import stores_of
-from barograph.store.clickhouse import native
-from barograph.store.clickhouse.batches import PartRows, covered, read_batches, where
+from barograph.store.clickhouse.batches import PartRows, batch_row, covered, read_batches, where
 from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.files import LARGEST, MAIN, FileSender, is_log, local_files, origin_of, read_files
 from barograph.store.clickhouse.registry import RegistrySender, SummaryTurns
-from barograph.store.clickhouse.schema import checksum_sql, require
+from barograph.store.clickhouse.schema import TABLE_OF, checksum_sql, count_sql, require
 from barograph.store.folder import Folder
 from barograph.store.part import DamagedPart, GroupCache, Part
 from barograph.store.schema import TABLES, StoreFile, parse_name
@@ -156,20 +154,14 @@ class _Push:
         try:
             for body in rows.bodies():
                 self._pace(len(body))
-                self._client.run(f"INSERT INTO {kind} FORMAT Native", body)
+                self._client.run(f"INSERT INTO {TABLE_OF[kind]} FORMAT Native", body)
         except DamagedPart as error:
             self.sent.left_out.append(str(error))
             return
         self._confirm(kind, number, rows)
         header = {key: part.header[key] for key in _HEADER[kind] if key in part.header}
-        one = ("UInt32", "UInt64")
-        self._client.run("INSERT INTO batches FORMAT Native", native.block(1, {
-            "project": native.texts([self._project]), "run": native.texts([self._run]), "log": native.texts([log]),
-            "kind": native.texts([kind]),
-            "first": native.constant(one[0], file.first, 1), "last": native.constant(one[0], file.last, 1),
-            "batch": native.constant(one[1], number, 1), "rows": native.constant(one[1], rows.rows, 1),
-            "checksum": native.constant(one[1], rows.checksum, 1), "header": native.texts([json.dumps(header)]),
-        }))  # fmt: skip
+        row = batch_row(self._project, self._run, log, file, number, rows.rows, rows.checksum, header)
+        self._client.run("INSERT INTO batches FORMAT Native", row)
         self.sent.parts += 1
         if kind == "points":
             self.sent.points += rows.rows
@@ -179,7 +171,7 @@ class _Push:
     def _confirm(self, kind: str, number: int, rows: PartRows) -> None:
         """Raises ServerError unless the server holds exactly the rows that were sent."""
         answer = self._client.rows(
-            f"SELECT count(), {checksum_sql(kind)} FROM {kind} "
+            f"SELECT {count_sql(kind)}, {checksum_sql(kind)} FROM {TABLE_OF[kind]} "
             f"WHERE {where(self._project, self._run)} AND batch = {number}"
         )
         count, checksum = int(answer[0][0]), int(answer[0][1])

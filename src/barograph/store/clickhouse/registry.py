@@ -18,10 +18,12 @@ from barograph.core.record import json_text, parse_time
 from barograph.core.segments import live_cuts
 from barograph.store.clickhouse import native
 from barograph.store.clickhouse.batches import read_batches, where
-from barograph.store.clickhouse.client import Client, listed
+from barograph.store.clickhouse.client import Client, listed, quote
+from barograph.store.clickhouse.schema import VALUE
 from barograph.store.run import RunStore
 
 EVERY_STEP = (1 << 63) - 1
+LARGEST = "1.7976931348623157e308"  # of doubles
 _SHARE = 0.05  # of the sender's time that summaries may take while the run is written
 
 
@@ -83,17 +85,18 @@ class RegistrySender:
         """Of all series, counted by the server. Raises ServerError."""
         batches, _ = read_batches(self._client, self._project, self._run)
         numbers = listed([batch.number for batch in batches if batch.file.table == "points"])
-        live = live_sql(self._client, self._project, self._run)
-        finite = "abs(value) <= 1.7976931348623157e308"
+        live = live_series(
+            live_cuts_there(self._client, self._project, self._run), f"{self._where} AND batch IN {numbers}"
+        )
         self._client.run(
             "INSERT INTO summaries (project, run, name, version, rank, points, finite, first_step, last_step, "
             "last_time, last, minimum, maximum, mean) "
-            f"SELECT project, run, name, toUInt64({version}), rank, count(), countIf({finite}), min(step), max(step), "
-            "max(time), argMax(value, (segment, step, seq)), "
-            f"if(countIf({finite}) = 0, nan, minIf(value, {finite})), if(countIf({finite}) = 0, nan, "
-            f"maxIf(value, {finite})), if(countIf({finite}) = 0, nan, avgIf(value, {finite})) "
-            f"FROM points WHERE {self._where} AND batch IN {numbers} AND {live} GROUP BY project, run, name, rank "
-            "ORDER BY name, rank LIMIT 1 BY name"
+            f"SELECT {quote(self._project)}, {quote(self._run)}, name, toUInt64({version}), rank, "
+            "sum(length(step)), sum(length(finite)) AS numbers, min(step[1]), max(step[-1]), maxArray(time), "
+            "argMax(value[-1], (segment, step[-1], seq[-1])), if(numbers = 0, nan, minArray(finite)), "
+            "if(numbers = 0, nan, maxArray(finite)), if(numbers = 0, nan, sumArray(finite) / numbers) FROM ("
+            f"SELECT *, arrayFilter(v -> abs(v) <= {LARGEST}, value) AS finite FROM ({live})) "
+            "GROUP BY name, rank ORDER BY name, rank LIMIT 1 BY name"
         )
 
     @property
@@ -127,15 +130,29 @@ def live_cuts_there(client: Client, project: str, run: str) -> dict[int, int] | 
     return dict(zip(map(int, found[0]), map(int, found[1]), strict=True)) if int(found[2]) else None
 
 
-def live_sql(client: Client, project: str, run: str) -> str:
-    """A condition that rows of `points` fulfil which a resume or rewind has not superseded."""
-    cuts = live_cuts_there(client, project, run)
+def live_rows(cuts: dict[int, int] | None) -> str:
+    """A condition that rows of `series` fulfil of which a resume or rewind has not superseded all points."""
     if not cuts:
         return "1"
     whole = [0, *(number for number, cut in cuts.items() if cut == EVERY_STEP)]
     parts = [f"segment IN {listed(whole)}"]
-    parts += [f"(segment = {number} AND step < {cut})" for number, cut in cuts.items() if cut != EVERY_STEP]
+    parts += [f"(segment = {number} AND first < {cut})" for number, cut in _ended(cuts)]
     return f"({' OR '.join(parts)})"
+
+
+def live_series(cuts: dict[int, int] | None, condition: str) -> str:
+    """A SELECT of rows of `series` with the points that count: name, rank, segment, step, seq, time, value."""
+    counted = "".join(f"segment = {number}, arrayCount(s -> s < {cut}, step), " for number, cut in _ended(cuts or {}))
+    columns = {"step": "step", "seq": "seq", "time": "time", "value": VALUE}
+    chosen = ", ".join(
+        f"arraySlice({column}, 1, multiIf({counted}length(step))) AS {name}" if counted else f"{column} AS {name}"
+        for name, column in columns.items()
+    )
+    return f"SELECT name, rank, segment, {chosen} FROM series WHERE {condition} AND {live_rows(cuts)}"
+
+
+def _ended(cuts: dict[int, int]) -> list[tuple[int, int]]:
+    return [(number, cut) for number, cut in cuts.items() if number and cut != EVERY_STEP]
 
 
 def _microseconds(text: Any) -> int:

@@ -1,10 +1,14 @@
 """The tables on a ClickHouse server, in one place: columns, order, codecs, versions.
 
 In:   a client.
-Out:  tables made or brought up to date (`migrate`); what a server is and lacks (`check`).
+Out:  the statements that make them; what a server is and lacks (`check`).
 
 On a cluster each server has its share in a table NAME_local, and NAME is a Distributed table over all of them. A run is
 on one shard.
+
+A row of `series` has up to `BLOCK` consecutive points of a series, as arrays. Series that are logged together have the
+same steps and times, and stand beside each other in the table's order: so each array of steps or times is compressed to
+almost nothing, on every version. Values that a Float32 has exactly, as those of tensors, are stored as such.
 
 Nothing that is inserted counts by itself. Rows of numbers carry the number of their batch; a batch counts once a row of
 `batches` names it, which is written when the server has confirmed all of its rows, and as long as no batch that covers
@@ -18,7 +22,7 @@ from typing import NamedTuple
 
 from barograph.store.clickhouse.client import Client, ServerError, quote
 
-VERSION = 2  # raised with each migration
+VERSION = 3  # raised with each migration
 _CODECS = (20, 1)  # the first version with all codecs used here
 _LATER = "ReplacingMergeTree"
 _SHARD = ", cityHash64(project, run)"  # a run is on one shard
@@ -36,6 +40,7 @@ class ServerTable(NamedTuple):
     engine: str
     order: str
     columns: tuple[ServerColumn, ...]
+    granularity: int = 8192  # rows: the least that is read at once
 
 
 _RUN = (ServerColumn("project", "String"), ServerColumn("run", "String"))
@@ -52,7 +57,25 @@ _ROW = (
 _ROW_ORDER = "project, run, name, rank, segment, step"
 
 TABLES: dict[str, ServerTable] = {
-    "points": ServerTable("MergeTree", _ROW_ORDER, (*_ROW, ServerColumn("value", "Float64", "Gorilla, ZSTD(1)"))),
+    # first: the first step; step, seq, time: of each point, as of each histogram; its value: in either single or double
+    "series": ServerTable(
+        "MergeTree",
+        "project, run, rank, segment, first, name",
+        (
+            *_RUN,
+            ServerColumn("name", "String"),
+            ServerColumn("batch", "UInt64"),
+            ServerColumn("rank", "Int32"),
+            ServerColumn("segment", "Int32"),
+            ServerColumn("first", "Int64"),
+            ServerColumn("step", "Array(Int64)", "DoubleDelta, ZSTD(1)"),
+            ServerColumn("seq", "Array(UInt32)"),
+            ServerColumn("time", "Array(Int64)", "Delta(8), ZSTD(1)"),
+            ServerColumn("single", "Array(Float32)", "Gorilla, ZSTD(1)"),
+            ServerColumn("double", "Array(Float64)", "Gorilla, ZSTD(1)"),
+        ),
+        32,
+    ),
     "histograms": ServerTable(
         "MergeTree",
         _ROW_ORDER,
@@ -93,6 +116,7 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("origin", "String"),
         ),
     ),
+    # size: of what content is; zstd: content is compressed
     "pieces": ServerTable(
         "MergeTree",
         "project, run, file, start, version",
@@ -102,7 +126,8 @@ TABLES: dict[str, ServerTable] = {
             ServerColumn("start", "UInt64"),
             ServerColumn("version", "UInt64"),
             ServerColumn("size", "UInt64"),
-            ServerColumn("content", "String", "ZSTD(6)"),
+            ServerColumn("content", "String", "NONE"),
+            ServerColumn("zstd", "UInt8"),
         ),
     ),
     # the runs, as their manifests have them. created, finished: µs since 1970, 0 where it is not known; config: JSON;
@@ -157,7 +182,10 @@ TABLES: dict[str, ServerTable] = {
     ),
     "schema_versions": ServerTable("MergeTree", "version", (ServerColumn("version", "UInt32"),)),
 }
-_ADDED = {("files", "origin"): 2}  # columns that came to a table with a later version
+
+TABLE_OF = {"points": "series", "histograms": "histograms"}  # kind of a sealed part → where its rows are
+BLOCK = 1024  # points of a series in one row
+VALUE = "arrayConcat(arrayMap(x -> toFloat64(x), single), double)"  # of a row of `series`: all values
 
 LIVE_BATCHES = """
 SELECT project, run, log, kind, arrayJoin(arrayMap(x -> x.3, arrayFilter(
@@ -171,8 +199,12 @@ FROM (SELECT project, run, log, kind, groupArray((first, last, batch)) AS parts
 VIEWS: dict[str, str] = {
     "live_batches": LIVE_BATCHES,
     "all_points": """
-SELECT project, run, name, rank, segment, step, seq, time, value FROM {points}
-WHERE batch {IN} (SELECT batch FROM {live_batches})
+SELECT project, run, name, rank, segment, step, seq, time, value FROM (
+    SELECT project, run, name, rank, segment, step, seq, time, """
+    + VALUE
+    + """ AS value FROM {series}
+    WHERE batch {IN} (SELECT batch FROM {live_batches})
+) ARRAY JOIN step, seq, time, value
 """,
     "live_points": """
 SELECT project, run, name, rank, segment, step, seq, time, value FROM {all_points}
@@ -191,36 +223,6 @@ GROUP BY project, run, name
 }
 
 _GRANTS = "CREATE DATABASE, CREATE TABLE, CREATE VIEW, SELECT, INSERT"
-
-
-def migrate(client: Client) -> list[str]:
-    """Bring the tables to today's version; what was done, a sentence each. Raises ServerError.
-
-    On a cluster with a coordinator (ZooKeeper, Keeper) those of all its servers, else of this one.
-    """
-    version = client.version()
-    place = TablePlace.of(client)
-    database = client.address.database
-    done = []
-    if not client.rows(f"SELECT 1 FROM system.databases WHERE name = {quote(database)}", False):
-        client.run(f"CREATE DATABASE IF NOT EXISTS {database}{place.everywhere}", database=False)
-        done.append(f"created the database {database}")
-    held = held_version(client)
-    if held > VERSION:
-        raise ServerError(f"the tables in {database!r} are of a newer version of Barograph ({held})")
-    if held < VERSION:
-        for statement in [*_alterations(held, place), *statements(place, version)]:
-            client.run(statement)
-        client.run(f"INSERT INTO {place.own('schema_versions')} VALUES", f"({VERSION})".encode())
-        done.append(f"tables are at version {VERSION}")
-    if place.cluster and not place.coordinated:
-        others = [str(row[0]) for row in client.rows(
-            f"SELECT DISTINCT host_name FROM system.clusters WHERE cluster = {quote(place.cluster)} AND NOT is_local",
-            False)]  # fmt: skip
-        done.append(
-            f"the cluster {place.cluster} has no coordinator: run this at its other servers too ({', '.join(others)})"
-        )
-    return done
 
 
 class TablePlace(NamedTuple):
@@ -276,23 +278,6 @@ def statements(place: TablePlace, version: tuple[int, int]) -> list[str]:
     ]
 
 
-def _alterations(held: int, place: TablePlace) -> list[str]:
-    """What brings tables of an older version to today's columns; views are made anew."""
-    if not held:
-        return []
-    added = [
-        f"ALTER TABLE {name}{place.everywhere} ADD COLUMN {column} {_kind_of(table, column)}"
-        for (table, column), since in _ADDED.items()
-        if since > held
-        for name in ([place.own(table), f"{place.database}.{table}"] if place.cluster else [place.own(table)])
-    ]
-    return added + [f"DROP TABLE IF EXISTS {place.database}.{name}{place.everywhere}" for name in VIEWS]
-
-
-def _kind_of(table: str, column: str) -> str:
-    return next(item.kind for item in TABLES[table].columns if item.name == column)
-
-
 def held_version(client: Client) -> int:
     """The version that the tables are at; 0: there are none."""
     database = quote(client.address.database)
@@ -323,10 +308,11 @@ def check(client: Client) -> dict[str, str]:
     readonly = int(client.rows("SELECT toUInt8(value) FROM system.settings WHERE name = 'readonly'", False)[0][0])
     runs = client.rows("SELECT uniqExact((project, run)) FROM files")[0][0]
     size = client.rows(
-        "SELECT sum(bytes), sumIf(rows, table = 'points'), sumIf(bytes, table = 'points') FROM system.parts "
+        "SELECT sum(bytes), sumIf(bytes, table LIKE 'series%') FROM system.parts "
         f"WHERE active AND database = {quote(client.address.database)}"
     )[0]
-    per_point = f"{int(size[2]) / int(size[1]):.2f} bytes each" if int(size[1]) else "none yet"
+    points = int(client.rows("SELECT sum(rows) FROM batches WHERE kind = 'points'")[0][0])
+    per_point = f"{points}, {int(size[1]) / points:.2f} bytes each" if points else "none yet"
     free = client.rows("SELECT value FROM system.asynchronous_metrics WHERE metric = 'DiskAvailable_default'", False)
     return {
         "server": f"ClickHouse {version[0]}.{version[1]} at {client.address.host}:{client.address.port}",
@@ -334,16 +320,25 @@ def check(client: Client) -> dict[str, str]:
         "tables": f"version {VERSION}",
         "rights": "read" if readonly == 1 else f"read and write (needs {_GRANTS})",
         "runs": str(runs),
-        "points": f"{size[1]} rows, {per_point}",
+        "points": per_point,
         "disk": f"{int(size[0]) / 1e6:.1f} MB used" + (f", {float(free[0][0]) / 1e9:.1f} GB free" if free else ""),
     }
 
 
-def checksum_sql(kind: str) -> str:
-    """A sum over rows that depends on every bit of each, and not on their order."""
+def count_sql(kind: str) -> str:
+    """How many points or histograms rows have."""
+    return "toUInt64(sum(length(step)))" if kind == "points" else "count()"
+
+
+def checksum_sql(kind: str, bits: str = "cityHash64(v)") -> str:
+    """A sum over points or histograms that depends on every bit of each, and not on their order. bits: of a point's
+    value, v."""
     place = "toUInt64(step * 1000003 + time * 31 + segment * 7 + rank) * 2 + 1"
     if kind == "points":
-        return f"sum(reinterpretAsUInt64(reinterpretAsString(value)) * ({place}))"
+        # 18.16 finds no other column in a function of an array's elements: a row's part is added behind it
+        of_point = f"arraySum(arrayMap((v, s, t) -> {bits} * toUInt64(s * 1000003 + t * 31), {VALUE}, step, time))"
+        of_row = f"arraySum(arrayMap(v -> {bits}, {VALUE})) * (toUInt64(segment * 7 + rank) * 2 + 1)"
+        return f"sum({of_point} * 2 + {of_row})"
     weighted = "arrayMap((v, i) -> reinterpretAsUInt64(reinterpretAsString(v)) * (2 * i + 1), {0}, arrayEnumerate({0}))"
     edges, counts = (f"arraySum({weighted.format(name)})" for name in ("edges", "counts"))
     return f"sum(({edges} * 3 + {counts}) * ({place}))"
@@ -352,7 +347,8 @@ def checksum_sql(kind: str) -> str:
 def _definition(name: str, table: ServerTable, version: tuple[int, int], place: TablePlace) -> str:
     coded = version >= _CODECS
     columns = ", ".join(f"{item.name} {item.kind}{f' CODEC({item.codec})' if coded else ''}" for item in table.columns)
-    return f"({columns}) ENGINE = {place.engine(name, table.engine)} ORDER BY ({table.order})"
+    settings = f" SETTINGS index_granularity = {table.granularity}" if "MergeTree" in table.engine else ""
+    return f"({columns}) ENGINE = {place.engine(name, table.engine)} ORDER BY ({table.order}){settings}"
 
 
 def _filled(select: str, place: TablePlace) -> str:

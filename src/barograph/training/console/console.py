@@ -24,6 +24,8 @@ from barograph.training.console.shown import DRAWN, QUIET, RecordLines
 # One thread may be in a user's stream that hangs; another then waits this long, once.
 _LOCK_SECONDS = 0.02
 
+_SAID = 800  # characters of a line that is not a record
+
 
 class Console:
     """Draws the records of one run.
@@ -121,7 +123,7 @@ class Console:
             return
         try:
             colour = "yellow" if level == "WARNING" else ""
-            self._terminal.show([line(f"{level:<8} {escape(text, 200)}", colour) for text in shown])
+            self._terminal.show([line(f"{level:<8} {escape(text, _SAID)}", colour) for text in shown])
         except Exception:  # no line is worth a training step
             return
         finally:

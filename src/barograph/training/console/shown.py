@@ -120,6 +120,8 @@ class RecordLines:
 
     def _alert(self, record: Record) -> list[TextLine]:
         title, told = escape(record.fields.get("title", ""), 200), escape(record.fields.get("text", ""), 400)
+        if str(record.fields.get("cause", "")).startswith("doctor: ") and not record.fields.get("recovered"):
+            return []  # its finding is drawn by its own record
         return [line(f"!! {title}: {told}" if told else f"!! {title}", "yellow")] if self.shows() else []
 
     def _checkpoint(self, record: Record) -> list[TextLine]:

@@ -15,32 +15,25 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-LIGHT = {
-    "paper": "#ffffff", "panel": "#ffffff", "sunk": "#f4f5f7", "raised": "#ffffff",
-    "ink": "#14181c", "ink-2": "#424b54", "ink-3": "#616b75",
-    "rule": "#e4e7ea", "rule-2": "#cbd0d5", "rule-strong": "#89929b",
-    "accent": "#5640b8", "accent-soft": "#ece9f8", "on-accent": "#ffffff", "focus": "#5640b8",
-    "good": "#17713f", "good-soft": "#e2f2e8", "warn": "#8a5300", "warn-soft": "#fbeed6",
-    "bad": "#b3202f", "bad-soft": "#fbe5e6", "info": "#2a5f9e", "info-soft": "#e4eef9", "mute-soft": "#e9ecee",
-    "shade": "rgba(20, 24, 28, 0.4)",
-    "drop": "0 1px 2px rgba(20, 24, 28, 0.06), 0 6px 24px rgba(20, 24, 28, 0.14)",
-    "chart-grid": "#eceef0", "chart-axis": "#616b75", "chart-cursor": "#89929b",
-    "chart-select": "rgba(86, 64, 184, 0.1)", "chart-mark": "#b3261e",
-    "less-2": "#1c6a86", "less-1": "#8fc0cf", "zero": "#f2f2f2", "more-1": "#e3a88f", "more-2": "#ab4a1f",
+_THEMES = {  # light and dark
+    "paper": ("#ffffff", "#101315"), "panel": ("#ffffff", "#101315"), "sunk": ("#f4f5f7", "#191e22"),
+    "raised": ("#ffffff", "#1d2327"), "ink": ("#14181c", "#e8ebed"), "ink-2": ("#424b54", "#b4bcc4"),
+    "ink-3": ("#616b75", "#919ba4"), "rule": ("#e4e7ea", "#252b30"), "rule-2": ("#cbd0d5", "#363e45"),
+    "rule-strong": ("#89929b", "#6b757e"), "accent": ("#5640b8", "#b3a4f7"), "accent-soft": ("#ece9f8", "#2a2544"),
+    "on-accent": ("#ffffff", "#14101f"), "focus": ("#5640b8", "#b3a4f7"), "good": ("#17713f", "#63cf93"),
+    "good-soft": ("#e2f2e8", "#13301f"), "warn": ("#8a5300", "#eeb35a"), "warn-soft": ("#fbeed6", "#35270f"),
+    "bad": ("#b3202f", "#ff8b90"), "bad-soft": ("#fbe5e6", "#3d181c"), "info": ("#2a5f9e", "#82b5f2"),
+    "info-soft": ("#e4eef9", "#16283d"), "mute-soft": ("#e9ecee", "#242a2f"),
+    "shade": ("rgba(20, 24, 28, 0.4)", "rgba(0, 0, 0, 0.6)"),
+    "drop": ("0 1px 2px rgba(20, 24, 28, 0.06), 0 6px 24px rgba(20, 24, 28, 0.14)",
+             "0 1px 2px rgba(0, 0, 0, 0.4), 0 8px 28px rgba(0, 0, 0, 0.5)"),
+    "chart-grid": ("#eceef0", "#20262a"), "chart-axis": ("#616b75", "#919ba4"),
+    "chart-cursor": ("#89929b", "#6b757e"), "chart-select": ("rgba(86, 64, 184, 0.1)", "rgba(179, 164, 247, 0.14)"),
+    "chart-mark": ("#b3261e", "#ff8a80"), "less-2": ("#1c6a86", "#6cc3df"), "less-1": ("#8fc0cf", "#2d6678"),
+    "zero": ("#f2f2f2", "#1d2022"), "more-1": ("#e3a88f", "#84492e"), "more-2": ("#ab4a1f", "#f09a6b"),
 }  # fmt: skip
-DARK = {
-    "paper": "#101315", "panel": "#101315", "sunk": "#191e22", "raised": "#1d2327",
-    "ink": "#e8ebed", "ink-2": "#b4bcc4", "ink-3": "#919ba4",
-    "rule": "#252b30", "rule-2": "#363e45", "rule-strong": "#6b757e",
-    "accent": "#b3a4f7", "accent-soft": "#2a2544", "on-accent": "#14101f", "focus": "#b3a4f7",
-    "good": "#63cf93", "good-soft": "#13301f", "warn": "#eeb35a", "warn-soft": "#35270f",
-    "bad": "#ff8b90", "bad-soft": "#3d181c", "info": "#82b5f2", "info-soft": "#16283d", "mute-soft": "#242a2f",
-    "shade": "rgba(0, 0, 0, 0.6)",
-    "drop": "0 1px 2px rgba(0, 0, 0, 0.4), 0 8px 28px rgba(0, 0, 0, 0.5)",
-    "chart-grid": "#20262a", "chart-axis": "#919ba4", "chart-cursor": "#6b757e",
-    "chart-select": "rgba(179, 164, 247, 0.14)", "chart-mark": "#ff8a80",
-    "less-2": "#6cc3df", "less-1": "#2d6678", "zero": "#1d2022", "more-1": "#84492e", "more-2": "#f09a6b",
-}  # fmt: skip
+LIGHT = {name: light for name, (light, _) in _THEMES.items()}
+DARK = {name: dark for name, (_, dark) in _THEMES.items()}
 SIZES = {
     # one scale of type: ticks and badges, second lines, text, heads of sections, names, large figures
     "tiny": "11px", "small": "12px", "text": "13px", "lead": "15px", "title": "20px", "figure": "28px",

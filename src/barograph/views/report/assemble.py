@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from barograph import __version__
 from barograph.analysis.compare.member import direction
 from barograph.core import text
+from barograph.query.findings import grouped
 from barograph.query.stored import StoredRun
 from barograph.views.report import about, depth, figures, judgement, learning, outcomes, pace
 from barograph.views.report.content import Block, Chart, Figure, Flag, Report, Section, Sentence, Tiles, quote
@@ -63,11 +64,17 @@ def assemble(run: StoredRun, price: float | None = None, devices: int | None = N
     }
     rest = outcomes.others(subject, drawn)
     sections += [rest] if rest is not None else []
+    numbered = [
+        (number, finding)
+        for number, shown in enumerate(grouped(subject.findings)[: judgement.MOST_FINDINGS], 1)
+        for finding in (subject.findings if shown["count"] > 1 else [shown])
+        if shown["count"] == 1 or (finding["rule"], finding["severity"]) == (shown["rule"], "info")
+    ]
     flags = [
         Flag(int(finding["step"]), str(finding["severity"]), number, judgement.of_finding(number, finding).message)
-        for number, finding in enumerate(subject.findings[: judgement.MOST_FINDINGS], 1)
+        for number, finding in numbered
     ]
-    families = [str(finding["family"]) for finding in subject.findings]
+    families = [str(finding["family"]) for _, finding in numbered]
     flagged = tuple(
         dataclasses.replace(section, blocks=tuple(_flagged(block, flags, families) for block in section.blocks))
         for section in sections

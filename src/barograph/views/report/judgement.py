@@ -19,6 +19,7 @@ from barograph.analysis.forecast.stored import forecast as forecast_run
 from barograph.analysis.forecast.words import forecast_sentences as sentences
 from barograph.core import text
 from barograph.core.text import escape
+from barograph.query.findings import grouped
 from barograph.query.stored import Series
 from barograph.views.report import figures
 from barograph.views.report.content import (
@@ -62,7 +63,7 @@ def counted(subject: Subject) -> Figure:
 
 def findings(subject: Subject) -> Section | None:
     """What the doctor says, the worst first."""
-    found = subject.findings
+    found = grouped(subject.findings)
     checked, abstained = len(subject.diagnosis["checked"]), len(subject.diagnosis["abstained"])
     rules = figures.count(checked, "doctor: checked", "rule")
     silent = figures.count(abstained, "doctor: abstained", "rule")
@@ -91,6 +92,10 @@ def findings(subject: Subject) -> Section | None:
 
 def of_finding(number: int, found: dict[str, Any]) -> ReportFinding:
     evidence = found.get("evidence") or {}
+    times = found.get("count", 1)
+    if times > 1:  # info findings of one rule: how many, and where
+        return ReportFinding(number, str(found["severity"]), str(found["rule"]), int(found["step"]),
+                             int(found["last_step"]), f"{times} times: {escape(found['message'], 600)}")  # fmt: skip
     story = evidence.get("story")
     told = (
         [f"step {item['step']:,}: {escape(item['message'], 400)}" for item in story] if isinstance(story, list) else []

@@ -63,7 +63,7 @@ class Server:
         self.conclusions = Conclusions(self.places, self.reading, self.table, self.slow, self._rows_within)
         self.hub = Hub(self.table)
         self.table.changed = self.hub.rows_changed
-        self.page = Page(assets)
+        self.page = Page(assets, self.access.base)
         self._name_lists = Memory(_NAME_BYTES)
         self._severities: dict[str, list[str]] = {}  # of each run's findings, by the last diagnosis
         self.media = media.MediaAnswers(self.places, self.reading, self.quick)

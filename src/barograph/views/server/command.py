@@ -7,11 +7,13 @@ Out:  a server that goes on until it is interrupted; an exit code.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import threading
 import webbrowser
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from barograph.query.folders import keep_fetching, place_name, runs_folder
 from barograph.views.server.addresses import is_loopback, own_names
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from barograph.views.server.app import Server
 
 HOST, PORT = "127.0.0.1", 6060
+_PROXY = re.compile(r"(https?://[A-Za-z0-9.-]+(?::\d+)?)((?:/[A-Za-z0-9._~-]+)*)")
 _PORTS = 40  # looked at for a free one, from PORT on
 _SHORTEST_TOKEN = 16
 _M_ARENA_MAX = -8  # of glibc's malloc.h
@@ -33,11 +36,13 @@ def view(
     host: str = HOST,
     open_browser: bool = True,
     token: str | None = None,
+    url: str = "",
 ) -> int:
     """Serve the page of a folder of runs (a project, one run) until Ctrl-C; returns the exit code.
 
     dir: by default `BAROGRAPH_DIR`, else `runs`. port: None or 0 for a free one near 6060. host: any other than
-    loopback needs a token; one is made if none is given. Raises ValueError and OSError with one sentence.
+    loopback needs a token; one is made if none is given. url: the address that a proxy has for this server; it needs
+    a token too. Raises ValueError and OSError with one sentence.
     """
     root = runs_folder(dir)
     if dir is not None and not root.is_dir():
@@ -56,27 +61,30 @@ def view(
         raise ValueError(f"a token of {len(token)} characters is too short; give {_SHORTEST_TOKEN} or more")
     if token is not None and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("a token has letters, digits, - and _")
-    if token is None and not local:
+    proxy = _proxy(url)
+    if token is None and (proxy or not local):
         import secrets
 
         token = secrets.token_urlsafe(24)
     listening = _listen(host, port)
     _few_arenas()
     bound = listening.getsockname()[1]
-    access = Access(token, local, frozenset() if local else own_names(host), bound)
+    names = frozenset() if local else own_names(host)
+    access = Access(token, local, proxy, names | _host_of(proxy), bound)
     server = Server(root, access)
-    url = f"http://{_shown(host, local)}:{bound}/"
+    shown = f"{proxy}/" if proxy else f"http://{_shown(host, local)}:{bound}/"
     config = uvicorn.Config(
         server.app, log_level="error", access_log=False, server_header=False, lifespan="off", ws="none", http="h11",
         loop="asyncio", timeout_graceful_shutdown=2, timeout_keep_alive=30,
     )  # fmt: skip
-    print(
-        f"Barograph shows {place_name(dir)} at {url}{f'?token={token}' if token else ''}  (Ctrl-C ends it)", flush=True
-    )
-    if not local:
+    shown += f"?token={token}" if token else ""
+    print(f"Barograph shows {place_name(dir)} at {shown}  (Ctrl-C ends it)", flush=True)
+    if proxy:
+        print(f"The proxy passes on to http://{_shown(host, local)}:{bound}, with the path as it is.", flush=True)
+    if token:
         print("Whoever has this address with its token can read these runs and edit their notes.", flush=True)
     threading.Thread(target=_warm, args=(server,), daemon=True).start()
-    if open_browser and _has_browser():
+    if open_browser and not proxy and _has_browser():
         where = f"http://{'127.0.0.1' if local or host in ('0.0.0.0', '::') else host}:{bound}/"
         opened = threading.Timer(0.3, webbrowser.open, [where + (f"?token={token}" if token else "")])
         opened.daemon = True
@@ -91,6 +99,19 @@ def view(
         stop.set()
         listening.close()
     return 0
+
+
+def _proxy(url: str) -> str:
+    """An address without a / at its end. Raises ValueError."""
+    found = _PROXY.fullmatch(url.rstrip("/"))
+    if url and found is None:
+        raise ValueError(f"{url!r} is not the address of a page, such as https://team.example/barograph")
+    return found[1].lower() + found[2] if found else ""
+
+
+def _host_of(proxy: str) -> frozenset[str]:
+    host = urlsplit(proxy).hostname
+    return frozenset([host]) if host else frozenset()
 
 
 def _server_class() -> type:

@@ -1,7 +1,7 @@
 """What `/api/compare` and `/api/importance` answer, as types: the JSON of the commands, with the runs' keys.
 
 In:   nothing.
-Out:  structs, as in `schema`; amounts that are NaN are None.
+Out:  structs, as in `schema`, and dataclasses of the analysis; amounts that are NaN are None.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from barograph.analysis.compare.ranking import Rank
+from barograph.analysis.importance.explain import KeyImportance
 from barograph.views.server.schema import GivenJson, Key
 
 
@@ -113,28 +115,12 @@ class VerdictJson(GivenJson, kw_only=True):
     sentences: list[str]
 
 
-class RankJson(GivenJson, kw_only=True):
-    """A side's place: its final value with its interval, and how it stands to the best."""
-
-    side: int
-    label: str
-    value: float | None
-    low: float | None
-    high: float | None
-    runs: int
-    of: int
-    outcome: str
-    difference: float | None
-    p: float | None
-    why: str
-
-
 class RankingJson(GivenJson, kw_only=True):
     """Three sides or more, the best first."""
 
     metric: str
     sentence: str
-    ranks: list[RankJson]
+    ranks: list[Rank]
 
 
 class ComparisonJson(GivenJson, kw_only=True):
@@ -164,24 +150,6 @@ class ComparisonJson(GivenJson, kw_only=True):
 # -- importance ------------------------------------------------------------------------------------------------
 
 
-class KeyImportanceJson(GivenJson, kw_only=True):
-    """A key of the configuration: the share of the variation that it explains, its interval, p, and how it stands."""
-
-    key: str
-    outcome: str
-    share: float
-    low: float
-    high: float
-    p: float | None
-    levels: int
-    lacking: int
-    trend: str
-    best: str | None
-    beside: list[str]
-    together: dict[str, float]
-    sentence: str
-
-
 class ImportanceJson(GivenJson, kw_only=True):
     """What explains a metric over some runs: `barograph importance --json`."""
 
@@ -191,7 +159,7 @@ class ImportanceJson(GivenJson, kw_only=True):
     diverged: int
     missing: int
     level: float
-    keys: list[KeyImportanceJson]
+    keys: list[KeyImportance]
     repeats: float | None
     constant: list[str]
     apart: list[str]
@@ -212,3 +180,6 @@ class SimilarRunsJson(GivenJson, kw_only=True):
     """Runs that differ in little, repeats first."""
 
     similar: list[SimilarJson]
+
+
+SHARED = (Rank, KeyImportance)  # dataclasses of the analysis that stand in the answers as they are

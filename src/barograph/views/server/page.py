@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,13 @@ _NOT_BUILT = b"""<!doctype html><html lang="en"><head><meta charset="utf-8"><tit
 
 
 class Page:
-    """Serves files of one folder, none outside of it: a path is looked up among those that are there."""
+    """Serves files of one folder, none outside of it: a path is looked up among those that are there.
 
-    def __init__(self, folder: Path = ASSETS):
-        self._folder = folder
+    base: the path under which browsers reach them.
+    """
+
+    def __init__(self, folder: Path = ASSETS, base: str = ""):
+        self._folder, self._base = folder, base
         self._read: dict[str, tuple[Any, bytes, str]] = {}
 
     def file(self, request: Request, name: str) -> Response:
@@ -57,6 +61,8 @@ class Page:
         known = self._read.get(name)
         if known is None or known[0] != seen:
             content = Path(path).read_bytes()
+            if self._base and name == "index.html":
+                content = _under(self._base, content)
             known = self._read[name] = seen, content, hashlib.sha256(content).hexdigest()[:20]
         return packed(request, known[1], media, 200, known[2])
 
@@ -64,6 +70,13 @@ class Page:
         result: dict[str, str] = {}
         _list(str(self._folder), "", result, 2)
         return result
+
+
+def _under(base: str, content: bytes) -> bytes:
+    """The page for a browser that reaches it under a path."""
+    path = base.encode()
+    content = re.sub(rb'(href|src)="/', rb'\1="' + path + b"/", content)
+    return content.replace(b"<head>", b'<head><meta name="barograph-base" content="' + path + b'">', 1)
 
 
 def _list(folder: str, lead: str, found: dict[str, str], depth: int) -> None:

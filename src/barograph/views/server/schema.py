@@ -363,6 +363,8 @@ class DiagnosisJson(GivenJson, kw_only=True):
 
     run: str
     source: str
+    headline: str
+    judged_by: str | None
     findings: list[FindingJson]
     checked: list[str]
     abstained: list[AbstainedJson]

@@ -46,14 +46,26 @@ HEADERS: dict[bytes, bytes] = {
 class Access:
     """Who may come in. token: None where it needs none. hosts: names beside addresses and those of loopback.
 
-    edit_token: what every edit has to bring along. cookie: the name under which a browser keeps the token.
+    proxy: the address that a proxy has for this server, https://host/path. edit_token: what every edit has to bring
+    along. cookie: the name under which a browser keeps the token.
     """
 
     token: str | None = None
     is_loopback: bool = True
+    proxy: str = ""
     hosts: frozenset[str] = frozenset()
     port: int = 0
     edit_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+    @property
+    def origin(self) -> str:
+        """Of the proxy's address."""
+        return "/".join(self.proxy.split("/")[:3])
+
+    @property
+    def base(self) -> str:
+        """The path of the proxy's address, without a / at its end; empty where the page is at the top."""
+        return self.proxy[len(self.origin) :].rstrip("/")
 
     @property
     def cookie(self) -> str:
@@ -78,6 +90,7 @@ class Guard:
         for name, value in scope["headers"]:
             doubled.update({name} & headers.keys())
             headers[name] = value
+        scope = self._below_base(scope)
         refusal = self._refusal(scope, headers, doubled)
         secured = _secured(send)
         if refusal is not None:
@@ -90,6 +103,13 @@ class Guard:
         await self._app(scope, receive, secured)
 
     # -- inside ---------------------------------------------------------------------------------------
+
+    def _below_base(self, scope: Scope) -> Scope:
+        base = self._access.base
+        if not base or not f"{scope['path']}/".startswith(f"{base}/"):
+            return scope
+        path = scope.get("raw_path", scope["path"].encode("latin-1", "replace"))[len(base) :] or b"/"
+        return {**scope, "path": scope["path"][len(base) :] or "/", "raw_path": path}
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], doubled: set[bytes]) -> tuple[int, str] | None:
         """Status and sentence for a request that may not pass; None for one that may."""
@@ -124,19 +144,19 @@ class Guard:
     def _host_is_ours(self, host: str) -> bool:
         """An address can't be rebound; a name has to be one of ours. On loopback only loopback's own pass."""
         name = _name_of(host)
-        if is_loopback(name):
+        if is_loopback(name) or name.rstrip(".") in self._access.hosts:
             return True
         if self._access.is_loopback:
             return False
         try:
             ipaddress.ip_address(name.split("%")[0])
         except ValueError:
-            return name.rstrip(".") in self._access.hosts
+            return False
         return True
 
     def _origin_is_ours(self, scope: Scope, headers: dict[bytes, bytes], host: str) -> bool:
         origin = headers.get(b"origin")
-        if origin is not None:
+        if origin is not None and origin.decode("latin-1").lower() != self._access.origin:
             scheme, _, where = origin.decode("latin-1").partition("://")
             if scheme not in ("http", "https") or where.lower() != host.lower():
                 return False
@@ -165,9 +185,10 @@ class Guard:
         rest = [(name, value) for name, value in asked if name != "token"]
         if len(rest) == len(asked):
             return None
-        path = "/" + scope.get("raw_path", b"/").decode("latin-1").split("?")[0].lstrip("/\\")
+        path = self._access.base + "/" + scope.get("raw_path", b"/").decode("latin-1").split("?")[0].lstrip("/\\")
         where = path + (f"?{urlencode(rest)}" if rest else "")
-        kept = f"{self._access.cookie}={self._access.token}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
+        below = self._access.base or "/"
+        kept = f"{self._access.cookie}={self._access.token}; Path={below}; HttpOnly; SameSite=Lax; Max-Age=2592000"
         return [(b"location", where.encode()), (b"set-cookie", kept.encode()), (b"cache-control", b"no-store")]
 
 

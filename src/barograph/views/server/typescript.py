@@ -1,12 +1,13 @@
 """The server's answers as TypeScript.
 
-In:   the structs of `schema`, `edits`, `media`, `saved` and `comparisons`.
+In:   the structs of `schema`, `edits`, `media`, `saved` and `comparisons`, and the dataclasses that the last names.
 Out:  `web/src/api/types.ts`, written by `python -m barograph.views.server.typescript PATH`; without a path, printed.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,7 +31,8 @@ def source() -> str:
     """The whole file."""
     parts: list[str] = []
     named: dict[str, str] = {}
-    for structs in (_structs(schema), [SeriesWanted, Request], *map(_structs, (edits, media, saved, comparisons))):
+    ours = [_structs(schema), [SeriesWanted, Request], *map(_structs, (edits, media, saved, comparisons))]
+    for structs in (*ours, comparisons.SHARED):
         _, components = msgspec.json.schema_components(structs, ref_template="{name}")
         parts += [_interface(struct, components, named) for struct in structs]
     return "\n".join([_HEADER, *named.values(), *parts])
@@ -49,9 +51,10 @@ def _structs(module: ModuleType) -> list[Any]:
 
 def _interface(struct: Any, components: dict[str, Any], named: dict[str, str]) -> str:
     own = components[struct.__name__]
-    base = struct.__mro__[1]
+    whole = is_dataclass(struct)  # its defaults are there too
+    base = msgspec.Struct if whole else struct.__mro__[1]
     inherited = {} if base in _BASES else components[base.__name__]["properties"]
-    required = set(own.get("required", ()))
+    required = set(own["properties"] if whole else own.get("required", ()))
     lines = []
     for name, shape in own["properties"].items():
         if name in inherited:

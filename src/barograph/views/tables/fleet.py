@@ -18,10 +18,11 @@ from barograph.query.fleet import Fleet
 from barograph.query.folders import own_folder
 from barograph.store.clickhouse.address import parse_address
 from barograph.store.clickhouse.client import Client
+from barograph.store.clickhouse.migrate import migrate
 from barograph.store.clickhouse.pull import list_runs, pull
 from barograph.store.clickhouse.push import push
 from barograph.store.clickhouse.retention import chosen_runs, remove
-from barograph.store.clickhouse.schema import check, migrate, require
+from barograph.store.clickhouse.schema import check, require
 
 
 def run_push(names: Sequence[str], to: str, *, dir: str | None = None, as_json: bool = False) -> int:

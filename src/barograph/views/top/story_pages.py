@@ -16,7 +16,7 @@ from typing import Any
 from barograph.core import liveness
 from barograph.core.record import parse_time
 from barograph.core.text import clip, duration, narrow, padded, short
-from barograph.doctor.kernel.finding import SEVERITIES
+from barograph.query.findings import SEVERITIES, grouped
 from barograph.query.stored import StoredRun
 from barograph.views.top.logbook import by_examination
 from barograph.views.top.place import TopPlace
@@ -59,7 +59,8 @@ class Examination:
 
 def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, examination: Examination | None) -> list[Row]:
     """The findings, and below them the story of the one chosen."""
-    found = watch.logbook.findings() if examination is None or examination.findings is None else examination.findings
+    every = watch.logbook.findings() if examination is None or examination.findings is None else examination.findings
+    found = grouped(every)
     page: list[Row] = []
     said = _state(watch, examination)
     if not found:
@@ -67,7 +68,7 @@ def findings_page(watch: RunWatch, at: TopPlace, columns: int, rows: int, examin
         nothing = "no problems found" if examined else "the run has logged no finding"
         return [[], [Span(f"  {said or nothing}", "dim" if said else "green")], *_hint(examination)]
     at.chosen = min(at.chosen, len(found) - 1)
-    counts = [sum(item["severity"] == name for item in found) for name in SEVERITIES]
+    counts = [sum(item["severity"] == name for item in every) for name in SEVERITIES]
     words = ("critical", "warning", "info")
     told = ", ".join(
         f"{n} {word}{'s' if n > 1 and word == 'warning' else ''}" for n, word in zip(counts, words, strict=True) if n
@@ -101,9 +102,10 @@ def _line(finding: Mapping[str, Any], chosen: bool, at: TopPlace, columns: int) 
     where = f"step {finding['step']:,}"
     head = f" {('▸' if at.braille else '>') if chosen else ' '} {mark} {where:<14} "
     room = columns - len(head)
+    times = f"{finding['rule']}, {finding['count']} times: " if finding.get("count", 1) > 1 else ""
     return [
         Span(head, _STYLES.get(severity, "")),
-        Span(clip(short(finding["message"]), room), "bold" if chosen else ""),
+        Span(clip(short(times + finding["message"]), room), "bold" if chosen else ""),
     ]
 
 

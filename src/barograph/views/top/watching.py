@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from barograph.analysis.forecast.plans import planned_steps_of
 from barograph.core import liveness
+from barograph.core.configuration import planned_steps
 from barograph.core.manifest import wall_seconds
 from barograph.core.record import Record, numbers
 from barograph.log.blocks import WideRow
@@ -107,9 +107,7 @@ class RunWatch:
 
     def progress(self) -> tuple[int | None, int | None, float | None, float | None]:
         """The last step, planned steps, seconds since the start, seconds that remain; None for what isn't known."""
-        planned = self.about.get("total_steps")
-        if type(planned) is not int or planned <= 0:  # else what the configuration says
-            planned = planned_steps_of(self.about.get("config") or {})
+        planned = planned_steps(self.about)
         elapsed = wall_seconds(self.about, time.time() if self.live else self.moment or 0.0)
         remaining = None
         if planned and self.step is not None and self.live and self.step < planned:

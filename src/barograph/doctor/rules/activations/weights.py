@@ -15,6 +15,7 @@ import numpy
 from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of, saved_before, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, is_vector, role_of, shown
+from barograph.doctor.rules.activations import groups
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
@@ -28,8 +29,9 @@ class FrozenLayers(Rule):
     A layer is out of training in a table of gradients if it has no row or its norm is exactly zero, and in a table of
     updates if the step did not move it at all. Layers that were there in each of the last five tables (at least), and
     are out in two in a row, while most others are in, make a finding: a warning for layers of one block or more than
-    one parameter, an info finding for one alone or for experts, which may have got no token. Layers that never were in
-    training are frozen on purpose, or not: one info finding names them.
+    one parameter, an info finding for one alone, for experts, which may have got no token, and for updates of 16-bit
+    weights, which may be rounded away. Layers that never were in training are frozen on purpose, or not: one info
+    finding names them.
 
     What to do: check what sets `requires_grad`, detaches a tensor or leaves out a module from that step on.
     """
@@ -102,18 +104,24 @@ class FrozenLayers(Rule):
             if any(block in other.said for other in self._states.values()):
                 continue
             state.said.add(block)
-            serious = len([name for name in some if not _is_expert(name)]) > 1
             first = min(began[name] for name in some)
+            half = known(history.channel("model/half_parameters"), current.step, current.time, current.segment) > 0
+            rounded = half and family == "updates"  # they have a gradient: the other table says so where they have not
+            serious = len([name for name in some if not _is_expert(name)]) > 1 and not rounded
             what = "no longer gets a gradient" if family == "gradients" else "no longer changes"
             yield self.finding(
                 first, f"{shown(some)} {what} since about step {first}, while other layers are trained.",
                 key=block,
                 severity="warning" if serious else "info", found=current.step, segment=current.segment,
                 evidence={"layers": in_order(some)[:8], "count": len(some), "seen_in": family},
-                causes=["layer frozen: no gradient is asked for, or the path to it is cut", "gradients vanish"],
+                causes=[_ROUNDED] if rounded else _CUT,
                 remedies=[f"check what sets `requires_grad` or detaches a tensor of {block} at step {first}",
                           *saved_before(history, first)], confidence=0.85 if serious else 0.3,
             )  # fmt: skip
+
+
+_CUT = ["layer frozen: no gradient is asked for, or the path to it is cut", "gradients vanish"]
+_ROUNDED = "updates are lost in rounding: they are below half a unit in the last place of 16-bit weights"
 
 
 class _Training:
@@ -320,10 +328,9 @@ class WeightNormGrowth(Rule):
         with numpy.errstate(divide="ignore", invalid="ignore", over="ignore"):
             # a layer that began at zero grows to the size of the others: that is not a problem
             use &= numpy.isfinite(current.value)
-            usual_of = numpy.median(earlier[use & (earlier > 0)]) if (use & (earlier > 0)).any() else math.inf
-            sudden = (
-                use & (current.value > self.at["sudden"] * earlier) & (earlier > 1e-6) & (current.value > 3 * usual_of)
-            )
+            sudden = use & (current.value > self.at["sudden"] * earlier) & (earlier > 1e-6)
+            others = use & (earlier > 0) & ~(sudden & ~sudden.all(where=use))
+            sudden &= current.value > 3 * (numpy.median(earlier[others]) if others.any() else math.inf)
             large = first > 0.1 * numpy.median(first[use & (first > 0)]) if (use & (first > 0)).any() else use & False
             growth = numpy.where(use & large, current.value / first, numpy.nan)
         rate = half_rate(history, current.step, current.time, current.segment)
@@ -429,4 +436,4 @@ class SpectralChange(Rule):
         )  # fmt: skip
 
 
-RULES = (FrozenLayers, WeightNonFinite, WeightNormGrowth, SpectralChange)
+RULES = (FrozenLayers, *groups.RULES, WeightNonFinite, WeightNormGrowth, SpectralChange)

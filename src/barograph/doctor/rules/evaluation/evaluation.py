@@ -2,7 +2,7 @@
 
 In:   the series of the evaluation loss, and beside it loss and accuracy.
 Out:  findings of `Overfitting`, `ValidationDivergence`, `EvaluationJump`, `EvaluationNonFinite`, `EvaluationFrozen`,
-      `EvaluationBetter`, `EvaluationGap`, `ModelMode`, `ValidationPlateau`.
+      `EvaluationBetter`, `EvaluationGap`, `ModelMode`, `EvaluationGradients`, `StaleStatistics`, `ValidationPlateau`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
+    in_first_epoch,
     largest_rise,
     learnt_at_once,
     noise_of,
     usual_change,
 )
-from barograph.doctor.rules.evaluation.mode import EvaluationMode, ModelMode
+from barograph.doctor.rules.evaluation.mode import EvaluationGradients, EvaluationMode, ModelMode, StaleStatistics
 from barograph.doctor.rules.evaluation.signs import (
     EvaluationBetter,
     EvaluationFrozen,
@@ -36,6 +37,11 @@ from barograph.doctor.rules.evaluation.signs import (
 )
 
 _OTHER_DATA = "evaluation data differ: the training loss is far above the evaluation's"
+_DIFFERENT = [
+    "labels shifted: training and evaluation have different targets, or the training's inputs show them",
+    "tokenizer mismatch: or the evaluation data are prepared differently",
+    "evaluation mode left on: or batch norm's statistics are stale",
+]
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
@@ -50,6 +56,9 @@ class Overfitting(Rise):
     evaluation and its neighbours: the lowest of many is low by chance. With five evaluations 0.1 nats warn, a tenth of
     the perplexity. Where the accuracy is as good as at the best loss, the model is only overconfident: an info
     finding. The step is that of the best evaluation: its checkpoint is the one to keep.
+
+    In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
+    says so of the third evaluation behind the best, the two losses are of different targets or data.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
@@ -93,7 +102,10 @@ class Overfitting(Rise):
         now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
         if now >= then - 0.002 and rise < 0.5:
             severity = "info"
-        others = best.train > _FAR_ABOVE * best.value
+        first_epoch = (
+            in_first_epoch(history, self._after[count - 1].step, best.segment) if len(self._after) < 64 else False
+        )
+        others = best.train > _FAR_ABOVE * best.value and not first_epoch
         if others:
             severity = "info"
         if self._told is not None and self._told.severity == "warning" and severity == "info":
@@ -119,6 +131,9 @@ class Overfitting(Rise):
         )
         if math.isfinite(best.train):
             message += f", while the training loss went from {best.train:.4g} to {point.train:.4g}"
+        if first_epoch:
+            message += ", in the first epoch"
+            remedies[1] = "Compare a batch of the training with one of the evaluation: inputs, targets, preparation."
         self._told = self.finding(
             self._told.step if self._told is not None else best.step,
             message,
@@ -134,30 +149,38 @@ class Overfitting(Rise):
                 "train_now": rounded(point.train),
                 "evaluations": self._count,
             },
-            causes=[_OTHER_DATA] if others else self._causes(history, course, sudden),
+            causes=[_OTHER_DATA] if others else self._causes(history, course, sudden, first_epoch),
             remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
             confidence=0.85 if severity == "warning" else 0.5,
         )
         yield again(self._told)
 
-    def _causes(self, history: RunHistory, course: list[EvaluationPoint], sudden: EvaluationPoint | None) -> list[str]:
+    def _causes(
+        self,
+        history: RunHistory,
+        course: list[EvaluationPoint],
+        sudden: EvaluationPoint | None,
+        first_epoch: bool,
+    ) -> list[str]:
         """Memorizing takes its time: a rise from one evaluation to the next without the training loss has another
         cause; so has a training loss that drops as fast, unless at once, at the border of an epoch.
         """
-        causes = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
-        if sudden is None:
-            return causes
-        last = course[course.index(sudden) - 1]
-        if not sudden.train > 0 or sudden.train > 0.8 * last.train:
-            return [
+        seen = ["overfitting: the examples are memorized", "data exhausted: the same examples repeat"]
+        last = course[course.index(sudden) - 1] if sudden is not None else None
+        if sudden is not None and last is not None and (not sudden.train > 0 or sudden.train > 0.8 * last.train):
+            causes = [
                 "tokenizer mismatch: evaluation uses another vocabulary",
                 "evaluation mode left on: or training mode, with dropout, in the evaluation",
                 "labels shifted: in the evaluation, or in the training alone",
-                causes[0],
             ]
-        if learnt_at_once(history, last, sudden):
-            return causes
-        return ["labels shifted: the targets can be seen in the inputs", *reversed(causes)]
+            return causes if first_epoch else [*causes, seen[0]]
+        if first_epoch:
+            return list(_DIFFERENT)
+        # what an untrained model learns between the first two evaluations is more than any leak would give it
+        first = last is not None and last is self._points[0] and self._count == len(self._points)
+        if sudden is None or last is None or first or learnt_at_once(history, last, sudden):
+            return seen
+        return ["labels shifted: the targets can be seen in the inputs", *reversed(seen)]
 
 
 class ValidationDivergence(Rise):
@@ -280,5 +303,7 @@ RULES = (
     EvaluationGap,
     EvaluationMode,
     ModelMode,
+    EvaluationGradients,
+    StaleStatistics,
     ValidationPlateau,
 )

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.curve import again, fell_at_once
+from barograph.doctor.kernel.curve import again, before, fell_at_once
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
 
@@ -35,6 +35,9 @@ _TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[int, int, int], float]] = Weak
 
 
 """The training at an evaluation, worked out once for all rules of a run: (step before, step, segment) → loss."""
+
+
+_FEW_ROWS = 0.1  # mean share of rows that were seen before; `repeated_rows` counts from there too
 
 
 class Walker(Rule):
@@ -118,6 +121,12 @@ def _spread(history: RunHistory, step: int, segment: int) -> float:
     return float(spread[0]) if len(spread) and math.isfinite(spread[0]) else 0.0
 
 
+def train_noise(history: RunHistory, step: int, segment: int) -> float:
+    """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows each,
+    as it was at a step; 0 where that is not known."""
+    return math.sqrt(2) * _spread(history, step, segment) * 1.2533 / math.sqrt(16)
+
+
 def largest_rise(values: list[float]) -> float:
     """The largest rise from one evaluation to the next, in ln; a falling curve shows its noise in what rises."""
     rises = [math.log(b) - math.log(a) for a, b in pairwise(values) if a > 0 and b > 0]
@@ -141,6 +150,23 @@ def learnt_at_once(history: RunHistory, last: EvaluationPoint, point: Evaluation
     if loss is None or not 0 < point.train <= 0.8 * last.train:
         return False
     return fell_at_once(loss, 2 * last.step - point.step, point.step, last.segment, last.train, point.train)
+
+
+def in_first_epoch(history: RunHistory, step: int, segment: int) -> bool:
+    """Whether hardly any example can have been seen twice up to a step: the epoch is still the first one, or the watch
+    of the data has counted no repeated batch and few repeated rows; and none says the contrary."""
+    signs = []
+    for epochs in (history.role("epoch"), history.channel("data/epoch")):
+        if epochs is not None and epochs.end and epochs.began[0] <= step:
+            now = before(epochs, step + 1, segment)
+            signs.append(0 <= epochs.first < 2 and math.floor(now + 1e-6) == math.floor(epochs.first + 1e-6))
+    for name, limit in (("data/repeats_total", 0.0), ("data/repeated_rows_share", _FEW_ROWS)):
+        repeats = history.channel(name)
+        if repeats is not None and repeats.end and repeats.began[0] <= step:
+            rows = repeats.rows()
+            seen = rows.value[(rows.step <= step) & numpy.isfinite(rows.value)]
+            signs.append(not len(seen) or float(seen.mean()) <= limit)
+    return bool(signs) and all(signs)
 
 
 def noise_of(values: list[float], least: int = 8) -> float:
@@ -197,11 +223,9 @@ class Rise(Walker):
         return evaluation < 3 or training < 1 or math.hypot(evaluation, training) < 3 * math.sqrt(2)
 
     def train_noise(self, history: RunHistory) -> float:
-        """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows
-        each, as it was at the best evaluation; 0 where that is not known.
-        """
+        """`train_noise` at the best evaluation."""
         point = self._best or self._points[-1]
-        return math.sqrt(2) * _spread(history, point.step, point.segment) * 1.2533 / math.sqrt(16)
+        return train_noise(history, point.step, point.segment)
 
     def risen(
         self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint

@@ -1,7 +1,7 @@
 """Layers that are in evaluation mode while the model is trained, told from gradients that cannot be.
 
 In:   tables of gradients; the modes that the watch records.
-Out:  findings of `EvaluationMode`, `ModelMode`.
+Out:  findings of `EvaluationMode`, `ModelMode`, `EvaluationGradients`, `StaleStatistics`.
 """
 
 from __future__ import annotations
@@ -157,3 +157,86 @@ class ModelMode(Rule):
             causes=["evaluation in training mode: `model.training` is True in passes without gradients"],
             remedies=["call `model.eval()` before each evaluation, and `model.train()` after it"],
         )  # fmt: skip
+
+
+class EvaluationGradients(Rule):
+    """Evaluations run with gradients: `torch.no_grad()` is missing.
+
+    The watch records where, between two steps, passes with gradients ran in evaluation mode beside those in training
+    mode (`model/gradients_in_evaluation`). Twice right after an evaluation, and not at the step before it, is a
+    warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept.
+    """
+
+    name, family, kind, severity = "evaluation_gradients", "eval", "eval", "warning"
+    needs = ("=model/gradients_in_evaluation", "eval_loss")
+    about = "Evaluations run with gradients."
+    thresholds: ClassVar = {"evaluations": (2.0, "ours")}
+    causes = ("no_grad missing: evaluations build a graph",)
+    remedies = ("evaluate under `torch.no_grad()` or `torch.inference_mode()`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._began: list[int] = []  # evaluations with gradients
+        self._segment = -1
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        evaluations = history.role("eval_loss")
+        rows = self._cursor.new(history.channel("model/gradients_in_evaluation")) if evaluations is not None else None
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None and evaluations is not None
+            step, segment, time = int(rows.step[at]), int(rows.segment[at]), int(rows.time[at])
+            if segment != self._segment:
+                self._segment, self._began = segment, []
+            if rows.value[at] != 1:
+                continue
+            known = evaluations.rows()
+            here = (known.segment == segment) & (known.step < step) & (known.time <= time)
+            last = int(known.step[here][-1]) if here.any() else -1
+            if last < 0 or last in self._began:
+                continue
+            self._began.append(last)
+            if len(self._began) == self.at["evaluations"] and self.first(segment):
+                yield self.finding(
+                    self._began[0], f"The evaluations of steps {self._began[0]} and {last} ran with gradients.",
+                    found=step, segment=segment, confidence=0.95,
+                )  # fmt: skip
+
+
+class StaleStatistics(Rule):
+    """Batch norm's running statistics do not move, though the model is trained in training mode.
+
+    The watch compares them every tenth step (`model/stale_statistics`). Twenty steps without a change, to the last bit,
+    say that the momentum is 0, or that they are put back: an evaluation uses them, and has those of another model.
+    Layers that are in evaluation mode, as frozen ones are, don't count.
+    """
+
+    name, family, kind, severity = "stale_statistics", "eval", "eval", "warning"
+    needs = ("=model/stale_statistics",)
+    about = "Batch norm's running statistics do not move."
+    sources = ("batch normalisation: evaluation uses running statistics",)
+    thresholds: ClassVar = {"rows": (2.0, "in a row; ours")}
+    causes = ("batch norm's statistics are stale: its momentum is 0, or they are overwritten",)
+    remedies = (
+        "set the momentum of batch norm: torch's is the share of the new batch, 0.1, and not of the old value",
+        "look for what loads or copies buffers during the training",
+    )
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._row: list[tuple[int, int]] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(history.channel("model/stale_statistics"))
+        for at in range(len(rows) if rows is not None else 0):
+            assert rows is not None
+            step, segment = int(rows.step[at]), int(rows.segment[at])
+            if rows.value[at] != 1 or (self._row and self._row[0][1] != segment):
+                self._row = []
+            if rows.value[at] == 1:
+                self._row.append((step, segment))
+                if len(self._row) == self.at["rows"] and self.first(segment):
+                    yield self.finding(
+                        max(0, self._row[0][0] - 10), "Batch norm's running statistics are the same at each look since "
+                        f"step {self._row[0][0]}, though the model is trained: evaluations use old ones.",
+                        found=step, segment=segment, confidence=0.95,
+                    )  # fmt: skip

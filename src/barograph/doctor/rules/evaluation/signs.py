@@ -16,7 +16,13 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import again, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, learnt_at_once
+from barograph.doctor.rules.evaluation.evaluations import (
+    EvaluationPoint,
+    Walker,
+    in_first_epoch,
+    learnt_at_once,
+    train_noise,
+)
 
 
 def _log_ratio(new: float, old: float) -> float:
@@ -32,7 +38,7 @@ class EvaluationJump(Walker):
     changes differ. The training loss explains less than a third of it. A second evaluation that stays there (where they
     change by 3% anyway, a third) makes it a warning: another evaluation set, another tokenizer, dropout left on, or,
     downwards, evaluation data that were trained on. One that comes back is an info finding, and so is one
-    downwards while the training loss did not rise.
+    downwards while the training loss did not rise by 5% and by three standard deviations.
     """
 
     name, kind, severity = "evaluation_jump", "eval", "warning"
@@ -59,7 +65,8 @@ class EvaluationJump(Walker):
             self._open = None
             if stays:
                 # what got better and stays there is no harm, unless the training got worse: then it may have been seen
-                better = new.value < old.value and not new.train > old.train
+                rise = 3 * train_noise(history, new.step, new.segment)
+                better = new.value < old.value and not new.train > old.train * math.exp(max(0.05, rise))
                 finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)
                 finding.last_step = point.step
                 finding.message += f", and {point.value:.4g} at step {point.step}"
@@ -272,7 +279,10 @@ class EvaluationBetter(Walker):
 
 
 class EvaluationGap(Walker):
-    """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info."""
+    """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info.
+
+    In the first epoch the cause is another than overfitting: nothing was seen twice.
+    """
 
     name, kind, severity = "evaluation_gap", "overfit", "info"
     needs = ("eval_loss", "loss")
@@ -280,7 +290,11 @@ class EvaluationGap(Walker):
     about = "The evaluation loss is much higher than the training loss."
     sources = ("stability guide: validation loss much higher than training loss",)
     thresholds: ClassVar = {"ratio": (1.5, "ours; the stability guide says much higher")}
-    causes = ("overfitting", "tokenizer mismatch: or the evaluation data are prepared differently")
+    causes = (
+        "overfitting",
+        "tokenizer mismatch: or the evaluation data are prepared differently",
+        "evaluation mode left on: or batch norm's statistics are stale",
+    )
     remedies = ("Evaluate on a held-out part of the training data: if the gap stays, it is overfitting.",)
 
     def begin(self) -> None:
@@ -300,10 +314,11 @@ class EvaluationGap(Walker):
         self._told = True
         yield self.finding(
             self._first,
-            f"The evaluation loss ({point.value:.4g}) is {point.value / point.train:.2g} times the training loss "
-            f"({point.train:.4g})",
+            f"The evaluation loss ({point.value:.4g}) is {point.value / point.train:.3g} times "
+            f"the training loss ({point.train:.4g})",
             found=point.step,
             segment=point.segment,
             confidence=0.5,
             evidence={"evaluation": rounded(point.value), "train": rounded(point.train)},
+            causes=list(self.causes[1:] if in_first_epoch(history, point.step, point.segment) else self.causes),
         )

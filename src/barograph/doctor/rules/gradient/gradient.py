@@ -20,11 +20,11 @@ from barograph.doctor.kernel.cursor import (
     half_rate,
     known,
     newest,
-    numeric_setting,
     saved_before,
     scaled_loss,
     usual,
 )  # fmt: skip
+from barograph.doctor.kernel.remedies import clip_limit
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order
 from barograph.doctor.rules.gradient import flow as gradient_flow
@@ -358,14 +358,13 @@ class GradientSpike(Rule):
             causes=[f"something that runs every {period} steps: an evaluation, a data set's border, a schedule"]
             if regular else ["bad batches", "heavy tails of the gradient"],
             remedies=[f"look at what runs or changes every {period} steps"] if regular else [
-                "clip gradients, and look at the batches of these steps"],
+                "clip gradients", "look at the batches of these steps"],
         )  # fmt: skip
 
     def _say(self, history: RunHistory, one: tuple[Any, ...], beside: float, at: int) -> Finding:
         step, time, segment, value, ratio, z, _ = one
         clip = known(history.channel("model/clip_coefficient"), step, time, segment)
-        limit = numeric_setting(history, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
-                                "gradient_clipping", "clip_grad_norm")  # fmt: skip
+        limit = clip_limit(history)
         open_valve = limit == 0.0 or (clip == clip and clip > 0.999 and not limit < value)
         strong = beside > self.at["loss_z"]
         severity = "warning" if ratio > self.at["large"] and (strong or open_valve) else "info"

@@ -15,6 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.blocks import BlockColumns, BlockCourse
 from barograph.doctor.kernel.cursor import (
+    came_by,
     half_rate,
     known,
     saved_before,
@@ -24,6 +25,7 @@ from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import BlockRule, SeriesRule
 from barograph.doctor.kernel.shifts import REST, Shift, Shifts
+from barograph.doctor.kernel.tables import is_vector
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -230,7 +232,9 @@ class ZeroGradient(SeriesRule):
     Three rows in a row after norms that were not. No batch of real data gives that: labels are all ignored, the loss
     no longer depends on the weights, or the gradients were cleared before the step. In reinforcement learning it
     happens when all rewards of a group are equal, so there it is an info finding. So it is where norms are logged with
-    few digits and were near zero.
+    few digits and were near zero. A norm of 0 from the first row on may be a placeholder: eight rows count where the
+    watch's own norm (`model/grad_norm`) is 0 too. If every matrix that is trained is 0 then, the initialisation is the
+    cause: each factor's gradient is the other one.
     """
 
     name, family, kind, severity = "zero_gradient", "gradient", "zero", "critical"
@@ -241,6 +245,7 @@ class ZeroGradient(SeriesRule):
     sources = ("SageMaker Debugger: AllZero",)
     thresholds: ClassVar = {
         "rows": (3.0, "in a row; ours"),
+        "start": (8.0, "in a row from the first on; ours"),
         "usual": (0.02, "a usual norm below it may have been rounded; ours"),
     }
 
@@ -266,8 +271,32 @@ class ZeroGradient(SeriesRule):
             if not self._count:
                 self._first = (int(rows.step[at]), int(rows.time[at]))
             self._count += 1
+            step, time = int(rows.step[at]), int(rows.time[at])
             if self._count == int(self.at["rows"]) and self._positive:
-                yield self._say(history, int(rows.step[at]), int(rows.time[at]))
+                yield self._say(history, step, time)
+            elif self._count == int(self.at["start"]) and not self._positive and self._is_zero(history, step, time):
+                yield self._never(history, step, time)
+
+    def _is_zero(self, history: RunHistory, step: int, time: int) -> bool:
+        return known(history.channel("model/grad_norm"), step, time, self._segment) == 0
+
+    def _never(self, history: RunHistory, step: int, time: int) -> Finding:
+        first = [channel.first for name, channel in history.layers("updates", "weight_norm").items()
+                 if not is_vector(name) and came_by(channel, time)]  # fmt: skip
+        blank = bool(first) and not any(first)
+        cause = (
+            "bad initialisation: all matrices that are trained begin at 0, and so does each gradient"
+            if blank
+            else "layer frozen: the loss does not depend on what is trained"
+        )
+        return self.finding(
+            self._first[0], f"The gradient norm is exactly 0 since the first step, {self._first[0]}"
+            + (": all matrices that are trained are 0." if blank else "."),
+            severity="info" if is_policy(history) else "critical", found=step, segment=self._segment, key="start",
+            causes=[cause] if blank else [cause, "loss masked out: all labels are ignored"], confidence=0.95,
+            remedies=["begin one factor of each pair at random, as LoRA does with A"] if blank else
+            ["check that the loss depends on the parameters that the optimizer holds", "count the labels of a batch"],
+        )  # fmt: skip
 
     def _say(self, history: RunHistory, step: int, time: int) -> Finding:
         began = self._first[0]

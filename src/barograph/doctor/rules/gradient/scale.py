@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, numeric_setting, scaled_loss
+from barograph.doctor.kernel.cursor import RowCursor, scaled_loss
 from barograph.doctor.kernel.curve import between
+from barograph.doctor.kernel.remedies import clip_limit
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.gradient.level import norm_of
 
@@ -56,8 +57,7 @@ class ClipSaturation(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channel, limit = history.channel("model/clip_coefficient"), math.nan
         if channel is None:
-            limit = numeric_setting(history, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
-                                    "gradient_clipping", "clip_grad_norm")  # fmt: skip
+            limit = clip_limit(history)
             if not limit > 0:
                 return
             channel = history.role("norm")

@@ -323,69 +323,6 @@ def _accuracy(history: RunHistory, role: str) -> Channel | None:
     return result
 
 
-class SummedLoss(Rule):
-    """The training loss is a sum over targets, the evaluation a mean.
-
-    Known where the watch records the width of the output (`model/output_width`) or the configuration says the
-    vocabulary: the first loss is four times ln of it or more, which no uniform guess is, while evaluations are below
-    1.5 times that, and the training loss is the same multiple of them (within 10%) at four in a row.
-
-    What to do: divide the loss by the number of targets; the learning rate then need not follow the batch size.
-    """
-
-    name, family, kind, severity = "summed_loss", "loss", "logits", "warning"
-    needs = ("loss", "eval_loss", "vocabulary|=model/output_width")
-    about = "The training loss is summed over targets."
-    thresholds: ClassVar = {
-        "times": (4.0, "of ln of the width; ours"),
-        "same": (0.1, "how far the multiple of four evaluations may differ; ours"),
-    }
-
-    def reset(self) -> None:
-        self._row = 0
-        self._ratios: list[float] = []
-        self._is_over = False
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        loss, evaluations = history.role("loss"), history.role("eval_loss")
-        if self._is_over or loss is None or evaluations is None or evaluations.end == self._row:
-            return
-        known_width = history.channel("model/output_width")
-        width = history.facts.get("vocabulary") or (known_width.first if known_width is not None else math.nan)
-        if not width > 3 or is_game(history, loss):
-            return
-        guess = math.log(width)
-        if loss.first < self.at["times"] * guess or loss.began[0] > 20:
-            self._is_over = True
-            return
-        rows, first = evaluations.rows(self._row), loss.rows(0, 1)
-        for at in range(len(rows)):
-            step, segment, value = int(rows.step[at]), int(rows.segment[at]), float(rows.value[at])
-            if loss.last_step <= step and not history.facts.get("finished"):
-                return  # a row of this step may still come
-            self._row = rows.first + at + 1
-            train = float(numpy.median([*between(loss, step - 16, step + 1, segment), math.nan][:-1] or [math.nan]))
-            ratio = train / value if 0 < value < 1.5 * guess else math.nan
-            self._ratios = [*self._ratios[-3:], ratio]
-            low, high = min(self._ratios), max(self._ratios)
-            if len(self._ratios) < 4 or not (self.at["times"] <= low <= high <= (1 + self.at["same"]) * low):
-                continue
-            self._is_over = True
-            times = float(numpy.median(self._ratios))
-            yield self.finding(
-                int(first.step[0]),
-                f"The training loss is summed over about {times:.3g} targets: it began at {loss.first:.4g}, a uniform "
-                f"guess among {width:.0f} is {guess:.4g}, and the evaluation is {value:.4g}",
-                found=step,
-                segment=int(first.segment[0]),
-                evidence={"times": rounded(times), "first": rounded(loss.first), "guess": rounded(guess)},
-                causes=["gradient accumulation scaled wrongly: the loss is summed, not averaged"],
-                remedies=["Average the loss over its targets (`reduction='mean'`), or divide it by their number."],
-                confidence=0.95,
-            )
-            return
-
-
 class InitialLoss(Rule):
     """A first loss that an untrained model can't have.
 

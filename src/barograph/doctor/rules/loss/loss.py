@@ -265,9 +265,7 @@ class LossLevel(SeriesRule):
                 evidence={"rows": 0, "times": 0.0, "average": rounded(self._average)},
                 confidence=0.9,
                 causes=causes,
-                remedies=[
-                    f"Lower the learning rate five- to tenfold, or clip gradients; the average was {self._average:.4g}."
-                ],
+                remedies=["Lower the learning rate five- to tenfold.", "Clip gradients."],
             )
             checkpoint = history.checkpoint_before(step)
             if checkpoint:

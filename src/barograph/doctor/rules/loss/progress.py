@@ -1,7 +1,7 @@
 """Whether the training gets anywhere: divergence, plateaus, no learning at all, a first loss that can't be.
 
 In:   the series of the loss, and beside it evaluation, learning rate, epoch, vocabulary.
-Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`, `SummedLoss`.
+Out:  findings of `Divergence`, `LossPlateau`, `NotLearning`, `InitialLoss`, `SummedLoss`, `DoubleSoftmax`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, again, before, between, evaluation_holds, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning, SummedLoss
+from barograph.doctor.rules.loss.floor import DoubleSoftmax
+from barograph.doctor.rules.loss.learning import InitialLoss, NotLearning
+from barograph.doctor.rules.loss.sums import SummedLoss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -425,4 +427,4 @@ class LossPlateau(CurveRule):
         return scratch and level > self.at["far"] * start and tick.step >= 1000
 
 
-RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss)
+RULES = (Divergence, LossPlateau, NotLearning, InitialLoss, SummedLoss, DoubleSoftmax)

@@ -6,14 +6,15 @@ Out:  findings of the family `memory`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy
 
 from barograph.core.record import Record
-from barograph.doctor.kernel.cursor import RowCursor, known, newest, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, whole
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.rules.run.ending import MEMORY, Ending, evidence_of, rank_of
@@ -190,6 +191,133 @@ class MemoryCreep(Rule):
         )  # fmt: skip
 
 
+class EvaluationMemory(Rule):
+    """Memory grows at each evaluation, and not between them.
+
+    An evaluation without `torch.no_grad()` builds a graph, and a list of its losses keeps it. At five evaluations in a
+    row the memory of the process or of the device is larger after than before, each time by half of the largest growth
+    at least; what it gains between them is below a tenth of that; and together it is a tenth (SageMaker) and 32 MiB.
+    The first evaluation of all doesn't count: it fills caches. Where the watch has seen evaluations with gradients
+    (`model/gradients_in_evaluation`) the cause is proven; where it has seen passes without, something else is kept.
+
+    What to do: `with torch.no_grad():` around the evaluation, and `loss.item()` in lists.
+    """
+
+    name, family, kind, severity = "evaluation_memory", "memory", "memory", "warning"
+    needs = ("eval_loss", "=host/process_rss|=memory/rss_bytes|=memory/allocated_gb")
+    least = 6
+    about = "Memory grows at each evaluation."
+    sources = ("SageMaker Debugger: GPUMemoryIncrease, 10%",)
+    thresholds: ClassVar = {
+        "share": (0.10, "SageMaker"),
+        "least": (1 / 32, "GiB; ours"),
+        "evaluations": (5.0, "in a row; ours"),
+        "between": (0.1, "of the growth; ours"),
+    }
+    series = ("host/process_rss", "memory/rss_bytes", "memory/allocated_gb")
+    remedies = (
+        "evaluate under `torch.no_grad()` or `torch.inference_mode()`",
+        "keep numbers: `losses.append(loss.item())` instead of `losses.append(loss)`",
+    )
+
+    def reset(self) -> None:
+        self._series = {name: _BesideEvaluations() for name in self.series}
+        self._said: set[int] = set()  # segments
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        evaluations = history.role("eval_loss")
+        if evaluations is None:
+            return
+        for name, seen in self._series.items():
+            channel = history.channel(name)
+            if channel is None or channel.end == seen.row:
+                continue
+            rows, past = channel.rows(seen.row), evaluations.rows(seen.evaluation)
+            seen.row = channel.end
+            for at in range(len(rows)):
+                if seen.take(rows, at, past):
+                    yield from self._look(history, name, seen, int(rows.step[at]), int(rows.time[at]))
+
+    def _look(
+        self, history: RunHistory, name: str, seen: _BesideEvaluations, step: int, time: int
+    ) -> Iterator[Finding]:
+        """An evaluation is over, and what came after it is known."""
+        count = int(self.at["evaluations"])
+        last = seen.grown[-count:]
+        if len(seen.grown) <= count or seen.segment in self._said:
+            return
+        growths = [item.during for item in last]
+        total, unit = sum(growths), 1.0 if name.endswith("_gb") else _GIB
+        if (
+            not min(growths) >= 0.5 * max(growths) > 0
+            or sum(abs(item.between) for item in last) > self.at["between"] * total
+            or total < max(self.at["share"] * last[0].level, self.at["least"] * unit)
+        ):
+            return
+        self._said.add(seen.segment)
+        with_gradients = known(history.channel("model/gradients_in_evaluation"), step, time, seen.segment)
+        graph = "no_grad missing: evaluations build a graph, and something keeps it"
+        if came_by(history.channel("model/training_in_evaluation"), time):
+            causes = ["memory leak: something is kept at each evaluation, on the host or on the device"]
+        elif with_gradients == with_gradients:
+            causes = [graph]
+        else:
+            causes = [graph, "memory leak: something is kept at each evaluation"]
+        yield self.finding(
+            last[0].step, f"{'The device' if unit == 1.0 else 'The process'} holds {total / unit * 1024:.3g} MiB more "
+            f"after {count} evaluations since step {last[0].step}, and no more between them.",
+            found=step, segment=seen.segment, key=name, confidence=0.95, causes=causes,
+            evidence={"series": name, "mib_each": total / count / unit * 1024},
+        )  # fmt: skip
+
+
+class _Growth(NamedTuple):
+    """One evaluation. during, between: how memory grew over it, and since the one before; level: before it."""
+
+    step: int
+    during: float
+    between: float
+    level: float
+
+
+class _BesideEvaluations:
+    """A series of memory, cut where evaluations came."""
+
+    def __init__(self) -> None:
+        self.row = self.evaluation = 0  # the next row, and the next evaluation
+        self.grown: list[_Growth] = []
+        self.segment = -1
+        self._kept: list[tuple[int, float]] = []  # the first and the last record since the evaluation before
+
+    def take(self, rows: ChannelRows, at: int, evaluations: ChannelRows) -> bool:
+        """The next row; whether an evaluation came before it. evaluations: those from `evaluation` on when the rows
+        began."""
+        segment, step, value = int(rows.segment[at]), int(rows.step[at]), float(rows.value[at])
+        moment = (segment, int(rows.time[at]) or step)
+        self.evaluation = max(self.evaluation, evaluations.first)
+        came = False
+        while (place := self.evaluation - evaluations.first) < len(evaluations):
+            then = int(evaluations.segment[place]), int(evaluations.time[place]) or int(evaluations.step[place])
+            if then >= moment:
+                break
+            self.evaluation += 1
+            came = True
+        if segment != self.segment:
+            self.segment, self._kept, self.grown, came = segment, [], [], False
+        if not 0 < value < math.inf:
+            return False
+        kept, self._kept = self._kept, [*self._kept[:1], (step, value)]
+        if not came or not kept:
+            return False
+        self._kept = [(step, value)]
+        if len(kept) < 2:  # one record since the evaluation before says nothing of the training
+            self.grown = []
+            return False
+        (_, began), (last, level) = kept
+        self.grown = [*self.grown[-15:], _Growth(last, value - level, level - began, level)]
+        return True
+
+
 class HostMemory(Rule):
     """The host's memory, or the process's share of it, is nearly used up.
 
@@ -289,4 +417,4 @@ class OutOfMemory(Ending):
         ))  # fmt: skip
 
 
-RULES = (DeviceMemory, MemoryCreep, HostMemory, OutOfMemory)
+RULES = (DeviceMemory, MemoryCreep, EvaluationMemory, HostMemory, OutOfMemory)

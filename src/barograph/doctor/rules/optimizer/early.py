@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_norm_of
+from barograph.doctor.kernel.cursor import RowCursor, came_by, half_rate, known, param_norm_of
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.tables import TableReader, largest_of
+from barograph.doctor.kernel.tables import TableReader, is_vector, largest_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -39,7 +39,8 @@ class EarlyGrowth(Rule):
     the norm of all parameters has doubled, only a quarter of its square is left of the initialisation. Twice the
     first norm within 64 steps of the start warns; so does 1.75 times where the median update of a step has passed the
     stability guide's red flag of a tenth of the weights. The longest healthy trainings double their norm too, in
-    thousands of steps.
+    thousands of steps. Adapters have no initialisation that is worth keeping, and a start of any size: where at
+    least half of the trained matrices began at exactly 0, by the first table of updates, there is no finding.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -81,7 +82,8 @@ class EarlyGrowth(Rule):
                 value >= self.at["grown"] * self._first[1] or self._flagged(history, step, time, segment)
             ):
                 self._done = True
-                yield self._say(history, step, value, time, segment)
+                if not _are_adapters(history, time):
+                    yield self._say(history, step, value, time, segment)
                 return
             if self._done:
                 break
@@ -111,6 +113,16 @@ class EarlyGrowth(Rule):
             remedies=[half_rate(history, step, time, segment), "warm the learning rate up over more steps"],
             confidence=0.85,
         )  # fmt: skip
+
+
+def _are_adapters(history: RunHistory, time: int) -> bool:
+    """Whether half of the matrices that are trained began at exactly 0: one factor of each pair."""
+    first = [
+        channel.first
+        for name, channel in history.layers("updates", "weight_norm").items()
+        if came_by(channel, time) and channel.began[0] <= _START and not is_vector(name)
+    ]
+    return bool(first) and 2 * first.count(0.0) >= len(first)
 
 
 class InitialLogits(Rule):

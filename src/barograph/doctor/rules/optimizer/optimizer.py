@@ -15,10 +15,12 @@ import numpy
 from barograph.doctor.kernel.blocks import BlockColumns
 from barograph.doctor.kernel.cursor import (
     RowCursor,
+    came_by,
     known,
     newest,
     numeric_setting,
     param_norm_of,
+    setting,
     usual,
     whole,
 )
@@ -37,8 +39,9 @@ class UnchangedParameters(Rule):
 
     Where the model is watched, each step records how many parameters it should have changed and has not
     (`model/unchanged`). It is critical at once, and lowered to an info finding if the next step changes them.
-    Without the watch, the norm of all parameters must be the same to the last bit in four rows with a gradient and a
-    learning rate; norms that were logged with few digits don't count.
+    Where that was never recorded, the norm of all parameters must be the same to the last bit in four rows with a
+    gradient and a learning rate. Norms that were logged with few digits don't count, nor those of weights in 16 bits:
+    such a norm has eight bits itself, and stays while the weights move.
 
     Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or given
     new layers. Where only some of the parameters stay and weights are in 16 bits, updates are rounded away; where the
@@ -142,6 +145,8 @@ class UnchangedParameters(Rule):
                 continue  # few digits: it may have been rounded
             rate = newest(lr, step - 1, time, segment, 3) if lr is not None else numpy.full(3, numpy.nan)
             gradient = newest(norm, step - 1, time, segment, 3) if norm is not None else numpy.full(3, numpy.nan)
+            if came_by(history.channel("model/unchanged"), time) or _is_half(history, step, time, segment):
+                continue
             if not ((rate > 0).all() and (gradient > 0).all() and numpy.isfinite(gradient).all()):
                 continue
             self._said.add(segment)
@@ -152,6 +157,12 @@ class UnchangedParameters(Rule):
                 causes=_why(rows.first + at >= len(self._same)), confidence=0.85,
                 remedies=["make the optimizer from the parameters of the model that is trained"],
             )  # fmt: skip
+
+
+def _is_half(history: RunHistory, step: int, time: int, segment: int) -> bool:
+    """Whether weights are of 16 bits, by the watch's count or by the configuration."""
+    kind = str(setting(history, "torch_dtype", "param_dtype", "model_dtype") or "").lower()
+    return known(history.channel("model/half_parameters"), step, time, segment) > 0 or kind.endswith("float16")
 
 
 def _why(moved: bool) -> list[str]:

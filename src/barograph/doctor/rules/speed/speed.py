@@ -67,11 +67,6 @@ class ThroughputDrop(Rule):
         "erratic": (0.5, "deviation of the logarithm from which on other programs are at work; ours"),
         "stall": (300.0, "seconds lost, before it is critical, or a warning although it is over; ours"),
     }
-    remedies = (
-        "look at the device's clock, temperature and throttling",
-        "look at the time that steps wait for a batch",
-        "check what else runs on the machine since then",
-    )
 
     def reset(self) -> None:
         few, many = int(self.at["rows"]), int(self.at["many"])
@@ -153,19 +148,21 @@ class ThroughputDrop(Rule):
         erratic = self._is_erratic(history, shift, found)
         if grade == "slight" or whole or erratic:
             severity = "info"
-        what = "Throughput" if sign < 0 else "Speed"
+        what, unit = ("Throughput", "") if sign < 0 else ("Speed", " ms")
         message = (
             f"{what} since step {shift.step} is {share:.0%} of what it was before: "
-            f"{compact(shift.before)} became {compact(shift.after)}"
+            f"{compact(shift.before)}{unit} became {compact(shift.after)}{unit}"
         )
         message += f", until step {shift.back}." if shift.back is not None else "."
         causes = _slow_causes(history, shift)
         if erratic:
-            causes = ["other programs: the machine is shared, and its steps are erratic", *causes]
+            _, remedy = causes.popitem()
+            causes = {"other programs: the machine is shared, and its steps are erratic": remedy} | causes
         return self.finding(
             shift.step, message, severity=severity, key=grade, segment=shift.segment,
             last_step=shift.back if shift.back is not None else max(found, shift.found), found=found,
-            evidence={"share": share, "before": shift.before, "after": shift.after}, causes=causes,
+            evidence={"share": share, "before": shift.before, "after": shift.after}, causes=list(causes),
+            remedies=list(dict.fromkeys(causes.values())),
             confidence={"critical": 0.9, "warning": 0.7, "info": 0.3}[severity],
         )  # fmt: skip
 
@@ -176,27 +173,39 @@ def _deviation(values: NDArray[Any]) -> float:
     return 1.4826 * float(numpy.median(numpy.abs(logs - numpy.median(logs)))) if len(logs) > 3 else 0.0
 
 
-def _slow_causes(history: RunHistory, shift: Shift) -> list[str]:
-    """What became slower with it, as far as phases and devices tell."""
-    # a device can only be blamed by what it says
-    seen_device = any(name.startswith("gpu/") for name in history.channels)
-    device = ["device throttled"] if seen_device else []
-    causes = [*device, "loader slow", "rank slow"]
-    waits = history.channel("speed/phase/data_ms")
-    if waits is not None:
-        before = usual(waits, shift.step - 1, shift.time, shift.segment, 64)
-        rows = waits.rows(max(waits.start, waits.end - 8192 - 512))
+_CLOCK = 0.95  # of a device's clock before, below which it is lower
+
+
+def _slow_causes(history: RunHistory, shift: Shift) -> dict[str, str]:
+    """What became slower with it, as far as phases, devices and ranks tell: cause → remedy, the likeliest first."""
+
+    def before_and_after(channel: Channel | None) -> tuple[float, float]:
+        if channel is None:
+            return math.nan, math.nan
+        rows = channel.rows(max(channel.start, channel.end - 8192 - 512))
         here = (rows.step >= shift.step) & (rows.step <= shift.found) & (rows.segment == shift.segment)
         after = float(numpy.median(rows.value[here])) if here.any() else math.nan
-        step_ms = usual(duration_of(history), shift.step - 1, shift.time, shift.segment, 64)
-        if after - before > 0.3 * step_ms * abs(max(shift.ratio, 1 / shift.ratio) - 1):
-            return [
-                f"loader slow: the wait for a batch is {after:.3g} ms, it was {before:.3g}",
-                *device,
-                "rank slow",
-            ]
-        causes = [*device, "rank slow", "loader slow"]
-    return causes
+        return usual(channel, shift.step - 1, shift.time, shift.segment, 64), after
+
+    causes: dict[str, str] = {}
+    for name in sorted(history.channels):
+        if name.startswith("gpu/") and name.endswith("/clock"):
+            before, after = before_and_after(history.channel(name))
+            if after < _CLOCK * before:
+                words = f"device throttled: the clock of device {name[4:-6]} is {after:.4g} MHz, it was {before:.4g}"
+                causes[words] = "look at the device's temperature and power limit"
+                break
+    ranks = "look at which rank the others wait for"
+    if (history.facts.get("world_size") or 0) > 1 or any(name.startswith("ranks/") for name in history.channels):
+        causes["rank slow"] = ranks
+    before, after = before_and_after(history.channel("speed/phase/data_ms"))
+    waits = "look at the time that steps wait for a batch"
+    step_ms = usual(duration_of(history), shift.step - 1, shift.time, shift.segment, 64)
+    if after - before > 0.3 * step_ms * abs(max(shift.ratio, 1 / shift.ratio) - 1):
+        causes = {f"loader slow: the wait for a batch is {after:.3g} ms, it was {before:.3g}": waits} | causes
+    elif math.isnan(after):
+        causes["loader slow"] = waits
+    return causes | {"other programs: on the machine, or on its storage": "check what else runs there since then"}
 
 
 class StepTimeOutliers(Rule):

@@ -1,0 +1,97 @@
+"""What a run's configuration says under the names that trainers give their options.
+
+In:   a configuration, nested or flat, in the names of Transformers, nanoGPT, torchtitan, Megatron-LM, DeepSpeed,
+      modded-nanogpt, nanochat, llm.c or plain ones.
+Out:  numbers and words, and what more than one part of the product asks for: the planned steps, the vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# Of names that mean the same, the first that is there counts.
+PLANNED_STEPS = (
+    "planned_steps", "max_steps", "total_steps", "max_iters", "num_iterations", "train_iters", "num_train_steps",
+    "num_training_steps", "training.steps", "max_train_steps", "train_steps", "training_steps", "n_steps", "num_steps",
+    "total_iters", "total_num_steps", "max_iterations", "steps", "iterations", "train_num_batches",
+    "calculated_number_of_iterations_from_target_data_param_ratio",
+)  # fmt: skip
+VOCABULARY = (
+    "vocab_size", "padded_vocab_size", "n_vocab", "vocabulary_size", "vocab_size_v", "num_vocab",
+    "num_tokens_in_vocab", "vocab",
+)  # fmt: skip
+
+
+def planned_steps(about: Mapping[str, Any]) -> int | None:
+    """How many optimizer steps a run is meant to take: as its manifest says, else its configuration; else None."""
+    said = about.get("total_steps")
+    if type(said) is int and said > 0:
+        return said
+    config = about.get("config")
+    return Configuration(config).count(PLANNED_STEPS) if isinstance(config, Mapping) else None
+
+
+class Configuration:
+    """Options by their last name and by their dotted one, in small letters with underscores."""
+
+    def __init__(self, config: Mapping[str, Any]):
+        self.found: dict[str, Any] = {}
+        self.add(config)
+
+    def add(self, options: Mapping[str, Any]) -> None:
+        for path, value in _leaves(options, ()):
+            if value is None or (isinstance(value, str) and not value.strip()):
+                continue
+            self.found.setdefault(path[-1], value)
+            self.found.setdefault(".".join(path), value)
+            self.found.setdefault(".".join(path[-2:]), value)
+
+    def number(self, names: tuple[str, ...]) -> float | None:
+        for name in names:
+            if (value := as_number(self.found.get(name))) is not None:
+                return value
+        return None
+
+    def count(self, names: tuple[str, ...]) -> int | None:
+        """A whole number above 0; -1 and 0 say "not set" in Transformers."""
+        for name in names:
+            value = as_number(self.found.get(name))
+            if value is not None and value >= 1:
+                return round(value)
+        return None
+
+    def word(self, names: tuple[str, ...]) -> str | None:
+        for name in names:
+            if isinstance(value := self.found.get(name), str):
+                return _plain(value.rsplit(".", 1)[-1])
+        return None
+
+
+@functools.lru_cache(4096)
+def _plain(name: object) -> str:
+    letters = [character if character.isalnum() or character == "." else "_" for character in str(name).strip().lower()]
+    return "_".join(part for part in "".join(letters).split("_") if part)
+
+
+def _leaves(options: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in options.items():
+        # a flat name may stand for nested ones, by dots or slashes
+        here = (*path, *(part for part in _plain(str(name).replace("/", ".")).split(".") if part)) or path
+        if isinstance(value, Mapping):
+            yield from _leaves(value, here)
+        elif here:
+            yield here, value
+
+
+def as_number(value: object) -> float | None:
+    """A finite number, also from text such as "1e-4" or "5,000"; None for anything else, truth values among it."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value.replace(",", "").replace("_", "")) if isinstance(value, str) else float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,67 @@
+"""What a finding advises, against what the run has already.
+
+In:   a finding, and the run up to now.
+Out:  the finding without a cause or a remedy that the run's own settings contradict.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.curve import before
+from barograph.doctor.kernel.finding import Finding
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+
+_LOWER = re.compile(r"(?i)\b(?:lower|halve|reduce|decay|cut) the (?:learning )?rate|\btry a learning rate of\b")
+_RAISE = re.compile(r"(?i)\braise the (?:learning )?rate\b")
+_CLIP = re.compile(r"(?i)^clip\b")
+_CLIP_AT = re.compile(r"(?i)\bnorm (?:at|of) ([\d.]+(?:e[-+]?\d+)?)")
+_TOO_HIGH = "learning rate too high"
+
+
+def clip_limit(history: RunHistory) -> float:
+    """The norm at which the configuration says gradients are clipped; NaN if it does not say."""
+    return numeric_setting(history, "clip", "grad_clip", "max_grad_norm", "clip_grad", "gradient_clip_val",
+                           "gradient_clipping", "clip_grad_norm")  # fmt: skip
+
+
+def fitting(finding: Finding, history: RunHistory) -> Finding:
+    """The finding without advice that contradicts the run.
+
+    A learning rate of 0 is not lowered, and is not too high. Who clips at a norm already does not hear of clipping, or
+    of a norm above it. Of raising and lowering the rate the one that comes first stays. Nothing is left out where
+    nothing else would be left.
+    """
+    limit = clip_limit(history)
+    too_high = any(cause.startswith(_TOO_HIGH) for cause in finding.causes)
+    stands = (too_high or any(map(_LOWER.search, finding.remedies))) and _stands_still(finding, history)
+    causes = [cause for cause in finding.causes if not (stands and cause.startswith(_TOO_HIGH))]
+    remedies: list[str] = []
+    direction = ""
+    for remedy in finding.remedies:
+        lowers, raises = _LOWER.search(remedy), _RAISE.search(remedy)
+        wanted = "lower" if lowers else "raise" if raises else ""
+        if (lowers and stands) or (wanted and direction and wanted != direction):
+            continue
+        if _CLIP.search(remedy) and limit > 0:
+            norm = _CLIP_AT.search(remedy)
+            if not float(norm[1] if norm else math.inf) < limit:
+                continue
+        direction = direction or wanted
+        remedies.append(remedy)
+    if len(causes) == len(finding.causes) and len(remedies) == len(finding.remedies):
+        return finding
+    return msgspec.structs.replace(finding, causes=causes or finding.causes, remedies=remedies or finding.remedies)
+
+
+def _stands_still(finding: Finding, history: RunHistory) -> bool:
+    """Whether the learning rate is 0 where the finding begins and where it ends."""
+    lr = history.role("lr")
+    return all(before(lr, step + 1, finding.segment) == 0 for step in (finding.step, finding.last_step))

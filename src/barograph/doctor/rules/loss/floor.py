@@ -1,0 +1,149 @@
+"""A loss that can't fall below a floor, because its inputs are probabilities.
+
+In:   loss and accuracy, row by row; the width of the output.
+Out:  findings of `DoubleSoftmax`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.cursor import came_by, numeric_setting
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.finding import Finding
+
+
+class DoubleSoftmax(Rule):
+    """The output goes through a softmax before the cross-entropy, which has its own.
+
+    Its inputs then lie between 0 and 1. Of K classes a target that has probability 1 costs ln(1 + (K − 1) / e), the
+    floor, and one that has 0 costs 1 more; so a model that has learnt its classes has a loss of floor + (1 − accuracy),
+    whatever it does. In 32 rows in a row with loss and accuracy (5 evaluations, where only these have an accuracy) nine
+    of ten lie within −0.01 and 0.1 of that line, and the line through them has its slope (within 0.15: labels that are
+    smoothed cross it at one accuracy with another slope); none of the run was ever below the floor; the accuracy is
+    more than a quarter of the way from a guess to 1; and the mean loss is above the entropy of a guess that is right so
+    often, with the rest spread evenly: no classifier whose confidence fits its accuracy has that loss. Gradients are
+    small, and the model learns slowly.
+
+    What to do: give `cross_entropy` the logits; or take the logarithm of the probabilities and use `nll_loss`.
+    """
+
+    name, family, kind, severity = "double_softmax", "loss", "logits", "warning"
+    needs = ("loss|eval_loss", "accuracy|eval_accuracy", "vocabulary|=model/output_width|config")
+    about = "The loss has the floor of a softmax that is applied twice."
+    thresholds: ClassVar = {
+        "rows": (32.0, "ours"),
+        "evaluations": (5.0, "ours"),
+        "share": (0.9, "of them on the line; ours"),
+        "above": (0.1, "nats above the line: probabilities that are not 0 or 1 yet; ours"),
+        "slope": (0.15, "off the line's; ours"),
+        "learnt": (0.25, "of the way from a guess to an accuracy of 1; ours"),
+    }
+    causes = ("softmax twice: the output goes through a softmax before the cross-entropy",)
+    remedies = ("Give `cross_entropy` the logits: take the softmax, or sigmoid, out of the model's output.",)
+
+    def reset(self) -> None:
+        self._pairs = {
+            "train": _Pairs("loss", "accuracy", "rows"),
+            "eval": _Pairs("eval_loss", "eval_accuracy", "evaluations"),
+        }
+        self._said = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for pairs in self._pairs.values():
+            if self._said or pairs.is_over:
+                continue
+            for step, segment, time in pairs.new(history, int(self.at[pairs.threshold])):
+                finding = None if self._said or pairs.is_over else self._look(history, pairs, step, segment, time)
+                if finding is not None:
+                    self._said = True
+                    yield finding
+
+    def _look(self, history: RunHistory, pairs: _Pairs, step: int, segment: int, time: int) -> Finding | None:
+        count = _classes(history, time)
+        if not count >= 2:
+            return None
+        floor = math.log(1 + (count - 1) / math.e)
+        loss, right = numpy.array(pairs.values).T
+        right = right / 100 if right.max() > 1.5 else right
+        mean, middle = float(loss.mean()), float(right.mean())
+        if pairs.lowest < floor - 0.001:
+            pairs.is_over = True
+            return None
+        off = loss - (1 - right) - floor
+        share = float(((off > -0.01) & (off < self.at["above"])).mean())
+        if share < self.at["share"] or middle < 1 / count + self.at["learnt"] * (1 - 1 / count) or middle >= 1:
+            return None
+        deviation = right - middle
+        slope = -float(deviation @ (loss - mean)) / max(float(deviation @ deviation), 1e-12)
+        if abs(slope - 1) > self.at["slope"]:
+            return None
+        entropy = -middle * math.log(middle) - (1 - middle) * math.log((1 - middle) / (count - 1))
+        if mean <= entropy:
+            return None
+        return self.finding(
+            pairs.began,
+            f"The loss is {mean:.4g} at an accuracy of {middle:.3g}, and was never below {floor:.4g}: with {count:.0f} "
+            "classes that is the least after a softmax, and each wrong answer adds 1",
+            found=step,
+            last_step=step,
+            segment=segment,
+            evidence={"loss": rounded(mean), "accuracy": rounded(middle), "floor": rounded(floor), "classes": count},
+            confidence=0.95,
+        )
+
+
+class _Pairs:
+    """Rows of an accuracy with the loss of the same step, as they come. lowest: of all losses up to the last pair."""
+
+    def __init__(self, loss: str, accuracy: str, threshold: str):
+        self.threshold, self.is_over = threshold, False
+        self.values: list[tuple[float, float]] = []
+        self.lowest, self.began = math.inf, 0
+        self._roles, self._rows, self._count = (loss, accuracy), [0, 0], 0
+        self._last = (-1, -1), math.nan  # segment and step of the last loss, and that loss
+
+    def new(self, history: RunHistory, count: int) -> Iterator[tuple[int, int, int]]:
+        """Step, segment and time of each row with which half of the last `count` pairs are new."""
+        channels = [history.role(role) for role in self._roles]
+        if channels[0] is None or channels[1] is None or channels[1].end == self._rows[1]:
+            return
+        losses, rows = (channel.rows(row) for channel, row in zip(channels, self._rows, strict=True) if channel)
+        low, finished = 0, bool(history.facts.get("finished"))
+        for at in range(len(rows)):
+            place = int(rows.segment[at]), int(rows.step[at])
+            while low < len(losses) and (then := (int(losses.segment[low]), int(losses.step[low]))) <= place:
+                self._last = then, float(losses.value[low])
+                if self._last[1] < self.lowest:
+                    self.began = self.began if self.lowest < math.inf else then[1]
+                    self.lowest = self._last[1]
+                low += 1
+            self._rows[0] = losses.first + low
+            if self._last[0] != place and low == len(losses) and not finished:
+                return  # the loss of this step may still come
+            self._rows[1] = rows.first + at + 1
+            pair = self._last[1], float(rows.value[at])
+            if self._last[0] != place or not all(map(math.isfinite, pair)):
+                continue
+            self.values = [*self.values[-count + 1 :], pair]
+            self._count += 1
+            if len(self.values) == count and self._count % max(1, count // 2) == 0:
+                yield place[1], place[0], int(rows.time[at])
+
+
+def _classes(history: RunHistory, time: int) -> float:
+    """How many classes there are, as far as is known by then."""
+    width = history.channel("model/output_width")
+    if came_by(width, time):
+        assert width is not None
+        return width.first
+    named = numeric_setting(history, "num_classes", "n_classes", "num_labels", "classes")
+    return named if named == named else float(history.facts.get("vocabulary") or math.nan)

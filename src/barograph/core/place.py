@@ -141,6 +141,12 @@ def _is_one_host(environ: Mapping[str, str], launcher: _Launcher | None, world: 
     return environ.get("MASTER_ADDR", "") in ("localhost", "127.0.0.1", "::1")
 
 
+def in_notebook() -> bool:
+    """Whether this process is a notebook's, in which a cell may be run again."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and "ZMQ" in type(shell.get_ipython()).__name__
+
+
 def _launcher_process(variable: str) -> list[str]:
     """The nearest ancestor started without that variable: its boot, number and start (numbers come again)."""
     process = os.getppid()

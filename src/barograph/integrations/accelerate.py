@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barograph.integrations.shared import begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, open_run
 from barograph.training.run import Run
 
 try:
@@ -20,7 +20,7 @@ except ImportError as error:
     ) from None
 
 
-class BarographTracker(GeneralTracker):
+class BarographTracker(SentToWorkers, GeneralTracker):
     """A tracker of Accelerate. Options are those of `barograph.init`.
 
     The run begins when the trackers are started, and is the open one where the program has begun it itself.

@@ -13,7 +13,7 @@ from typing import Any
 
 from barograph.core import manifest, segments
 from barograph.core.values import text
-from barograph.integrations.shared import begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, open_run
 from barograph.training.configuration import as_mapping
 from barograph.training.guard import guarded
 from barograph.training.run import Run
@@ -32,7 +32,7 @@ _PREFIXES = (("eval_", "eval/"), ("test_", "test/"))
 _ENDS = frozenset({"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"})
 
 
-class BarographCallback(TrainerCallback):
+class BarographCallback(SentToWorkers, TrainerCallback):
     """Records what a Trainer does. `run`: the run, from the beginning of a training on.
 
     run: one of your own, which stays open. Without it the run that `barograph.init` has opened is taken, else a new
@@ -41,14 +41,18 @@ class BarographCallback(TrainerCallback):
     those of `barograph.init`.
     """
 
+    _step: Any = None
+
     def __init__(self, run: Run | None = None, watch: Any = True, **options: Any):
         self.run: Run | None = run
         self._given, self._watch, self._options = run is not None, watch, options
-        self._out: Any = None if run is None else run._out
         self._read: set[tuple[str, int]] = set()  # TRL's files of completions
-        self._step: Any = None
         self._watched = self._off = False
         self._logged: tuple[int, set[str]] = (-1, set())  # step and names of the last `on_log`
+
+    @property
+    def _out(self) -> Any:
+        return None if self.run is None else self.run._out
 
     # -- the beginning and the end --------------------------------------------------------------------------
 
@@ -63,7 +67,6 @@ class BarographCallback(TrainerCallback):
             self._begin(args, state)
         run = self.run
         assert run is not None
-        self._out = run._out
         self._describe(args, state, model)
         if self._watch and model is not None and not self._watched:
             options = self._watch if isinstance(self._watch, dict) else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.integrations.shared import begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, open_run
 from barograph.training.guard import guarded
 from barograph.training.run import Run
 
@@ -19,10 +19,11 @@ try:
     if int(keras.__version__.partition(".")[0]) < 3:
         raise ImportError(f"this is Keras {keras.__version__}")
 except ImportError as error:
-    raise ImportError(f"barograph.integrations.keras needs Keras 3 ({error}): pip install -U keras") from None
+    hint = "pip install -U keras, with one of torch, jax and tensorflow; KERAS_BACKEND names the one to use"
+    raise ImportError(f"barograph.integrations.keras needs Keras 3 ({error}): {hint}") from None
 
 
-class KerasCallback(keras.callbacks.Callback):
+class KerasCallback(SentToWorkers, keras.callbacks.Callback):
     """Records `fit` and `evaluate`. `run`: the run, from the beginning of a training on.
 
     every: batches between two records. run: one of your own, which stays open. Other options are those of

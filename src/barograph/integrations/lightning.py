@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from barograph.integrations.shared import begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, open_run
 from barograph.training.configuration import as_mapping
 from barograph.training.guard import guarded
 from barograph.training.run import Run
@@ -28,7 +28,7 @@ except ImportError as error:
 _STATUS = {"success": "finished", "finished": "finished", "failed": "failed"}
 
 
-class BarographLogger(Logger):
+class BarographLogger(SentToWorkers, Logger):
     """A logger of Lightning and of Fabric. `experiment`: the run, on rank 0.
 
     run: one of your own. Other options are those of `barograph.init`. The run begins with the first call, is the open
@@ -120,21 +120,19 @@ class BarographLogger(Logger):
         if self._run is not None and self._own and self._run._ending.is_here:
             self._run.finish(_STATUS.get(str(status), "failed"))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_own": False}  # a worker that gets the logger does not end the run
 
-
-class BarographMonitor(Callback):
+class BarographMonitor(SentToWorkers, Callback):
     """A callback: gradients and weights of the model (`run.watch`), and the time of each step, on every rank.
 
     Options are those of `run.watch`.
     """
 
+    _step: Any = None
+
     def __init__(self, **options: Any):
         super().__init__()
         self._options = options
         self._logger: Any = None
-        self._step: Any = None
 
     @property
     def _out(self) -> Any:

@@ -14,6 +14,7 @@ from barograph.core.options import PREFIX
 from barograph.training import start
 from barograph.training.ending import open_runs
 from barograph.training.run import Run
+from barograph.training.steps import Step
 
 
 def open_run() -> Run | None:
@@ -32,3 +33,11 @@ def begin(config: Any = None, **options: Any) -> Run:
 def quiet(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Options with which a run draws nothing on a console that belongs to the framework."""
     return dict(chosen) if os.environ.get(f"{PREFIX}CONSOLE") else {"console": "none", **chosen}
+
+
+class SentToWorkers:
+    """What a framework may pickle: a copy in another process records into the same run, and does not end it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in self.__dict__.items() if not isinstance(value, Step)}
+        return state | ({"_own": False} if "_own" in state else {})

@@ -16,11 +16,12 @@ from barograph.core.record import json_text
 from barograph.core.secrets import masked
 from barograph.core.text import duration
 from barograph.core.values import number
+from barograph.integrations.shared import SentToWorkers
 from barograph.training.guard import guarded
 from barograph.training.start import init
 
 
-class SimpleLogger:
+class SimpleLogger(SentToWorkers):
     """A Run behind speedrun-mup's calls. `run` is the Run itself, `log_dir` its folder.
 
     use_wandb: mirror to W&B (as `report_to="wandb"`).
@@ -41,8 +42,11 @@ class SimpleLogger:
             options.setdefault("wandb_project", project_name)
         name = experiment_name or run_name("speedrun", config, datetime.now())
         self.run = init(project=project_name, name=name, config=config, **options)
-        self._out = self.run._out
         self.experiment_name, self.log_dir = self.run.about.name, self.run.dir
+
+    @property
+    def _out(self) -> Any:
+        return self.run._out
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Record named numbers; `step` in the metrics is the step if none is given. Rows with `training_time_ms` or a

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from barograph.integrations.shared import begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, open_run
 from barograph.training.configuration import as_mapping
 from barograph.training.run import Run
 
 
-class TorchtitanLogger:
+class TorchtitanLogger(SentToWorkers):
     """A `BaseLogger`. `run`: the run that is open, else one that the logger begins and ends.
 
     config: the job's configuration. tag: goes before the names, as for torchtitan's own loggers. The rank that

@@ -34,6 +34,7 @@ from barograph.training import logfile
 from barograph.training.beside import Beside
 from barograph.training.configuration import as_mapping
 from barograph.training.emitter import NoLog
+from barograph.training.ending import open_runs
 from barograph.training.folders import find_folder, is_alive, last_records, to_fork
 from barograph.training.heartbeat import LoopHeartbeat
 from barograph.training.recorder import Recorder
@@ -208,6 +209,10 @@ def _begin(settings: Settings, config: dict[str, Any], callback: Any, on_alert: 
 def _look_after(run: Run, settings: Settings, config: Mapping[str, Any]) -> None:
     """What goes on beside the loop: the sidecar, the heartbeat, stacks on request."""
     out = run._out
+    others = [other.about.name for other in open_runs if other is not run and other._ending.is_here]
+    if others and place.in_notebook():
+        names = ", ".join(sorted(others))
+        out.warn(f"in this notebook {names} still records, as where a cell is run again; its finish() ends it")
     _tell_program(run.dir)
     run.alerts.beside = Beside(run.dir, settings, masked(config), out.local_rank, out.rank, out.warn)
     if not settings.sidecar and out.rank == 0:

@@ -24,7 +24,7 @@ from barograph.integrations.compat.wandb_media import (
     WandbMedia,
     WandbVideo,
 )
-from barograph.integrations.shared import begin, open_run
+from barograph.integrations.shared import SentToWorkers, begin, open_run
 from barograph.training.guard import guarded
 from barograph.training.run import Run
 
@@ -37,7 +37,7 @@ _FOR_VIEWERS = (
 )  # fmt: skip
 
 
-class SummaryWriter:
+class SummaryWriter(SentToWorkers):
     """A writer. `barograph`: the run that it records into.
 
     That is the run that is open (of `barograph.init` or the stand-in for W&B); without one the writer begins a run
@@ -65,7 +65,6 @@ class SummaryWriter:
             found = begin(name=None if path is None else f"{path.name}{comment}", project=_project(path))
             _writers[key] = found
         self.barograph: Run = found
-        self._out = found._out
         self.log_dir = str(path if path is not None else found.dir)
         self._step = found._out.current_step
         if purge_step is not None and found._out.next_step > purge_step:
@@ -207,6 +206,8 @@ class SummaryWriter:
             return lambda *arguments, **named: None
         if name == "file_writer":
             return self
+        if name == "_out":
+            return self.barograph._out
         raise AttributeError(name)
 
     # -- the end ------------------------------------------------------------------------------------------------

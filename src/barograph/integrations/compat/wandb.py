@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from barograph.core import liveness, manifest
+from barograph.core import liveness, manifest, place
 from barograph.core.names import folder_name
 from barograph.core.options import ConfigError, load
 from barograph.core.values import text
@@ -137,7 +137,7 @@ def init(
     values = _values(config, config_include_keys, config_exclude_keys)
     with _turn:
         again = given(reinit, "reinit", "WANDB_REINIT")
-        if _open and (again in (True, "finish_previous", "true") or (not again and _in_notebook())):
+        if _open and (again in (True, "finish_previous", "true") or (not again and place.in_notebook())):
             for other in tuple(_open):
                 other.finish()
         elif _open and again != "create_new":
@@ -232,12 +232,6 @@ def _finished(ended: Run) -> None:
             _open.remove(ended)
         if _this().__dict__.get("run") is ended:
             _this().__dict__["run"] = _open[-1] if _open else None
-
-
-def _in_notebook() -> bool:
-    """A cell that is run again begins a run of its own."""
-    shell = sys.modules.get("IPython")
-    return shell is not None and "ZMQ" in type(shell.get_ipython()).__name__
 
 
 def _current(call: str) -> Run | None:

@@ -71,6 +71,23 @@ def test_an_incident_with_a_nan_loss_stands_before_a_worse_one_that_began_earlie
     assert [entry["rule"] for entry in told[0].evidence["story"]] == []
 
 
+@pytest.mark.parametrize("every", [97, 61])
+def test_spikes_that_come_again_and_again_are_one_incident(tmp_path: Path, every: int) -> None:
+    chance = random.Random(5)
+
+    def spike(step: int) -> bool:
+        return step % every == 0
+
+    columns: dict[str, Any] = {
+        "loss": lambda step: 2 + 4 * math.exp(-step / 120) + chance.gauss(0, 0.03) + 3 * spike(step),
+        "grad_norm": lambda step: (1 + abs(chance.gauss(0, 0.1))) * (10 if spike(step) else 1),
+    }
+    findings = diagnosed(tmp_path, table(700, **columns))["findings"]
+    (incident,) = [one for one in findings if one["severity"] != "info"]
+    assert f"every {every} steps" in incident["message"]
+    assert not any(f"steps {step} to {step}" in remedy for step in range(700) for remedy in incident["remedies"])
+
+
 def test_a_headline_has_the_step_where_the_sentence_does_not_say_it() -> None:
     items = [{"severity": "warning", "message": "The loss does not fall. At all.", "step": 1200}]
     assert headline(items) == "The loss does not fall, step 1,200"

@@ -49,8 +49,10 @@ def test_groups_are_compared_as_bands(page: Page, served: Served, root: Path) ->
     odd = next((root / "odd").iterdir()).name
     page.goto(f"{served.url}/compare?run=gpt/slow&run=odd/{quote(odd)}&run=gpt/fast&group=lr")
     expect(page.locator(".sides li")).to_have_count(2)
-    expect(page.locator(".band-chart canvas").first).to_be_attached()
-    expect(page.locator(".band-chart .chart-legend").first).to_contain_text("(2 runs)")
+    first = page.locator(".curves .chart").first
+    expect(first.locator("canvas").first).to_be_attached()
+    expect(first).to_contain_text("mean and standard deviation of each group")
+    expect(first).to_contain_text("(2 runs)")
 
 
 def test_a_comparison_of_one_run_says_how_to_choose_more(page: Page, served: Served) -> None:

@@ -39,6 +39,15 @@ def test_time_that_goes_to_checkpoints_or_evaluations(name: str, what: str) -> N
     assert graded(4_000) == ["warning"] and graded(1_500) == ["info"] and graded(500) == []
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_share_that_was_high_once_is_told_however_rows_are_cut(seed: int) -> None:
+    early = (numpy.array([20, 40, 60, 70]), numpy.full(4, 8000.0))
+    columns = {"train/loss": noisy(300, 3), "span/eval_ms": early}
+    same_when_cut([TimeShare], columns, seed)
+    (one,) = findings([TimeShare()], columns, cuts=range(0, 300, 7)).values()
+    assert one.evidence["count"] == 4
+
+
 def test_two_checkpoints_are_too_few_and_other_spans_are_not_counted() -> None:
     columns = {"train/loss": noisy(200, 3), "span/checkpoint_ms": spans(70, 50_000), "span/warmup_ms": spans(10, 9e3)}
     assert not findings([TimeShare()], columns)

@@ -299,5 +299,5 @@ def test_without_proc_psutil_gives_the_resident_memory(monkeypatch: pytest.Monke
         return read(self, *arguments, **named)
 
     monkeypatch.setattr(Path, "read_text", elsewhere)
-    found = usage.process_figures()
+    found = memory.process_figures()
     assert found["peak_rss_bytes"] >= found["rss_bytes"] * 0.5 > 1_000_000

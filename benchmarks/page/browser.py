@@ -145,8 +145,19 @@ def zooms(page: Any, count: int) -> list[float]:
     return took
 
 
+def frames(page: Any, what: str, gesture: Callable[[int], None], target: str, times: int = 60) -> None:
+    """Prints how many frames a second there are while a gesture goes on."""
+    page.evaluate("window.frames = []")
+    for step in range(times):
+        gesture(step)
+        page.wait_for_timeout(8)
+    lasted = page.evaluate("(() => { const found = window.frames; window.frames = null; return found; })()")[2:]
+    rate = f"{1000 / statistics.mean(lasted):.0f} a second"
+    line(f"  frames while {what}", rate, f"the slowest {max(lasted):.0f} ms", f"target {target}")
+
+
 def frames_while_panning(page: Any) -> None:
-    """Prints how many frames a second there are while a range is moved with Alt and the pointer."""
+    """While a range is moved with Alt and the pointer."""
     drag(page, 0.3, 0.6)
     page.wait_for_timeout(500)
     box = box_of(page)
@@ -154,20 +165,19 @@ def frames_while_panning(page: Any) -> None:
     page.mouse.move(x, y)
     page.keyboard.down("Alt")
     page.mouse.down()
-    page.evaluate("window.frames = []")
-    for step in range(60):
-        page.mouse.move(x - 3 * step, y)
-        page.wait_for_timeout(8)
-    frames = page.evaluate("(() => { const found = window.frames; window.frames = null; return found; })()")
+    frames(page, "panning", lambda step: page.mouse.move(x - 3 * step, y), "60 a second")
     page.mouse.up()
     page.keyboard.up("Alt")
-    lasted = frames[2:]
-    line(
-        "  frames while panning",
-        f"{1000 / statistics.mean(lasted):.0f} a second",
-        f"the slowest {max(lasted):.0f} ms",
-        "target 60 a second",
-    )
+
+
+def frames_while_zooming(page: Any) -> None:
+    """While Ctrl and the wheel zoom in and out."""
+    box = box_of(page)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.keyboard.down("Control")
+    target = "55 a second, none above 50 ms"
+    frames(page, "zooming by wheel", lambda step: page.mouse.wheel(0, -40 if step % 60 < 30 else 40), target, 120)
+    page.keyboard.up("Control")
 
 
 def long(browser: Any, root: Path) -> None:
@@ -182,9 +192,10 @@ def long(browser: Any, root: Path) -> None:
             usable.append(page.evaluate("window.chartAt.length"))
             if len(first) == 5:
                 line("zoom to exact data, 1,000,000 points", *middle(zooms(page, 12), 120))
+                frames_while_zooming(page)
                 frames_while_panning(page)
         served.close()
-    line("first chart of 1,000,000 points, server just started", *middle(first, 500))
+    line("first chart of 1,000,000 points, server just started", *middle(first, 400))
 
 
 def keys_of_folder(folder: Path) -> str:
@@ -207,11 +218,11 @@ def hundred(browser: Any, root: Path) -> None:
             )
             screen.append(float(wait(page, f"window.chartAt.length >= {wanted} && window.chartAt[{wanted} - 1]")))
             if turn == 2:
-                line("  zoom of all charts in sight, 100 runs each", *middle(zooms(page, 6), 120))
+                line("  zoom of all charts in sight, 100 runs each", *middle(zooms(page, 6), 700))
                 frames_while_panning(page)
         served.close()
-    line("100 runs, 20 metrics, 100,000 steps: first chart", *middle(first, 1500))
-    line("  all charts of the first screen", *middle(screen, 1500))
+    line("100 runs, 20 metrics, 100,000 steps: first chart", *middle(first, 800))
+    line("  all charts of the first screen", *middle(screen, 2000))
 
 
 def names(browser: Any, root: Path) -> None:

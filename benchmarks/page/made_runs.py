@@ -29,6 +29,7 @@ def one_long(root: Path, points: int = 1_000_000) -> Path:
             loss = 3.0 * math.exp(-step / points) + chance.gauss(0.0, 0.05) + (9.0 if step == points // 2 else 0.0)
             run.log({"train/loss": loss, "train/norm": 1.0}, step=step)
         run.finish()
+        seal(Path(run.dir), final=True, wait=True)  # as it is some seconds after a run's end
     return root / "long"
 
 

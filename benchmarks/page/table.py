@@ -1,4 +1,5 @@
-"""The table of 5,000 runs in Chromium: milliseconds until it can be used, and from a click to the rows asked for.
+"""The table of 5,000 runs in Chromium: milliseconds until it can be used, from a click to the rows asked for, and of
+all of them as a scatter plot and as parallel coordinates.
 
     python benchmarks/page/table.py [--keep DIR] [--runs 5000]
 
@@ -15,17 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import made_runs
-from browser import CHROMIUM, middle, opened, wait
+from browser import CHROMIUM, frames, middle, opened, wait
 from server import Served, line
 
 TURNS = 9
 
-# Notes when the rows in sight are others: one frame after the table changed.
+# Notes when the rows in sight, or how many there are, are others: one frame after the table changed.
 NOTE = """
 (() => {
-  const text = () => [...document.querySelectorAll('.runs-table tbody tr')].slice(0, 12)
-    .map((row) => row.dataset.key + row.className).join();
-  let before = text();
+  const text = () => {
+    const rows = [...document.querySelectorAll('.runs-table tbody tr')].slice(0, 12);
+    if (!rows.length) return before; // groups are on their way
+    return rows.map((row) => row.dataset.key + row.className).join() + document.querySelector('.counts')?.textContent;
+  };
+  let before = '';
+  before = text();
   window.changed = 0;
   new MutationObserver(() => {
     const now = text();
@@ -96,7 +101,53 @@ def table(browser: Any, root: Path, runs: int) -> None:
             served.get(asked)
             took.append(1000 * (time.perf_counter() - began))
         line("  server: groups by lr", *middle(took, 60))
+    explore(browser, served)
     served.close()
+
+
+# Notes when a plot that is not there yet has ink: in the frame in which it is.
+INK = """
+(() => {
+  window.asked = performance.now();
+  window.plotted = 0;
+  const inked = (canvas) => {
+    if (!canvas.width || !canvas.height) return false;
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    for (let at = 3; at < data.length; at += 4) if (data[at]) return true;
+    return false;
+  };
+  const before = new Set(document.querySelectorAll('.explore-host canvas'));
+  const look = () => {
+    const canvases = [...document.querySelectorAll('.explore-host canvas')].filter((one) => !before.has(one));
+    if (canvases.length && canvases.every(inked)) window.plotted = performance.now();
+    else requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+})();
+"""
+
+
+def explore(browser: Any, served: Served) -> None:
+    """From the click on a plot to its marks, and the frames while a brush is drawn."""
+    columns = "py=last:train/loss&px=config:seed&pk=config:lr,config:seed,last:train/loss,best:train/loss"
+    took: dict[str, list[float]] = {"Scatter": [], "Parallel coordinates": []}
+    with opened(browser, 1440) as page:
+        page.goto(f"{served.http.base_url}?view=explore&plot=box&{columns}")
+        page.locator(".explore svg").first.wait_for()
+        for _ in range(TURNS):
+            for name, taken in took.items():
+                page.wait_for_timeout(300)
+                page.evaluate(INK)
+                page.get_by_role("button", name=name, exact=True).click()
+                taken.append(float(wait(page, "window.plotted > window.asked && window.plotted - window.asked")))
+        for name, taken in took.items():
+            line(f"  {name.lower()} of all runs", *middle(taken, 500))
+        box = page.locator(".explore-host .layer").last.bounding_box()
+        x, bottom = box["x"] + 48, box["y"] + box["height"] - 24
+        page.mouse.move(x, bottom)
+        page.mouse.down()
+        frames(page, "brushing", lambda step: page.mouse.move(x, bottom - 3 * step), "60 a second", 90)
+        page.mouse.up()
 
 
 def main() -> None:

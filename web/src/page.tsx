@@ -12,8 +12,9 @@ import { RunsView } from "./runs/view.tsx";
 import { Crash } from "./shell/crash.tsx";
 import { Frame } from "./shell/frame.tsx";
 import { startKeys } from "./shell/keys.ts";
-import { startRoute, useRoute, type Route } from "./shell/route.ts";
+import { route, startRoute, useRoute, type Route } from "./shell/route.ts";
 import { startTheme } from "./shell/theme.ts";
+import { readRuns } from "./runs/store.ts";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/shell.css";
@@ -60,5 +61,6 @@ if (root) {
   startTheme();
   startRoute();
   startKeys();
+  if (route().place.view === "runs") void readRuns(); // on its way while the page is drawn
   render(<Page />, root);
 }

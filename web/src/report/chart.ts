@@ -208,9 +208,9 @@ function custom(name: string): string {
 }
 
 const inks = (): PlotInks => ({
-  mark: custom("--bad"),
-  axis: custom("--dim"),
-  grid: custom("--line"),
+  mark: custom("--chart-mark"),
+  axis: custom("--chart-axis"),
+  grid: custom("--chart-grid"),
   select: "transparent",
   font: "system-ui,sans-serif",
 });

@@ -5,7 +5,7 @@ Out:  incidents, the worst first.
 
 Findings belong to one incident if they are of one chain (the training, or the machinery around it) and begin near each
 other: within 50 logged rows, or 5% of what the run has come to, whichever is more; or if one is still seen when the
-other begins, and both have the same first cause. The worst one speaks for it, of
+other begins, and both are of one kind or have the same first cause. The worst one speaks for it, of
 equals the one that comes first in the order of causes below; the others are in its evidence as `story`, in the order
 in which they began, and its causes are those of all, the ones that several rules name first.
 """
@@ -57,14 +57,19 @@ def tell(
 
 
 def _ongoing(incidents: list[list[Finding]], finding: Finding) -> list[Finding] | None:
-    """The incident whose first cause is this finding's too, and that was seen before and after it."""
-    if finding.severity == "info" or not finding.causes:
-        return None
-    cause = finding.causes[0].partition(":")[0]
+    """The incident that was seen before and after this finding, and is of its kind or has its first cause; of an info
+    finding that of its rule."""
+    cause = finding.causes[0].partition(":")[0] if finding.causes else None
     for members in incidents:
         for member in members:
             lasts = member.segment == finding.segment and member.step <= finding.step <= member.last_step
-            if lasts and member.severity != "info" and member.causes[:1] and member.causes[0].startswith(cause):
+            if finding.severity == "info":
+                alike = member.rule == finding.rule
+            else:
+                alike = member.kind == finding.kind or (
+                    cause is not None and bool(member.causes) and member.causes[0].startswith(cause)
+                )
+            if lasts and alike and member.severity != "info":
                 return members
     return None
 
@@ -130,7 +135,7 @@ def _told(members: list[Finding]) -> list[Finding]:
         return members
     head = min(
         (member for member in members if SEVERITIES.index(member.severity) == worst),
-        key=lambda item: (item.step, not _proven(item), _rank(item), item.rule, item.key),
+        key=lambda item: (item.step, not _proven(item), _rank(item), item.rule, -item.last_step, item.key),
     )
     # what a rule said of the same place before it was sure is not a separate event
     others = [

@@ -281,7 +281,7 @@ class EvaluationBetter(Walker):
 class EvaluationGap(Walker):
     """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info.
 
-    In the first epoch it is no overfitting: no example was seen twice.
+    In the first epoch the cause is another than overfitting: nothing was seen twice.
     """
 
     name, kind, severity = "evaluation_gap", "overfit", "info"

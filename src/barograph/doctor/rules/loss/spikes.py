@@ -345,7 +345,12 @@ class LossSpike(SeriesRule):
                 f"steps {step} to {last}."
             )
         else:
-            remedies.append(f"Look at the batches of steps {step} to {last}, or skip them.")
+            where = (
+                f"batches of steps {step} to {last}, or skip them"
+                if last > step
+                else f"batch of step {step}, or skip it"
+            )
+            remedies.append(f"Look at the {where}.")
         if len(calm) >= 16:
             remedies.append(
                 f"Clip the gradient norm at {rounded(float(numpy.percentile(calm, 95)), 2):g}: 95% of the steps "

@@ -32,8 +32,8 @@ class _Spent:
 class TimeShare(Rule):
     """Checkpoints or evaluations take much of the wall time.
 
-    Their spans and phases are added up and set against the time since the segment's first step. From three on, a share
-    above 10% informs and one above 30% warns. What it says is of the last one so far.
+    Their spans and phases are added up and set against the time since the segment's first step. From three on, and a
+    minute after that step, a share above 10% informs and one above 30% warns. What it says is of the last one so far.
     """
 
     name, family, kind, severity = "time_share", "speed", "efficiency", "warning"
@@ -44,6 +44,7 @@ class TimeShare(Rule):
         "informs": (0.1, "of the wall time; ours"),
         "warns": (0.3, "of the wall time; ours"),
         "count": (3.0, "checkpoints or evaluations before the first; ours"),
+        "seconds": (60.0, "after the first step: a start says little of the run; ours"),
     }
     remedies_of: ClassVar = {
         "checkpoint": ["save in the background, while the training goes on", "save more seldom", "use a faster disk"],
@@ -67,33 +68,35 @@ class TimeShare(Rule):
         if len(history.channels) != self._channels:
             self._channels = len(history.channels)
             self._names = {name: cause for name in history.channels if (cause := cause_of_time(name)) is not None}
-        changed: set[tuple[str, int]] = set()
-        latest: dict[tuple[str, int], int] = {}
+        came = []
         for name, cause in self._names.items():
             new = self._cursor.new(history.channel(name))
-            if new is None:
-                continue
-            for step, value, time, segment in zip(*(column.tolist() for column in new[1:]), strict=True):
-                if value > 0 and value < 1e12:
-                    spent = self._spent.setdefault((cause, segment), _Spent(step))
-                    spent.last, spent.count, spent.seconds = step, spent.count + 1, spent.seconds + value / 1e3
-                    changed.add((cause, segment))
-                    latest[cause, segment] = max(latest.get((cause, segment), 0), time)
-        for cause, segment in sorted(changed):
-            yield from self._judge(cause, segment, latest[cause, segment])
+            if new is not None:
+                columns = (new.time, new.segment, new.step, new.value)
+                came += [(*row, cause) for row in zip(*(column.tolist() for column in columns), strict=True)]
+        told: dict[tuple[str, int], int] = {}  # what is said, and when it was last true
+        for time, segment, step, value, cause in sorted(came):
+            if value > 0 and value < 1e12:
+                spent = self._spent.setdefault((cause, segment), _Spent(step))
+                spent.last, spent.count, spent.seconds = step, spent.count + 1, spent.seconds + value / 1e3
+                if (cause, segment) in self._told or self._share(cause, segment, time) > self.at["informs"]:
+                    self._told.add((cause, segment))
+                    told[cause, segment] = time
+        for (cause, segment), time in sorted(told.items()):
+            yield self._say(cause, segment, self._share(cause, segment, time))
 
-    def _judge(self, cause: str, segment: int, now: int) -> Iterator[Finding]:
+    def _share(self, cause: str, segment: int, now: int) -> float:
+        """The share of the wall time so far; 0 where it is too early to say."""
         spent, begun = self._spent[cause, segment], self._begun.get(segment)
         wall = (now - begun) / 1e6 if begun else 0.0
-        if spent.count < self.at["count"] or not wall > 0:
-            return
-        share = min(spent.seconds / wall, 1.0)
+        enough = spent.count >= self.at["count"] and wall >= self.at["seconds"]
+        return min(spent.seconds / wall, 1.0) if enough else 0.0
+
+    def _say(self, cause: str, segment: int, share: float) -> Finding:
+        spent = self._spent[cause, segment]
         what = "evaluation" if cause == "evaluation record" else cause
-        if share <= self.at["informs"] and (what, segment) not in self._told:
-            return
-        self._told.add((what, segment))
         mean = spent.seconds / spent.count
-        yield self.finding(
+        return self.finding(
             spent.first, f"{what.capitalize()}s took {share:.0%} of the wall time so far: {spent.count} of {mean:.3g} s"
             " each.", key=what, severity="warning" if share > self.at["warns"] else "info", segment=segment,
             last_step=spent.last, confidence=0.9, causes=[f"{what}s that the training waits for"],

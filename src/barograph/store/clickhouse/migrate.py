@@ -106,7 +106,7 @@ def _convert_points(client: Client, place: TablePlace) -> None:
 
 
 def _copy(client: Client, rows: str, target: str, about: str, batch: SentBatch) -> int:
-    """The number under which a batch's points stand in `series`."""
+    """The number under which a batch's points are in `series`."""
     number = batch.number + 1
     while int(client.rows(f"SELECT count() FROM {target} WHERE {about} AND batch = {number}")[0][0]):
         number += 1

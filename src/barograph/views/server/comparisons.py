@@ -182,4 +182,4 @@ class SimilarRunsJson(GivenJson, kw_only=True):
     similar: list[SimilarJson]
 
 
-SHARED = (Rank, KeyImportance)  # dataclasses of the analysis that stand in the answers as they are
+SHARED = (Rank, KeyImportance)  # dataclasses of the analysis that answers have as they are

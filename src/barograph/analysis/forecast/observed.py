@@ -136,6 +136,9 @@ def _closest(
     return min(tried)
 
 
+_LEAST_SLOPE = 1e-15  # of the peak a step: less is the rounding of a fit
+
+
 def _stable_then_line(after: Floats, rate: Floats, peak: float, warmup: int, planned: int) -> RateSchedule | None:
     """Flat, then a straight fall that reaches zero near the planned end."""
     falling = np.flatnonzero(rate < 1 - FLAT)
@@ -143,7 +146,7 @@ def _stable_then_line(after: Floats, rate: Floats, peak: float, warmup: int, pla
     if first == 0 or len(falling) < 3 or (np.diff(rate[first:]) > MISFIT).any():
         return None
     slope, offset = np.polyfit(after[first:], rate[first:], 1)
-    if slope >= 0 or np.abs(offset + slope * after[first:] - rate[first:]).max() > MISFIT:
+    if slope > -_LEAST_SLOPE or np.abs(offset + slope * after[first:] - rate[first:]).max() > MISFIT:
         return None
     start = (1 - offset) / slope
     floor = float(np.clip(offset + slope * planned, 0, 1))

@@ -274,7 +274,8 @@ class StepTokens(SeriesRule):
         constant = self._level is not None and not self._rest and not self._empty
         if constant and (rows.value == self._level).all():
             extra = len(rows) % 16
-            self._before = []  # all as the level
+            if len(rows) >= 16:
+                self._before = []  # all as the level
             if extra:
                 self._rest = [
                     (float(rows.value[at]), int(rows.step[at]), int(rows.segment[at]))

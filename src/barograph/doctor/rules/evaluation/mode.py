@@ -126,10 +126,10 @@ class ModelMode(Rule):
                     self._wrong.pop(name, None)
                 else:
                     self._wrong.setdefault(name, (int(rows.step[at]), int(rows.segment[at])))
-            yield from self._end(history, name, 1 << 62)
+            yield from self._end(history, name, None)
 
-    def _end(self, history: RunHistory, name: str, step: int) -> Iterator[Finding]:
-        """A mode that has been wrong up to a step."""
+    def _end(self, history: RunHistory, name: str, step: int | None) -> Iterator[Finding]:
+        """A mode that has been wrong up to a step; None: up to now."""
         if name not in self._wrong:
             return
         began, segment = self._wrong[name]
@@ -137,7 +137,11 @@ class ModelMode(Rule):
         if channel is None or (name != "training" and history.role("reward") is not None):
             return
         rows = channel.rows()
-        later = rows.step[(rows.segment == segment) & (rows.step >= began) & (rows.step < step)]
+        later = rows.step[(rows.segment == segment) & (rows.step >= began)]
+        if step is not None:
+            later = later[later < step]
+        elif len(later) and int(rows.segment[-1]) == segment and not history.facts.get("finished"):
+            later = later[later < int(later[-1])]  # the mode in the newest step may come behind its loss
         if len(later) < self.at["steps"] or not self.first(name, segment):
             return
         found = int(later[int(self.at["steps"]) - 1])

@@ -355,16 +355,20 @@ class GradientScaleJump(Rule):
             return
         for shift in self._shifts.follow(history, channel):
             if shift.back is None:
-                for finding in self._say(history, shift):
-                    self._told.append(finding)
-                    yield finding
+                history.as_of(channel.rows(shift.last, shift.last + 1).time[0])
+                found = list(self._say(history, shift))
+                history.as_of(None)
+                self._told += found
+                yield from found
         for shift in self._losses.follow(history, loss):
             near = REST * max(1, shift.found - shift.step) // 16
             if shift.back is None and not any(
                 abs(told.step - shift.step) < near and told.found <= shift.found and told.severity != "info"
                 for told in self._told
             ):
-                yield from self._clean(history, channel, loss, shift)
+                history.as_of(loss.rows(shift.last, shift.last + 1).time[0])
+                yield from list(self._clean(history, channel, loss, shift))
+                history.as_of(None)
 
     def _clean(self, history: RunHistory, norm: Channel, loss: Channel, shift: Shift) -> Iterator[Finding]:
         """The loss is multiplied by a power of two, exactly, and the norm moves with it by another factor, as where it
@@ -413,7 +417,7 @@ class GradientScaleJump(Rule):
         if loss is None:
             return
         rows = loss.rows(max(loss.start, loss.end - 8192 - 512))
-        here = (rows.segment == shift.segment) & numpy.isfinite(rows.value)
+        here = (rows.segment == shift.segment) & numpy.isfinite(rows.value) & (rows.time <= loss.clock.now)
         before = rows.value[here & (rows.step < shift.step)][-32:]
         after = rows.value[here & (rows.step >= shift.step) & (rows.step <= shift.found)]
         if is_policy(history):

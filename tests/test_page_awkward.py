@@ -69,10 +69,10 @@ def comparison(served: Served, *keys: str) -> str:
 def test_a_run_without_metrics_says_so_and_is_not_called_sound(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/run/p/nothing")
     expect(page.get_by_text("The run ended without logging a metric.")).to_be_visible()
-    expect(page.get_by_role("region", name="Findings")).to_contain_text("No metrics to check")
+    expect(page.get_by_role("region", name="Findings")).to_contain_text("No verdict: no loss was found")
     assert page.locator(".overview canvas").count() == 0
     page.get_by_role("link", name="Doctor").click()
-    expect(page.locator(".verdict.unknown")).to_contain_text("No metrics to check")
+    expect(page.locator(".verdict.unknown")).to_contain_text("No verdict: no loss was found")
     page.get_by_role("link", name="Charts", exact=True).click()
     accounts = page.get_by_role("button", name="Time and energy")
     expect(accounts).to_have_attribute("aria-expanded", "false")  # no chart of what is not a metric

@@ -85,7 +85,7 @@ function Findings({ runKey, detail, diagnosis }: Props) {
     <>
       {!serious.length && !bad && (
         <p class="soft">
-          {diagnosis.headline}: {count(diagnosis.checked.length, "rule")} checked, {whole(diagnosis.abstained.length)}{" "}
+          {diagnosis.headline}. {count(diagnosis.checked.length, "rule")} checked, {whole(diagnosis.abstained.length)}{" "}
           lacked their metrics.
         </p>
       )}

@@ -43,12 +43,13 @@ def frozen_figures(current: ModelRound, model: Any, trained: tuple[Any, ...]) ->
     still = [block for block in blocks if not any(item.requires_grad for item in block.parameters())]
     inside = {id(parameter) for block in still for parameter in block.parameters()}
     middle = [place for place, (_, parameter) in enumerate(named) if id(parameter) in inside]
-    norms = [
+    weights = [
         local(module.weight)
         for block in still
         for module in block.modules()
         if "Norm" in type(module).__name__ and getattr(module, "weight", None) is not None
-    ][:_MOST_NORMS]
+    ]
+    norms = [weight for weight in weights if weight.numel()][:_MOST_NORMS]  # some have no part on this rank
     between = bool(middle) and bool(places) and places[0] < middle[0] and middle[-1] < places[-1]
     if between and norms and not any(item.is_meta for item in norms):
         home = norms[0].device

@@ -56,3 +56,11 @@ def test_a_name_is_found_at_any_depth_and_in_any_spelling(name: str) -> None:
     if "." not in name:
         assert planned_steps({"config": {"trainer": {dashed: 70}}}) == 70
     assert Configuration({name: "seventy"}).count(PLANNED_STEPS) is None
+
+
+def test_a_configuration_of_thousands_of_sections_is_read_to_a_depth() -> None:
+    deep: dict[str, Any] = {"max_steps": 5}
+    for _ in range(5000):
+        deep = {"a": deep}
+    assert planned_steps({"config": deep}) is None
+    assert planned_steps({"config": deep | {"max_steps": 7}}) == 7

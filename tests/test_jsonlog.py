@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 from barograph.core.record import Record, decode, encode
 from barograph.log.array import PAGE
 from barograph.log.parts import split
-from barograph.log.read import LogFileBusy, LogFileError, read_log, records_from, records_of, scan
+from barograph.log.read import LogFileBusy, LogFileError, read_log, records_from, records_of
 from barograph.log.write import JsonLog, mend
 
 
@@ -502,46 +501,3 @@ def test_records_with_bare_nan_and_inf_are_read_and_appended_to(path: Path) -> N
         log.close()
         assert [item["step"] for item in read_log(path)] == [*range(last), 9]
         assert not path.with_name("training.json.torn").exists()
-
-
-def _one_line(count: int) -> list[dict[str, Any]]:
-    return [
-        {"log": "step", "time": "2026-01-15T10:30:00.1", "step": step, "loss": 2.5, "of": [{"log": "a"}, {"log": "b"}]}
-        for step in range(count)
-    ]
-
-
-@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\t", " : ")])
-@pytest.mark.parametrize("nan", ["2.5", "nan", "-inf"])
-def test_an_array_on_one_line_is_read_whole_and_damage_costs_what_is_damaged(
-    separators: tuple[str, str], nan: str
-) -> None:
-    text = json.dumps(_one_line(3000), separators=separators).replace("2.5", nan)
-    assert [item["step"] for item, _ in scan(text.encode())] == [*range(3000)]
-    damaged = text.replace(f'"step"{separators[1]}7{separators[0]}', '"st').replace(
-        f'"step"{separators[1]}1500{separators[0]}', "\0"
-    )
-    assert damaged != text
-    steps = {item.get("step") for item, _ in scan(damaged.encode())} - {None}
-    assert steps == {*range(3000)} - {7, 1500}
-
-
-def test_an_array_of_records_over_many_lines_is_read_whole() -> None:
-    records = [record | {"list": [*range(300)]} for record in _one_line(2000)]
-    assert [item["step"] for item, _ in scan(json.dumps(records, indent=1).encode())] == [*range(2000)]
-
-
-@pytest.mark.parametrize("damage", ["", '"step": 7', '{"log": "step"'])
-def test_reading_takes_time_by_the_size_alone(damage: str) -> None:
-    def seconds(count: int) -> float:
-        text = json.dumps(_one_line(count))
-        data = (text.replace(damage, "{{") if damage else text).encode()
-        times = []
-        for _ in range(3):
-            begun = time.process_time()
-            for _ in scan(data):
-                pass
-            times.append(time.process_time() - begun)
-        return min(times)
-
-    assert seconds(16_000) < 40 * seconds(1_000) + 0.05  # sixteen times as much; squared, it would be 256

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import barograph
 from barograph.core.text import bar, short, sparkline
 from barograph.query.goodput import Totals
-from barograph.views.overview import cost_lines, table, time_lines
+from barograph.views.overview import cost_lines, detail, page, table, time_lines
 
 
 def row(**changes: object) -> dict[str, object]:
@@ -98,3 +100,16 @@ def test_a_bar_is_as_long_as_its_share_and_never_hides_what_there_is(share: floa
     drawn = bar(share, width)
     assert len(drawn) <= width and bool(drawn) == (share > 0)
     assert len(drawn) == pytest.approx(share * width, abs=1.01)
+
+
+def test_show_has_the_findings_of_a_run_that_nobody_watched_and_a_command_that_finds_it(tmp_path: Path) -> None:
+    run = barograph.init(project="p", name="x", dir=str(tmp_path / "a b"), sidecar=False, machine=False, verbosity=-2)
+    for step in range(60):
+        run.log({"train/loss": math.nan if step > 40 else 3 / (step + 1)}, step=step)
+    run.finish()
+    stored = barograph.StoredRun(run.dir)
+    drawn = page(stored)
+    assert "critical  step 41" in drawn and f"barograph doctor '{run.dir}'" in drawn
+    shown = [(item["rule"], item["severity"], item["step"]) for item in detail(stored)["findings"]]
+    diagnosed = [(item["rule"], item["severity"], item["step"]) for item in barograph.diagnose(stored)["findings"]]
+    assert shown == diagnosed and shown

@@ -24,6 +24,8 @@ VOCABULARY = (
     "num_tokens_in_vocab", "vocab",
 )  # fmt: skip
 
+_DEPTH = 20  # of sections: a hostile configuration has thousands
+
 
 def planned_steps(about: Mapping[str, Any]) -> int | None:
     """How many optimizer steps a run is meant to take: as its manifest says, else its configuration; else None."""
@@ -81,7 +83,8 @@ def _leaves(options: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple
         # a flat name may stand for nested ones, by dots or slashes
         here = (*path, *(part for part in _plain(str(name).replace("/", ".")).split(".") if part)) or path
         if isinstance(value, Mapping):
-            yield from _leaves(value, here)
+            if len(here) < _DEPTH:
+                yield from _leaves(value, here)
         elif here:
             yield here, value
 

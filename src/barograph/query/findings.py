@@ -99,10 +99,10 @@ def grouped(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shown_findings(run: StoredRun) -> list[dict[str, Any]]:
-    """The findings recorded of a run as they are shown, the worst first."""
+    """The findings that stand as they are shown, the worst first."""
     fields = [
         {"rule": "", "message": "", "last_step": record.step} | record.fields | {"step": record.step}
-        for record in recorded_findings(run)
+        for record in findings_of(run)
         if record.fields.get("severity") in SEVERITIES
     ]
     return grouped(sorted(fields, key=lambda item: (SEVERITIES.index(item["severity"]), item["step"])))

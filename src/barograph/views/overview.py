@@ -6,6 +6,7 @@ Out:  rows and pages of text, and the same as plain data.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
@@ -192,7 +193,7 @@ def ending_lines(run: StoredRun, most: int = 8) -> list[str]:
 
 
 def finding_lines(run: StoredRun, most: int = 6) -> list[str]:
-    """The findings that were recorded, a line each, the worst first; where to read more."""
+    """The findings that stand, a line each, the worst first; where to read more."""
     findings = shown_findings(run)
     if not findings:
         return []
@@ -202,7 +203,13 @@ def finding_lines(run: StoredRun, most: int = 6) -> list[str]:
         where = f"step {finding['step']:,}"
         lines.append(f"  {short(finding['severity']):<9} {where:<14} {times}{short(finding['message'], 200)}")
     more = f"{len(findings) - most} more, " if len(findings) > most else ""
-    return [*lines, f"  {more}causes and what to try: barograph doctor {run.id}"]
+    return [*lines, f"  {more}causes and what to try: barograph doctor {typed(run)}"]
+
+
+def typed(run: StoredRun) -> str:
+    """What to type for this run, wherever its folder is and whatever other runs are called."""
+    path = run.dir if run.status != "log file" else run.log_files()[0]
+    return short(shlex.quote(str(path)), 1000)
 
 
 def page(run: StoredRun, most_series: int = 24) -> str:
@@ -242,7 +249,7 @@ def page(run: StoredRun, most_series: int = 24) -> str:
             f"{number(made['min']):>11} {number(made['max']):>11}  {sparkline(series.value.tolist(), 20)}{odd}"
         )
     if len(names) > most_series:
-        lines.append(f"  … and {len(names) - most_series:,} more: barograph show {run.id} --names")
+        lines.append(f"  … and {len(names) - most_series:,} more: barograph show {typed(run)} --names")
     lines += [f"  ! {short(problem)}" for problem in run.problems]
     return "\n".join(lines)
 

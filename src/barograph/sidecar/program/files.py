@@ -26,7 +26,7 @@ _MOST_ENTRIES = 50_000  # of folders, in one search
 _DEPTH = 8  # of folders below a working directory
 _SHARE = 0.05  # of the time, for searches
 _NO_LOG_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
-_EVENTS = re.compile(rf"tfevents\.(\d+)\.{re.escape(socket.gethostname())}\.(\d+)\.(\d+)")
+_EVENTS = re.compile(rf"tfevents\.(\d{{1,12}})\.{re.escape(socket.gethostname())}\.(\d{{1,9}})\.(\d{{1,9}})(?!\d)")
 
 
 class ProgramFiles:

@@ -62,6 +62,11 @@ export interface Runs {
   left_out: string[];
 }
 
+/** The runs that a filter lets through. */
+export interface Matching {
+  keys: Key[];
+}
+
 /** A number over the runs of a group. count: of finite values; not_finite: runs that ended NaN or infinite. */
 export interface GroupStatistics {
   count: number;

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 COLUMN_BYTES = 96 << 20  # columns kept, packed
 ANSWER_BYTES = 32 << 20  # buckets kept: 600 series of 400 take 13 MB
 _NAME_BYTES = 8 << 20  # packed lists of names
+_FIRST_ROWS_MOST = 200  # more are not filled in within ...
 _FIRST_ROWS_SECONDS = 0.25  # what rows are waited for when they are first asked for; the rest comes as events
 
 
@@ -89,9 +90,9 @@ class Server:
         return json_answer(request, about)
 
     def runs(self, request: Request) -> Response:
-        first = not self.table.rows()
+        first = not self.table.is_ready
         self.table.refresh()
-        if first:
+        if first and len(self.table.rows()) < _FIRST_ROWS_MOST:
             self.table.wait_filled(_FIRST_ROWS_SECONDS)
         rows, said = self.table.rows(), request.query_params.get("filter", "")
         if said:
@@ -99,6 +100,17 @@ class Server:
         stamp = f"{self.access.edit_token[:6]}-{self.table.version}"
         body = rows_as_json(rows, stamp, self.places.left_out.values())
         return json_answer(request, body, etag=stamp if not said else "")
+
+    def matching(self, request: Request) -> Response:
+        """The keys of the runs that a filter lets through; the page has their rows."""
+        rows = select(self._current_rows(), request.query_params.get("filter", ""), self.places)
+        return json_answer(request, msgspec.json.encode({"keys": [row.data["key"] for row in rows]}))
+
+    def _current_rows(self) -> list[RunRow]:
+        """All rows. While somebody listens they are looked at again and again: these are the rows that a page has."""
+        if not self.hub.listening or not self.table.is_ready:
+            self.table.refresh()
+        return self.table.rows()
 
     def groups(self, request: Request) -> Response:
         asked = request.query_params
@@ -109,9 +121,8 @@ class Server:
     def _rows_within(self, request: Request) -> list[RunRow]:
         """The rows that a view shows: those of a project, of a filter, without the archived ones."""
         asked = request.query_params
-        self.table.refresh()
         project, archived = asked.get("project"), asked.get("archived") == "1"
-        rows = [row for row in self.table.rows() if archived or not row.data["archived"]]
+        rows = [row for row in self._current_rows() if archived or not row.data["archived"]]
         rows = [row for row in rows if not project or row.data["project"] == project]
         return select(rows, asked.get("filter", ""), self.places)
 
@@ -364,6 +375,7 @@ def _quick_routes(server: Server) -> list[Route]:
     return [
         Route("/api/about", _threaded(server.about)),
         Route("/api/runs", _threaded(server.runs)),
+        Route("/api/matching", _threaded(server.matching)),
         Route("/api/groups", _threaded(server.groups)),
         Route("/api/compare", _threaded(server.conclusions.compare)),
         Route("/api/similar", _threaded(server.conclusions.similar)),

@@ -40,7 +40,7 @@ class RunRow:
     """A run's row. `data`: what is sent. `is_filled`: whether it has what takes longer to find out.
 
     `about`: the manifest with what people edited. `live`: whether something may still be written. `checked`: when the
-    status was looked at, by `time.monotonic`.
+    status was looked at, by `time.monotonic`. `derived`: what others worked out of the row, until it changes.
     """
 
     def __init__(self, place: RunPlace):
@@ -56,6 +56,7 @@ class RunRow:
         self.progress: Progress | None = None
         self._about: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
+        self.derived: dict[str, Any] = {}
         self._traits: Traits | None = None
 
     @property
@@ -123,6 +124,7 @@ class RunRow:
 
     def encode(self) -> None:
         """The row as JSON, kept: a list of thousands is put together from these."""
+        self.derived = {}
         shown = {key: value for key, value in self.data.items() if key != "source"}
         try:
             self.raw = _encode(shown).encode()

@@ -52,7 +52,9 @@ class RunTable:
         self.version = 0
         self.working = 0
         self._rows: dict[str, RunRow] = {}
+        self._ordered: list[RunRow] | None = None
         self._lock = threading.RLock()
+        self._looking = threading.RLock()  # held while files are looked at; lists are given meanwhile
         self._waiting: dict[str, None] = {}
         self._undiagnosed: dict[str, None] = {}
         self._filler: threading.Thread | None = None
@@ -62,14 +64,14 @@ class RunTable:
 
     def refresh(self, force: bool = False) -> list[str]:
         """Look at every run; the keys of those whose rows are new, changed or gone."""
-        with self._lock:
+        with self._looking:
             begun = time.monotonic()
             if not force and begun - self._looked < max(FRESH_SECONDS, min(_LONGEST_SECONDS, _SHARE * self._cost)):
                 return []
             found = self.places.scan()
             changed = [key for key in self._rows if key not in found]
             for key in changed:
-                del self._rows[key]
+                self._rows.pop(key, None)
             new = []
             for key, place in found.items():
                 if self._look(key, place):
@@ -78,24 +80,35 @@ class RunTable:
                         new.append(key)
             if changed:
                 self._link(changed)
-                self.version += 1
+                self._changed()
             self._looked = time.monotonic()
             self._cost = self._looked - begun
             self._fill_later(sorted(new, key=lambda key: -(self._rows[key].data["created"] or 0.0)))
             return changed
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether every run was looked at once."""
+        return self._looked > -math.inf
+
     def rows(self) -> list[RunRow]:
-        """Every row, the newest run last."""
+        """Every row as it was seen last, the newest run last."""
+        if not self.is_ready:
+            with self._looking:  # the first look is not over
+                pass
         with self._lock:
-            return sorted(self._rows.values(), key=lambda row: (row.data["created"] or 0.0, row.data["key"]))
+            if self._ordered is None:
+                rows = list(self._rows.values())
+                self._ordered = sorted(rows, key=lambda row: (row.data["created"] or 0.0, row.data["key"]))
+            return list(self._ordered)
 
     def row(self, key: str) -> RunRow:
         """One run's row as it is now. Raises KeyError with a sentence."""
         place = self.places.find(key)
-        with self._lock:
+        with self._looking:
             if self._look(key, place):
                 self._link([key])
-                self.version += 1
+                self._changed()
             return self._rows[key]
 
     def whole_row(self, key: str) -> RunRow:
@@ -129,7 +142,7 @@ class RunTable:
     def live(self) -> list[RunRow]:
         """The rows of runs that may still be written."""
         with self._lock:
-            return [row for row in self._rows.values() if row.live]
+            return [row for row in list(self._rows.values()) if row.live]
 
     def get(self, key: str) -> RunRow | None:
         """A row as it was seen last."""
@@ -165,6 +178,12 @@ class RunTable:
 
     # -- inside ---------------------------------------------------------------------------------------
 
+    def _changed(self) -> None:
+        """Rows came, went or were built again."""
+        with self._lock:
+            self._ordered = None
+            self.version += 1
+
     def _look(self, key: str, place: RunPlace) -> bool:
         """Bring one row up to date; whether it changed."""
         row = self._rows.get(key)
@@ -172,8 +191,9 @@ class RunTable:
         if row is None:
             if not is_run(place.dir):
                 return False
-            row = self._rows[key] = RunRow(place)
+            row = RunRow(place)
             row.build(signature(place.dir))
+            self._rows[key] = row
             return True
         seen = signature(place.dir)
         if row.live and seen[:2] == row.signature[:2] and seen[2] is not None:

@@ -24,7 +24,7 @@ from barograph.views.server.answers import error_answer, frame_answer, gzipped, 
 from barograph.views.server.conclusions import Conclusions
 from barograph.views.server.events import Hub
 from barograph.views.server.filtering import select
-from barograph.views.server.grouping import MOST_COLUMNS, grouped
+from barograph.views.server.grouping import MOST_COLUMNS, grouped, groups_as_json
 from barograph.views.server.memory import Memory
 from barograph.views.server.page import ASSETS, Page
 from barograph.views.server.places import Places, RunPlace, key_of
@@ -116,7 +116,7 @@ class Server:
         asked = request.query_params
         rows = self._rows_within(request)
         made = grouped(rows, split_keys(asked.get("by", "")), asked.getlist("column")[:MOST_COLUMNS])
-        return json_answer(request, {"groups": made})
+        return json_answer(request, groups_as_json(made))
 
     def _rows_within(self, request: Request) -> list[RunRow]:
         """The rows that a view shows: those of a project, of a filter, without the archived ones."""

@@ -57,18 +57,21 @@ class RunRow:
         self._about: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
         self.derived: dict[str, Any] = {}
-        self._traits: Traits | None = None
+        self._settings: dict[str, Any] | None = None
 
     @property
     def traits(self) -> Traits:
-        """What the run is grouped by, kept until the row is built again."""
-        data = self.data
-        if self._traits is None:
-            config = self._about.get("config")
+        """What the run is grouped by, kept until the row changes."""
+        kept, data = self.derived, self.data
+        found: Traits | None = kept.get("traits")
+        if found is None:
+            if self._settings is None:
+                config = self._about.get("config")
+                self._settings = flatten(config if isinstance(config, dict) else {})
             facts = facts_of({**self._about, "tags": data["tags"]})
-            self._traits = Traits(flatten(config if isinstance(config, dict) else {}), facts)
-        self._traits.facts.update(project=data["project"], status=data["status"])
-        return self._traits
+            facts |= {"project": data["project"], "status": data["status"]}
+            found = kept["traits"] = Traits(self._settings, facts)
+        return found
 
     def build(self, signature: Signature) -> None:
         """Read the manifest and what people edited; keeps what was found in the columns before."""
@@ -118,7 +121,7 @@ class RunRow:
         if not self.live and about.get("final_metrics") == {}:
             self.data["step"] = None  # it logged nothing: the step of its `end` record is none
         self.signature = signature
-        self._traits = None
+        self._settings = None
         self.is_filled = False
         self.encode()
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from barograph.core.segments import is_run
 from barograph.query.stored import StoredRun
+from barograph.views.server.kept import FEWEST, KeptRows
 from barograph.views.server.places import Places, RunPlace, key_of, served_run
 from barograph.views.server.rows import RunRow, signature
 
@@ -46,6 +47,7 @@ class RunTable:
         opened: Callable[[RunPlace], contextlib.AbstractContextManager[StoredRun]] | None = None,
     ):
         self.places = places
+        self._kept = KeptRows(places.root)
         self._diagnose = diagnose
         self._opened = opened
         self.changed = changed
@@ -76,11 +78,13 @@ class RunTable:
             for key, place in found.items():
                 if self._look(key, place):
                     changed.append(key)
-                    if not self._rows[key].is_filled:
+                    if not (self._rows[key].is_filled and self._rows[key].is_diagnosed):
                         new.append(key)
             if changed:
                 self._link(changed)
                 self._changed()
+            if not self.is_ready:
+                self._kept.forget()
             self._looked = time.monotonic()
             self._cost = self._looked - begun
             self._fill_later(sorted(new, key=lambda key: -(self._rows[key].data["created"] or 0.0)))
@@ -136,6 +140,7 @@ class RunTable:
         row = self._rows.get(key)
         if row is None or (row.live and row.data["examined"]):  # its sidecar's findings come with its records
             return
+        self._kept.stale += 1
         if row.diagnosed(severities):
             self._tell([key])
 
@@ -172,9 +177,11 @@ class RunTable:
     def close(self) -> None:
         """Fill in nothing more."""
         with self._lock:
-            self._closed = True
+            closed, self._closed = self._closed, True
             self._waiting.clear()
             self._undiagnosed.clear()
+        if self._kept.stale and self.is_ready and not closed:
+            self._keep()
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -191,8 +198,11 @@ class RunTable:
         if row is None:
             if not is_run(place.dir):
                 return False
-            row = RunRow(place)
-            row.build(signature(place.dir))
+            seen = signature(place.dir)
+            row = self._kept.take(place, seen)
+            if row is None:
+                row = RunRow(place)
+                row.build(seen)
             self._rows[key] = row
             return True
         seen = signature(place.dir)
@@ -235,6 +245,8 @@ class RunTable:
     def _fill_all(self) -> None:
         told, done = time.monotonic(), []
         while True:
+            if not self._waiting and self._kept.stale >= max(FEWEST, len(self._rows) // 10):
+                self._keep()
             with self._lock:
                 queue = self._waiting or self._undiagnosed
                 key = next(iter(queue), None)
@@ -243,9 +255,11 @@ class RunTable:
                     break
                 del queue[key]
                 row = self._rows.get(key)
-            if row is not None and not row.is_filled:
-                self._fill(row)
-                done.append(key)
+            if row is not None and (not row.is_filled or queue is self._waiting):
+                if not row.is_filled:
+                    self._fill(row)
+                    self._kept.stale += 1
+                    done.append(key)
                 if self._diagnose is not None and not row.is_diagnosed:  # after all that is quicker
                     self._undiagnosed[key] = None
             elif row is not None and self._diagnose is not None and not row.is_diagnosed:
@@ -256,6 +270,11 @@ class RunTable:
                 told, done = time.monotonic(), []
             self._give_way()
         self._tell(done)
+
+    def _keep(self) -> None:
+        """Keep the rows for the next server of the folder."""
+        with self._looking:  # none is built meanwhile
+            self._kept.write(self.rows())
 
     def _give_way(self) -> None:
         """Requests go first: wait while one is at work, a second at most."""

@@ -397,8 +397,12 @@ def _page(server: Server) -> Handler:
             return Response(status_code=204)
         if path.startswith("api/") or path == "api" or "." in path.rpartition("/")[2]:
             return error_answer(404, "there is nothing at this address")
+        answer = server.page.index(request)
+        if not path:  # the runs are on their way while the page's script is
+            answer.headers["link"] = f"<{server.access.base}/api/runs>; rel=preload; as=fetch; crossorigin=anonymous"
+            return answer
         with contextlib.suppress(KeyError):
             server.reading.read_ahead(run_and_action(server.places, request, PAGES, TABS)[0])
-        return server.page.index(request)
+        return answer
 
     return _threaded(page)

@@ -26,7 +26,9 @@ FRESH_SECONDS = 0.3  # a list asked for again within this is given as it is
 _STATUS_SECONDS = 5.0  # how often it is looked whether the process of a run is still there …
 _OLD_STATUS_SECONDS = 60.0  # … and of one that wrote nothing for an hour
 _OLD_SECONDS = 3600.0
-_PATIENCE_SECONDS = 1.0
+_QUIET_SECONDS = 0.3  # behind an answer the next request is often not far
+_PATIENCE = 4  # runs are filled in for a fifth of the time, however many requests there are ...
+_LEAST_PATIENCE_SECONDS = 0.1
 _SHARE = 8  # a look at thousands of runs stays good for this many times what it took ...
 _LONGEST_SECONDS = 2.0  # ... but no longer than this
 
@@ -52,7 +54,8 @@ class RunTable:
         self._opened = opened
         self.changed = changed
         self.version = 0
-        self.working = 0
+        self.working = 0  # requests that wait for their answer
+        self._answered = -math.inf
         self._rows: dict[str, RunRow] = {}
         self._ordered: list[RunRow] | None = None
         self._lock = threading.RLock()
@@ -255,6 +258,7 @@ class RunTable:
                     break
                 del queue[key]
                 row = self._rows.get(key)
+            began = time.monotonic()
             if row is not None and (not row.is_filled or queue is self._waiting):
                 if not row.is_filled:
                     self._fill(row)
@@ -268,7 +272,7 @@ class RunTable:
             if done and time.monotonic() - told > 0.5:
                 self._tell(done)
                 told, done = time.monotonic(), []
-            self._give_way()
+            self._give_way(time.monotonic() - began)
         self._tell(done)
 
     def _keep(self) -> None:
@@ -276,22 +280,23 @@ class RunTable:
         with self._looking:  # none is built meanwhile
             self._kept.write(self.rows())
 
-    def _give_way(self) -> None:
-        """Requests go first: wait while one is at work, a second at most."""
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while self.working and time.monotonic() < until and not self._closed:
+    def _give_way(self, spent: float) -> None:
+        """Requests go first: wait until there was none for a moment. spent: seconds on the last run."""
+        until = time.monotonic() + max(_LEAST_PATIENCE_SECONDS, _PATIENCE * spent)
+        while not self._closed and (now := time.monotonic()) < until:
+            if not self.working and now - self._answered >= _QUIET_SECONDS:
+                return
             time.sleep(0.02)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """While somebody waits for an answer, nothing is filled in."""
-        with self._lock:
-            self.working += 1
+        """While somebody waits for an answer, nothing is filled in. From the thread of the event loop."""
+        self.working += 1
         try:
             yield
         finally:
-            with self._lock:
-                self.working -= 1
+            self.working -= 1
+            self._answered = time.monotonic()
 
     def _tell(self, keys: list[str]) -> None:
         if keys:

@@ -75,11 +75,11 @@ class _RowRun:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        return self._row.about
+        return self._row.recorded | self._row.edited
 
     @property
     def config(self) -> dict[str, Any]:
-        config = self._row.about.get("config")
+        config = self._row.recorded.get("config")
         return config if isinstance(config, dict) else dict(self._run.config)
 
     @property

@@ -92,7 +92,7 @@ def test_a_run_in_progress_is_not_kept(folder: Path, built: list[str]) -> None:
     run.finish()
 
 
-def test_rows_of_other_code_or_a_damaged_file_are_not_taken(
+def test_rows_of_other_code_or_options_or_a_damaged_file_are_not_taken(
     folder: Path, built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served(folder).close()
@@ -105,8 +105,15 @@ def test_rows_of_other_code_or_a_damaged_file_are_not_taken(
         served(folder)
         assert len(built) == 4
     file.write_bytes(whole)
-    monkeypatch.setattr(kept, "_code", lambda: "other")
     built.clear()
+    served(folder)
+    assert not built
+    with monkeypatch.context() as other:  # the doctor is not asked about this any more
+        other.setenv("BAROGRAPH_SILENCE", "loss_spike")
+        served(folder)
+    assert len(built) == 4
+    built.clear()
+    monkeypatch.setattr(kept, "_code", lambda: "other")
     served(folder)
     assert len(built) == 4
 

@@ -5,7 +5,7 @@ Out:  the same rows, as long as the files that they were made from are the same.
 
 Thousands of runs take seconds to read and minutes to fill in; a row that was kept takes a look at a few files. They are
 in the user's cache, $XDG_CACHE_HOME/barograph/rows or under ~/.cache, which may be deleted at any time: nothing is in
-it that is not made again from the runs. Rows made by other code are not taken.
+it that is not made again from the runs. Rows made by other code or with other options are not taken.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from barograph.core import options
 from barograph.core.place import cache_folder
 from barograph.views.server.places import RunPlace
 from barograph.views.server.rows import RunRow
@@ -25,7 +26,6 @@ from barograph.views.server.rows import RunRow
 FEWEST = 100  # fewer rows are made again as quickly
 _MOST_FOLDERS = 20  # whose rows are kept; those that were not written for the longest time go first
 _PACKAGE = Path(__file__).parents[2]
-_ROOMS = ("core", "log", "query", "views/server")  # whose code makes a row
 
 
 class _Kept(msgspec.Struct, array_like=True):
@@ -110,12 +110,15 @@ class KeptRows:
 
 
 def _code() -> str:
-    """What changes when a row may come out differently: the files of the code that makes it."""
+    """What changes when a row, or what the doctor says of its run, may come out differently: the code, the options."""
     found = hashlib.sha256()
-    for room in _ROOMS:
-        with contextlib.suppress(OSError), os.scandir(_PACKAGE / room) as files:
-            for file in sorted(files, key=lambda file: file.name):
-                if file.name.endswith(".py"):
-                    status = file.stat()
-                    found.update(f"{room}/{file.name} {status.st_mtime_ns} {status.st_size}\n".encode())
+    with contextlib.suppress(options.ConfigError):  # of which whoever asks the doctor hears
+        found.update(repr(options.load()).encode(errors="replace"))
+    for folder, inside, files in os.walk(_PACKAGE):
+        inside.sort()
+        for name in sorted(files):
+            if name.endswith(".py"):
+                with contextlib.suppress(OSError):
+                    status = os.stat(os.path.join(folder, name))
+                    found.update(f"{folder} {name} {status.st_mtime_ns} {status.st_size}\n".encode(errors="replace"))
     return found.hexdigest()

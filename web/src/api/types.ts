@@ -598,6 +598,7 @@ export interface Verdict {
 /** Three sides or more, the best first. */
 export interface Ranking {
   metric: string;
+  level: number;
   sentence: string;
   ranks: Rank[];
 }

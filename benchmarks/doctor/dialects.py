@@ -387,7 +387,7 @@ def rows_read(path: Path) -> tuple[str, str, list[tuple[int, float]]]:
 def problem_of(path: Path, truth: list[Row]) -> str:
     """Why a file is not read whole; empty if it is."""
     kind, name, rows = rows_read(path)
-    wanted = [(step, float(shown.split()[0].split("/")[0].strip("*").replace(",", ""))) for step, shown in truth]
+    wanted = [(step, float(shown.split()[0].split("/")[0].strip("*'").replace(",", ""))) for step, shown in truth]
     if not rows:
         return f"no loss read ({kind.strip() or 'no source'})"
     if len(rows) != len(wanted):
